@@ -1,0 +1,1 @@
+"""Fairbox: a sharded transactional outbox on DynamoDB."""
