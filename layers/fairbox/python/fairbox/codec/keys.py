@@ -1,0 +1,105 @@
+"""Keys of the tables: lanes, messages, shard rows, topics, ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from fairbox.codec.names import CONFIG, HEAD, PK, SK
+from fairbox.errors import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairbox.messages import MessageRef
+    from fairbox.stored import Lane
+
+Item = dict[str, Any]
+Key = dict[str, Any]
+
+_DUE_DIGITS: Final = 15
+
+
+def key(pk: str, sk: str) -> Key:
+    """Return a primary key."""
+    return {PK: {"S": pk}, SK: {"S": sk}}
+
+
+def lane_pk(lane: Lane, topic: str, epoch: int, shard: int) -> str:
+    """Return the partition key of a lane."""
+    return f"{lane}#{topic}#{epoch}#{shard}"
+
+
+def parse_lane_pk(pk: str) -> tuple[Lane, str, int, int]:
+    """Return lane, topic, epoch and shard of a lane's partition key.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    parts = pk.split("#")
+    if len(parts) != 4 or parts[0] not in ("ready", "later", "dead"):
+        raise Unreadable({PK: pk}, "not the key of a lane")
+    try:
+        return cast("Lane", parts[0]), parts[1], int(parts[2]), int(parts[3])
+    except ValueError:
+        raise Unreadable({PK: pk}, "epoch and shard are not numbers") from None
+
+
+def message_sk(message_id: str, due: int | None, lane: Lane) -> str:
+    """Return a message's sort key in a lane."""
+    return f"{due or 0:0{_DUE_DIGITS}d}#{message_id}" if lane == "later" else message_id
+
+
+def due_sk(due: int) -> str:
+    """Return the sort key below which lies what is due before `due` in lane `later`."""
+    return f"{due:0{_DUE_DIGITS}d}"
+
+
+def message_key(ref: MessageRef, lane: Lane | None = None) -> Key:
+    """Return a message's key: in the lane it was put in unless another is named."""
+    lane = lane or ("ready" if ref.due is None else "later")
+    return key(lane_pk(lane, ref.topic, ref.epoch, ref.shard), message_sk(ref.id, ref.due, lane))
+
+
+def shard_key(topic: str, epoch: int, shard: int) -> Key:
+    """Return the key of a shard row."""
+    return key(lane_pk("ready", topic, epoch, shard), HEAD)
+
+
+def key_of(item: Mapping[str, Any]) -> Key:
+    """Return the primary key of an item."""
+    return {PK: item[PK], SK: item[SK]}
+
+
+def key_text(item: Mapping[str, Any]) -> dict[str, str]:
+    """Return the primary key of anything that claims to be an item, for errors."""
+    return {name: str(item.get(name, {}).get("S", "?")) for name in (PK, SK)}
+
+
+def topic_key(topic: str) -> Key:
+    """Return the key of a topic row."""
+    return key(CONFIG, f"topic#{topic}")
+
+
+def subscription_key(topic: str, name: str) -> Key:
+    """Return the key of a subscription row."""
+    return key(CONFIG, f"topic#{topic}#sub#{name}")
+
+
+def topic_range(topic: str | None) -> tuple[str, str]:
+    """Return the first and last sort key of a topic's rows in `config`; None: of all topics."""
+    return ("topic#", "topic$") if topic is None else (f"topic#{topic}", f"topic#{topic}#~")
+
+
+def version_key() -> Key:
+    """Return the key of the row that every change of a topic or subscription counts up."""
+    return key(CONFIG, HEAD)
+
+
+def dedup_key(topic: str, digest: str) -> Key:
+    """Return the key of a deduplication row (deliveries table)."""
+    return key(f"dedup#{topic}#{digest}", HEAD)
+
+
+def cursor_key(name: str) -> Key:
+    """Return the key of a resumable job's cursor row (outbox)."""
+    return key("cursor", name)

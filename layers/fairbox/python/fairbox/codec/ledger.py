@@ -1,0 +1,135 @@
+"""Ledger rows: up to 400 deliveries packed into one item, at some 24 bytes each."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec import names
+from fairbox.codec.keys import Item, key, key_text
+from fairbox.codec.messages import number
+from fairbox.errors import Unreadable
+from fairbox.stored import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MAX_PER_ROW: Final = 400
+SHARED: Final = "*"  # stands for the topic in the key of a row that several small topics share
+SPAN_MS: Final = 300_000  # no row covers more time than this, so that a range read can be bounded
+_FORMAT: Final = 1
+
+
+def ledger_pk(topic: str) -> str:
+    """Return the partition key of a topic's ledger rows."""
+    return f"ledger#{topic}"
+
+
+def ledger_sk(at: int, sequences: tuple[str, str] | None = None) -> str:
+    """Return the sort key of a row that begins at `at` (ms); without sequences: a bound."""
+    return f"{at:015d}" + ("" if sequences is None else f"#{sequences[0]}#{sequences[1]}")
+
+
+def day_of(at: int) -> str:
+    """Return the UTC day of a time in milliseconds."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _varints(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    values = []
+    for _ in range(count):
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        values.append(value)
+    return values, at
+
+
+def ledger_item(
+    topic: str, deliveries: Sequence[Delivery], sequences: tuple[str, str], expires_at: int
+) -> Item:
+    """Return one ledger row.
+
+    Args:
+        topic: the topic, or `SHARED`.
+        deliveries: 1 to `MAX_PER_ROW`, ascending by `at`.
+        sequences: first and last stream sequence number that the row covers.
+        expires_at: when it may be dropped, in seconds since 1970 UTC.
+    """
+    first = deliveries[0].at
+    topics = sorted({d.topic for d in deliveries})
+    subscriptions = sorted({d.subscription for d in deliveries})
+    head = json.dumps([topics, subscriptions], separators=(",", ":")).encode()
+    packed = bytearray(bytes([_FORMAT]) + _varint(len(head)) + head)
+    for d in deliveries:
+        packed += uuid.UUID(d.id).bytes
+        for value in (
+            d.at - first,
+            topics.index(d.topic),
+            subscriptions.index(d.subscription),
+            d.epoch,
+            d.shard,
+            d.attempts,
+            d.size,
+        ):
+            packed += _varint(value)
+    return key(ledger_pk(topic), ledger_sk(first, sequences)) | {
+        names.LEDGER_PACKED: {"B": bytes(packed)},
+        names.LEDGER_COUNT: number(len(deliveries)),
+        names.LEDGER_DAY: {"S": day_of(first)},
+        names.LEDGER_TIME: number(first),
+        names.EXPIRES_AT: number(expires_at),
+    }
+
+
+def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
+    """Yield the deliveries of a ledger row, in the order of the row.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    try:
+        data = bytes(item[names.LEDGER_PACKED]["B"])
+        first = int(item[names.LEDGER_TIME]["N"])
+        if data[0] != _FORMAT:
+            raise Unreadable(key_text(item), f"ledger format {data[0]} is newer than this")
+        (length,), at = _varints(data, 1, 1)
+        topics, subscriptions = json.loads(data[at : at + length])
+        at += length
+        rows = []
+        while at < len(data):
+            message_id = str(uuid.UUID(bytes=data[at : at + 16]))
+            (delta, topic, subscription, epoch, shard, attempts, size), at = _varints(
+                data, at + 16, 7
+            )
+            rows.append(
+                Delivery(
+                    topics[topic],
+                    epoch,
+                    shard,
+                    message_id,
+                    subscriptions[subscription],
+                    first + delta,
+                    attempts,
+                    size,
+                )
+            )
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+    yield from rows

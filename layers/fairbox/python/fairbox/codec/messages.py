@@ -1,0 +1,194 @@
+"""Messages to items and back. What the codec did not write raises `Unreadable`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from fairbox import bodies
+from fairbox.codec import names
+from fairbox.codec.keys import Item, key_text, message_key, parse_lane_pk
+from fairbox.codec.names import PK, SK
+from fairbox.errors import BodyTooLarge, FairboxError, Unreadable
+from fairbox.ids import time_of
+from fairbox.messages import Message, MessageRef
+from fairbox.stored import Failure, Gone, Offloaded, StoredMessage, SubscriptionState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def number(value: float) -> dict[str, str]:
+    """Return a number attribute."""
+    return {"N": str(value)}
+
+
+def _s(item: Mapping[str, Any], name: str) -> str | None:
+    value = item.get(name)
+    return None if value is None else cast("str", value["S"])
+
+
+def message_item(
+    message: Message, ref: MessageRef, store: bodies.BodyStore | None = None
+) -> tuple[Item, tuple[str, bytes] | None]:
+    """Return a new message's item, and the object (key, body) to store first if offloaded.
+
+    Args:
+        message: what is published.
+        ref: its ref.
+        store: where bodies lie that do not fit; None: there is none, and such a body is refused.
+
+    Raises:
+        BodyTooLarge: the body does not fit the item and there is no store.
+    """
+    item: Item = message_key(ref) | {
+        names.VERSION: number(names.CODEC_VERSION),
+        names.SIZE: number(len(message.body)),
+        names.CONTENT_TYPE: {"S": message.content_type},
+    }
+    for name, value in (
+        (names.PARTITION_KEY, message.partition_key),
+        (names.DEDUP_KEY, message.dedup_key),
+        (names.FAIRNESS_KEY, message.fairness_key),
+        (names.BATCH_ITEM, message.batch_item),
+    ):
+        if value is not None:
+            item[name] = {"S": value}
+    if message.headers:
+        item[names.HEADERS] = {"M": {k: {"S": v} for k, v in message.headers.items()}}
+    packed, compressed = bodies.compress(message.body)
+    if len(packed) > bodies.OFFLOAD_OVER:
+        if store is None:
+            raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
+        object_key = f"bodies/{message.topic}/{message.id}"
+        item[names.OFFLOADED] = {"S": f"{store.bucket}/{object_key}"}
+        return item, (object_key, message.body)
+    item[names.BODY] = {"B": packed}
+    if compressed:
+        item[names.CODING] = {"S": "z"}
+    return item, None
+
+
+def read_message(item: Mapping[str, Any]) -> StoredMessage:
+    """Return the message that an item of a lane holds.
+
+    Raises:
+        Unreadable: the item is not what `message_item` and the updates write.
+    """
+    try:
+        return _read_message(item)
+    except Unreadable:
+        raise
+    except (FairboxError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise Unreadable(key_text(item), reason) from error
+
+
+def _read_message(item: Mapping[str, Any]) -> StoredMessage:
+    lane, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
+    if int(item[names.VERSION]["N"]) > names.CODEC_VERSION:
+        raise Unreadable(
+            key_text(item), f"codec version {item[names.VERSION]['N']} is newer than this"
+        )
+    sk = item[SK]["S"]
+    due: int | None = None
+    if lane == "later":
+        due_text, _, sk = sk.partition("#")
+        due = int(due_text)
+    elif names.DUE in item:
+        due = int(item[names.DUE]["N"])
+    size = int(item[names.SIZE]["N"])
+    offloaded = None
+    body = b""
+    if names.OFFLOADED in item:
+        bucket, _, object_key = item[names.OFFLOADED]["S"].partition("/")
+        offloaded = Offloaded(bucket, object_key)
+    else:
+        body = bytes(item[names.BODY]["B"])
+        if names.CODING in item:
+            body = bodies.decompress(body, size)
+    message = Message(
+        topic=topic,
+        body=body,
+        partition_key=_s(item, names.PARTITION_KEY),
+        content_type=item[names.CONTENT_TYPE]["S"],
+        headers={k: v["S"] for k, v in item.get(names.HEADERS, {"M": {}})["M"].items()},
+        dedup_key=_s(item, names.DEDUP_KEY),
+        fairness_key=_s(item, names.FAIRNESS_KEY),
+        batch_item=_s(item, names.BATCH_ITEM),
+        id=sk,
+    )
+    if due is not None:
+        message = replace(message, delay=max(0, due - time_of(sk)) / 1000)
+    return StoredMessage(
+        message=message,
+        ref=MessageRef(topic, epoch, shard, sk, due),
+        lane=lane,
+        size=size,
+        pending=frozenset(item[names.PENDING]["SS"]) if names.PENDING in item else None,
+        states=_read_states(item),
+        gone=cast("Gone | None", _s(item, names.GONE)),
+        reason=_s(item, names.REASON) or "",
+        offloaded=offloaded,
+        redriven=names.REDRIVEN in item,
+    )
+
+
+def _read_states(item: Mapping[str, Any]) -> dict[str, SubscriptionState]:
+    return {
+        name: SubscriptionState(
+            attempts=int(value["M"][names.STATE_ATTEMPTS]["N"]),
+            due=int(value["M"][names.STATE_DUE]["N"]),
+            history=tuple(
+                Failure(int(f["L"][0]["N"]), int(f["L"][1]["N"]), f["L"][2]["S"])
+                for f in value["M"][names.STATE_HISTORY]["L"]
+            ),
+            dead=names.STATE_DEAD in value["M"],
+        )
+        for name, value in item.get(names.STATES, {"M": {}})["M"].items()
+    }
+
+
+def states_value(states: Mapping[str, SubscriptionState]) -> dict[str, Any]:
+    """Return the attribute that holds the states by subscription."""
+    return {
+        "M": {
+            name: {
+                "M": {
+                    names.STATE_ATTEMPTS: number(state.attempts),
+                    names.STATE_DUE: number(state.due),
+                    names.STATE_HISTORY: {
+                        "L": [
+                            {"L": [number(f.attempt), number(f.at), {"S": f.error}]}
+                            for f in state.history
+                        ]
+                    },
+                    **({names.STATE_DEAD: {"BOOL": True}} if state.dead else {}),
+                }
+            }
+            for name, state in states.items()
+        }
+    }
+
+
+def pending_value(pending: frozenset[str]) -> dict[str, Any]:
+    """Return the attribute that names the subscriptions that still lack a message."""
+    return {"SS": sorted(pending)}
+
+
+def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
+    """Return the original item with the state of `stored` in it, under `stored`'s own key."""
+    item = dict(original) | message_key(stored.ref, stored.lane)
+    for name in (names.PENDING, names.STATES, names.GONE, names.REASON):
+        item.pop(name, None)
+    if stored.pending is not None:
+        item[names.PENDING] = pending_value(stored.pending)
+    if stored.states:
+        item[names.STATES] = states_value(stored.states)
+    if stored.gone:
+        item[names.GONE] = {"S": stored.gone}
+    if stored.reason:
+        item[names.REASON] = {"S": stored.reason}
+    if stored.lane != "later" and stored.ref.due is not None:
+        item[names.DUE] = number(stored.ref.due)
+    return item

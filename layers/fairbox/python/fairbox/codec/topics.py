@@ -1,0 +1,98 @@
+"""Topic and subscription rows to models and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from fairbox.codec import names
+from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
+from fairbox.codec.messages import number
+from fairbox.errors import FairboxError, Unreadable
+from fairbox.topics import Epoch, Ordering, RetryPolicy, Subscription, Topic, TopicState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def topic_item(state: TopicState) -> Item:
+    """Return the topic row."""
+    topic = state.topic
+    item: Item = topic_key(topic.name) | {
+        names.VERSION: number(state.version),
+        names.ORDERING: {"S": topic.ordering},
+        names.EPOCHS: {
+            "L": [
+                {"L": [number(e.number), number(e.shards), number(e.since)]} for e in state.epochs
+            ]
+        },
+        names.RETRY: {
+            "L": [
+                number(topic.retry.max_attempts),
+                number(topic.retry.base),
+                number(topic.retry.cap),
+            ]
+        },
+        names.RETENTION: number(topic.retention),
+    }
+    if topic.dedup_window is not None:
+        item[names.DEDUP_WINDOW] = number(topic.dedup_window)
+    return item
+
+
+def subscription_item(subscription: Subscription) -> Item:
+    """Return the subscription row."""
+    item: Item = subscription_key(subscription.topic, subscription.name) | {
+        names.DESTINATION: {"S": subscription.destination},
+        names.TIMEOUT: number(subscription.timeout),
+    }
+    if subscription.max_attempts is not None:
+        item[names.MAX_ATTEMPTS] = number(subscription.max_attempts)
+    return item
+
+
+def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
+    """Return the topics whose rows, with their subscriptions' rows, are given in key order.
+
+    Raises:
+        Unreadable: a row is not what the codec writes.
+    """
+    topics: dict[str, tuple[Mapping[str, Any], list[Subscription]]] = {}
+    for item in items:
+        try:
+            parts = item[names.SK]["S"].split("#")
+            if len(parts) == 2:
+                topics[parts[1]] = (item, [])
+            elif len(parts) == 4 and parts[1] in topics:
+                topics[parts[1]][1].append(_subscription(item, parts[1], parts[3]))
+        except (FairboxError, KeyError, ValueError, TypeError) as error:
+            raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+    return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
+
+
+def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscription:
+    attempts = item.get(names.MAX_ATTEMPTS)
+    return Subscription(
+        topic,
+        name,
+        item[names.DESTINATION]["S"],
+        max_attempts=None if attempts is None else int(attempts["N"]),
+        timeout=float(item[names.TIMEOUT]["N"]),
+    )
+
+
+def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]) -> TopicState:
+    try:
+        epochs = tuple(Epoch(*(int(n["N"]) for n in e["L"])) for e in item[names.EPOCHS]["L"])
+        attempts, base, cap = (n["N"] for n in item[names.RETRY]["L"])
+        window = item.get(names.DEDUP_WINDOW)
+        topic = Topic(
+            name,
+            shards=epochs[-1].shards,
+            ordering=cast("Ordering", item[names.ORDERING]["S"]),
+            retry=RetryPolicy(max_attempts=int(attempts), base=float(base), cap=float(cap)),
+            dedup_window=None if window is None else int(window["N"]),
+            retention=int(item[names.RETENTION]["N"]),
+        )
+        return TopicState(topic, epochs, tuple(subscriptions), int(item[names.VERSION]["N"]))
+    except (FairboxError, KeyError, ValueError, TypeError, IndexError) as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,194 @@
+"""What delivery needs of the world: destinations, doorbells, the store, the archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.messages import MessageRef
+    from fairbox.stored import ShardRow, StoredMessage
+    from fairbox.topics import Subscription, TopicState
+
+Verdict = Literal["taken", "refused", "throttled", "unreachable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a destination made of one message.
+
+    Attributes:
+        verdict: `taken`; `refused`: an error or no answer in time, counts an attempt;
+            `throttled` or `unreachable`: counts for no message.
+        error: what it said, at most 200 characters.
+        retry_after: seconds that it asked for; None: it did not.
+    """
+
+    verdict: Verdict
+    error: str = ""
+    retry_after: float | None = None
+
+    @property
+    def taken(self) -> bool:
+        """Whether the destination has the message."""
+        return self.verdict == "taken"
+
+
+TAKEN = Outcome("taken")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call to a destination takes: messages and bytes of their envelopes."""
+
+    messages: int
+    bytes: int
+
+
+class Destination(Protocol):
+    """Somewhere messages go.
+
+    Attributes:
+        limits: of one call.
+        keeps_order: whether it keeps the order in which calls are made, by partition key.
+        quick: whether the relay may call it from the stream (3 s at most a call).
+    """
+
+    limits: Limits
+    keeps_order: bool
+    quick: bool
+
+    def size(self, message: StoredMessage) -> int:
+        """Return the bytes that the message takes of the call's limit."""
+        ...
+
+    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
+        """Send in one call what fits the limits, and return one outcome for each, in order.
+
+        Never raises for what a destination does; the messages' bodies are in place.
+        """
+        ...
+
+
+class Destinations(Protocol):
+    """Opens destinations; keeps what it opened."""
+
+    def open(self, subscription: Subscription) -> Destination:
+        """Return the destination of a subscription.
+
+        Raises:
+            InvalidInput: the address is none that can be used; the error names the field.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Doorbell:
+    """Asks for a visit of one shard.
+
+    Attributes:
+        topic, epoch, shard: which shard.
+        refs: the messages to send; empty: whatever is overdue and due, rung by the sweep.
+        not_before: when to ring, in milliseconds since 1970 UTC; 0: now.
+    """
+
+    topic: str
+    epoch: int
+    shard: int
+    refs: tuple[MessageRef, ...] = ()
+    not_before: int = 0
+
+
+class Doorbells(Protocol):
+    """Rings for visits."""
+
+    def ring(self, doorbells: Sequence[Doorbell]) -> None:
+        """Put the doorbells into the queue: those for later with a delay, 15 minutes at most."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPage:
+    """What one consistent read of a shard's lanes gave.
+
+    Attributes:
+        row: the shard row; None when there is none yet.
+        messages: what could be read, in key order.
+        unreadable: items that the codec could not read, as they are.
+        last: the sort key to go on after; None at the end.
+    """
+
+    row: ShardRow | None
+    messages: tuple[StoredMessage, ...]
+    unreadable: tuple[Mapping[str, object], ...]
+    last: str | None
+
+
+class Store(Protocol):
+    """The outbox and the deliveries tables, as delivery uses them."""
+
+    def topic(self, name: str) -> TopicState | None:
+        """Return the topic; at most as old as the last `refresh`."""
+        ...
+
+    def refresh(self) -> None:
+        """Compare the version of the topics when the copy is over 1 s old (1 RRU)."""
+        ...
+
+    def bodies(self, messages: Sequence[StoredMessage]) -> list[StoredMessage | None]:
+        """Return the messages with offloaded bodies in place; None where a body is gone."""
+        ...
+
+    def read(self, refs: Sequence[MessageRef]) -> tuple[list[StoredMessage], list[object]]:
+        """Return what of these lies in the outbox (consistent), and what is unreadable."""
+        ...
+
+    def read_lane(
+        self,
+        lane: Literal["ready", "later"],
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        limit: int,
+        after: str | None = None,
+        until_due: int | None = None,
+    ) -> ShardPage:
+        """Return a page of a lane from its head (consistent); `until_due` bounds lane `later`."""
+        ...
+
+    def delete(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete the items, 25 a call."""
+        ...
+
+    def save_state(self, stored: StoredMessage, before: StoredMessage) -> StoredMessage | None:
+        """Write pending, states and gone when they are as in `before`, and it is not gone.
+
+        Returns:
+            None when it was written (or is gone altogether); the item as it is, when it differs.
+        """
+        ...
+
+    def bury(self, stored: StoredMessage, pending: frozenset[str]) -> None:
+        """Put the message into lane `dead` for these subscriptions; again adds to what is there."""
+        ...
+
+    def bury_partly(
+        self, stored: StoredMessage, before: StoredMessage, pending: frozenset[str]
+    ) -> StoredMessage | None:
+        """Bury for these subscriptions and save the state, in one transaction; as `save_state`."""
+        ...
+
+    def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
+        """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""
+        ...
+
+    def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
+        """Move `look_at` on when it is as in `row`; return whether it was."""
+        ...
+
+    def due_shards(self, now: int) -> Iterator[ShardRow]:
+        """Yield the shard rows whose look is due, from the index."""
+        ...

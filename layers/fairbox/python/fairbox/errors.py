@@ -1,0 +1,133 @@
+"""The errors of Fairbox: one root, each with its data as attributes.
+
+```
+FairboxError
+├── InvalidInput (also ValueError)   .field .expected
+│   └── BodyTooLarge                 .size .limit
+├── UnknownTopic                     .topic
+├── UnknownSubscription              .topic .subscription
+├── TopicConflict                    .topic .detail
+├── TopicIsPushed                    .topic
+├── MessagesNotFound                 .missing
+├── MessagesNotWritten               .missing
+├── Unreadable                       .key .reason
+├── NotConfigured                    .setting
+├── Throttled                        .operation
+└── Unavailable                      .operation .detail
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.messages import MessageRef
+
+
+class FairboxError(Exception):
+    """The root of every error that Fairbox raises on purpose."""
+
+
+class InvalidInput(FairboxError, ValueError):
+    """A value that a caller gave is not what the field takes."""
+
+    def __init__(self, field: str, expected: str) -> None:
+        super().__init__(f"{field}: expected {expected}")
+        self.field = field
+        self.expected = expected
+
+
+class BodyTooLarge(InvalidInput):
+    """A body is over what can be stored."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__("body", f"at most {limit} bytes, got {size}")
+        self.size = size
+        self.limit = limit
+
+
+class UnknownTopic(FairboxError):
+    """There is no topic of this name."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"there is no topic {topic!r}")
+        self.topic = topic
+
+
+class UnknownSubscription(FairboxError):
+    """The topic has no subscription of this name."""
+
+    def __init__(self, topic: str, subscription: str) -> None:
+        super().__init__(f"topic {topic!r} has no subscription {subscription!r}")
+        self.topic = topic
+        self.subscription = subscription
+
+
+class TopicConflict(FairboxError):
+    """The topic is there already and differs in what cannot be changed this way."""
+
+    def __init__(self, topic: str, detail: str) -> None:
+        super().__init__(f"topic {topic!r}: {detail}")
+        self.topic = topic
+        self.detail = detail
+
+
+class TopicIsPushed(FairboxError):
+    """The topic has subscriptions, so the dispatcher delivers it and nobody else may."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} is pushed: it has subscriptions")
+        self.topic = topic
+
+
+class MessagesNotFound(FairboxError):
+    """Some of the messages asked for are not there; the others were served."""
+
+    def __init__(self, missing: Sequence[MessageRef]) -> None:
+        super().__init__(f"not found: {', '.join(map(str, missing))}")
+        self.missing = tuple(missing)
+
+
+class MessagesNotWritten(FairboxError):
+    """Some messages were not written after all retries; the others were."""
+
+    def __init__(self, missing: Sequence[MessageRef]) -> None:
+        super().__init__(f"not written: {', '.join(map(str, missing))}")
+        self.missing = tuple(missing)
+
+
+class Unreadable(FairboxError):
+    """An item, record or object is not what the codec writes."""
+
+    def __init__(self, key: Mapping[str, str], reason: str) -> None:
+        super().__init__(f"cannot read {dict(key)}: {reason}")
+        self.key = dict(key)
+        self.reason = reason
+
+
+class NotConfigured(FairboxError):
+    """A setting that this needs is missing."""
+
+    def __init__(self, setting: str) -> None:
+        super().__init__(f"the setting {setting} is missing")
+        self.setting = setting
+
+
+class Throttled(FairboxError):
+    """DynamoDB, or a service beside it, refused for load; the call may be repeated."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"{operation} was throttled: try again later")
+        self.operation = operation
+
+
+class Unavailable(FairboxError):
+    """A service answered with a fault or not at all; the call may be repeated."""
+
+    def __init__(self, operation: str, detail: str) -> None:
+        super().__init__(f"{operation} failed: {detail}")
+        self.operation = operation
+        self.detail = detail

@@ -1,0 +1,32 @@
+"""Which shard and which partition a key belongs to.
+
+Both are fixed for good; `docs/reference/hashing.md` lists golden vectors for other languages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+MAX_SHARDS: Final = 1_000
+_PARTITION_DOMAIN: Final = b"fairbox/partition\0"
+
+
+def shard_number(key: str, shards: int) -> int:
+    """Return the shard of a partition key (of the message id, for a message without one).
+
+    Little-endian unsigned 32-bit of `SHA-256(key)[0:4]` modulo the shard count, as source 000
+    writes it.
+    """
+    digest = hashlib.sha256(key.encode()).digest()
+    return int.from_bytes(digest[:4], "little") % shards
+
+
+def partition_number(key: str, partitions: int) -> int:
+    r"""Return the partition of a `PartitionedQueue` that a key belongs to.
+
+    Big-endian unsigned 64-bit of `SHA-256(b"fairbox/partition\0" + key)[0:8]` modulo the partition
+    count: another domain than the shards', so that the two never correlate (source 003).
+    """
+    digest = hashlib.sha256(_PARTITION_DOMAIN + key.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % partitions

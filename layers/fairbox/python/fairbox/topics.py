@@ -1,0 +1,179 @@
+"""Topics, their epochs and retry policies, and their subscriptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from fairbox.errors import InvalidInput
+from fairbox.ids import time_of
+from fairbox.messages import MessageRef, check_text, check_topic
+from fairbox.sharding import MAX_SHARDS, shard_number
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from fairbox.messages import Message
+
+Ordering = Literal["none", "key"]
+DAY: Final = 24 * 3600
+MAX_DEDUP_WINDOW: Final = 30 * DAY
+PULL: Final = "pull"  # the subscription's name in the records of pulled topics
+SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "https", "http", "topic")
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InvalidInput(name, f"a number from {low} to {high}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How failures are repeated: exponential backoff with full jitter, then dead.
+
+    Attributes:
+        max_attempts: attempts before a message dies, 1 to 1,000.
+        base: seconds of the first backoff's upper bound.
+        cap: seconds that no backoff exceeds.
+    """
+
+    max_attempts: int = 10
+    base: float = 1.0
+    cap: float = 900.0
+
+    def __post_init__(self) -> None:
+        _between("retry.max_attempts", self.max_attempts, 1, 1000)
+        _between("retry.base", self.base, 0.001, 900)
+        _between("retry.cap", self.cap, self.base, 12 * 3600)
+
+    def delay(self, attempt: int, rng: Random) -> float:
+        """Return seconds to wait after the attempt (from 1): at least `base`, jittered."""
+        bound = min(self.cap, self.base * 2.0 ** min(attempt, 60))
+        return self.base + rng.random() * (bound - self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A named stream of messages, as a user declares it.
+
+    Attributes:
+        name: up to 120 letters, digits, `.`, `_`, `-`.
+        shards: units of order and of write throughput, 1 to 1,000.
+        ordering: `none`, or `key`: messages of one partition key are delivered in id order.
+        retry: what happens to messages that a destination refuses.
+        dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
+        retention: seconds that the ledger keeps deliveries.
+    """
+
+    name: str
+    shards: int = 8
+    ordering: Ordering = "none"
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dedup_window: int | None = None
+    retention: int = 7 * DAY
+
+    def __post_init__(self) -> None:
+        check_topic(self.name)
+        if isinstance(self.shards, bool) or not isinstance(self.shards, int):
+            raise InvalidInput("shards", f"a whole number from 1 to {MAX_SHARDS}")
+        _between("shards", self.shards, 1, MAX_SHARDS)
+        if self.ordering not in ("none", "key"):
+            raise InvalidInput("ordering", "'none' or 'key'")
+        if self.dedup_window is not None:
+            _between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
+        _between("retention", self.retention, 3600, 3650 * DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One destination that gets a topic's messages.
+
+    Attributes:
+        topic: the topic's name.
+        name: the subscription's own name, up to 64 characters like a topic's.
+        destination: `sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,
+            `lambda:<arn>`, `https://...`, `topic:<name>`.
+        max_attempts: in place of the topic's; None: the topic's.
+        timeout: seconds that one call to the destination may take, 1 to 25.
+    """
+
+    topic: str
+    name: str
+    destination: str
+    max_attempts: int | None = None
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        try:
+            check_topic(self.name)
+        except InvalidInput as error:
+            raise InvalidInput("subscription", error.expected) from None
+        if self.name == PULL or len(self.name) > 64:
+            raise InvalidInput("subscription", f"at most 64 characters, not {PULL!r}")
+        check_text("destination", self.destination, limit=2048)
+        scheme, _, rest = self.destination.partition(":")
+        if scheme not in SCHEMES or not rest:
+            raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
+        if self.max_attempts is not None:
+            _between("max_attempts", self.max_attempts, 1, 1000)
+        _between("timeout", self.timeout, 1, 25)
+
+    @property
+    def scheme(self) -> str:
+        """The destination's kind."""
+        return self.destination.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A width of a topic: its shard count, and the id time (ms) from which it holds."""
+
+    number: int
+    shards: int
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as it stands: declaration, epochs, subscriptions.
+
+    Attributes:
+        topic: the declaration; `topic.shards` is the newest epoch's count.
+        epochs: ascending by number and by time.
+        subscriptions: ascending by name; empty: the topic is pulled.
+        version: grows with every change of the topic row.
+    """
+
+    topic: Topic
+    epochs: tuple[Epoch, ...]
+    subscriptions: tuple[Subscription, ...] = ()
+    version: int = 1
+
+    @property
+    def pushed(self) -> bool:
+        """Whether the dispatcher delivers the topic."""
+        return bool(self.subscriptions)
+
+    @property
+    def subscription_names(self) -> frozenset[str]:
+        """The names of all subscriptions."""
+        return frozenset(s.name for s in self.subscriptions)
+
+    def epoch_at(self, ms: int) -> Epoch:
+        """Return the epoch that an id's time chooses; the first for times before all."""
+        chosen = self.epochs[0]
+        for epoch in self.epochs:
+            if epoch.since <= ms:
+                chosen = epoch
+        return chosen
+
+    def ref(self, message: Message) -> MessageRef:
+        """Return the message's ref: epoch by the id's time, shard by its key."""
+        epoch = self.epoch_at(time_of(message.id))
+        shard = shard_number(message.shard_key, epoch.shards)
+        return MessageRef(message.topic, epoch.number, shard, message.id, message.due)
+
+    def shards(self) -> list[tuple[int, int]]:
+        """Return every (epoch, shard) that may hold messages, oldest epoch first."""
+        return [(e.number, n) for e in self.epochs for n in range(e.shards)]
