@@ -29,17 +29,17 @@ def _s(item: Mapping[str, Any], name: str) -> str | None:
 
 
 def message_item(
-    message: Message, ref: MessageRef, store: bodies.BodyStore | None = None
+    message: Message, ref: MessageRef, *, bucket: str | None
 ) -> tuple[Item, tuple[str, bytes] | None]:
     """Return a new message's item, and the object (key, body) to store first if offloaded.
 
     Args:
         message: what is published.
         ref: its ref.
-        store: where bodies lie that do not fit; None: there is none, and such a body is refused.
+        bucket: where bodies lie that do not fit; None: there is none, and such a body is refused.
 
     Raises:
-        BodyTooLarge: the body does not fit the item and there is no store.
+        BodyTooLarge: the body does not fit the item and there is no bucket.
     """
     item: Item = message_key(ref) | {
         names.VERSION: number(names.CODEC_VERSION),
@@ -58,10 +58,10 @@ def message_item(
         item[names.HEADERS] = {"M": {k: {"S": v} for k, v in message.headers.items()}}
     packed, compressed = bodies.compress(message.body)
     if len(packed) > bodies.OFFLOAD_OVER:
-        if store is None:
+        if bucket is None:
             raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
         object_key = f"bodies/{message.topic}/{message.id}"
-        item[names.OFFLOADED] = {"S": f"{store.bucket}/{object_key}"}
+        item[names.OFFLOADED] = {"S": f"{bucket}/{object_key}"}
         return item, (object_key, message.body)
     item[names.BODY] = {"B": packed}
     if compressed:

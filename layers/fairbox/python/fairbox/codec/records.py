@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from fairbox.codec import names
+from fairbox.codec.keys import parse_lane_pk
 from fairbox.codec.messages import read_message
 from fairbox.errors import Unreadable
 
@@ -95,3 +96,16 @@ def raw_image(record: Mapping[str, Any]) -> dict[str, Any]:
         return image_item(image)
     except Unreadable:
         return {name: value for name, value in image.items() if name in (names.PK, names.SK)}
+
+
+def record_lane(record: Mapping[str, Any]) -> tuple[Literal["ready", "later"], str, int, int]:
+    """Return lane, topic, epoch and shard of a record's key, whatever its images hold.
+
+    Raises:
+        Unreadable: the key is not that of a message of the outbox.
+    """
+    keys = record["dynamodb"]["Keys"]
+    lane, topic, epoch, shard = parse_lane_pk(str(keys[names.PK].get("S", "")))
+    if lane == "dead":
+        raise Unreadable({}, "not a lane of the outbox")
+    return lane, topic, epoch, shard

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.messages import MessageRef
-    from fairbox.stored import ShardRow, StoredMessage
+    from fairbox.stored import Offloaded, ShardRow
     from fairbox.topics import Subscription, TopicState
 
+Saved = Literal["saved", "absent"] | StoredMessage
 Verdict = Literal["taken", "refused", "throttled", "unreachable"]
 
 
@@ -137,11 +140,18 @@ class Store(Protocol):
         """Compare the version of the topics when the copy is over 1 s old (1 RRU)."""
         ...
 
-    def bodies(self, messages: Sequence[StoredMessage]) -> list[StoredMessage | None]:
-        """Return the messages with offloaded bodies in place; None where a body is gone."""
+    def fetch_body(self, stored: StoredMessage) -> StoredMessage:
+        """Return the message with its offloaded body in place.
+
+        Raises:
+            NotConfigured: there is no body store.
+            Unavailable: the body could not be read.
+        """
         ...
 
-    def read(self, refs: Sequence[MessageRef]) -> tuple[list[StoredMessage], list[object]]:
+    def read(
+        self, refs: Sequence[MessageRef]
+    ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
         """Return what of these lies in the outbox (consistent), and what is unreadable."""
         ...
 
@@ -155,19 +165,20 @@ class Store(Protocol):
         limit: int,
         after: str | None = None,
         until_due: int | None = None,
+        consistent: bool = True,
     ) -> ShardPage:
-        """Return a page of a lane from its head (consistent); `until_due` bounds lane `later`."""
+        """Return a page of a lane from its head; `until_due` bounds lane `later`."""
         ...
 
     def delete(self, messages: Sequence[StoredMessage]) -> None:
         """Delete the items, 25 a call."""
         ...
 
-    def save_state(self, stored: StoredMessage, before: StoredMessage) -> StoredMessage | None:
-        """Write pending, states and gone when they are as in `before`, and it is not gone.
+    def save_state(self, stored: StoredMessage, before: StoredMessage) -> Saved:
+        """Write pending, states, gone and reason where they are as in `before`.
 
         Returns:
-            None when it was written (or is gone altogether); the item as it is, when it differs.
+            `saved`; `absent` when the message is not there; the message as it is, when it differs.
         """
         ...
 
@@ -177,7 +188,7 @@ class Store(Protocol):
 
     def bury_partly(
         self, stored: StoredMessage, before: StoredMessage, pending: frozenset[str]
-    ) -> StoredMessage | None:
+    ) -> Saved:
         """Bury for these subscriptions and save the state, in one transaction; as `save_state`."""
         ...
 
@@ -189,6 +200,54 @@ class Store(Protocol):
         """Move `look_at` on when it is as in `row`; return whether it was."""
         ...
 
-    def due_shards(self, now: int) -> Iterator[ShardRow]:
+    def due_shards(self) -> Iterator[ShardRow]:
         """Yield the shard rows whose look is due, from the index."""
+        ...
+
+
+class Archive(Protocol):
+    """Keeps the history of every message."""
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Keep these lines (JSON objects without line break), each at least once.
+
+        Raises:
+            Unavailable: some were not taken; all may be written again.
+        """
+        ...
+
+
+class MarkingStore(Protocol):
+    """What marking needs of the tables."""
+
+    def topic(self, name: str) -> TopicState | None:
+        """Return the topic; at most as old as the last `refresh`."""
+        ...
+
+    def refresh(self) -> None:
+        """Compare the version of the topics when the copy is over 1 s old (1 RRU)."""
+        ...
+
+    def write_ledger(self, items: Sequence[dict[str, Any]]) -> None:
+        """Write ledger rows; a repetition overwrites.
+
+        Raises:
+            Unavailable: some were not written; all may be written again.
+        """
+        ...
+
+    def shard_rows(self, shards: Sequence[tuple[str, int, int]]) -> list[ShardRow]:
+        """Return the shard rows that are there (consistent)."""
+        ...
+
+    def change_row(self, row: ShardRow, before: ShardRow) -> bool:
+        """Write what differs where the row is as `before`; return whether it was."""
+        ...
+
+    def expire_body(self, offloaded: Offloaded) -> None:
+        """Let an offloaded body expire after its retention.
+
+        Raises:
+            Unavailable: the body store did not answer.
+        """
         ...

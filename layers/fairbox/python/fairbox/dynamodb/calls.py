@@ -1,0 +1,203 @@
+"""Calls to DynamoDB: errors translated once, throttling and conflicts retried with full jitter."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+)
+from botocore.exceptions import (
+    ConnectionError as BotoConnectionError,
+)
+
+from fairbox.errors import FairboxError, NotConfigured, Throttled, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from random import Random
+
+    from fairbox.clock import Clock
+
+TRIES: Final = 8
+_BASE_SECONDS: Final = 0.05
+_CAP_SECONDS: Final = 3.0
+_THROTTLED: Final = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "ThrottledException",
+    }
+)
+_TRANSIENT: Final = frozenset(
+    {
+        "InternalServerError",
+        "ServiceUnavailable",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+        "LimitExceededException",
+    }
+)
+_CONFLICT: Final = frozenset(
+    {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
+)
+
+
+class ConditionFailed(FairboxError):
+    """A condition of a write did not hold; `old` is the item as it is, empty when there is none."""
+
+    def __init__(self, operation: str, old: Mapping[str, Any]) -> None:
+        super().__init__(f"the condition of {operation} did not hold")
+        self.old = dict(old)
+
+
+class TransactionCancelled(FairboxError):
+    """A transaction was refused; `reasons` has a (code, old item) for each of its actions."""
+
+    def __init__(self, reasons: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        super().__init__(f"the transaction was cancelled: {[code for code, _ in reasons]}")
+        self.reasons = list(reasons)
+
+
+class Calls:
+    """Makes calls on a low-level DynamoDB client.
+
+    Every operation that goes through here may be repeated: a write that was applied but whose
+    answer was lost is made again, and the caller recognises its own work in the failed condition.
+
+    Args:
+        client: boto3's DynamoDB client, or one that has its methods.
+        clock: waits between tries.
+        rng: jitter.
+    """
+
+    def __init__(self, client: Any, clock: Clock, rng: Random) -> None:
+        self.client = client
+        self.clock = clock
+        self.rng = rng
+
+    def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Make one call, again while it is throttled or in conflict, and return the answer.
+
+        Raises:
+            ConditionFailed: the condition did not hold.
+            TransactionCancelled: an action of the transaction was refused.
+            Throttled: it was throttled to the last try.
+            Unavailable: the service failed to the last try, or refused for another reason.
+            NotConfigured: the table is not there.
+        """
+        if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
+            # one token for all tries: what was applied without an answer is not applied again
+            arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
+        failure: FairboxError | None = None
+        for attempt in range(TRIES):
+            if attempt:
+                self.back_off(attempt)
+            try:
+                answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
+            except ClientError as error:
+                failure = _translate(operation, error)
+                if failure.__cause__ is None:
+                    failure.__cause__ = error
+                if not _repeatable(error):
+                    raise failure from error
+            except (HTTPClientError, BotoConnectionError) as error:
+                failure = Unavailable(operation, type(error).__name__)
+                failure.__cause__ = error
+            except BotoCoreError as error:
+                raise Unavailable(operation, str(error)) from error
+            else:
+                return answer
+        assert failure is not None
+        raise failure
+
+    def back_off(self, attempt: int) -> None:
+        """Wait before try `attempt` (from 1): full jitter under an exponential bound."""
+        bound = min(_CAP_SECONDS, _BASE_SECONDS * 2.0**attempt)
+        self.clock.sleep(self.rng.random() * bound)
+
+    def pages(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a query or scan, each read when it is asked for."""
+        while True:
+            page = self.call(operation, **arguments)
+            yield page
+            if "LastEvaluatedKey" not in page:
+                return
+            arguments["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    def batch_write(self, table: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Write 25 a call, unprocessed ones again with back-off; return what was not written."""
+        waiting = list(requests)
+        for attempt in range(TRIES):
+            if attempt:
+                self.back_off(attempt)
+            unprocessed: list[dict[str, Any]] = []
+            for start in range(0, len(waiting), 25):
+                chunk = waiting[start : start + 25]
+                try:
+                    answer = self.call("batch_write_item", RequestItems={table: chunk})
+                except (Throttled, Unavailable):
+                    return unprocessed + waiting[start:]
+                unprocessed += answer.get("UnprocessedItems", {}).get(table, [])
+            if not unprocessed:
+                return []
+            waiting = unprocessed
+        return waiting
+
+    def batch_get(
+        self, table: str, keys: Sequence[dict[str, Any]], *, consistent: bool = True
+    ) -> list[dict[str, Any]]:
+        """Return the items of these keys that are there, 100 a call, in no order.
+
+        Raises:
+            Throttled: some keys stayed unprocessed to the last try.
+        """
+        found: list[dict[str, Any]] = []
+        waiting = list(keys)
+        for attempt in range(TRIES):
+            if attempt:
+                self.back_off(attempt)
+            unprocessed: list[dict[str, Any]] = []
+            for start in range(0, len(waiting), 100):
+                request = {"Keys": waiting[start : start + 100], "ConsistentRead": consistent}
+                answer = self.call("batch_get_item", RequestItems={table: request})
+                found += answer.get("Responses", {}).get(table, [])
+                unprocessed += answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
+            if not unprocessed:
+                return found
+            waiting = unprocessed
+        raise Throttled("batch_get_item")
+
+
+def _reasons(error: ClientError) -> list[tuple[str, dict[str, Any]]]:
+    reasons: Any = error.response.get("CancellationReasons", [])
+    return [(r.get("Code", "None"), r.get("Item", {})) for r in reasons]
+
+
+def _repeatable(error: ClientError) -> bool:
+    code = error.response["Error"]["Code"]
+    if code == "TransactionCanceledException":
+        codes = {code for code, _ in _reasons(error)} - {"None"}
+        return bool(codes) and codes <= _CONFLICT
+    return code in _THROTTLED or code in _TRANSIENT
+
+
+def _translate(operation: str, error: ClientError) -> FairboxError:
+    response: Any = error.response
+    code = response["Error"]["Code"]
+    if code == "ConditionalCheckFailedException":
+        return ConditionFailed(operation, response.get("Item", {}))
+    if code == "TransactionCanceledException":
+        if _repeatable(error):
+            throttled = {c for c, _ in _reasons(error)} - {"None", "TransactionConflict"}
+            return Throttled(operation) if throttled else Unavailable(operation, "conflicts")
+        return TransactionCancelled(_reasons(error))
+    if code in _THROTTLED:
+        return Throttled(operation)
+    if code == "ResourceNotFoundException":
+        return NotConfigured(f"table ({response['Error'].get('Message', '')})")
+    return Unavailable(operation, f"{code}: {response['Error'].get('Message', '')}")

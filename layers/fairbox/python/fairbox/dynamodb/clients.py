@@ -1,0 +1,20 @@
+"""boto3 clients with bounded time-outs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import boto3
+from botocore.config import Config
+
+_CONFIG: Final = Config(
+    connect_timeout=2,
+    read_timeout=10,
+    max_pool_connections=32,
+    retries={"mode": "standard", "total_max_attempts": 1},  # Calls retries, once, in one place
+)
+
+
+def make_client(service: str) -> Any:
+    """Return a boto3 client of the environment's region and credentials."""
+    return boto3.client(service, config=_CONFIG)  # type: ignore[call-overload]

@@ -1,0 +1,108 @@
+"""The lane `dead`, in the deliveries table: what died, with its reason and history."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.clock import milliseconds
+from fairbox.codec import names
+from fairbox.codec.keys import key, key_text, lane_pk, message_key, parse_lane_pk
+from fairbox.codec.messages import message_item, number, pending_value, states_value
+from fairbox.errors import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.codec.keys import Item
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.messages import MessageRef
+    from fairbox.stored import StoredMessage
+
+_MAX_RAW: Final = 300_000
+
+
+class DeadLane:
+    """Dead letters."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self.calls = calls
+        self.table = table
+
+    def bury_action(self, stored: StoredMessage, pending: frozenset[str]) -> dict[str, Any]:
+        """Return the upsert that puts a message into lane `dead` for these subscriptions.
+
+        It may be repeated, and adds to what died before for other subscriptions.
+        """
+        item = _dead_item(stored)
+        item_key = {names.PK: item.pop(names.PK), names.SK: item.pop(names.SK)}
+        fields = {f"#f{n}": name for n, name in enumerate(item)}
+        values = {f":f{n}": value for n, value in enumerate(item.values())}
+        sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
+        return {
+            "TableName": self.table,
+            "Key": item_key,
+            "UpdateExpression": f"SET {sets}, #a = if_not_exists(#a, :a) ADD #p :p",
+            "ExpressionAttributeNames": fields | {"#p": names.PENDING, "#a": names.DIED_AT},
+            "ExpressionAttributeValues": values
+            | {":p": pending_value(pending), ":a": number(milliseconds(self.calls.clock))},
+        }
+
+    def bury(self, stored: StoredMessage, pending: frozenset[str]) -> None:
+        """Put a message into lane `dead` for these subscriptions."""
+        self.calls.call("update_item", **self.bury_action(stored, pending))
+
+    def bury_raw(self, item: Mapping[str, Any], reason: str) -> None:
+        """Put an unreadable item into lane `dead`, as JSON."""
+        text = json.dumps(item, default=_binary_text, sort_keys=True)[:_MAX_RAW]
+        self.calls.call(
+            "put_item",
+            TableName=self.table,
+            Item=_raw_key(item)
+            | {
+                names.RAW: {"S": text},
+                names.REASON: {"S": reason[:1000]},
+                names.DIED_AT: number(milliseconds(self.calls.clock)),
+            },
+        )
+
+    def get(self, ref: MessageRef) -> Item | None:
+        """Return a dead letter's item (consistent)."""
+        answer = self.calls.call(
+            "get_item", TableName=self.table, Key=message_key(ref, "dead"), ConsistentRead=True
+        )
+        item: Item | None = answer.get("Item")
+        return item
+
+    def items(self, refs: Sequence[MessageRef]) -> list[Item]:
+        """Return the dead letters' items that are there (consistent)."""
+        return self.calls.batch_get(self.table, [message_key(r, "dead") for r in refs])
+
+
+def _dead_item(stored: StoredMessage) -> Item:
+    item, _ = message_item(stored.message, stored.ref, bucket=None)
+    if stored.offloaded is not None:
+        item.pop(names.BODY, None)
+        item[names.OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
+        item[names.SIZE] = number(stored.size)
+    item |= message_key(stored.ref, "dead")
+    if stored.states:
+        item[names.STATES] = states_value(stored.states)
+    if stored.ref.due is not None:
+        item[names.DUE] = number(stored.ref.due)
+    died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
+    item[names.REASON] = {"S": stored.reason or (died[-1] if died else "max_attempts")}
+    return item
+
+
+def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:
+    text = key_text(item)
+    try:
+        _, topic, epoch, shard = parse_lane_pk(text[names.PK])
+    except Unreadable:
+        return key("dead#?#0#0", f"{text[names.PK]}#{text[names.SK]}"[:1000])
+    return key(lane_pk("dead", topic, epoch, shard), text[names.SK].rpartition("#")[2])
+
+
+def _binary_text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

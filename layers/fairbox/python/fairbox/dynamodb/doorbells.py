@@ -1,0 +1,145 @@
+"""Doorbells in SQS: a FIFO queue for now, a standard queue for later."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fairbox.clock import SystemClock, milliseconds
+from fairbox.dispatch.ports import Doorbell
+from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.messages import MessageRef, check_topic
+from fairbox.settings import LATER_QUEUE_URL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fairbox.clock import Clock
+
+GROUPS: Final = 8
+MAX_DELAY_SECONDS: Final = 900
+_REFS_A_DOORBELL: Final = 100
+_PER_CALL: Final = 10
+_TRIES: Final = 3
+
+
+class SqsDoorbells:
+    """Rings for visits.
+
+    Group `{topic}#{shard mod 8}` of the FIFO queue lets one visit of a shard run at a time, and no
+    topic hold more than eight workers.
+
+    Args:
+        client: boto3's SQS client.
+        queue_url: the FIFO queue.
+        later_url: the standard queue, whose messages may be delayed one by one; None: nothing can
+            be rung for later.
+        clock: gives the time.
+        new_id: gives deduplication ids: every doorbell is its own.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        queue_url: str,
+        later_url: str | None,
+        *,
+        clock: Clock | None = None,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._client = client
+        self._queue_url = queue_url
+        self._later_url = later_url
+        self._clock = clock or SystemClock()
+        self._new_id = new_id
+
+    def ring(self, doorbells: Sequence[Doorbell]) -> None:
+        """Put the doorbells into the queues, ten a call.
+
+        Raises:
+            Unavailable: some could not be put there.
+        """
+        now = milliseconds(self._clock)
+        at_once: list[dict[str, Any]] = []
+        later: list[dict[str, Any]] = []
+        for doorbell in (part for d in doorbells for part in _parts(d)):
+            body = encode(doorbell)
+            wait = min(MAX_DELAY_SECONDS, -((now - doorbell.not_before) // 1000))
+            if wait > 0:
+                later.append({"MessageBody": body, "DelaySeconds": wait})
+            else:
+                group = f"{doorbell.topic}#{doorbell.shard % GROUPS}"
+                at_once.append(
+                    {
+                        "MessageBody": body,
+                        "MessageGroupId": group,
+                        "MessageDeduplicationId": self._new_id(),
+                    }
+                )
+        self._send(self._queue_url, at_once)
+        if later:
+            if self._later_url is None:
+                raise NotConfigured(LATER_QUEUE_URL)
+            self._send(self._later_url, later)
+
+    def _send(self, url: str, entries: list[dict[str, Any]]) -> None:
+        for start in range(0, len(entries), _PER_CALL):
+            waiting = [
+                {"Id": str(n), **entry}
+                for n, entry in enumerate(entries[start : start + _PER_CALL])
+            ]
+            failure = ""
+            for _ in range(_TRIES):
+                try:
+                    answer = self._client.send_message_batch(QueueUrl=url, Entries=waiting)
+                except (ClientError, BotoCoreError) as error:
+                    failure = str(error)
+                    continue
+                failed = {entry["Id"] for entry in answer.get("Failed", [])}
+                failure = str(answer.get("Failed", ""))
+                waiting = [entry for entry in waiting if entry["Id"] in failed]
+                if not waiting:
+                    break
+            if waiting:
+                raise Unavailable("send_message_batch", failure)
+
+
+def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:
+    """Split a doorbell that names many messages, so that each fits a queue message."""
+    if not doorbell.refs:
+        yield doorbell
+    for start in range(0, len(doorbell.refs), _REFS_A_DOORBELL):
+        refs = doorbell.refs[start : start + _REFS_A_DOORBELL]
+        yield Doorbell(doorbell.topic, doorbell.epoch, doorbell.shard, refs, doorbell.not_before)
+
+
+def encode(doorbell: Doorbell) -> str:
+    """Return the doorbell as a queue message's body."""
+    return json.dumps(
+        {
+            "topic": doorbell.topic,
+            "epoch": doorbell.epoch,
+            "shard": doorbell.shard,
+            "ids": [r.id if r.due is None else f"{r.id}/{r.due}" for r in doorbell.refs],
+            "not_before": doorbell.not_before,
+        },
+        separators=(",", ":"),
+    )
+
+
+def decode(body: str) -> Doorbell:
+    """Return the doorbell of a queue message's body.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    try:
+        data = json.loads(body)
+        topic, epoch, shard = check_topic(data["topic"]), int(data["epoch"]), int(data["shard"])
+        refs = tuple(MessageRef.parse(f"{topic}/{epoch}/{shard}/{i}") for i in data["ids"])
+        return Doorbell(topic, epoch, shard, refs, int(data["not_before"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput("doorbell", f"topic, epoch, shard, ids, not_before ({error})") from None

@@ -1,0 +1,298 @@
+"""The lanes of the outbox: writing, reading in order, counting, deleting messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fairbox.codec import names
+from fairbox.codec.keys import due_sk, lane_pk, message_key
+from fairbox.codec.messages import pending_value, read_message, states_value
+from fairbox.codec.shards import read_shard
+from fairbox.dispatch.ports import ShardPage
+from fairbox.dynamodb.calls import ConditionFailed, TransactionCancelled
+from fairbox.errors import MessagesNotWritten, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.codec.keys import Item
+    from fairbox.dispatch.ports import Saved
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.messages import MessageRef
+    from fairbox.stored import Gone, ShardRow, StoredMessage
+
+OpenLane = Literal["ready", "later"]
+_AFTER_HEAD: Final = names.HEAD + "~"  # above the shard row, below every id and due time
+_LAST: Final = "~"
+
+
+class Lanes:
+    """Messages in lanes `ready` and `later`."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self.calls = calls
+        self.table = table
+
+    def put(self, item: Item) -> None:
+        """Write a new message; one that lies there already stays as it is."""
+        try:
+            self.calls.call("put_item", **self.put_action(item))
+        except ConditionFailed:
+            return
+
+    def put_action(self, item: Item) -> dict[str, Any]:
+        """Return the arguments of a put that finds a message already there (or fails on it)."""
+        return {
+            "TableName": self.table,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": names.PK},
+        }
+
+    def put_many(self, items: Sequence[Item], refs: Sequence[MessageRef]) -> None:
+        """Write messages, 25 a call.
+
+        Raises:
+            MessagesNotWritten: some stayed unprocessed to the last try; it names them.
+        """
+        left = self.calls.batch_write(self.table, [{"PutRequest": {"Item": i}} for i in items])
+        if left:
+            keys = {_key_pair(request["PutRequest"]["Item"]) for request in left}
+            raise MessagesNotWritten([r for r in refs if _key_pair(message_key(r)) in keys])
+
+    def items(self, refs: Sequence[MessageRef]) -> list[Item]:
+        """Return the items of these messages that lie here (consistent)."""
+        unique = {_key_pair(message_key(r)): message_key(r) for r in refs}
+        return self.calls.batch_get(self.table, list(unique.values()))
+
+    def get(self, ref: MessageRef) -> Item | None:
+        """Return one message's item (consistent)."""
+        answer = self.calls.call(
+            "get_item", TableName=self.table, Key=message_key(ref), ConsistentRead=True
+        )
+        item: Item | None = answer.get("Item")
+        return item
+
+    def delete(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Delete items, 25 a call; return the keys that were left unprocessed."""
+        requests = [{"DeleteRequest": {"Key": dict(k)}} for k in keys]
+        left = self.calls.batch_write(self.table, requests)
+        return [request["DeleteRequest"]["Key"] for request in left]
+
+    def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> bool:
+        """Mark an outstanding message as leaving undelivered; return whether it was outstanding."""
+        try:
+            self.calls.call(
+                "update_item",
+                TableName=self.table,
+                Key=message_key(ref),
+                UpdateExpression="SET #g = :g, #r = :r",
+                ConditionExpression="attribute_exists(#z) AND attribute_not_exists(#g)",
+                ExpressionAttributeNames={
+                    "#g": names.GONE,
+                    "#r": names.REASON,
+                    "#z": names.SIZE,
+                },
+                ExpressionAttributeValues={":g": {"S": gone}, ":r": {"S": reason}},
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            # ours, when the answer to an earlier try was lost
+            mark = failed.old.get(names.GONE), failed.old.get(names.REASON)
+            return mark == ({"S": gone}, {"S": reason})
+        return True
+
+    def state_update(self, stored: StoredMessage, before: StoredMessage) -> dict[str, Any]:
+        """Return the update that writes pending, states and gone where they are as in `before`."""
+        sets: list[str] = []
+        values: dict[str, Any] = {}
+        conditions = ["attribute_exists(#z)", "attribute_not_exists(#g)"]
+        expression_names = {"#z": names.SIZE, "#g": names.GONE}
+        for name, placeholder, new, old in (
+            (
+                names.PENDING,
+                "p",
+                None if stored.pending is None else pending_value(stored.pending),
+                None if before.pending is None else pending_value(before.pending),
+            ),
+            (
+                names.STATES,
+                "s",
+                states_value(stored.states) if stored.states else None,
+                states_value(before.states) if before.states else None,
+            ),
+        ):
+            expression_names[f"#{placeholder}"] = name
+            if new is not None and new != old:
+                sets.append(f"#{placeholder} = :{placeholder}")
+                values[f":{placeholder}"] = new
+            if old is None:
+                conditions.append(f"attribute_not_exists(#{placeholder})")
+            else:
+                conditions.append(f"#{placeholder} = :old_{placeholder}")
+                values[f":old_{placeholder}"] = old
+        if stored.gone:
+            sets.append("#g = :g")
+            values[":g"] = {"S": stored.gone}
+        if stored.reason != before.reason:
+            sets.append("#r = :r")
+            expression_names["#r"] = names.REASON
+            values[":r"] = {"S": stored.reason}
+        return {
+            "TableName": self.table,
+            "Key": message_key(stored.ref, stored.lane),
+            "UpdateExpression": "SET " + ", ".join(sets),
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": expression_names,
+            "ExpressionAttributeValues": values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    def save_state(
+        self, stored: StoredMessage, before: StoredMessage, *others: dict[str, Any]
+    ) -> Saved:
+        """Write the state, with other actions in one transaction; see `ports.Store.save_state`."""
+        update = self.state_update(stored, before)
+        try:
+            if others:
+                self.calls.call("transact_write_items", TransactItems=[{"Update": update}, *others])
+            else:
+                self.calls.call("update_item", **update)
+        except ConditionFailed as failed:
+            old = failed.old
+        except TransactionCancelled as cancelled:
+            old = dict(cancelled.reasons[0][1])
+        else:
+            return "saved"
+        if not old:
+            return "absent"
+        there = read_message(old)
+        # ours, when the answer to an earlier try was lost
+        same = (there.pending, there.states, there.gone) == (
+            stored.pending,
+            dict(stored.states),
+            stored.gone,
+        )
+        return "saved" if same else there
+
+    def page(
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        limit: int,
+        after: str | None = None,
+        until_due: int | None = None,
+        consistent: bool = True,
+    ) -> ShardPage:
+        """Return a page of a lane; from the head it brings the shard row too."""
+        upper = _LAST if until_due is None else due_sk(until_due + 1)
+        answer = self.calls.call(
+            "query",
+            TableName=self.table,
+            ConsistentRead=consistent,
+            Limit=limit,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+            ExpressionAttributeNames={"#pk": names.PK, "#sk": names.SK},
+            ExpressionAttributeValues={
+                ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
+                ":low": {"S": names.HEAD if after is None else after + " "},
+                ":high": {"S": upper},
+            },
+        )
+        return _shard_page(answer)
+
+    def walk(
+        self, lane: OpenLane, topic: str, epoch: int, shard: int, *, page: int, upper: str = _LAST
+    ) -> Iterator[StoredMessage]:
+        """Yield the messages of a lane in key order, consistent, a page when it is needed.
+
+        What the codec cannot read, and what is marked as gone, is passed over.
+        """
+        for answer in self.calls.pages(
+            "query", **self._range(lane, topic, epoch, shard, upper), Limit=page
+        ):
+            for item in answer["Items"]:
+                try:
+                    stored = read_message(item)
+                except Unreadable:
+                    continue
+                if stored.gone is None:
+                    yield stored
+
+    def _range(
+        self, lane: OpenLane, topic: str, epoch: int, shard: int, upper: str = _LAST
+    ) -> dict[str, Any]:
+        return {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
+            "ExpressionAttributeNames": {"#pk": names.PK, "#sk": names.SK},
+            "ExpressionAttributeValues": {
+                ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
+                ":low": {"S": _AFTER_HEAD},
+                ":high": {"S": upper},
+            },
+        }
+
+    def count(
+        self, lane: OpenLane, topic: str, epoch: int, shard: int, *, limit: int | None
+    ) -> int:
+        """Return how many items lie in a lane; reads `limit` at most."""
+        total = 0
+        arguments = self._range(lane, topic, epoch, shard) | {"Select": "COUNT"}
+        while limit is None or total < limit:
+            if limit is not None:
+                arguments["Limit"] = limit - total
+            answer = self.calls.call("query", **arguments)
+            total += answer["Count"]
+            if "LastEvaluatedKey" not in answer:
+                break
+            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        return total
+
+    def scan_arguments(self, segment: int, segments: int, *, count: bool = False) -> dict[str, Any]:
+        """Return the arguments of a scan of one segment for messages only (consistent)."""
+        arguments: dict[str, Any] = {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "Segment": segment,
+            "TotalSegments": segments,
+            "FilterExpression": "attribute_exists(#z)",
+            "ExpressionAttributeNames": {"#z": names.SIZE},
+        }
+        return arguments | ({"Select": "COUNT"} if count else {})
+
+    def count_all(self, *, limit: int | None) -> int:
+        """Return how many messages the table holds; stops at `limit`, a page too late at most."""
+        total = 0
+        arguments = self.scan_arguments(0, 1, count=True)
+        if limit is not None:
+            arguments["Limit"] = max(limit, 1)
+        for answer in self.calls.pages("scan", **arguments):
+            total += answer["Count"]
+            if limit is not None and total >= limit:
+                return limit
+        return total
+
+
+def _key_pair(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item[names.PK]["S"], item[names.SK]["S"]
+
+
+def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
+    row: ShardRow | None = None
+    messages: list[StoredMessage] = []
+    unreadable: list[Mapping[str, object]] = []
+    for item in answer["Items"]:
+        if item[names.SK]["S"] == names.HEAD:
+            row = read_shard(item)
+            continue
+        try:
+            messages.append(read_message(item))
+        except Unreadable:
+            unreadable.append(item)
+    last = answer.get("LastEvaluatedKey")
+    return ShardPage(row, tuple(messages), tuple(unreadable), last and last[names.SK]["S"])

@@ -1,0 +1,110 @@
+"""The ledger in the deliveries table: who took what, and when."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec import names
+from fairbox.codec.keys import key_of
+from fairbox.codec.ledger import SHARED, SPAN_MS, day_of, ledger_pk, ledger_sk, read_ledger
+from fairbox.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fairbox.codec.keys import Item
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.stored import Delivery
+
+_DAY_MS = 86_400_000
+
+
+class Ledger:
+    """Ledger rows."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def write(self, items: Sequence[Item]) -> None:
+        """Write rows, 25 a call; a repetition overwrites.
+
+        Raises:
+            Unavailable: some stayed unwritten; all may be written again.
+        """
+        left = self._calls.batch_write(self._table, [{"PutRequest": {"Item": i}} for i in items])
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} ledger rows were not written")
+
+    def of_topic(self, topic: str, since: int, until: int) -> Iterator[Delivery]:
+        """Yield a topic's deliveries with `since` <= `at` < `until` (ms), by time, each once."""
+        rows = heapq.merge(
+            self._rows(topic, since, until),
+            self._rows(SHARED, since, until),
+            key=lambda item: int(item[names.LEDGER_TIME]["N"]),
+        )
+        return _ordered((row for row in rows), since, until, topic)
+
+    def all(self, since: int, until: int) -> Iterator[Delivery]:
+        """Yield every topic's deliveries with `since` <= `at` < `until`, by time, each once."""
+        return _ordered(self._all_rows(since, until), since, until, None)
+
+    def _rows(self, topic: str, since: int, until: int) -> Iterator[Item]:
+        for page in self._calls.pages(
+            "query",
+            TableName=self._table,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+            ExpressionAttributeNames={"#pk": names.PK, "#sk": names.SK},
+            ExpressionAttributeValues={
+                ":pk": {"S": ledger_pk(topic)},
+                ":low": {"S": ledger_sk(max(0, since - SPAN_MS))},
+                ":high": {"S": ledger_sk(until)},
+            },
+        ):
+            yield from page["Items"]
+
+    def _all_rows(self, since: int, until: int) -> Iterator[Item]:
+        start = max(0, since - SPAN_MS)
+        day = start - start % _DAY_MS
+        while day < until:
+            for page in self._calls.pages(
+                "query",
+                TableName=self._table,
+                IndexName=names.DELIVERED_INDEX,
+                KeyConditionExpression="#y = :y AND #w BETWEEN :low AND :high",
+                ExpressionAttributeNames={"#y": names.LEDGER_DAY, "#w": names.LEDGER_TIME},
+                ExpressionAttributeValues={
+                    ":y": {"S": day_of(day)},
+                    ":low": {"N": str(start)},
+                    ":high": {"N": str(until)},
+                },
+                Limit=100,
+            ):
+                keys = [key_of(item) for item in page["Items"]]
+                if keys:
+                    rows = self._calls.batch_get(self._table, keys, consistent=False)
+                    yield from sorted(rows, key=lambda item: int(item[names.LEDGER_TIME]["N"]))
+            day += _DAY_MS
+
+
+def _ordered(
+    rows: Iterator[dict[str, Any]], since: int, until: int, topic: str | None
+) -> Iterator[Delivery]:
+    """Merge rows that begin in order into deliveries in order; drop what other batching repeats."""
+    waiting: list[tuple[int, str, str, Delivery]] = []
+    seen: dict[tuple[str, str, str, int], None] = {}
+    for row in rows:
+        first = int(row[names.LEDGER_TIME]["N"])
+        while waiting and waiting[0][0] < first:
+            yield heapq.heappop(waiting)[3]
+        for d in read_ledger(row):
+            identity = (d.topic, d.id, d.subscription, d.at)
+            if identity in seen or not since <= d.at < until or topic not in (None, d.topic):
+                continue
+            seen[identity] = None
+            heapq.heappush(waiting, (d.at, d.id, f"{d.topic}#{d.subscription}", d))
+        if len(seen) > 100_000:
+            seen = {i: None for i in seen if i[3] >= first - SPAN_MS}
+    while waiting:
+        yield heapq.heappop(waiting)[3]

@@ -1,0 +1,115 @@
+"""Shard rows: state at the head of each `ready` lane, and the index over them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.codec import names
+from fairbox.codec.keys import shard_key
+from fairbox.codec.messages import number
+from fairbox.codec.shards import BUCKETS, read_shard, shard_item
+from fairbox.dynamodb.calls import ConditionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.stored import ShardRow
+
+# what writers of a row other than the one at work change
+_WATCHED: Final = (names.READY_SEQUENCE, names.LATER_SEQUENCE, names.LOOK_AT, names.PURGED_DEAD)
+
+
+class ShardRows:
+    """Reads and changes shard rows."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def get_many(self, shards: Sequence[tuple[str, int, int]]) -> list[ShardRow]:
+        """Return the rows that are there (consistent, 100 a call)."""
+        keys = [shard_key(*shard) for shard in shards]
+        return [read_shard(item) for item in self._calls.batch_get(self._table, keys)]
+
+    def change(self, row: ShardRow, before: ShardRow) -> bool:
+        """Write what differs, where the row is as `before` in what others write; say if it was."""
+        new, old = shard_item(row), shard_item(before)
+        changed = {n: v for n, v in new.items() if old.get(n) != v}
+        removed = [n for n in old if n not in new]
+        conditions, values = [], {}
+        expression_names = {}
+        for n, name in enumerate(_WATCHED):
+            expression_names[f"#w{n}"] = name
+            if name in old:
+                conditions.append(f"#w{n} = :w{n}")
+                values[f":w{n}"] = old[name]
+            else:
+                conditions.append(f"attribute_not_exists(#w{n})")
+        update = ""
+        for verb, fields in (("SET", list(changed)), ("REMOVE", removed)):
+            if fields:
+                start = len(expression_names)
+                places = [f"#c{start + n}" for n in range(len(fields))]
+                expression_names |= dict(zip(places, fields, strict=True))
+                if verb == "SET":
+                    values |= {f":{p[1:]}": new[f] for p, f in zip(places, fields, strict=True)}
+                    places = [f"{p} = :{p[1:]}" for p in places]
+                update += f"{verb} {', '.join(places)} "
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=shard_key(row.topic, row.epoch, row.shard),
+                UpdateExpression=update.strip(),
+                ConditionExpression=" AND ".join(conditions),
+                ExpressionAttributeNames=expression_names,
+                ExpressionAttributeValues=values,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            # ours, when the answer to an earlier try was lost
+            return bool(failed.old) and read_shard(failed.old) == row
+        return True
+
+    def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
+        """Move `look_at` on where it is as in `row`; return whether it was."""
+        if row.look_at is None:
+            return False
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=shard_key(row.topic, row.epoch, row.shard),
+                UpdateExpression="SET #l = :l, #b = :b",
+                ConditionExpression="#l = :was",
+                ExpressionAttributeNames={"#l": names.LOOK_AT, "#b": names.BACKOFF},
+                ExpressionAttributeValues={
+                    ":l": number(look_at),
+                    ":b": number(backoff),
+                    ":was": number(row.look_at),
+                },
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    def listed(self, until: int | None = None) -> Iterator[ShardRow]:
+        """Yield the index's rows, eventually consistent; with `until` (ms): those due by then."""
+        for bucket in BUCKETS:
+            condition, values = "#q = :q", {":q": {"S": bucket}}
+            expression_names = {"#q": names.BUCKET}
+            if until is not None:
+                condition += " AND #l <= :l"
+                values[":l"] = number(until)
+                expression_names["#l"] = names.LOOK_AT
+            for page in self._calls.pages(
+                "query",
+                TableName=self._table,
+                IndexName=names.OUTSTANDING_INDEX,
+                KeyConditionExpression=condition,
+                ExpressionAttributeNames=expression_names,
+                ExpressionAttributeValues=values,
+            ):
+                for item in page["Items"]:
+                    yield read_shard(item)

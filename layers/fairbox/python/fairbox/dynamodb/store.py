@@ -1,0 +1,151 @@
+"""The store of delivery: `fairbox.dispatch.ports.Store` over DynamoDB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fairbox.clock import milliseconds
+from fairbox.codec.keys import key_of, message_key
+from fairbox.codec.messages import read_message
+from fairbox.dynamodb.topics import DispatcherTopics
+from fairbox.errors import NotConfigured, Unavailable, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.bodies import BodyStore
+    from fairbox.dispatch.ports import Saved, ShardPage
+    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.messages import MessageRef
+    from fairbox.stored import Offloaded, ShardRow, StoredMessage
+    from fairbox.topics import TopicState
+
+
+class DynamoStore:
+    """Delivery's view of the outbox and deliveries tables.
+
+    Args:
+        tables: the tables.
+        body_store: where offloaded bodies lie; None: nowhere.
+    """
+
+    def __init__(self, tables: Tables, body_store: BodyStore | None = None) -> None:
+        self._tables = tables
+        self._topics = DispatcherTopics(tables.topics, tables.calls)
+        self._bodies = body_store
+
+    def topic(self, name: str) -> TopicState | None:
+        """Return the topic; at most as old as the last `refresh`."""
+        return self._topics.get(name)
+
+    def refresh(self) -> None:
+        """Compare the version of the topics when the copy is over 1 s old (1 RRU)."""
+        self._topics.refresh()
+
+    def fetch_body(self, stored: StoredMessage) -> StoredMessage:
+        """Return the message with its offloaded body in place.
+
+        Raises:
+            NotConfigured: there is no body store.
+            Unavailable: the body could not be read.
+        """
+        if stored.offloaded is None:
+            return stored
+        if self._bodies is None:
+            raise NotConfigured("FAIRBOX_BODIES_BUCKET")
+        body = self._bodies.get(stored.offloaded.bucket, stored.offloaded.key)
+        return stored.with_message(replace(stored.message, body=body))
+
+    def read(
+        self, refs: Sequence[MessageRef]
+    ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
+        """Return what of these lies in the outbox (consistent), and what is unreadable."""
+        messages: list[StoredMessage] = []
+        unreadable: list[Mapping[str, object]] = []
+        for item in self._tables.lanes.items(refs):
+            try:
+                messages.append(read_message(item))
+            except Unreadable:
+                unreadable.append(item)
+        return messages, unreadable
+
+    def read_lane(
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        limit: int,
+        after: str | None = None,
+        until_due: int | None = None,
+        consistent: bool = True,
+    ) -> ShardPage:
+        """Return a page of a lane from its head; `until_due` bounds lane `later`."""
+        return self._tables.lanes.page(
+            lane,
+            topic,
+            epoch,
+            shard,
+            limit=limit,
+            after=after,
+            until_due=until_due,
+            consistent=consistent,
+        )
+
+    def delete(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete the items, 25 a call.
+
+        Raises:
+            Unavailable: some stayed; what was sent will be sent again.
+        """
+        left = self._tables.lanes.delete([message_key(m.ref, m.lane) for m in messages])
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} messages were not deleted")
+
+    def save_state(self, stored: StoredMessage, before: StoredMessage) -> Saved:
+        """Write pending, states, gone and reason where they are as in `before`."""
+        return self._tables.lanes.save_state(stored, before)
+
+    def bury(self, stored: StoredMessage, pending: frozenset[str]) -> None:
+        """Put the message into lane `dead` for these subscriptions."""
+        self._tables.dead.bury(stored, pending)
+
+    def bury_partly(
+        self, stored: StoredMessage, before: StoredMessage, pending: frozenset[str]
+    ) -> Saved:
+        """Bury for these subscriptions and save the state, in one transaction."""
+        action = {"Update": self._tables.dead.bury_action(stored, pending)}
+        return self._tables.lanes.save_state(stored, before, action)
+
+    def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
+        """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""
+        self._tables.dead.bury_raw(item, reason)
+        self._tables.lanes.delete([key_of(item)])
+
+    def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
+        """Move `look_at` on when it is as in `row`; return whether it was."""
+        return self._tables.rows.look_again(row, look_at, backoff)
+
+    def due_shards(self) -> Iterator[ShardRow]:
+        """Yield the shard rows whose look is due, from the index."""
+        return self._tables.rows.listed(milliseconds(self._tables.calls.clock))
+
+    def write_ledger(self, items: Sequence[dict[str, Any]]) -> None:
+        """Write ledger rows; a repetition overwrites."""
+        self._tables.ledger.write(items)
+
+    def shard_rows(self, shards: Sequence[tuple[str, int, int]]) -> list[ShardRow]:
+        """Return the shard rows that are there (consistent)."""
+        return self._tables.rows.get_many(shards)
+
+    def change_row(self, row: ShardRow, before: ShardRow) -> bool:
+        """Write what differs where the row is as `before`; return whether it was."""
+        return self._tables.rows.change(row, before)
+
+    def expire_body(self, offloaded: Offloaded) -> None:
+        """Let an offloaded body expire after its retention."""
+        if self._bodies is not None:
+            self._bodies.expire(offloaded.bucket, offloaded.key)

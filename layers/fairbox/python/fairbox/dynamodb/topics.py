@@ -1,0 +1,217 @@
+"""Topics and subscriptions in the outbox table, and the copies that processes keep of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec import names
+from fairbox.codec.keys import subscription_key, topic_key, topic_range, version_key
+from fairbox.codec.messages import number
+from fairbox.codec.topics import read_topics, subscription_item, topic_item
+from fairbox.dynamodb.calls import TransactionCancelled
+from fairbox.errors import TopicConflict, UnknownSubscription, UnknownTopic
+from fairbox.topics import Epoch, Topic, TopicState
+
+if TYPE_CHECKING:
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.topics import Subscription
+
+PRODUCER_COPY_SECONDS: Final = 30.0
+DISPATCHER_COPY_SECONDS: Final = 1.0
+IN_FORCE_SECONDS: Final = 2.0
+_TRIES: Final = 8
+
+
+class TopicTable:
+    """Reads and changes topics.
+
+    Every change counts one version row up in its own transaction, so that whoever keeps copies
+    compares one row.
+    """
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def load(self, name: str) -> TopicState | None:
+        """Return one topic, read consistently; None when there is none."""
+        found = self._query(name)
+        return found[0] if found else None
+
+    def all(self) -> list[TopicState]:
+        """Return every topic, ascending by name, read consistently."""
+        return self._query(None)
+
+    def _query(self, name: str | None) -> list[TopicState]:
+        low, high = topic_range(name)
+        items: list[dict[str, Any]] = []
+        for page in self._calls.pages(
+            "query",
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+            ExpressionAttributeNames={"#pk": names.PK, "#sk": names.SK},
+            ExpressionAttributeValues={
+                ":pk": {"S": names.CONFIG},
+                ":low": {"S": low},
+                ":high": {"S": high},
+            },
+        ):
+            items += page["Items"]
+        return read_topics(items)
+
+    def version(self) -> int:
+        """Return the version that every change counts up (1 RRU)."""
+        answer = self._calls.call(
+            "get_item", TableName=self._table, Key=version_key(), ConsistentRead=True
+        )
+        return int(answer.get("Item", {}).get(names.CONFIG_VERSION, {"N": "0"})["N"])
+
+    def create(self, topic: Topic) -> TopicState:
+        """Create the topic, or bring what may change (retry, window, retention) up to date.
+
+        Raises:
+            TopicConflict: it is there with another shard count or ordering, or changes too often.
+        """
+        for _ in range(_TRIES):
+            there = self.load(topic.name)
+            if there is None:
+                state = TopicState(topic, (Epoch(0, topic.shards, 0),))
+            elif there.topic == topic:
+                return there
+            elif there.topic.ordering != topic.ordering:
+                raise TopicConflict(topic.name, f"its ordering is {there.topic.ordering!r}")
+            elif there.topic.shards != topic.shards:
+                raise TopicConflict(
+                    topic.name, f"it has {there.topic.shards} shards; resize changes that"
+                )
+            else:
+                state = TopicState(topic, there.epochs, there.subscriptions, there.version + 1)
+            if self._change([self._put_topic(state, there)]):
+                return state
+        raise TopicConflict(topic.name, "it is being changed by others: try again")
+
+    def add_subscription(self, subscription: Subscription) -> None:
+        """Add or replace a subscription.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+        """
+        action = {
+            "Put": {"TableName": self._table, "Item": subscription_item(subscription)},
+        }
+        if not self._change([self._topic_exists(subscription.topic), action]):
+            raise UnknownTopic(subscription.topic)
+
+    def remove_subscription(self, topic: str, name: str) -> None:
+        """Remove a subscription.
+
+        Raises:
+            UnknownSubscription: there is none of this name.
+        """
+        action = {
+            "Delete": {
+                "TableName": self._table,
+                "Key": subscription_key(topic, name),
+                "ConditionExpression": "attribute_exists(#pk)",
+                "ExpressionAttributeNames": {"#pk": names.PK},
+            }
+        }
+        if not self._change([action]):
+            raise UnknownSubscription(topic, name)
+
+    def _put_topic(self, state: TopicState, before: TopicState | None) -> dict[str, Any]:
+        put: dict[str, Any] = {"TableName": self._table, "Item": topic_item(state)}
+        if before is None:
+            put["ConditionExpression"] = "attribute_not_exists(#pk)"
+            put["ExpressionAttributeNames"] = {"#pk": names.PK}
+        else:
+            put["ConditionExpression"] = "#v = :v"
+            put["ExpressionAttributeNames"] = {"#v": names.VERSION}
+            put["ExpressionAttributeValues"] = {":v": number(before.version)}
+        return {"Put": put}
+
+    def _topic_exists(self, topic: str) -> dict[str, Any]:
+        return {
+            "ConditionCheck": {
+                "TableName": self._table,
+                "Key": topic_key(topic),
+                "ConditionExpression": "attribute_exists(#pk)",
+                "ExpressionAttributeNames": {"#pk": names.PK},
+            }
+        }
+
+    def _change(self, actions: list[dict[str, Any]]) -> bool:
+        """Make the changes and count the version up; return whether their conditions held."""
+        bump = {
+            "Update": {
+                "TableName": self._table,
+                "Key": version_key(),
+                "UpdateExpression": "ADD #n :one",
+                "ExpressionAttributeNames": {"#n": names.CONFIG_VERSION},
+                "ExpressionAttributeValues": {":one": {"N": "1"}},
+            }
+        }
+        try:
+            self._calls.call("transact_write_items", TransactItems=[*actions, bump])
+        except TransactionCancelled:
+            return False
+        return True
+
+
+class ProducerTopics:
+    """A producer's copies: each at most 30 s old, read again before an older one would be used."""
+
+    def __init__(self, table: TopicTable, calls: Calls) -> None:
+        self._table = table
+        self._clock = calls.clock
+        self._copies: dict[str, tuple[float, TopicState]] = {}
+
+    def get(self, name: str) -> TopicState:
+        """Return the topic.
+
+        Raises:
+            UnknownTopic: there is none of this name.
+        """
+        now = self._clock.now()
+        copy = self._copies.get(name)
+        if copy is not None and 0 <= now - copy[0] < PRODUCER_COPY_SECONDS:
+            return copy[1]
+        state = self._table.load(name)
+        if state is None:
+            self._copies.pop(name, None)
+            raise UnknownTopic(name)
+        self._copies[name] = (now, state)
+        return state
+
+    def forget(self, name: str) -> None:
+        """Drop the copy, after a change made here."""
+        self._copies.pop(name, None)
+
+
+class DispatcherTopics:
+    """A dispatcher's copies: good while the version row is as it was (1 RRU when over 1 s old)."""
+
+    def __init__(self, table: TopicTable, calls: Calls) -> None:
+        self._table = table
+        self._clock = calls.clock
+        self._version = -1
+        self._checked = float("-inf")
+        self._copies: dict[str, TopicState | None] = {}
+
+    def refresh(self) -> None:
+        """Compare the version row when the last look is over 1 s ago; drop old copies."""
+        now = self._clock.now()
+        if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
+            return
+        version = self._table.version()
+        if version != self._version:
+            self._copies.clear()
+            self._version = version
+        self._checked = now
+
+    def get(self, name: str) -> TopicState | None:
+        """Return the topic as of the last refresh; None when there is none."""
+        if name not in self._copies:
+            self._copies[name] = self._table.load(name)
+        return self._copies[name]
