@@ -1,0 +1,325 @@
+"""Condition and projection expressions, parsed once and compiled to closures."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from .grammar import (
+    Between,
+    Call,
+    Compare,
+    Condition,
+    ExpressionError,
+    In,
+    Junction,
+    Not,
+    Operand,
+    Parser,
+    Path,
+    Size,
+    ValueRef,
+    tokenize,
+)
+from .values import Item, Value, copy_value, kind_of, same, scalar
+
+Values = Mapping[str, Value]
+Test = Callable[[Item, Values], bool]
+Read = Callable[[Item, Values], Value | None]
+Names = tuple[tuple[str, str], ...]
+
+_ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_ORDERED: Final = frozenset("SNB")
+_TYPES: Final = frozenset({"S", "N", "B", "SS", "NS", "BS", "M", "L", "BOOL", "NULL"})
+_CACHE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCondition:
+    """A condition ready to run; an absent item is an empty one."""
+
+    test: Test
+    names: frozenset[str]
+    values: frozenset[str]
+    tree: Condition
+    checks: bool  # whether `check_operands` has anything to look at
+    roots: frozenset[str]  # the attributes that it reads
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The paths that a projection keeps."""
+
+    paths: tuple[Path, ...]
+    names: frozenset[str]
+
+    def keep(self, item: Item) -> Item:
+        """A copy of what the paths name; what is absent is left out."""
+        kept: Item = {}
+        for path in self.paths:
+            first = path.parts[0]
+            if len(path.parts) == 1:
+                if first in item:
+                    kept[str(first)] = copy_value(item[str(first)])
+            else:
+                found = resolve(item, path)
+                if found is not None:
+                    _graft(kept, path.parts, copy_value(found))
+        return kept
+
+
+@lru_cache(maxsize=_CACHE)
+def compile_condition(text: str, names: Names) -> CompiledCondition:
+    """Compile a condition or filter expression; ExpressionError where it is refused."""
+    parser = Parser(_tokens(text), dict(names))
+    tree = parser.condition()
+    parser.end()
+    names_used, values_used = frozenset(parser.used_names), frozenset(parser.used_values)
+    return CompiledCondition(
+        compile_test(tree), names_used, values_used, tree, _checks(tree), frozenset(parser.roots)
+    )
+
+
+def _checks(tree: Condition) -> bool:
+    if isinstance(tree, Junction):
+        return any(map(_checks, tree.items))
+    if isinstance(tree, Not):
+        return _checks(tree.item)
+    return isinstance(tree, Between) or (isinstance(tree, Call) and len(tree.arguments) > 1)
+
+
+@lru_cache(maxsize=_CACHE)
+def compile_projection(text: str, names: Names) -> Projection:
+    """Compile a projection expression; ExpressionError where it is refused."""
+    parser = Parser(_tokens(text), dict(names))
+    paths = [parser.path()]
+    while parser.accept(","):
+        paths.append(parser.path())
+    parser.end()
+    refuse_overlaps(paths)
+    return Projection(tuple(paths), frozenset(parser.used_names))
+
+
+def _tokens(text: str) -> list[Any]:
+    if not text.strip():
+        raise ExpressionError("The expression can not be empty;")
+    return tokenize(text)
+
+
+def refuse_overlaps(paths: list[Path]) -> None:
+    """Refuse two paths of which one contains the other."""
+    if len(paths) == len({path.parts[0] for path in paths}):
+        return
+    for index, one in enumerate(paths):
+        for other in paths[index + 1 :]:
+            shorter = min(len(one.parts), len(other.parts))
+            if one.parts[:shorter] == other.parts[:shorter]:
+                raise ExpressionError(
+                    "Two document paths overlap with each other; must remove or rewrite one of "
+                    f"these paths; path one: {one}, path two: {other}"
+                )
+
+
+def resolve(item: Item, path: Path) -> Value | None:
+    """The value at a path, or None."""
+    parts = path.parts
+    value = item.get(parts[0])  # type: ignore[arg-type]  # the first part is a name
+    for part in parts[1:]:
+        if value is None:
+            return None
+        if part.__class__ is int:
+            elements = value.get("L")
+            value = elements[part] if elements is not None and part < len(elements) else None  # type: ignore[operator]  # an int, as checked
+        else:
+            value = value.get("M", {}).get(part)
+    return value
+
+
+def _graft(kept: Item, parts: tuple[str | int, ...], value: Value) -> None:
+    """Put `value` under `parts`; list elements keep their order, not their index."""
+    place: Any = kept
+    for part, following in zip(parts, parts[1:], strict=False):
+        empty: Value = {"L": []} if isinstance(following, int) else {"M": {}}
+        if isinstance(part, int):
+            place.append(empty)
+            holder = empty
+        else:
+            holder = place.setdefault(part, empty)
+        place = next(iter(holder.values()))
+    if isinstance(parts[-1], int):
+        place.append(value)
+    else:
+        place[parts[-1]] = value
+
+
+def compile_read(operand: Operand) -> Read:
+    """A closure that reads an operand; None where the path leads nowhere."""
+    if isinstance(operand, ValueRef):
+        ref = operand.ref
+        return lambda _item, values: values[ref]
+    if isinstance(operand, Size):
+        inner = operand.path
+        return lambda item, _values: _size(resolve(item, inner))
+    if len(operand.parts) == 1:
+        name = str(operand.parts[0])
+        return lambda item, _values: item.get(name)
+    return lambda item, _values: resolve(item, operand)
+
+
+def _size(value: Value | None) -> Value | None:
+    if value is None:
+        return None
+    kind, raw = next(iter(value.items()))
+    if kind in {"N", "BOOL", "NULL"}:
+        return None
+    return {"N": str(len(raw.encode()) if kind == "S" else len(raw))}
+
+
+def compile_test(tree: Condition) -> Test:
+    """A closure that evaluates a condition tree."""
+    if isinstance(tree, Junction):
+        tests = [compile_test(item) for item in tree.items]
+        if tree.word == "AND":
+            return lambda item, values: all(test(item, values) for test in tests)
+        return lambda item, values: any(test(item, values) for test in tests)
+    if isinstance(tree, Not):
+        test = compile_test(tree.item)
+        return lambda item, values: not test(item, values)
+    if isinstance(tree, Compare):
+        return _compile_comparison(tree)
+    if isinstance(tree, Between):
+        return _compile_between(tree)
+    if isinstance(tree, In):
+        read = compile_read(tree.operand)
+        options = [compile_read(option) for option in tree.options]
+        return lambda item, values: any(
+            _equal(read(item, values), option(item, values)) for option in options
+        )
+    return _compile_call(tree)
+
+
+def _equal(left: Value | None, right: Value | None) -> bool:
+    return left is not None and right is not None and same(left, right)
+
+
+def _compile_comparison(tree: Compare) -> Test:
+    left, right = compile_read(tree.left), compile_read(tree.right)
+    if tree.sign == "=":
+        return lambda item, values: _equal(left(item, values), right(item, values))
+    if tree.sign == "<>":
+        return lambda item, values: not _equal(left(item, values), right(item, values))
+    order = _ORDER[tree.sign]
+    return lambda item, values: _ordered(order, left(item, values), right(item, values))
+
+
+def _ordered(order: Callable[[Any, Any], bool], left: Value | None, right: Value | None) -> bool:
+    if left is None or right is None:
+        return False
+    kind = kind_of(left)
+    return kind in _ORDERED and kind in right and order(scalar(left), scalar(right))
+
+
+def _compile_between(tree: Between) -> Test:
+    read, low, high = compile_read(tree.operand), compile_read(tree.low), compile_read(tree.high)
+
+    def test(item: Item, values: Values) -> bool:
+        value = read(item, values)
+        return _ordered(operator.le, low(item, values), value) and _ordered(
+            operator.le, value, high(item, values)
+        )
+
+    return test
+
+
+def _compile_call(tree: Call) -> Test:
+    read = compile_read(tree.arguments[0])
+    if tree.function == "attribute_exists":
+        return lambda item, values: read(item, values) is not None
+    if tree.function == "attribute_not_exists":
+        return lambda item, values: read(item, values) is None
+    argument = compile_read(tree.arguments[1])
+    verdict = {"attribute_type": _has_type, "begins_with": _begins, "contains": _contains}[
+        tree.function
+    ]
+
+    def test(item: Item, values: Values) -> bool:
+        value, other = read(item, values), argument(item, values)
+        return value is not None and other is not None and verdict(value, other)
+
+    return test
+
+
+def _has_type(value: Value, name: Value) -> bool:
+    return name.get("S") in value
+
+
+def _begins(value: Value, prefix: Value) -> bool:
+    kind = kind_of(value)
+    return kind in {"S", "B"} and kind in prefix and value[kind].startswith(prefix[kind])
+
+
+def _contains(value: Value, sought: Value) -> bool:
+    kind, other = kind_of(value), kind_of(sought)
+    if kind in {"S", "B"}:
+        return kind == other and sought[kind] in value[kind]
+    if kind in {"SS", "NS", "BS"}:
+        return kind[0] == other and sought[other] in value[kind]
+    return kind == "L" and any(same(element, sought) for element in value["L"])
+
+
+def check_operands(tree: Condition, values: Values) -> None:
+    """Refuse values that the service refuses whatever the item: types and bounds."""
+    if isinstance(tree, Junction):
+        for item in tree.items:
+            check_operands(item, values)
+    elif isinstance(tree, Not):
+        check_operands(tree.item, values)
+    elif isinstance(tree, Between):
+        _check_bounds(tree, values)
+    elif isinstance(tree, Call):
+        _check_call(tree, values)
+
+
+def _check_bounds(tree: Between, values: Values) -> None:
+    if not (isinstance(tree.low, ValueRef) and isinstance(tree.high, ValueRef)):
+        return
+    low, high = values[tree.low.ref], values[tree.high.ref]
+    if kind_of(low) != kind_of(high):
+        raise ExpressionError(
+            "The BETWEEN operator requires same data type for lower and upper bounds"
+        )
+    if not _ordered(operator.le, low, high):
+        raise ExpressionError(
+            "The BETWEEN operator requires upper bound to be greater than or equal to lower bound"
+        )
+
+
+def _check_call(tree: Call, values: Values) -> None:
+    if len(tree.arguments) == 1 or not isinstance(tree.arguments[1], ValueRef):
+        return
+    value = values[tree.arguments[1].ref]
+    if tree.function == "begins_with" and kind_of(value) not in {"S", "B"}:
+        raise _wrong_type(tree.function, kind_of(value))
+    if tree.function == "attribute_type":
+        if kind_of(value) != "S":
+            raise _wrong_type(tree.function, kind_of(value))
+        if value["S"] not in _TYPES:
+            raise ExpressionError(
+                f"Invalid attribute type name found; type: {value['S']}, valid types: "
+                "{B,NULL,SS,BOOL,L,BS,N,NS,S,M}"
+            )
+
+
+def _wrong_type(function: str, kind: str) -> ExpressionError:
+    return ExpressionError(
+        "Incorrect operand type for operator or function; operator or function: "
+        f"{function}, operand type: {kind}"
+    )

@@ -1,0 +1,166 @@
+"""An in-memory DynamoDB that speaks the methods of boto3's low-level client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from . import administration, bulk, reads, statements, transactions, writes
+from .clock import ManualClock
+from .engine import Clock, Engine
+from .refusals import Refusal
+from .requests import Request, Response, check_parameters
+from .streams import Stream
+
+_PAGED: Final = {"query", "scan"}
+
+
+class MemoryDynamoDB:
+    """Tables in memory, behind the keyword arguments and wire dicts of ``boto3.client("dynamodb")``.
+
+    `clock` tells the time (epoch seconds) for stream records, request tokens and `expire`;
+    `index_lag` is the number of seconds by which global secondary indexes trail their table.
+    Refusals are botocore's `ClientError`, units in ``ConsumedCapacity`` are what AWS bills.
+    Callers never share state with the tables: items are copied both ways. Threads may share it.
+    """
+
+    bills_like_aws: Final = True
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        index_lag: float = 0.0,
+        region: str = "us-east-1",
+    ) -> None:
+        self._engine = Engine(clock if clock is not None else ManualClock(), index_lag, region)
+        self._lock = threading.RLock()
+
+    def _call(
+        self, operation: str, work: Callable[[Engine, Request], Response], request: Request
+    ) -> Response:
+        check_parameters(operation, request)
+        with self._lock:
+            try:
+                response = work(self._engine, request)
+            except Refusal as refusal:
+                raise refusal.as_client_error(operation) from None
+        response["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0}
+        return response
+
+    def create_table(self, **request: Any) -> Response:
+        """Make a table, active at once."""
+        return self._call("CreateTable", administration.create_table, request)
+
+    def describe_table(self, **request: Any) -> Response:
+        """Describe a table."""
+        return self._call("DescribeTable", administration.describe_table, request)
+
+    def delete_table(self, **request: Any) -> Response:
+        """Drop a table."""
+        return self._call("DeleteTable", administration.delete_table, request)
+
+    def list_tables(self, **request: Any) -> Response:
+        """Name the tables."""
+        return self._call("ListTables", administration.list_tables, request)
+
+    def update_time_to_live(self, **request: Any) -> Response:
+        """Set or unset the attribute of expiry."""
+        return self._call("UpdateTimeToLive", administration.update_time_to_live, request)
+
+    def describe_time_to_live(self, **request: Any) -> Response:
+        """Tell the attribute of expiry."""
+        return self._call("DescribeTimeToLive", administration.describe_time_to_live, request)
+
+    def get_item(self, **request: Any) -> Response:
+        """Read one item."""
+        return self._call("GetItem", reads.get_item, request)
+
+    def put_item(self, **request: Any) -> Response:
+        """Write one item whole."""
+        return self._call("PutItem", writes.put_item, request)
+
+    def update_item(self, **request: Any) -> Response:
+        """Change one item, or make it."""
+        return self._call("UpdateItem", writes.update_item, request)
+
+    def delete_item(self, **request: Any) -> Response:
+        """Delete one item."""
+        return self._call("DeleteItem", writes.delete_item, request)
+
+    def query(self, **request: Any) -> Response:
+        """Read a page of one partition, in order."""
+        return self._call("Query", reads.query, request)
+
+    def scan(self, **request: Any) -> Response:
+        """Read a page of all partitions, or of one segment of them."""
+        return self._call("Scan", reads.scan, request)
+
+    def batch_get_item(self, **request: Any) -> Response:
+        """Read up to 100 items."""
+        return self._call("BatchGetItem", bulk.batch_get_item, request)
+
+    def batch_write_item(self, **request: Any) -> Response:
+        """Put or delete up to 25 items."""
+        return self._call("BatchWriteItem", bulk.batch_write_item, request)
+
+    def transact_write_items(self, **request: Any) -> Response:
+        """Write up to 100 items, all or none."""
+        return self._call("TransactWriteItems", transactions.transact_write_items, request)
+
+    def transact_get_items(self, **request: Any) -> Response:
+        """Read up to 100 items as of one moment."""
+        return self._call("TransactGetItems", transactions.transact_get_items, request)
+
+    def batch_execute_statement(self, **request: Any) -> Response:
+        """Run up to 25 PartiQL updates and deletes, each for itself."""
+        return self._call("BatchExecuteStatement", statements.batch_execute_statement, request)
+
+    def get_paginator(self, operation: str) -> Paginator:
+        """A paginator over ``query`` or ``scan``."""
+        if operation not in _PAGED:
+            raise ValueError(f"no paginator for {operation}: only query and scan have one")
+        return Paginator(getattr(self, operation))
+
+    def close(self) -> None:
+        """Nothing to close; boto3's client has the method."""
+
+    def stream(self, table: str) -> Stream:
+        """The stream of a table, also of one that was dropped; KeyError where it has none."""
+        found = self._engine.tables.get(table)
+        stream = found.stream if found else self._engine.retired_streams.get(table)
+        if stream is None:
+            raise KeyError(f"table {table} has no stream")
+        return stream
+
+    def expire(self, table: str) -> int:
+        """Delete what is past its time to live, as the service does by itself; how many items."""
+        with self._lock:
+            return writes.expire(self._engine, table)
+
+    def items(self, table: str) -> list[dict[str, Any]]:
+        """Copies of all items of a table: for a test's assertions, not for code under test."""
+        with self._lock:
+            return administration.items_of(self._engine, table)
+
+
+class Paginator:
+    """Follows LastEvaluatedKey from page to page."""
+
+    def __init__(self, read: Callable[..., Response]) -> None:
+        self._read = read
+
+    def paginate(self, **request: Any) -> Iterator[Response]:
+        """Yield the pages; of ``PaginationConfig`` only ``PageSize`` is understood."""
+        config = request.pop("PaginationConfig", {})
+        if config.keys() - {"PageSize"}:
+            raise ValueError(f"PaginationConfig: only PageSize is understood, got {config}")
+        if "PageSize" in config:
+            request["Limit"] = config["PageSize"]
+        while True:
+            page = self._read(**request)
+            yield page
+            if "LastEvaluatedKey" not in page:
+                return
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]

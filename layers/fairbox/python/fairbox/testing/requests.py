@@ -1,0 +1,223 @@
+"""Requests: which parameters an operation knows, its placeholders, the units that it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from .expressions import (
+    CompiledCondition,
+    Names,
+    Projection,
+    check_operands,
+    compile_condition,
+    compile_projection,
+)
+from .grammar import ExpressionError
+from .key_conditions import KeyCondition, KeyMissedError, compile_key_condition
+from .refusals import Refusal, invalid, parameter_error
+from .updates import Update, compile_update
+from .values import Value, take_value
+
+Request = dict[str, Any]
+Response = dict[str, Any]
+Compiled = TypeVar("Compiled", CompiledCondition, KeyCondition, Update)
+
+_PLACEHOLDERS: Final = " ExpressionAttributeNames ExpressionAttributeValues"
+_WRITE: Final = (
+    "ConditionExpression ReturnValues ReturnConsumedCapacity ReturnItemCollectionMetrics"
+    " ReturnValuesOnConditionCheckFailure" + _PLACEHOLDERS
+)
+_PAGE: Final = (
+    "IndexName Select Limit ConsistentRead ExclusiveStartKey FilterExpression"
+    " ProjectionExpression ReturnConsumedCapacity" + _PLACEHOLDERS
+)
+
+
+def _known(required: str, optional: str = "") -> tuple[frozenset[str], frozenset[str]]:
+    needed = frozenset(required.split())
+    return needed, needed | frozenset(optional.split())
+
+
+PARAMETERS: Final = {
+    "CreateTable": _known(
+        "TableName KeySchema AttributeDefinitions",
+        "BillingMode ProvisionedThroughput GlobalSecondaryIndexes StreamSpecification"
+        " SSESpecification Tags TableClass DeletionProtectionEnabled WarmThroughput"
+        " OnDemandThroughput",
+    ),
+    "DescribeTable": _known("TableName"),
+    "DeleteTable": _known("TableName"),
+    "ListTables": _known("", "ExclusiveStartTableName Limit"),
+    "UpdateTimeToLive": _known("TableName TimeToLiveSpecification"),
+    "DescribeTimeToLive": _known("TableName"),
+    "GetItem": _known(
+        "TableName Key",
+        "ConsistentRead ProjectionExpression ExpressionAttributeNames ReturnConsumedCapacity",
+    ),
+    "PutItem": _known("TableName Item", _WRITE),
+    "UpdateItem": _known("TableName Key", "UpdateExpression " + _WRITE),
+    "DeleteItem": _known("TableName Key", _WRITE),
+    "Query": _known("TableName KeyConditionExpression", "ScanIndexForward " + _PAGE),
+    "Scan": _known("TableName", "Segment TotalSegments " + _PAGE),
+    "BatchGetItem": _known("RequestItems", "ReturnConsumedCapacity"),
+    "BatchWriteItem": _known("RequestItems", "ReturnConsumedCapacity ReturnItemCollectionMetrics"),
+    "TransactWriteItems": _known(
+        "TransactItems", "ClientRequestToken ReturnConsumedCapacity ReturnItemCollectionMetrics"
+    ),
+    "TransactGetItems": _known("TransactItems", "ReturnConsumedCapacity"),
+    "BatchExecuteStatement": _known("Statements", "ReturnConsumedCapacity"),
+}
+
+
+def check_parameters(operation: str, request: Request) -> None:
+    """Refuse missing and unknown parameters, as botocore does before it sends anything."""
+    required, known = PARAMETERS[operation]
+    given = request.keys()
+    if required <= given <= known:
+        return
+    missing = [f'Missing required parameter in input: "{name}"' for name in required - given]
+    unknown = [
+        f'Unknown parameter in input: "{name}", must be one of: {", ".join(sorted(known))}'
+        for name in sorted(given - known)
+    ]
+    raise parameter_error("\n".join(sorted(missing) + unknown))
+
+
+class Expressions:
+    """The expressions of one request, with the placeholders that they share."""
+
+    __slots__ = ("_request", "_used_names", "_used_values", "names", "values")
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        names = request.get("ExpressionAttributeNames")
+        values = request.get("ExpressionAttributeValues")
+        if names is not None and not names:
+            raise invalid("ExpressionAttributeNames must not be empty")
+        if values is not None and not values:
+            raise invalid("ExpressionAttributeValues must not be empty")
+        self._request = request
+        self.names: Names = tuple(names.items()) if names else ()
+        self.values: dict[str, Value] = (
+            {ref: take_value(value) for ref, value in values.items()} if values else {}
+        )
+        self._used_names: set[str] = set()
+        self._used_values: set[str] = set()
+
+    def condition(self, parameter: str = "ConditionExpression") -> CompiledCondition | None:
+        """The condition or filter in a parameter, where there is one."""
+        found = self._compiled(parameter, compile_condition)
+        if found is not None and found.checks:
+            try:
+                check_operands(found.tree, self.values)
+            except ExpressionError as error:
+                raise invalid(f"Invalid {parameter}: {error}") from None
+        return found
+
+    def key_condition(self) -> KeyCondition:
+        """The key condition of a query."""
+        found = self._compiled("KeyConditionExpression", compile_key_condition)
+        if found is None:
+            raise invalid(
+                "Either the KeyConditions or KeyConditionExpression parameter must be"
+                " specified in the request."
+            )
+        return found
+
+    def update(self) -> Update | None:
+        """The update, where there is one."""
+        return self._compiled("UpdateExpression", compile_update)
+
+    def projection(self) -> Projection | None:
+        """The projection, where there is one."""
+        text = self._request.get("ProjectionExpression")
+        if text is None:
+            return None
+        try:
+            found = compile_projection(text, self.names)
+        except ExpressionError as error:
+            raise invalid(f"Invalid ProjectionExpression: {error}") from None
+        self._used_names |= found.names
+        return found
+
+    def _compiled(
+        self, parameter: str, compiler: Callable[[str, Names], Compiled]
+    ) -> Compiled | None:
+        text = self._request.get(parameter)
+        if text is None:
+            return None
+        try:
+            found = compiler(text, self.names)
+        except KeyMissedError as error:
+            raise invalid(str(error)) from None
+        except ExpressionError as error:
+            raise invalid(f"Invalid {parameter}: {error}") from None
+        if found.names:
+            self._used_names |= found.names
+        if found.values:
+            self._used_values |= found.values
+            for ref in found.values:
+                if ref not in self.values:
+                    raise invalid(
+                        f"Invalid {parameter}: An expression attribute value used in expression "
+                        f"is not defined; attribute value: {ref}"
+                    )
+        return found
+
+    def done(self) -> None:
+        """Refuse placeholders that no expression used."""
+        if len(self._used_names) != len(self.names):
+            self._refuse_unused("Names", {name for name, _ in self.names} - self._used_names)
+        if len(self._used_values) != len(self.values):
+            self._refuse_unused("Values", self.values.keys() - self._used_values)
+
+    def _refuse_unused(self, which: str, unused: set[str]) -> None:
+        if not any(name.endswith("Expression") for name in self._request):
+            raise invalid(
+                f"ExpressionAttribute{which} can only be specified when using expressions"
+            )
+        raise invalid(
+            f"Value provided in ExpressionAttribute{which} unused in expressions: "
+            f"keys: {{{', '.join(sorted(unused))}}}"
+        )
+
+
+class Bill:
+    """The units of one call by table and index, and their shape in the answer."""
+
+    def __init__(self, mode: str | None, kind: str = "") -> None:
+        if mode not in {None, "NONE", "TOTAL", "INDEXES"}:
+            raise Refusal("ValidationException", "Invalid ReturnConsumedCapacity: " + str(mode))
+        self.wanted = mode in {"TOTAL", "INDEXES"}
+        self._indexed = mode == "INDEXES"
+        self._kind = kind  # "Read" or "Write" where a transaction names its units apart
+        self._tables: dict[str, float] = {}
+        self._indexes: dict[str, dict[str, float]] = {}
+
+    def add(self, table: str, units: float, indexes: Mapping[str, float] | None = None) -> None:
+        """Add units of a table and of its indexes."""
+        self._tables[table] = self._tables.get(table, 0.0) + units
+        of = self._indexes.setdefault(table, {})
+        for name, cost in (indexes or {}).items():
+            of[name] = of.get(name, 0.0) + cost
+
+    def entries(self) -> list[Response]:
+        """One ConsumedCapacity for each table."""
+        return [self._entry(table) for table in self._tables]
+
+    def _entry(self, table: str) -> Response:
+        units, indexes = self._tables[table], self._indexes[table]
+        entry: Response = {"TableName": table, **self._units(units + sum(indexes.values()))}
+        if self._indexed:
+            entry["Table"] = self._units(units)
+            if indexes:
+                entry["GlobalSecondaryIndexes"] = {
+                    name: self._units(cost) for name, cost in indexes.items()
+                }
+        return entry
+
+    def _units(self, units: float) -> Response:
+        units = float(units)
+        if self._kind:
+            return {"CapacityUnits": units, f"{self._kind}CapacityUnits": units}
+        return {"CapacityUnits": units}

@@ -1,0 +1,220 @@
+"""BatchExecuteStatement: PartiQL updates and deletes of single items, each for itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from .engine import Engine
+from .expressions import CompiledCondition, compile_test
+from .grammar import (
+    Call,
+    Compare,
+    Condition,
+    ExpressionError,
+    Junction,
+    Not,
+    Parser,
+    Path,
+    Token,
+    ValueRef,
+    tokenize,
+)
+from .key_conditions import conjuncts
+from .refusals import Refusal, invalid
+from .requests import Bill, Request, Response
+from .tables import Table, base_units
+from .updates import Clauses, Update, finish_update, parse_clause
+from .values import Value, copy_item, take_value
+from .writes import Write
+
+MAX_STATEMENTS: Final = 25
+_TOKEN: Final = re.compile(
+    r'\s*(?:"(?P<quoted>[^"]+)"|(?P<value>\?)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9]+)'
+    r"|(?P<sign><>|<=|>=|[=<>()\[\],.+-])|(?P<end>\Z))"
+)
+_CODES: Final = {
+    "ConditionalCheckFailedException": "ConditionalCheckFailed",
+    "ValidationException": "ValidationError",
+    "ResourceNotFoundException": "ResourceNotFound",
+}
+
+
+class _Parser(Parser):
+    """The condition grammar with PartiQL's ``IS [NOT] MISSING`` and positional values."""
+
+    def _negation(self) -> Condition:
+        position = self.position
+        if self.token.kind in {"word", "quoted"} and not self.at_word("NOT"):
+            path = self.path() if self.tokens[position + 1].text != "(" else None
+            if path is not None and self.at_word("IS"):
+                self.take()
+                return self._missing(path)
+            self.position = position
+        return super()._negation()
+
+    def _missing(self, path: Path) -> Condition:
+        positive = self.at_word("NOT")
+        if positive:
+            self.take()
+        if not self.at_word("MISSING"):
+            raise self.syntax_error()
+        self.take()
+        return Call("attribute_exists" if positive else "attribute_not_exists", (path,))
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A parsed statement: ``update`` is None for a DELETE; values are ``?0``, ``?1``..."""
+
+    table: str
+    update: Update | None
+    terms: tuple[Condition, ...]
+    count: int
+
+
+@lru_cache(maxsize=4096)
+def parse_statement(text: str) -> Statement:
+    """Parse an UPDATE or DELETE; ExpressionError where it is neither."""
+    parser = _Parser(_numbered(tokenize(text, _TOKEN)), {})
+    word = parser.take().text.upper()
+    update: Update | None = None
+    if word == "DELETE":
+        _word(parser, "FROM")
+        table = parser.take().text
+    elif word == "UPDATE":
+        table = parser.take().text
+        clauses = Clauses()
+        while parser.at_word("SET", "REMOVE"):
+            parse_clause(parser, parser.take().text.upper(), clauses)
+        update = finish_update(parser, clauses)
+    else:
+        raise ExpressionError("Statement wasn't well formed, can't be processed: Unexpected token")
+    _word(parser, "WHERE")
+    tree = parser.condition()
+    parser.end()
+    return Statement(table, update, conjuncts(tree), len(parser.used_values))
+
+
+def _numbered(tokens: list[Token]) -> list[Token]:
+    """Question marks numbered from 0: ``?0``, ``?1``..."""
+    numbered: list[Token] = []
+    count = 0
+    for token in tokens:
+        if token.kind == "value":
+            numbered.append(Token("value", f"?{count}"))
+            count += 1
+        else:
+            numbered.append(token)
+    return numbered
+
+
+def _word(parser: Parser, word: str) -> None:
+    if not parser.at_word(word):
+        raise parser.syntax_error()
+    parser.take()
+
+
+def batch_execute_statement(engine: Engine, request: Request) -> Response:
+    """BatchExecuteStatement: a response for each statement, an ``Error`` in those that failed."""
+    statements = request["Statements"]
+    if not 1 <= len(statements) <= MAX_STATEMENTS:
+        raise invalid(
+            "1 validation error detected: Value at 'statements' failed to satisfy constraint: "
+            f"Member must have length less than or equal to {MAX_STATEMENTS}"
+        )
+    bill = Bill(request.get("ReturnConsumedCapacity"))
+    parsed = [_prepared(engine, entry) for entry in statements]
+    targets = [(write.table.name, write.key) for write in parsed if isinstance(write, Write)]
+    if len(set(targets)) != len(targets):
+        raise invalid("Provided list of item keys contains duplicates")
+    responses = [
+        _run(engine, write, bill) if isinstance(write, Write) else write for write in parsed
+    ]
+    response: Response = {"Responses": responses}
+    if bill.wanted:
+        response["ConsumedCapacity"] = bill.entries()
+    return response
+
+
+def _failed(refusal: Refusal) -> Response:
+    code = _CODES.get(refusal.code, refusal.code)
+    return {"Error": {"Code": code, "Message": refusal.message, **refusal.fields}}
+
+
+def _prepared(engine: Engine, entry: dict[str, Any]) -> Write | Response:
+    """The write of a statement, or the error that answers it."""
+    try:
+        statement = parse_statement(entry["Statement"])
+        values = [take_value(value) for value in entry.get("Parameters", [])]
+        if len(values) != statement.count:
+            raise invalid("Number of parameters in request and statement don't match.")
+        by_ref = {f"?{place}": value for place, value in enumerate(values)}
+        write = _write(engine.table(statement.table), statement, by_ref)
+    except ExpressionError as error:
+        return _failed(invalid(f"Statement wasn't well formed, can't be processed: {error}"))
+    except Refusal as refusal:
+        return _failed(refusal)
+    write.shows_old = entry.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
+    return write
+
+
+def _write(table: Table, statement: Statement, values: dict[str, Value]) -> Write:
+    key: dict[str, Any] = {}
+    rest: list[Condition] = []
+    for term in statement.terms:
+        found = _key_term(term, table)
+        if found is not None and found[0] not in key:
+            key[found[0]] = values[found[1]]
+        else:
+            rest.append(term)
+    if key.keys() != set(table.keys.names):
+        raise invalid("Where clause does not contain a mandatory equality on all key attributes")
+    kind = "Delete" if statement.update is None else "Update"
+    write = Write(table, kind, {"Key": key})
+    write.update = statement.update
+    write.values = values
+    if statement.update is not None:
+        if statement.update.roots & set(table.keys.names):
+            raise invalid("Cannot update attributes that are part of the key")
+        hash_name = table.keys.hash_name
+        rest.insert(0, Call("attribute_exists", (Path((hash_name,)),)))
+    if rest:
+        tree = rest[0] if len(rest) == 1 else Junction("AND", tuple(rest))
+        none: frozenset[str] = frozenset()
+        test = compile_test(tree)
+        write.condition = CompiledCondition(test, none, none, tree, checks=False, roots=none)
+    return write
+
+
+def _key_term(term: Condition, table: Table) -> tuple[str, str] | None:
+    if not (isinstance(term, Compare) and term.sign == "="):
+        return None
+    if not (isinstance(term.left, Path) and isinstance(term.right, ValueRef)):
+        return None
+    name = term.left.parts[0]
+    if len(term.left.parts) > 1 or name not in table.keys.names:
+        return None
+    return str(name), term.right.ref
+
+
+def _run(engine: Engine, write: Write, bill: Bill) -> Response:
+    old = write.table.store.get(write.key)
+    if write.kind == "Delete" and old is None:
+        bill.add(write.table.name, base_units(None, None))
+        return {"TableName": write.table.name}  # deleting what is not there is no error here
+    try:
+        if not write.holds(old):
+            bill.add(write.table.name, base_units(old, None))
+            shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
+            raise Refusal(
+                "ConditionalCheckFailedException", "The conditional request failed", **shown
+            )
+        new = write.outcome(old)
+    except Refusal as refusal:
+        return {**_failed(refusal), "TableName": write.table.name}
+    indexes = engine.write(write.table, write.key, old, new)
+    bill.add(write.table.name, base_units(old, new), indexes)
+    return {"TableName": write.table.name}

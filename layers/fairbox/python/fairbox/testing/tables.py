@@ -1,0 +1,219 @@
+"""Tables and their indexes: keys checked, rows kept, index entries and stream records made."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..dynamodb.units import index_entry, index_write_units, write_units
+from .refusals import invalid, invalid_parameter
+from .stores import Position, Row, Store
+from .streams import Change, Stream
+from .values import Item, Scalar, Value, kind_of, number, same_item, scalar, take_value
+
+MAX_ITEM: Final = 400 * 1024  # bytes
+MAX_HASH: Final = 2048  # bytes
+MAX_RANGE: Final = 1024  # bytes
+_NO_RANGE: Final = 0  # sort position of a row without range key
+
+
+@dataclass(slots=True)
+class Keys:
+    """The key attributes of a table or index, with their types."""
+
+    hash_name: str
+    hash_kind: str
+    range_name: str | None = None
+    range_kind: str | None = None
+    names: tuple[str, ...] = field(init=False)  # hash first
+    kinds: dict[str, str] = field(init=False)  # type letters by name
+
+    def __post_init__(self) -> None:
+        self.kinds = {self.hash_name: self.hash_kind}
+        if self.range_name is not None:
+            self.kinds[self.range_name] = self.range_kind or ""
+        self.names = tuple(self.kinds)
+
+
+class Index:
+    """A global secondary index: sparse, projected, visible `lag` seconds late."""
+
+    def __init__(
+        self, name: str, keys: Keys, projected: Collection[str] | None, definition: dict[str, Any]
+    ) -> None:
+        self.name = name
+        self.keys = keys
+        self.projected = projected
+        self.definition = definition
+        self.store = Store()
+        self._late: deque[tuple[float, Position | None, Position | None, Row | None]] = deque()
+
+    def check(self, item: Item) -> None:
+        """Refuse an item whose value for a key of this index is of the wrong type, or empty."""
+        for name, kind in self.keys.kinds.items():
+            value = item.get(name)
+            if value is None:
+                continue
+            if kind not in value:
+                raise invalid_parameter(
+                    f"Type mismatch for Index Key {name} Expected: {kind} "
+                    f"Actual: {kind_of(value)} IndexName: {self.name}"
+                )
+            if kind != "N" and not value[kind]:
+                raise invalid(
+                    "One or more parameter values are not valid. A value specified for a secondary "
+                    "index key is not supported. The AttributeValue for a key attribute cannot "
+                    f"contain an empty {'string' if kind == 'S' else 'binary'} value. "
+                    f"IndexName: {self.name}, IndexKey: {name}"
+                )
+
+    def position(self, item: Item, key: Position) -> Position:
+        """Where the entry of an item with this table key stands."""
+        keys = self.keys
+        sort = scalar(item[keys.range_name]) if keys.range_name is not None else _NO_RANGE
+        return scalar(item[keys.hash_name]), (sort, *key)
+
+    def write(self, key: Position, old: Row | None, new: Row | None, at: float, lag: float) -> int:
+        """Follow one write of the table; the write units that it costs here."""
+        names = self.keys.names
+        before = None if old is None else index_entry(old.item, names, self.projected)
+        after = None if new is None else index_entry(new.item, names, self.projected)
+        if before is None and after is None:
+            return 0
+        units = index_write_units(before, after, names)
+        if units == 0:
+            return 0
+        gone = None if before is None else self.position(dict(before), key)  # type: ignore[arg-type]  # an Item, as stored
+        row = None if after is None else Row(dict(after))  # type: ignore[arg-type]  # an Item, as stored
+        place = None if row is None else self.position(row.item, key)
+        if lag > 0:
+            self._late.append((at + lag, gone, place, row))
+        else:
+            self._apply(gone, place, row)
+        return units
+
+    def _apply(self, gone: Position | None, place: Position | None, row: Row | None) -> None:
+        if gone is not None and gone != place:
+            self.store.remove(gone)
+        if place is not None and row is not None:
+            self.store.put(place, row)
+
+    def catch_up(self, now: float) -> None:
+        """Make visible what is older than the lag."""
+        while self._late and self._late[0][0] <= now:
+            _, gone, place, row = self._late.popleft()
+            self._apply(gone, place, row)
+
+
+@dataclass(slots=True)
+class Table:
+    """A table: rows, indexes, stream, time to live."""
+
+    name: str
+    keys: Keys
+    description: dict[str, Any]
+    indexes: dict[str, Index] = field(default_factory=dict)
+    stream: Stream | None = None
+    ttl_attribute: str | None = None
+    store: Store = field(default_factory=Store)
+
+    def key_of(self, item: Item) -> Position:
+        """The position of a whole item; refused where its key is missing, mistyped or empty."""
+        for name, kind in self.keys.kinds.items():
+            value = item.get(name)
+            if value is None:
+                raise invalid_parameter(f"Missing the key {name} in the item")
+            if kind not in value:
+                raise invalid_parameter(
+                    f"Type mismatch for key {name} expected: {kind} actual: {kind_of(value)}"
+                )
+        return self._position(item)
+
+    def key_from(self, key: Mapping[str, Any]) -> tuple[Position, Item]:
+        """The position and the checked copy of a key as given; it names the key and no more."""
+        keys = self.keys
+        if key.keys() != set(keys.names):
+            raise invalid("The provided key element does not match the schema")
+        taken = {name: take_value(key[name]) for name in keys.names}
+        for name, kind in keys.kinds.items():
+            if kind not in taken[name]:
+                raise invalid("The provided key element does not match the schema")
+        return self._position(taken), taken
+
+    def _position(self, item: Item) -> Position:
+        keys = self.keys
+        hash_value = _checked(keys.hash_name, item[keys.hash_name], MAX_HASH, _HASH_TOO_LONG)
+        if keys.range_name is None:
+            return hash_value, _NO_RANGE
+        value = item[keys.range_name]
+        return hash_value, _checked(keys.range_name, value, MAX_RANGE, _RANGE_TOO_LONG)
+
+    def key_item(self, item: Item) -> Item:
+        """The key attributes of an item."""
+        return {name: item[name] for name in self.keys.names}
+
+    def check(self, row: Row, too_large: str) -> None:
+        """Refuse a row that is too large, or whose index keys are of the wrong type."""
+        if row.size > MAX_ITEM:
+            raise invalid(too_large)
+        for index in self.indexes.values():
+            index.check(row.item)
+
+    def write(
+        self,
+        key: Position,
+        old: Row | None,
+        new: Row | None,
+        *,
+        at: float,
+        sequence: int,
+        lag: float = 0.0,
+        expired: bool = False,
+    ) -> dict[str, int]:
+        """Replace `old` by `new`: rows, indexes and stream; index units by name where not 0."""
+        if new is not None:
+            self.store.put(key, new)
+        elif old is not None:
+            self.store.remove(key)
+        else:
+            return {}
+        units = {}
+        for index in self.indexes.values():
+            cost = index.write(key, old, new, at, lag)
+            if cost:
+                units[index.name] = cost
+        if self.stream is not None:
+            before, after = old and old.item, new and new.item
+            if before is None or after is None or not same_item(before, after):
+                keys = self.key_item(after if after is not None else before or {})
+                self.stream.append(Change(sequence, at, keys, before, after, expired))
+        return units
+
+
+def base_units(old: Row | None, new: Row | None) -> int:
+    """Write units of the table's own part of a write: the larger of the two sizes counts."""
+    return write_units(max(old.size if old else 0, new.size if new else 0))
+
+
+_HASH_TOO_LONG: Final = "Size of hashkey has exceeded the maximum size limit of2048 bytes"
+_RANGE_TOO_LONG: Final = (
+    "Aggregated size of all range keys has exceeded the size limit of 1024 bytes"
+)
+
+
+def _checked(name: str, value: Value, limit: int, too_long: str) -> Scalar:
+    for kind, raw in value.items():
+        if kind == "N":
+            return number(raw)
+        if not raw:
+            what = "string" if kind == "S" else "binary"
+            raise invalid(
+                "One or more parameter values are not valid. The AttributeValue for a key "
+                f"attribute cannot contain an empty {what} value. Key: {name}"
+            )
+        if len(raw) * 4 > limit and len(raw.encode() if kind == "S" else raw) > limit:
+            raise invalid_parameter(too_long)
+        return raw  # type: ignore[no-any-return]  # str or bytes, by its kind
+    raise ValueError("an attribute value names its type")

@@ -1,0 +1,159 @@
+"""TransactWriteItems and TransactGetItems: all or nothing, reasons for each action."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..dynamodb.units import TRANSACTION_FACTOR, item_size, read_units
+from .engine import Engine
+from .refusals import Refusal, invalid
+from .requests import Bill, Expressions, Request, Response
+from .stores import Row
+from .tables import base_units
+from .values import copy_item
+from .writes import Write
+
+MAX_ACTIONS: Final = 100
+MAX_BYTES: Final = 4 * 1024 * 1024
+_KINDS: Final = ("Put", "Update", "Delete", "ConditionCheck")
+_NO_REASON: Final = "None"
+
+
+def transact_write_items(engine: Engine, request: Request) -> Response:
+    """TransactWriteItems; a token that was seen in the last ten minutes changes nothing."""
+    actions = request["TransactItems"]
+    _check_count(actions)
+    bill = Bill(request.get("ReturnConsumedCapacity"), "Write")
+    token = request.get("ClientRequestToken")
+    fingerprint = "" if token is None else _canonical(actions)
+    remembered = None if token is None else engine.remembered(token)
+    if remembered is not None:
+        if remembered[0] != fingerprint:
+            raise Refusal(
+                "IdempotentParameterMismatchException",
+                "The request uses the same client token as a previous, but non-identical request. "
+                "Do not reuse a client token with different requests, unless the requests are "
+                "identical",
+            )
+        return _repeated(engine, actions, Bill(request.get("ReturnConsumedCapacity"), "Read"))
+    writes = [_prepared(engine, action) for action in actions]
+    if len({(write.table.name, write.key) for write in writes}) != len(writes):
+        raise invalid("Transaction request cannot include multiple operations on one item")
+    outcomes = _decided(writes)
+    if sum(new.size if new else item_size(w.key_item) for w, _, new in outcomes) > MAX_BYTES:
+        raise invalid("Transaction request size exceeded the maximum allowed size of 4194304 bytes")
+    for write, old, new in outcomes:
+        units = TRANSACTION_FACTOR * base_units(old, new)
+        changed = write.kind != "ConditionCheck"
+        indexes = engine.write(write.table, write.key, old, new) if changed else {}
+        bill.add(write.table.name, units, indexes)
+    if token is not None:
+        engine.remember(token, fingerprint, {})
+    return {"ConsumedCapacity": bill.entries()} if bill.wanted else {}
+
+
+def _check_count(actions: list[Any]) -> None:
+    if len(actions) > MAX_ACTIONS:
+        raise invalid(
+            "1 validation error detected: Value at 'transactItems' failed to satisfy constraint: "
+            f"Member must have length less than or equal to {MAX_ACTIONS}"
+        )
+    if not actions:
+        raise invalid(
+            "1 validation error detected: Value '[]' at 'transactItems' failed to satisfy "
+            "constraint: Member must have length greater than or equal to 1"
+        )
+
+
+def _prepared(engine: Engine, action: dict[str, Any]) -> Write:
+    if len(action) != 1 or next(iter(action)) not in _KINDS:
+        raise invalid("TransactItems can only contain one of Check, Put, Update or Delete")
+    ((kind, request),) = action.items()
+    table = engine.table(request["TableName"])
+    if kind == "ConditionCheck" and "ConditionExpression" not in request:
+        raise invalid("The ConditionExpression of a ConditionCheck is required")
+    return Write(table, kind, request)
+
+
+def _decided(writes: list[Write]) -> list[tuple[Write, Row | None, Row | None]]:
+    """Old and new row of each action; TransactionCanceledException where one cannot be."""
+    outcomes: list[tuple[Write, Row | None, Row | None]] = []
+    reasons: list[dict[str, Any]] = []
+    for write in writes:
+        old = write.table.store.get(write.key)
+        new = old
+        reason: dict[str, Any] = {"Code": _NO_REASON}
+        if not write.holds(old):
+            reason = {
+                "Code": "ConditionalCheckFailed",
+                "Message": "The conditional request failed",
+            }
+            if write.shows_old and old is not None:
+                reason["Item"] = copy_item(old.item)
+        elif write.kind != "ConditionCheck":
+            try:
+                new = write.outcome(old)
+            except Refusal as refusal:
+                reason = {"Code": "ValidationError", "Message": refusal.message}
+        reasons.append(reason)
+        outcomes.append((write, old, new))
+    codes = [reason["Code"] for reason in reasons]
+    if any(code != _NO_REASON for code in codes):
+        raise Refusal(
+            "TransactionCanceledException",
+            "Transaction cancelled, please refer cancellation reasons for specific reasons "
+            f"[{', '.join(codes)}]",
+            CancellationReasons=reasons,
+        )
+    return outcomes
+
+
+def _canonical(value: Any) -> str:
+    """A text that is the same for equal requests, whatever the order of their parameters."""
+    if isinstance(value, dict):
+        parts = ",".join(f"{key!r}:{_canonical(value[key])}" for key in sorted(value))
+        return f"{{{parts}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_canonical, value))}]"
+    return repr(bytes(value) if isinstance(value, bytearray) else value)
+
+
+def _repeated(engine: Engine, actions: list[Any], bill: Bill) -> Response:
+    """The answer to a repeated token: the reads that finding out cost."""
+    for action in actions:
+        write = _prepared(engine, action)
+        row = write.table.store.get(write.key)
+        size = row.size if row is not None else 0
+        bill.add(write.table.name, TRANSACTION_FACTOR * read_units(size, consistent=True))
+    return {"ConsumedCapacity": bill.entries()} if bill.wanted else {}
+
+
+def transact_get_items(engine: Engine, request: Request) -> Response:
+    """TransactGetItems: an entry for each key, empty where there is no item."""
+    actions = request["TransactItems"]
+    _check_count(actions)
+    bill = Bill(request.get("ReturnConsumedCapacity"), "Read")
+    responses: list[Response] = []
+    seen = set()
+    for action in actions:
+        get = action["Get"]
+        table = engine.table(get["TableName"])
+        expressions = Expressions(get)
+        projection = expressions.projection()
+        expressions.done()
+        key = table.key_from(get["Key"])[0]
+        seen.add((table.name, key))
+        row = table.store.get(key)
+        size = row.size if row is not None else 0
+        bill.add(table.name, TRANSACTION_FACTOR * read_units(size, consistent=True))
+        if row is None:
+            responses.append({})
+        else:
+            shown = projection.keep(row.item) if projection else copy_item(row.item)
+            responses.append({"Item": shown})
+    if len(seen) != len(actions):
+        raise invalid("Transaction request cannot include multiple operations on one item")
+    response: Response = {"Responses": responses}
+    if bill.wanted:
+        response["ConsumedCapacity"] = bill.entries()
+    return response
