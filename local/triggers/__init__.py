@@ -1,0 +1,1 @@
+"""Drives streams, queues and schedules into functions, with what hurts on AWS."""
