@@ -7,7 +7,7 @@ import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zlib import crc32
 
 from local.triggers.answers import Failure, stream_failure
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 KIND: Final = "AWS::Lambda::EventSourceMapping"
 _TOLD_AGAIN: Final = 5
 
@@ -190,15 +191,15 @@ class StreamTrigger:
     def iterator_age(self) -> float:
         """Seconds since the oldest outstanding record was written, over all pseudo-shards."""
         now = self._clock()
-        return max(self._each(lambda lane: lane.iterator_age(now)))
+        return max(self._each(lambda lane: lane.iterator_age(now)), default=0.0)
 
     @property
     def counts(self) -> Counter[str]:
         """Invocations, failures, repeats, records filtered and given up so far."""
         return sum(self._each(lambda lane: Counter(lane.counts)), Counter())
 
-    def _each(self, look: Callable[[Lane], Any]) -> list[Any]:
-        found = []
+    def _each(self, look: Callable[[Lane], T]) -> list[T]:
+        found: list[T] = []
         for runner in self._runners.values():
             with runner.changed:
                 found.append(look(runner.lane))
