@@ -1,0 +1,181 @@
+"""Reads one table's stream for all its mappings: one thread, every record converted once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from local.triggers.records import StreamRecord, convert
+from local.triggers.sources import (
+    IteratorExpiredError,
+    RecordsTrimmedError,
+    StreamUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from local.triggers.sources import StreamSource
+
+log = logging.getLogger(__name__)
+
+Entry = tuple[StreamRecord, dict[str, Any]]
+
+
+class Listener(Protocol):
+    """A mapping that hears of all records of its stream, in order."""
+
+    def hear(self, entries: Sequence[Entry]) -> None:
+        """Take over records with the event entries that filters look at; must not block."""
+        ...
+
+
+@dataclass
+class _Position:
+    parent: str | None
+    iterator: str | None = None
+    after: str | None = None
+    latest: bool = False
+    finished: bool = False
+
+
+class StreamReader:
+    """Follows all shards of a stream, parents before children, and tells its listeners.
+
+    A listener hears everything from the first start on, whether its own trigger runs or not, as a
+    disabled mapping keeps its position. `poll_interval` is the pause in seconds after a read that
+    found nothing, `busy_interval` after one that found something, so that a trickle does not take a
+    core; `latest`: begin at the end of the stream.
+    """
+
+    def __init__(
+        self,
+        source: StreamSource,
+        *,
+        region: str = "us-east-1",
+        latest: bool = False,
+        poll_interval: float = 0.1,
+        busy_interval: float = 0.02,
+        refresh_interval: float = 5.0,
+    ) -> None:
+        self.source = source
+        self._region = region
+        self._latest = latest
+        self._poll_interval = poll_interval
+        self._busy_interval = busy_interval
+        self._refreshes = max(1, round(refresh_interval / poll_interval))
+        self._listeners: list[Listener] = []
+        self._positions: dict[str, _Position] = {}
+        self._users: set[object] = set()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, listener: Listener) -> None:
+        """Have a listener told of all records from now on."""
+        self._listeners.append(listener)
+
+    def start(self, user: object) -> None:
+        """Run while at least one user wants it; on return the starting position is fixed.
+
+        Raises `StreamUnavailableError` if the stream does not answer.
+        """
+        with self._lock:
+            self._users.add(user)
+            if self._thread is not None:
+                return
+            if not self._positions:
+                self.refresh()
+                self._latest = False  # shards found later are read from their beginning
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="stream-reader", daemon=True)
+            self._thread.start()
+
+    def stop(self, user: object) -> None:
+        """Stop when nobody wants it any more; the position is kept."""
+        with self._lock:
+            self._users.discard(user)
+            if self._users or self._thread is None:
+                return
+            self._stopping.set()
+            self._thread.join()
+            self._thread = None
+
+    def refresh(self) -> None:
+        """Look for new shards; those finished before the start are left out where `latest`."""
+        for shard in self.source.shards():
+            if shard.shard_id in self._positions:
+                continue
+            left_out = self._latest and shard.closed
+            position = _Position(shard.parent, latest=self._latest, finished=left_out)
+            if not position.finished:
+                position.iterator = self._iterator(shard.shard_id, position)
+            self._positions[shard.shard_id] = position
+
+    def poll(self) -> bool:
+        """Read each shard that may be read once; returns whether any record came."""
+        found = False
+        for shard_id, position in list(self._positions.items()):
+            parent = self._positions.get(position.parent or "")
+            if position.finished or (parent is not None and not parent.finished):
+                continue
+            found = self._read(shard_id, position) or found
+        return found
+
+    def _read(self, shard_id: str, position: _Position) -> bool:
+        try:
+            if position.iterator is None:
+                position.iterator = self._iterator(shard_id, position)
+            wires, position.iterator = self.source.records(position.iterator)
+        except IteratorExpiredError:
+            position.iterator = None
+            return False
+        except RecordsTrimmedError:
+            log.warning("Stream records were trimmed before they were read.")
+            position.iterator, position.after = None, None
+            return False
+        except StreamUnavailableError:
+            position.iterator = None  # an engine that was restarted does not know it any more
+            raise
+        position.finished = position.iterator is None
+        if wires:
+            position.after = wires[-1]["dynamodb"]["SequenceNumber"]
+            self._tell(wires)
+        if position.finished:
+            self.refresh()
+        return bool(wires)
+
+    def _iterator(self, shard_id: str, position: _Position) -> str:
+        latest = position.latest and position.after is None
+        return self.source.iterator(shard_id, after=position.after, latest=latest)
+
+    def _tell(self, wires: list[dict[str, Any]]) -> None:
+        entries = [
+            convert(
+                wire,
+                stream_arn=self.source.arn,
+                region=self._region,
+                hash_key=self.source.hash_key,
+            )
+            for wire in wires
+        ]
+        for listener in self._listeners:
+            listener.hear(entries)
+
+    def _run(self) -> None:
+        idle = 0
+        while not self._stopping.is_set():
+            try:
+                if self.poll():
+                    idle = 0
+                    self._stopping.wait(self._busy_interval)
+                    continue
+                idle += 1
+                if idle % self._refreshes == 0:
+                    self.refresh()
+            except StreamUnavailableError as error:
+                log.warning("The stream does not answer; trying again.", extra={"error": error})
+                self._stopping.wait(1.0)
+            self._stopping.wait(self._poll_interval)

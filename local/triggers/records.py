@@ -1,0 +1,78 @@
+"""Stream records as Lambda writes them, made from what the stream's API answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+ENVELOPE_BYTES: Final = len(b'{"Records": []}')
+_PARTS: Final = (
+    "ApproximateCreationDateTime",
+    "Keys",
+    "NewImage",
+    "OldImage",
+    "SequenceNumber",
+    "SizeBytes",
+    "StreamViewType",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """One record, ready to be sent: converted once, shared by all mappings of its stream.
+
+    `body` is Lambda's JSON of the record, `order` its sequence number as a number, `created` whole
+    seconds since the epoch. `partition_key` and `item_key` are canonical JSON of the key values.
+    """
+
+    sequence_number: str
+    partition_key: str
+    item_key: str
+    created: int
+    body: bytes = field(repr=False)
+    order: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that the record takes in an event, separator included."""
+        return len(self.body) + 2
+
+
+def convert(
+    wire: dict[str, Any], *, stream_arn: str, region: str, hash_key: str
+) -> tuple[StreamRecord, dict[str, Any]]:
+    """Return a record and the event entry that filters look at.
+
+    `wire` is one entry of `GetRecords` in the API's JSON, where numbers are strings and binary
+    values base64 text, as they are in Lambda's events.
+    """
+    change = wire["dynamodb"]
+    change["ApproximateCreationDateTime"] = int(change["ApproximateCreationDateTime"])
+    event: dict[str, Any] = {
+        "eventID": wire["eventID"],
+        "eventName": wire["eventName"],
+        "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb",
+        "awsRegion": region,
+        "dynamodb": {part: change[part] for part in _PARTS if part in change},
+        "eventSourceARN": stream_arn,
+    }
+    identity = wire.get("userIdentity")
+    if identity is not None:
+        event["userIdentity"] = {"type": identity["Type"], "principalId": identity["PrincipalId"]}
+    keys = change["Keys"]
+    record = StreamRecord(
+        sequence_number=change["SequenceNumber"],
+        partition_key=json.dumps(keys[hash_key]),
+        item_key=json.dumps([keys[name] for name in sorted(keys)]),
+        created=change["ApproximateCreationDateTime"],
+        body=json.dumps(event, ensure_ascii=False).encode(),
+        order=int(change["SequenceNumber"]),
+    )
+    return record, event
+
+
+def payload(bodies: list[bytes]) -> bytes:
+    """Return the event that hands these records to a function."""
+    return b'{"Records": [' + b", ".join(bodies) + b"]}"
