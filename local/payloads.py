@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "@octokit/webhooks-examples"
 VERSION = "7.6.1"
-INTEGRITY = "sha512-De6U3XB6O3DtCa7bKgCMzTHdeopqqZ6SNivMYJnK65ierKL1AnNIA0tkRYCRS7lwGT792d+Ps1WbfHlso6MynQ=="
+INTEGRITY = (
+    "sha512-De6U3XB6O3DtCa7bKgCMzTHdeopqqZ6SNivMYJnK65ierKL1AnNIA0tk"
+    "RYCRS7lwGT792d+Ps1WbfHlso6MynQ=="
+)
 MEMBER = "package/api.github.com/index.json"
 FETCH_SECONDS = 180
 
@@ -37,9 +40,7 @@ def load(workspace: Workspace | None = None) -> list[tuple[str, dict[str, Any]]]
     return [(kind["name"], example) for kind in kinds for example in kind["examples"]]
 
 
-def install(
-    workspace: Workspace, *, pack: Callable[[Path], Path] | None = None
-) -> bool:
+def install(workspace: Workspace, *, pack: Callable[[Path], Path] | None = None) -> bool:
     """Fetch the package with npm, verify it, unpack the examples; return whether it was needed.
 
     `pack` fetches into a folder and returns the archive's path; by default npm does.
