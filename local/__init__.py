@@ -1,1 +1,1 @@
-"""Runs the synthesised application on this machine: engines, functions, routes and triggers."""
+"""Runs the synthesised application on this machine."""

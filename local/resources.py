@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from local.template import Template
 
+INVOKE_CONFIG = "AWS::Lambda::EventInvokeConfig"  # read by the triggers
 TRIGGERS = (MAPPING, "AWS::Events::Rule", "AWS::Scheduler::Schedule")
 ROUTES = (
     HTTP_API,
@@ -51,7 +52,6 @@ WITHOUT_LOCAL_MEANING = frozenset(
         "AWS::IAM::Role",
         "AWS::KMS::Alias",
         "AWS::KMS::Key",
-        "AWS::Lambda::EventInvokeConfig",
         "AWS::Lambda::Permission",
         "AWS::Lambda::Version",
         "AWS::Logs::LogGroup",
@@ -70,7 +70,7 @@ WITHOUT_LOCAL_MEANING = frozenset(
         "Custom::S3AutoDeleteObjects",
     }
 )
-_RUN_HERE = frozenset({*MADE, *TRIGGERS, *ROUTES, FUNCTION, LAYER})
+_RUN_HERE = frozenset({*MADE, *TRIGGERS, *ROUTES, FUNCTION, LAYER, INVOKE_CONFIG})
 
 
 def refuse_unknown(template: Template) -> None:
