@@ -29,3 +29,15 @@ env: .local/stamps/python
 .PHONY: lock
 lock: .local/uv/bin/uv
 	@scripts/lock.sh
+
+.PHONY: engines
+engines: env
+	@$(RUN) scripts/engines.py
+
+.PHONY: up
+up: engines
+	@$(RUN) -m local up
+
+.PHONY: down
+down: env
+	@$(RUN) -m local down

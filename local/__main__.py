@@ -1,0 +1,69 @@
+"""`python -m local up|down|status`: the local application in the background."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from local.supervisor import State, Supervisor
+from local.synthesis import synthesise
+from local.workspace import LocalError, Workspace
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Do what the command says; one line on standard error and exit 1 where it cannot."""
+    chosen = _parser().parse_args(arguments)
+    workspace = Workspace()
+    supervisor = Supervisor(workspace)
+    try:
+        if chosen.command == "up":
+            _up(supervisor, workspace, durable=chosen.durable)
+        elif chosen.command == "down":
+            print("fairbox: ended" if supervisor.stop() else "fairbox: nothing ran")
+        elif chosen.command == "serve":
+            supervisor.serve(chosen.assembly, durable=chosen.durable)
+        else:
+            state = supervisor.state()
+            if state is None or not state.ready:
+                sys.exit("fairbox: nothing runs")
+            _show(state, workspace)
+    except LocalError as exc:
+        sys.exit(f"fairbox: {exc}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start; return when everything answers")
+    serve = commands.add_parser("serve", help="run in the foreground until interrupted")
+    serve.add_argument("assembly", type=Path, help="folder of the synthesised application")
+    for command in (up, serve):
+        command.add_argument(
+            "--durable", action="store_true", help="keep the tables in .local/dynamodb"
+        )
+    commands.add_parser("down", help="end what `up` started")
+    commands.add_parser("status", help="show the addresses")
+    return parser
+
+
+def _up(supervisor: Supervisor, workspace: Workspace, *, durable: bool) -> None:
+    state = supervisor.state()
+    if state is not None:
+        print("fairbox: runs already")
+    else:
+        state = supervisor.start(synthesise(workspace), durable=durable)
+    _show(state, workspace)
+
+
+def _show(state: State, workspace: Workspace) -> None:
+    width = max((len(name) for name in state.addresses), default=0)
+    for name, address in state.addresses.items():
+        print(f"{name:<{width}}  {address}")
+    print(f"variables for the SDK and the commands: source {workspace.env_file}")
+    if "dynamodb" in state.engines:
+        print("DynamoDB Local listens on all interfaces; everything else on 127.0.0.1")
+
+
+if __name__ == "__main__":
+    main()

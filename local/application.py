@@ -1,0 +1,275 @@
+"""The local application: engines, resources, functions, routes and triggers, as one."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from local.assembly import Assembly
+from local.endpoints import Endpoints
+from local.engines import DynamoDbLocal, GivenEngine, Services, start_dynamodb
+from local.firehose import Firehose, firehose_streams
+from local.functions import function_specs
+from local.http_api import Gateway, read_routes
+from local.identities import HTTP_API, Identities
+from local.metrics import FunctionLogs
+from local.pool import LocalInvoker, PoolSettings
+from local.resources import (
+    INVOKE_CONFIG,
+    TRIGGERS,
+    create_services,
+    create_tables,
+    refuse_unknown,
+)
+from local.template import Template
+from local.web import WebServer
+from local.workspace import LOOPBACK, LocalError, Ports, Workspace, choose_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from local.invoker import Invoker
+
+
+class Trigger(Protocol):
+    """Something that invokes functions while it is started."""
+
+    name: str
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """Let what is under way finish, and end."""
+
+
+class Attach(Protocol):
+    """Makes the triggers of a template; `local.triggers.attach` unless told otherwise."""
+
+    def __call__(
+        self,
+        resources: Mapping[str, tuple[str, dict[str, Any]]],
+        invoker: Invoker,
+        clients: Mapping[str, Any],
+        *,
+        rng: random.Random,
+        clock: Callable[[], float],
+        function_names: Collection[str],
+    ) -> Sequence[Trigger]:
+        """Return the triggers, not started."""
+
+
+def _default_attach() -> Attach:
+    from local.triggers import attach  # noqa: PLC0415 - tests hand in their own
+
+    return attach
+
+
+@dataclass(kw_only=True)
+class Options:
+    """How to run an application.
+
+    `durable` is a folder for the tables, or whether they are kept below the workspace (False: in
+    memory). `dynamodb_endpoint` is an engine that
+    runs already. `proxy` takes the engine's endpoint and returns the one for the functions, so
+    that faults can be put between. `attach` makes the triggers, by default those of
+    `local.triggers`.
+    """
+
+    ports: Ports = field(default_factory=Ports.free)
+    durable: Path | bool = False
+    dynamodb_endpoint: str | None = None
+    pool: PoolSettings = field(default_factory=PoolSettings)
+    workspace: Workspace = field(default_factory=Workspace)
+    attach: Attach | None = None
+    proxy: Callable[[str], str] | None = None
+    rng: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - no secret
+    new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of durable tables."""
+        if isinstance(self.durable, bool):
+            return self.workspace.root / "dynamodb" if self.durable else None
+        return self.durable
+
+
+class LocalApplication:
+    """Runs a cloud assembly while the `with` block lasts.
+
+    Attributes after the start: `api_url`; `env` (what a shell needs, `FAIRBOX_*` included);
+    `clients` (boto3 by name); `invoker`; `template`; `dynamodb` (the engine, to kill and
+    restart); `triggers`; `firehose`.
+    """
+
+    api_url: str
+    env: dict[str, str]
+    clients: Mapping[str, Any]
+    invoker: LocalInvoker
+    template: Template
+    endpoints: Endpoints
+    dynamodb: DynamoDbLocal | GivenEngine
+    firehose: Firehose
+    triggers: Sequence[Trigger]
+
+    def __init__(self, assembly: Path, options: Options | None = None, **changes: Any) -> None:
+        """`changes` are single options, as in `LocalApplication(folder, durable=path)`."""
+        self._assembly = Assembly.load(assembly)
+        self._options = replace(options or Options(), **changes)
+        self._stack = ExitStack()
+        self.services: Services
+
+    def __enter__(self) -> Self:
+        """Start everything; what had started ends again where something fails."""
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop triggers and routes, write what Firehose holds, end functions and engines."""
+        self._stack.close()
+
+    def _start(self, stack: ExitStack) -> None:
+        options = self._options
+        api_port = choose_port(options.ports.api, "api")
+        firehose_port = choose_port(0, "firehose")
+        services_port = choose_port(options.ports.services, "services")
+        self.api_url = f"http://{LOOPBACK}:{api_port}"
+        self.template = Template(
+            assembly=self._assembly,
+            identities=Identities(
+                services_endpoint=f"http://{LOOPBACK}:{services_port}", api_endpoint=self.api_url
+            ),
+        )
+        refuse_unknown(self.template)
+        self._start_engines(stack, services_port)
+        self.endpoints = Endpoints(
+            dynamodb=self.dynamodb.endpoint,
+            services=self.services.endpoint,
+            firehose=f"http://{LOOPBACK}:{firehose_port}",
+        )
+        self.clients = self.endpoints.clients()
+        create_tables(self.template, self.clients["dynamodb"])
+        create_services(self.template, self.clients)
+        self._start_firehose(stack, firehose_port)
+        self._start_functions(stack)
+        self._start_api(stack, api_port)
+        self._start_triggers(stack)
+
+    def _start_engines(self, stack: ExitStack, services_port: int) -> None:
+        """Start both at once; whichever has started is stopped if the other fails."""
+        options = self._options
+        self.services = Services(port=services_port, workspace=options.workspace)
+        stack.callback(self.services.stop)
+        with ThreadPoolExecutor(1) as pool:
+            services = pool.submit(self.services.start)
+            self.dynamodb = start_dynamodb(
+                port=options.ports.dynamodb,
+                durable=options.folder,
+                workspace=options.workspace,
+                given=options.dynamodb_endpoint,
+            )
+            stack.callback(self.dynamodb.stop)
+            services.result()
+
+    def _start_firehose(self, stack: ExitStack, port: int) -> None:
+        streams = firehose_streams(
+            self.template,
+            put_object=self.clients["s3"].put_object,
+            now=lambda: datetime.now(UTC),
+        )
+        self.firehose = Firehose(streams, new_id=self._options.new_id)
+        self.firehose.start()
+        stack.callback(self.firehose.stop)
+        self._serve(stack, WebServer(self.firehose.app, port=port, name="firehose-http"))
+
+    def _start_functions(self, stack: ExitStack) -> None:
+        options = self._options
+        proxy = options.proxy or (lambda endpoint: endpoint)
+        seen = Endpoints(
+            dynamodb=proxy(self.endpoints.dynamodb),
+            services=self.endpoints.services,
+            firehose=self.endpoints.firehose,
+        )
+        bytecode = {"PYTHONPYCACHEPREFIX": str(options.workspace.root.resolve() / "bytecode")}
+        specs = function_specs(self.template, variables={**seen.variables(), **bytecode})
+        logs = FunctionLogs(options.workspace.log, cloudwatch=self.clients["cloudwatch"])
+        stack.callback(logs.close)
+        self.invoker = LocalInvoker(specs, settings=options.pool, log=logs, new_id=options.new_id)
+        stack.callback(self.invoker.close)
+        self.env = self.endpoints.shell_variables()
+        for spec in specs.values():
+            self.env |= {k: v for k, v in spec.environment.items() if k.startswith("FAIRBOX_")}
+
+    def _start_api(self, stack: ExitStack, port: int) -> None:
+        apis = list(self.template.of_type(HTTP_API))
+        if len(apis) > 1:
+            raise LocalError(f"one HTTP API is served here: {', '.join(apis)}")
+        if not apis:
+            return
+        gateway = Gateway(
+            routes=read_routes(self.template),
+            invoker=self.invoker,
+            api_id=self.template.ref(apis[0]),
+            new_id=self._options.new_id,
+        )
+        stack.callback(gateway.close)
+        self._serve(stack, WebServer(gateway.app, port=port, name="api"))
+
+    def _serve(self, stack: ExitStack, server: WebServer) -> None:
+        server.start()
+        stack.callback(server.stop)
+
+    def _start_triggers(self, stack: ExitStack) -> None:
+        """Attach all before the first starts: what is refused is refused before anything runs."""
+        resources = {
+            name: (resource.type, self.template.properties(name))
+            for name, resource in self.template.of_type(*TRIGGERS, INVOKE_CONFIG).items()
+        }
+        specs = [self.invoker.pool(name).spec for name in self.invoker.functions()]
+        names = {name for spec in specs for name in (spec.name, spec.physical, spec.arn)}
+        attach = self._options.attach or _default_attach()
+        try:
+            self.triggers = attach(
+                resources,
+                self.invoker,
+                self.clients,
+                rng=self._options.rng,
+                clock=time.time,
+                function_names=names,
+            )
+        except ValueError as exc:
+            raise LocalError(f"the local application does not know: {exc}") from exc
+        stack.callback(self._stop_triggers)
+        for trigger in self.triggers:
+            trigger.start()
+
+    def _stop_triggers(self) -> None:
+        """Stop all at once: each waits for its own function."""
+        with ThreadPoolExecutor(max(1, len(self.triggers))) as pool:
+            list(pool.map(lambda trigger: trigger.stop(), self.triggers))
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """What `Ref` of each resource gives (names, queue URLs, topic ARNs), by logical id."""
+        return {name: self.template.ref(name) for name in self.template.resources}
+
+    def pids(self) -> dict[str, int]:
+        """Return the engines' process ids by name."""
+        found = {"dynamodb": self.dynamodb.pid, "services": self.services.pid}
+        return {name: pid for name, pid in found.items() if pid is not None}

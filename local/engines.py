@@ -1,0 +1,216 @@
+"""The engines: Amazon's DynamoDB Local, and moto's server for the other services."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from local import dynamodb_local
+from local.processes import ManagedProcess, accepts_connections
+from local.workspace import LOOPBACK, REPOSITORY, LocalError, Workspace, choose_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENDPOINT_VARIABLE = "FAIRBOX_LOCAL_DYNAMODB_ENDPOINT"
+MAIN_CLASS = "software.amazon.dynamodb.services.local.main.ServerRunner"
+JAVA_VERSIONS = (17, 21)
+START_SECONDS = 60.0
+
+
+class Engine(Protocol):
+    """Something that answers at an endpoint until it is stopped."""
+
+    @property
+    def endpoint(self) -> str:
+        """Base URL."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, where this machine runs it."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
+@dataclass(frozen=True)
+class GivenEngine:
+    """An engine that somebody else runs."""
+
+    endpoint: str
+    pid: int | None = None
+
+    def stop(self) -> None:
+        """Leave it running: it is not ours."""
+
+
+def find_java() -> str:
+    """Return the path of a Java 17 or newer.
+
+    Raises:
+        LocalError: there is none; the message says what to install.
+    """
+    home = os.environ.get("JAVA_HOME")
+    candidates = [f"{home}/bin/java"] if home else []
+    candidates.append("java")
+    for candidate in candidates:
+        path = shutil.which(candidate)
+        if path and _java_version(path) >= JAVA_VERSIONS[0]:
+            return path
+    raise LocalError(
+        "Java 17 or 21 is missing (DynamoDB Local needs it): apt-get install "
+        "openjdk-17-jre-headless, or set JAVA_HOME"
+    )
+
+
+def _java_version(path: str) -> int:
+    said = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    return int(found.group(1)) if found else 0
+
+
+@dataclass
+class DynamoDbLocal:
+    """One DynamoDB Local. It listens on all interfaces: the program knows no address to bind.
+
+    In memory it starts empty; with a folder (`durable`) it keeps its tables there, over kills
+    as well. `restart` takes the same port again.
+    """
+
+    port: int = 0
+    durable: Path | None = None
+    workspace: Workspace = field(default_factory=Workspace)
+    heap_mb: int = 1024
+    _process: ManagedProcess | None = field(default=None, repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        """Base URL."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> DynamoDbLocal:
+        """Start it and return when it answers.
+
+        Raises:
+            LocalError: Java or the installation is missing, the port is taken, or it fails.
+        """
+        java = find_java()
+        jars = dynamodb_local.installed(self.workspace)
+        self.port = choose_port(self.port, "dynamodb")
+        self._process = ManagedProcess(
+            name="DynamoDB Local",
+            command=[
+                java,
+                f"-Xmx{self.heap_mb}m",
+                "-XX:+UseSerialGC",
+                f"-Djava.library.path={jars}",
+                *("-cp", f"{jars}/*"),
+                MAIN_CLASS,
+                *("-sharedDb", "-disableTelemetry", "-port", str(self.port)),
+                *self._storage(),
+            ],
+            log_file=self.workspace.log / f"dynamodb-{self.port}.log",
+            folder=jars,
+        )
+        self._process.start()
+        self._process.wait_until(lambda: _answers(self.endpoint), seconds=START_SECONDS)
+        return self
+
+    def _storage(self) -> list[str]:
+        if self.durable is None:
+            return ["-inMemory"]
+        return ["-dbPath", str(self.workspace.folder(self.durable.resolve()))]
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL it, as a crash would."""
+        if self._process:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Start again on the same port, with the same folder."""
+        self.stop()
+        self.start()
+
+
+@dataclass
+class Services:
+    """Moto's server: SQS, SNS, EventBridge, S3 and CloudWatch on one port."""
+
+    port: int = 0
+    workspace: Workspace = field(default_factory=Workspace)
+    _process: ManagedProcess | None = field(default=None, repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        """Base URL."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> Services:
+        """Start it and return when it answers.
+
+        Raises:
+            LocalError: the port is taken, or it fails.
+        """
+        self.port = choose_port(self.port, "services")
+        self._process = ManagedProcess(
+            name="the services (moto)",
+            command=[sys.executable, "-m", "local.services", "--port", str(self.port)],
+            log_file=self.workspace.log / f"services-{self.port}.log",
+            folder=REPOSITORY,
+        )
+        self._process.start()
+        self._process.wait_until(lambda: accepts_connections(self.port), seconds=START_SECONDS)
+        return self
+
+    def stop(self) -> None:
+        """End it; what it held is gone."""
+        if self._process:
+            self._process.stop()
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether a DynamoDB answers: it refuses an unsigned request with status 400."""
+    try:
+        urllib.request.urlopen(endpoint, timeout=2.0).close()  # noqa: S310 - loopback or given
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def start_dynamodb(
+    *, port: int, durable: Path | None, workspace: Workspace, given: str | None = None
+) -> DynamoDbLocal | GivenEngine:
+    """Start DynamoDB Local, or use the engine at `given` in its place.
+
+    Raises:
+        LocalError: nothing answers at the given endpoint, or the engine does not start.
+    """
+    if given:
+        if not _answers(given):
+            raise LocalError(f"nothing answers at {given}: start it, or unset {ENDPOINT_VARIABLE}")
+        return GivenEngine(given.rstrip("/"))
+    return DynamoDbLocal(port=port, durable=durable, workspace=workspace).start()

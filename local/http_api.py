@@ -1,0 +1,240 @@
+"""Serves the template's HTTP API: its routes, limits and errors, as the gateway does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.responses import Response as StarletteResponse
+from starlette.routing import Route as StarletteRoute
+
+from local.http_events import STAGE, Match, Request, Response, build_event, message, read_result
+from local.identities import HTTP_API
+from local.workspace import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.requests import Request as StarletteRequest
+
+    from local.invoker import Invoker, InvokeResult
+    from local.template import Template
+
+BODY_LIMIT = 10 * 1024 * 1024
+SECONDS = 30.0
+CALLS_AT_ONCE = 64
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+_VARIABLE = re.compile(r"\{(\w+)(\+?)\}")
+_INTEGRATION_FUNCTION = re.compile(r"(arn:[^:]+:lambda:[^/]+:function:[^/]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiRoute:
+    """One route: which requests it takes, and the function behind it."""
+
+    key: str
+    method: str  # ANY takes all
+    pattern: re.Pattern[str]
+    variables: int  # of the path; fewer is more specific
+    greedy: bool  # ends in {name+}, or is $default
+    function: str
+    iam: bool
+    seconds: float = SECONDS
+
+    @classmethod
+    def parse(cls, key: str, *, function: str, iam: bool, seconds: float = SECONDS) -> ApiRoute:
+        """Read a route key.
+
+        Raises:
+            LocalError: the key is not of the form `METHOD /path` or `$default`.
+        """
+        if key == "$default":
+            pattern = re.compile(r".*", re.DOTALL)
+            return cls(
+                key=key,
+                method="ANY",
+                pattern=pattern,
+                variables=1_000,
+                greedy=True,
+                function=function,
+                iam=iam,
+                seconds=seconds,
+            )
+        method, separator, path = key.partition(" ")
+        if not separator or not path.startswith("/"):
+            raise LocalError(f"route key {key!r} is not `METHOD /path` or `$default`")
+        found = _VARIABLE.findall(path)
+        return cls(
+            key=key,
+            method=method,
+            pattern=_path_pattern(path),
+            variables=len(found),
+            greedy=any(plus for _, plus in found),
+            function=function,
+            iam=iam,
+            seconds=seconds,
+        )
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, bool]:
+        """Order of trying: `$default` last, full matches before greedy ones, ANY after methods."""
+        return (self.key == "$default", self.greedy, self.variables, self.method == "ANY")
+
+
+def _path_pattern(path: str) -> re.Pattern[str]:
+    pattern = ""
+    position = 0
+    for found in _VARIABLE.finditer(path):
+        pattern += re.escape(path[position : found.start()])
+        pattern += f"(?P<{found[1]}>{'.+' if found[2] else '[^/]+'})"
+        position = found.end()
+    return re.compile(pattern + re.escape(path[position:]))
+
+
+def read_routes(template: Template) -> list[ApiRoute]:
+    """Return the routes of the template's HTTP APIs, most specific first.
+
+    Raises:
+        LocalError: an API, integration or authorisation is of a kind not run here.
+    """
+    for name in template.of_type(HTTP_API):
+        protocol = template.properties(name).get("ProtocolType")
+        if protocol != "HTTP":
+            raise LocalError(f"{name} ({HTTP_API}) has protocol {protocol}: HTTP is run here")
+    for name in template.of_type("AWS::ApiGatewayV2::Stage"):
+        stage = template.properties(name)["StageName"]
+        if stage != STAGE:
+            raise LocalError(
+                f"{name} (AWS::ApiGatewayV2::Stage) is named {stage}: {STAGE} is run here"
+            )
+    integrations = {
+        template.ref(name): (name, template.properties(name))
+        for name in template.of_type("AWS::ApiGatewayV2::Integration")
+    }
+    routes = []
+    for name in template.of_type("AWS::ApiGatewayV2::Route"):
+        properties = template.properties(name)
+        authorisation = properties.get("AuthorizationType", "NONE")
+        if authorisation not in ("NONE", "AWS_IAM"):
+            raise LocalError(
+                f"{name} (AWS::ApiGatewayV2::Route) asks for {authorisation}: "
+                "NONE and AWS_IAM are known here"
+            )
+        target = properties.get("Target", "").removeprefix("integrations/")
+        function, seconds = _function_of(*integrations[target])
+        routes.append(
+            ApiRoute.parse(
+                properties["RouteKey"],
+                function=function,
+                iam=authorisation == "AWS_IAM",
+                seconds=seconds,
+            )
+        )
+    return sorted(routes, key=lambda route: route.rank)
+
+
+def _function_of(name: str, properties: dict[str, Any]) -> tuple[str, float]:
+    found = _INTEGRATION_FUNCTION.search(str(properties.get("IntegrationUri", "")))
+    if (
+        properties.get("IntegrationType") != "AWS_PROXY"
+        or properties.get("PayloadFormatVersion") != "2.0"
+        or found is None
+    ):
+        raise LocalError(
+            f"{name} (AWS::ApiGatewayV2::Integration) is no Lambda proxy with payload format 2.0"
+        )
+    return found[1], float(properties.get("TimeoutInMillis", SECONDS * 1000)) / 1000
+
+
+def choose_route(routes: Sequence[ApiRoute], request: Request) -> tuple[ApiRoute, Match] | None:
+    """Return the first route that takes the request."""
+    for route in routes:
+        if route.method not in ("ANY", request.method):
+            continue
+        found = route.pattern.fullmatch(request.path)
+        if found:
+            variables = {name: unquote(value) for name, value in found.groupdict().items()}
+            return route, Match(route_key=route.key, path_parameters=variables, iam=route.iam)
+    return None
+
+
+@dataclass(kw_only=True)
+class Gateway:
+    """The HTTP API as an ASGI application (`app`)."""
+
+    routes: Sequence[ApiRoute]
+    invoker: Invoker
+    api_id: str
+    new_id: Callable[[], str]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="api")
+        self.app = Starlette(routes=[StarletteRoute("/{path:path}", self._handle, methods=METHODS)])
+
+    async def _handle(self, incoming: StarletteRequest) -> StarletteResponse:
+        response = await self._respond(incoming)
+        reply = StarletteResponse(response.body, status_code=response.status)
+        names = {"content-length"}
+        reply.raw_headers = [h for h in reply.raw_headers if h[0].decode() in names]
+        reply.raw_headers += [
+            (name.encode("latin-1"), value.encode("utf-8"))
+            for name, value in response.headers
+            if name not in names
+        ]
+        return reply
+
+    async def _respond(self, incoming: StarletteRequest) -> Response:
+        declared = incoming.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > BODY_LIMIT:
+            return message(413, "Request Entity Too Large")
+        body = bytearray()
+        async for chunk in incoming.stream():
+            body += chunk
+            if len(body) > BODY_LIMIT:
+                return message(413, "Request Entity Too Large")
+        request = _request(incoming, bytes(body))
+        chosen = choose_route(self.routes, request)
+        if chosen is None:
+            return message(404, "Not Found")
+        route, match = chosen
+        event = build_event(
+            request, match, api_id=self.api_id, request_id=self.new_id(), now=self.now()
+        )
+        payload = json.dumps(event, ensure_ascii=False).encode()
+        try:
+            result = await self._call(route, payload)
+        except TimeoutError:
+            return message(503, "Service Unavailable")
+        return read_result(result)
+
+    async def _call(self, route: ApiRoute, payload: bytes) -> InvokeResult:
+        loop = asyncio.get_running_loop()
+        call = loop.run_in_executor(self._threads, self.invoker.invoke, route.function, payload)
+        # The function runs on after the gateway has given up, as on AWS.
+        return await asyncio.wait_for(asyncio.shield(call), route.seconds)
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _request(incoming: StarletteRequest, body: bytes) -> Request:
+    return Request(
+        method=incoming.method,
+        path=incoming.scope["raw_path"].decode("latin-1"),
+        query=incoming.url.query,
+        headers=[
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in incoming.headers.raw
+        ],
+        body=body,
+        source_ip=incoming.client.host if incoming.client else "127.0.0.1",
+    )

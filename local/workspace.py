@@ -1,0 +1,107 @@
+"""Where the local application keeps its files, and which ports it takes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOOPBACK = "127.0.0.1"
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+class LocalError(Exception):
+    """The local application cannot go on; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """The folders below one root; `root` is `.local` of the repository unless told otherwise."""
+
+    root: Path = field(default_factory=lambda: REPOSITORY / ".local")
+
+    @property
+    def engines(self) -> Path:
+        """Installed engines, one folder each."""
+        return self.root / "engines"
+
+    @property
+    def payloads(self) -> Path:
+        """The webhook examples."""
+        return self.root / "payloads"
+
+    @property
+    def log(self) -> Path:
+        """One file for each engine and function."""
+        return self.root / "log"
+
+    @property
+    def run(self) -> Path:
+        """What runs: process ids and the state of `up`."""
+        return self.root / "run"
+
+    @property
+    def env_file(self) -> Path:
+        """Shell exports for the SDK and the commands."""
+        return self.root / "env"
+
+    def folder(self, path: Path) -> Path:
+        """Return the path after making sure that the folder is there."""
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """The ports of the local application; 0 means any free one."""
+
+    api: int = 8080
+    dynamodb: int = 8000
+    services: int = 5000
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Ports:
+        """Read `FAIRBOX_LOCAL_{API,DYNAMODB,SERVICES}_PORT`.
+
+        Raises:
+            LocalError: a value is not a port number.
+        """
+        found = os.environ if environment is None else environment
+        ports = cls()
+        for name in ("api", "dynamodb", "services"):
+            key = f"FAIRBOX_LOCAL_{name.upper()}_PORT"
+            text = found.get(key, "")
+            if not text:
+                continue
+            if not text.isdigit() or int(text) > 65535:  # noqa: PLR2004 - the last port
+                raise LocalError(f"{key} is {text!r}: expected a port number from 0 to 65535")
+            ports = replace(ports, **{name: int(text)})
+        return ports
+
+    @classmethod
+    def free(cls) -> Ports:
+        """Any free ports, for applications side by side (tests, benchmarks)."""
+        return cls(api=0, dynamodb=0, services=0)
+
+
+def choose_port(wanted: int, purpose: str) -> int:
+    """Return the wanted port, or a free one for 0.
+
+    Raises:
+        LocalError: the port is taken; the message names the variable that moves it.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, wanted))
+        except OSError as exc:
+            raise LocalError(
+                f"port {wanted} for {purpose} is taken: stop what listens there, or set "
+                f"FAIRBOX_LOCAL_{purpose.upper()}_PORT to another port"
+            ) from exc
+        return int(probe.getsockname()[1])

@@ -1,0 +1,42 @@
+"""Sets the engines up: Java found, DynamoDB Local and the webhook payloads installed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from local import dynamodb_local, engines, payloads
+from local.workspace import LocalError, Workspace
+
+
+def main() -> None:
+    """Do what is not done; say in one line what is missing."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    try:
+        _set_up(Workspace())
+    except LocalError as exc:
+        sys.exit(f"fairbox: {exc}")
+
+
+def _set_up(workspace: Workspace) -> None:
+    engines.find_java()
+    with tqdm(desc="fairbox: DynamoDB Local", unit="file", leave=True, disable=None) as bar:
+
+        def progress(done: int, total: int) -> None:
+            if done == 0:
+                print("fairbox: fetching DynamoDB Local, 48 MB", file=sys.stderr)
+            bar.total = total
+            bar.update(done - bar.n)
+
+        dynamodb_local.install(workspace, progress=progress)
+    if payloads.install(workspace):
+        print(f"fairbox: fetched the webhook payloads, {len(payloads.load(workspace))}")
+
+
+if __name__ == "__main__":
+    main()
