@@ -41,3 +41,24 @@ up: engines
 .PHONY: down
 down: env
 	@$(RUN) -m local down
+
+CONTEXT ?=
+
+.PHONY: synth
+synth: env
+	@$(RUN) app.py $(CONTEXT)
+	@echo "fairbox: the templates of every stack are in cdk.out"
+
+CDK_VERSION := 2.1148.1
+CDK := .local/cdk/node_modules/.bin/cdk
+NODE_BIN = $$($(RUN) -c 'from stacks.node import bin_folder; print(bin_folder())')
+
+$(CDK): | .local/stamps/python
+	@echo "fairbox: installing the CDK command line $(CDK_VERSION) into .local/cdk"
+	@node="$(NODE_BIN)" && PATH="$$node:$$PATH" \
+	  node "$$node/../lib/node_modules/npm/bin/npm-cli.js" install \
+	  --silent --no-audit --no-fund --no-save --prefix .local/cdk aws-cdk@$(CDK_VERSION)
+
+.PHONY: deploy
+deploy: env $(CDK)
+	@PATH="$(NODE_BIN):$$PATH" $(CDK) deploy --all $(CONTEXT)

@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
-# Resolve the workspace and write requirements.lock: versions and hashes, for every platform, no addresses.
+# Resolve the workspace and write two locks of versions and hashes, for every platform, no addresses:
+# requirements.lock for this machine, layers/dependencies/requirements.lock for the functions' layer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export UV_PYTHON_DOWNLOADS=never
-.local/uv/bin/uv export --quiet --all-packages --all-groups --all-extras --no-emit-workspace \
-    --no-header --no-annotate --format requirements-txt --output-file requirements.lock
+uv_export() {
+    .local/uv/bin/uv export --quiet --no-emit-workspace --no-header --no-annotate --format requirements-txt "$@"
+}
+uv_export --all-packages --all-groups --all-extras --output-file requirements.lock
+# The runtime brings the SDK: the layer leaves out boto3 and what only boto3 needs.
+uv_export --package fairbox --extra functions --no-default-groups --prune boto3 \
+    --output-file layers/dependencies/requirements.lock

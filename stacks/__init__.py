@@ -1,0 +1,1 @@
+"""The infrastructure: stacks wire what the components build."""

@@ -1,0 +1,146 @@
+"""Stack of the HTTP API: routes, IAM authorisation, access logs, throttling, one function."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import CfnOutput, Stack
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_apigatewayv2_authorizers as authorizers
+from aws_cdk import aws_apigatewayv2_integrations as integrations
+from aws_cdk import aws_logs as logs
+from fairbox import codec
+
+from stacks.components import permissions as may
+from stacks.components.function import FairboxFunction, removal_policy, retention_days
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_sqs as sqs
+    from constructs import Construct
+
+    from stacks.components.function import Platform
+    from stacks.storage import StorageStack
+
+ROUTES: Final = (
+    ("POST", "/topics/{topic}/messages"),
+    ("GET", "/topics/{topic}/messages"),
+    ("GET", "/messages/{ref+}"),
+    ("DELETE", "/messages/{ref+}"),
+    ("GET", "/topics"),
+    ("PUT", "/topics/{topic}"),
+    ("PUT", "/topics/{topic}/subscriptions/{name}"),
+    ("DELETE", "/topics/{topic}/subscriptions/{name}"),
+    ("GET", "/stats"),
+    ("GET", "/openapi.json"),
+)
+"""Method and path of each route; a ref has slashes in it, so its parameter takes the rest."""
+
+_ACCESS_LOG: Final = {
+    "requestId": "$context.requestId",
+    "time": "$context.requestTimeEpoch",
+    "caller": "$context.identity.userArn",
+    "ip": "$context.identity.sourceIp",
+    "userAgent": "$context.identity.userAgent",
+    "method": "$context.httpMethod",
+    "route": "$context.routeKey",
+    "path": "$context.path",
+    "protocol": "$context.protocol",
+    "status": "$context.status",
+    "responseLength": "$context.responseLength",
+    "latencyMs": "$context.responseLatency",
+    "integrationLatencyMs": "$context.integrationLatency",
+    "error": "$context.error.message",
+    "integrationError": "$context.integrationErrorMessage",
+}
+
+
+class ApiStack(Stack):
+    """The HTTP API.
+
+    Attributes:
+        http_api: the API; every route asks for IAM credentials.
+        api: its function.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        platform: Platform,
+        storage: StorageStack,
+        doorbell: sqs.IQueue,
+    ) -> None:
+        super().__init__(scope, id_, description="Fairbox: the HTTP API.")
+        self.api = self._function(platform, storage, doorbell)
+        self.http_api = apigateway.HttpApi(
+            self,
+            "HttpApi",
+            description="Fairbox",
+            create_default_stage=False,
+            default_authorizer=authorizers.HttpIamAuthorizer(),
+        )
+        integration = integrations.HttpLambdaIntegration(
+            "Integration", self.api.function, scope_permission_to_route=False
+        )
+        for method, path in ROUTES:
+            self.http_api.add_routes(
+                path=path, methods=[apigateway.HttpMethod(method)], integration=integration
+            )
+        self._stage(platform)
+        CfnOutput(self, "Url", value=self.http_api.api_endpoint)
+
+    def _stage(self, platform: Platform) -> None:
+        config = platform.config
+        log_group = logs.LogGroup(
+            self,
+            "AccessLogs",
+            retention=retention_days(config.log_retention_days),
+            removal_policy=removal_policy(config),
+        )
+        stage = apigateway.HttpStage(
+            self,
+            "Stage",
+            http_api=self.http_api,
+            stage_name="$default",
+            auto_deploy=True,
+            throttle=apigateway.ThrottleSettings(
+                rate_limit=config.api_rate_limit, burst_limit=config.api_burst_limit
+            ),
+        )
+        settings = stage.node.default_child
+        if not isinstance(settings, apigateway.CfnStage):
+            raise TypeError("the stage has no CloudFormation resource")
+        settings.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
+            destination_arn=log_group.log_group_arn, format=json.dumps(_ACCESS_LOG)
+        )
+
+    def _function(
+        self, platform: Platform, storage: StorageStack, doorbell: sqs.IQueue
+    ) -> FairboxFunction:
+        api = FairboxFunction(
+            self,
+            "Api",
+            platform=platform,
+            name="api",
+            description="Answers the HTTP API.",
+            memory_mb=512,
+            timeout_seconds=30,
+            environment={
+                "FAIRBOX_BODIES_BUCKET": storage.bodies.bucket_name,
+                "FAIRBOX_DOORBELL_QUEUE_URL": doorbell.queue_url,
+            },
+        )
+        api.allow(
+            [
+                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
+                may.on_index(storage.outbox, codec.OUTSTANDING_INDEX),
+                may.on_table(storage.deliveries, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
+                may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
+                may.on_objects(storage.bodies, "GetObject", "PutObject"),
+                may.list_bucket(storage.bodies),
+                may.send_to(doorbell),
+            ]
+        )
+        return api

@@ -1,0 +1,75 @@
+"""Wires the stacks into an application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aws_cdk import App, Tags
+
+from stacks.api import ApiStack
+from stacks.assets import build_layers
+from stacks.components.function import Platform
+from stacks.config import config_from_context
+from stacks.delivery import DeliveryStack
+from stacks.monitoring import MonitoringStack
+from stacks.storage import StorageStack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def build_application(root: Path, *, context: Mapping[str, Any], outdir: Path | None = None) -> App:
+    """The application of the project in folder `root`, ready to be synthesised.
+
+    Args:
+        root: the folder of `functions/`, `layers/` and `build/`.
+        context: feature flags and settings; what the CDK command line hands on goes before it.
+        outdir: where the cloud assembly goes; None: where the CDK command line wants it.
+
+    Raises:
+        ConfigError: a setting does not fit.
+        AssetError: a layer cannot be built.
+    """
+    app = App(
+        context=dict(context),
+        outdir=str(outdir) if outdir else None,
+        analytics_reporting=False,
+        tree_metadata=False,
+    )
+    config = config_from_context(_in_force(app, context))
+    dependencies, library = build_layers(root, root / "build" / "layers")
+    storage = StorageStack(app, "FairboxStorage", config=config)
+    platform = Platform(
+        config=config,
+        functions=root / "functions",
+        dependencies_layer=dependencies,
+        fairbox_layer=library,
+        outbox=storage.outbox,
+        deliveries=storage.deliveries,
+        alarm_topic=storage.alarm_topic,
+    )
+    delivery = DeliveryStack(app, "FairboxDelivery", platform=platform, storage=storage)
+    api = ApiStack(
+        app,
+        "FairboxApi",
+        platform=platform,
+        storage=storage,
+        doorbell=delivery.doorbells.now,
+    )
+    MonitoringStack(
+        app,
+        "FairboxMonitoring",
+        platform=platform,
+        storage=storage,
+        delivery=delivery,
+        api=api,
+    )
+    Tags.of(app).add("application", "fairbox")
+    return app
+
+
+def _in_force(app: App, context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The context with what the CDK command line put over it."""
+    everything = app.node.get_all_context()
+    return {**context, **everything} if isinstance(everything, dict) else context

@@ -1,0 +1,190 @@
+"""Builds the two layers, so that the same sources give the same bytes on every machine.
+
+Both hold bytecode for the functions' Python where an interpreter of it is found: imports are nearly
+three times as fast. Bytecode is of the unchecked-hash kind, which names no time of a file, and its
+paths are those of Lambda.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+RUNTIME_PYTHON: Final = "3.13"
+PLATFORM: Final = "aarch64-manylinux_2_28"
+LAYER_PATH: Final = "/opt/python"
+FIXED_TIME: Final = 1_577_836_800
+"""Every file's time: 2020-01-01, after what a zip archive can hold."""
+REQUIREMENTS: Final = Path("layers/dependencies/requirements.lock")
+LIBRARY: Final = Path("layers/fairbox/python")
+_NOT_SHIPPED: Final = ("__pycache__", "bin", "*.pyc", ".lock")
+
+
+class AssetError(RuntimeError):
+    """A layer cannot be built; the message says what is missing."""
+
+
+def build_layers(root: Path, output: Path) -> tuple[Path, Path]:
+    """Bring both layers up to date below `output`: (dependencies, library).
+
+    Each is the folder of a layer asset, with `python/` in it. What has not changed is not
+    built again.
+
+    Raises:
+        AssetError: uv is missing, or a package has no wheel for the platform.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    with _locked(output / ".lock"):
+        compiler = find_python()
+        return build_dependencies(root, output, compiler), build_library(root, output, compiler)
+
+
+def build_dependencies(root: Path, output: Path, compiler: Path | None) -> Path:
+    """Install the locked third-party packages for Lambda into `output/dependencies`."""
+    requirements = root / REQUIREMENTS
+
+    def fill(folder: Path) -> None:
+        command = [
+            *(str(find_uv(root)), "pip", "install", "--quiet", "--no-config", "--no-deps"),
+            *("--target", str(folder), "--python-platform", PLATFORM),
+            *("--python-version", RUNTIME_PYTHON, "--only-binary", ":all:"),
+            # hard links would let the settling below change the files of uv's cache
+            *("--link-mode", "copy", "--require-hashes", "--requirements", str(requirements)),
+        ]
+        environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise AssetError(f"the dependency layer cannot be installed: {done.stderr.strip()}")
+
+    return _build(output / "dependencies", fill, compiler, [requirements])
+
+
+def build_library(root: Path, output: Path, compiler: Path | None) -> Path:
+    """Copy the library into `output/fairbox`."""
+    source = root / LIBRARY
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(
+            source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_NOT_SHIPPED)
+        )
+
+    files = (path for path in source.rglob("*") if path.suffix != ".pyc" and path.is_file())
+    return _build(output / "fairbox", fill, compiler, files, relative_to=source)
+
+
+def find_uv(root: Path) -> Path:
+    """The project's own uv, else the one on the path."""
+    own = root / ".local/uv/bin/uv"
+    found = str(own) if own.exists() else shutil.which("uv")
+    if found is None:
+        raise AssetError("uv is missing: run `make env`")
+    return Path(found)
+
+
+def find_python() -> Path | None:
+    """An interpreter of the functions' Python version, or None."""
+    if f"{sys.version_info.major}.{sys.version_info.minor}" == RUNTIME_PYTHON:
+        return Path(sys.executable)
+    name = f"python{RUNTIME_PYTHON}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    on_path = shutil.which(name)
+    candidates = [
+        *([Path(on_path)] if on_path else []),
+        *sorted(pyenv.glob(f"versions/{RUNTIME_PYTHON}.*/bin/{name}"), reverse=True),
+    ]
+    return next((path for path in candidates if _runs(path)), None)
+
+
+def _runs(python: Path) -> bool:
+    """Whether it is the interpreter that it is named for: a version manager's shim may be none."""
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run(
+        [str(python), "-I", "-c", ask], capture_output=True, text=True, check=False
+    )
+    return done.returncode == 0 and done.stdout.strip() == RUNTIME_PYTHON
+
+
+def _build(
+    target: Path,
+    fill: Callable[[Path], None],
+    compiler: Path | None,
+    sources: Iterable[Path],
+    *,
+    relative_to: Path | None = None,
+) -> Path:
+    """Fill, compile and settle `target`, unless its stamp says that it is that already."""
+    stamp = target.with_suffix(".stamp")
+    wanted = _fingerprint(compiler, sources, relative_to)
+    if target.is_dir() and stamp.exists() and stamp.read_text() == wanted:
+        return target
+    stamp.unlink(missing_ok=True)
+    fresh = target.with_suffix(".new")
+    for folder in (fresh, target):
+        shutil.rmtree(folder, ignore_errors=True)
+    python = fresh / "python"
+    python.mkdir(parents=True)
+    fill(python)
+    for name in ("bin", ".lock"):
+        _remove(python / name)
+    if compiler is not None:
+        _compile(python, compiler)
+    _settle(fresh)
+    fresh.rename(target)
+    stamp.write_text(wanted)
+    return target
+
+
+def _fingerprint(compiler: Path | None, sources: Iterable[Path], relative_to: Path | None) -> str:
+    """What a layer is made of: this builder, whether there is a compiler, and every source file."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    digest.update(b"bytecode" if compiler else b"sources only")
+    for path in sorted(sources):
+        name = path.relative_to(relative_to) if relative_to else path.name
+        content = path.read_bytes()
+        digest.update(f"\0{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _compile(python: Path, compiler: Path) -> None:
+    """Write the bytecode, under a fixed hash seed: the order of a frozen set is written with it."""
+    command = [
+        *(str(compiler), "-s", "-P", "-m", "compileall", "-q", "-f", "-j", "1"),
+        *("-s", str(python), "-p", LAYER_PATH, "--invalidation-mode", "unchecked-hash"),
+        str(python),
+    ]
+    environment = {"PATH": os.environ.get("PATH", ""), "PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssetError(f"a layer does not compile: {done.stdout.strip()}{done.stderr.strip()}")
+
+
+def _settle(folder: Path) -> None:
+    """Give every entry one time and one mode."""
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        os.utime(path, (FIXED_TIME, FIXED_TIME))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One build at a time, whatever the number of processes that synthesise."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

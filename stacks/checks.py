@@ -1,0 +1,98 @@
+"""What each setting of a deployment may be: a check a context key, giving a reason or None."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+Check = Callable[[Any], str | None]
+
+LOG_DAYS: Final = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
+    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+"""The retentions that CloudWatch Logs knows."""
+DESTINATION_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "kms")
+WARM_READ_MINIMUM: Final = 12_000
+WARM_WRITE_MINIMUM: Final = 4_000
+INFREQUENT_MINIMUM: Final = 30
+"""S3 moves nothing to infrequent access before its 30th day."""
+_ARN: Final = re.compile(r"arn:[a-z-]+:([a-z]+):[a-z0-9-]+:\d{12}:[^\s*?]+")
+
+
+def _between(low: int, high: int) -> Check:
+    def check(value: int) -> str | None:
+        return None if low <= value <= high else f"is {value}, expected {low} to {high}"
+
+    return check
+
+
+def _zero_or_from(low: int) -> Check:
+    def check(value: int) -> str | None:
+        return None if value == 0 or value >= low else f"is {value}, expected 0 or at least {low}"
+
+    return check
+
+
+def _one_of(*allowed: Any) -> Check:
+    def check(value: Any) -> str | None:
+        if value in allowed:
+            return None
+        return f"is {value!r}, expected one of {', '.join(map(str, allowed))}"
+
+    return check
+
+
+def _arns(*services: str) -> Check:
+    def check(values: tuple[str, ...]) -> str | None:
+        for value in values:
+            match = _ARN.fullmatch(value)
+            if match is None or match[1] not in services:
+                return f"holds {value!r}, expected whole ARNs of {', '.join(services)}"
+        return None
+
+    return check
+
+
+def _arn_or_empty(service: str) -> Check:
+    whole = _arns(service)
+
+    def check(value: str) -> str | None:
+        return whole((value,)) if value else None
+
+    return check
+
+
+_DAYS: Final = _between(1, 3650)
+_COUNT: Final = _between(0, 1_000_000_000)
+
+CHECKS: Final[dict[str, Check]] = {
+    "removal_policy": _one_of("retain", "destroy"),
+    "alarm_topic_arn": _arn_or_empty("sns"),
+    "destinations": _arns(*DESTINATION_SERVICES),
+    "webhook_secrets": _arns("secretsmanager"),
+    "log_level": _one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "log_retention_days": _one_of(*LOG_DAYS),
+    "ledger_retention_days": _DAYS,
+    "archive_retention_days": _DAYS,
+    "archive_infrequent_days": _between(INFREQUENT_MINIMUM, 3650),
+    "archive_glacier_days": _DAYS,
+    "archive_buffer_mb": _between(1, 128),
+    "archive_buffer_seconds": _between(0, 900),
+    "bodies_retention_days": _DAYS,
+    "failures_retention_days": _DAYS,
+    "access_logs_retention_days": _DAYS,
+    "warm_read_units": _zero_or_from(WARM_READ_MINIMUM),
+    "warm_write_units": _zero_or_from(WARM_WRITE_MINIMUM),
+    "relay_parallelization": _between(1, 10),
+    "mark_delivered_window_seconds": _between(0, 300),
+    "deliver_shard_concurrency": _between(2, 1000),
+    "api_rate_limit": _between(1, 10_000),
+    "api_burst_limit": _between(1, 10_000),
+    "alarm_outstanding_count": _COUNT,
+    "alarm_oldest_age_seconds": _COUNT,
+    "alarm_iterator_age_ms": _COUNT,
+    "alarm_dead_count": _COUNT,
+    "alarm_archive_age_seconds": _COUNT,
+}

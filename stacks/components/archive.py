@@ -1,0 +1,116 @@
+"""The archive: a bucket of compressed NDJSON by hour, and the Firehose stream that fills it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import Duration
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kinesisfirehose as firehose
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from stacks.components.buckets import private_bucket
+from stacks.components.function import removal_policy, retention_days
+
+if TYPE_CHECKING:
+    from stacks.config import Config
+
+PREFIX: Final = "archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/"
+ERROR_PREFIX: Final = "errors/!{firehose:error-output-type}/dt=!{timestamp:yyyy-MM-dd}/"
+FILE_EXTENSION: Final = ".json.gz"
+_Firehose = firehose.CfnDeliveryStream
+
+
+class Archive(Construct):
+    """Every event of every message, in the order in which Firehose gives it.
+
+    Attributes:
+        bucket: the objects, `archive/dt=YYYY-MM-DD/hour=HH/*.json.gz` (UTC).
+        stream: takes records by `PutRecordBatch`; each must end in a line feed.
+        stream_name: its name.
+    """
+
+    def __init__(
+        self, scope: Construct, id_: str, *, config: Config, access_logs: s3.IBucket
+    ) -> None:
+        super().__init__(scope, id_)
+        self.bucket = private_bucket(
+            self,
+            "Bucket",
+            config=config,
+            access_logs=access_logs,
+            lifecycle_rules=[_ageing(config)],
+        )
+        log_group = logs.LogGroup(
+            self,
+            "Logs",
+            retention=retention_days(config.log_retention_days),
+            removal_policy=removal_policy(config),
+        )
+        log_stream = logs.LogStream(
+            self, "LogStream", log_group=log_group, removal_policy=removal_policy(config)
+        )
+        role = self._role(log_group)
+        self.stream = _Firehose(
+            self,
+            "Stream",
+            delivery_stream_type="DirectPut",
+            delivery_stream_encryption_configuration_input=(
+                _Firehose.DeliveryStreamEncryptionConfigurationInputProperty(
+                    key_type="AWS_OWNED_CMK"
+                )
+            ),
+            extended_s3_destination_configuration=_Firehose.ExtendedS3DestinationConfigurationProperty(
+                bucket_arn=self.bucket.bucket_arn,
+                role_arn=role.role_arn,
+                prefix=PREFIX,
+                error_output_prefix=ERROR_PREFIX,
+                file_extension=FILE_EXTENSION,
+                compression_format="GZIP",
+                buffering_hints=_Firehose.BufferingHintsProperty(
+                    size_in_m_bs=config.archive_buffer_mb,
+                    interval_in_seconds=config.archive_buffer_seconds,
+                ),
+                cloud_watch_logging_options=_Firehose.CloudWatchLoggingOptionsProperty(
+                    enabled=True,
+                    log_group_name=log_group.log_group_name,
+                    log_stream_name=log_stream.log_stream_name,
+                ),
+            ),
+        )
+        self.stream.node.add_dependency(role)
+        self.stream_name = self.stream.ref
+
+    def _role(self, log_group: logs.LogGroup) -> iam.Role:
+        """Firehose's role: objects of this bucket, lines of this log."""
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("firehose.amazonaws.com"))
+        objects = self.bucket.arn_for_objects("*")
+        for actions, resource in (
+            (["s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload"], objects),
+            (
+                ["s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads"],
+                self.bucket.bucket_arn,
+            ),
+            (["logs:PutLogEvents"], log_group.log_group_arn),
+        ):
+            role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[resource]))
+        return role
+
+
+def _ageing(config: Config) -> s3.LifecycleRule:
+    """Cheaper storage with age, readable at once all the time: the pipeline reads it at any age."""
+    return s3.LifecycleRule(
+        transitions=[
+            s3.Transition(
+                storage_class=s3.StorageClass.INFREQUENT_ACCESS,
+                transition_after=Duration.days(config.archive_infrequent_days),
+            ),
+            s3.Transition(
+                storage_class=s3.StorageClass.GLACIER_INSTANT_RETRIEVAL,
+                transition_after=Duration.days(config.archive_glacier_days),
+            ),
+        ],
+        expiration=Duration.days(config.archive_retention_days),
+    )

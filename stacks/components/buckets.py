@@ -1,0 +1,63 @@
+"""Buckets: private, encrypted, only over TLS, with access logs, and nothing left half uploaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import Duration
+from aws_cdk import aws_s3 as s3
+
+from stacks.components.function import removal_policy
+from stacks.components.nag import acknowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from constructs import Construct
+
+    from stacks.config import Config
+
+_ABORT_UPLOADS: Final = s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(7))
+
+
+def private_bucket(
+    scope: Construct,
+    id_: str,
+    *,
+    config: Config,
+    access_logs: s3.IBucket | None,
+    lifecycle_rules: Sequence[s3.LifecycleRule],
+) -> s3.Bucket:
+    """A bucket for the application alone."""
+    return s3.Bucket(
+        scope,
+        id_,
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        enforce_ssl=True,
+        minimum_tls_version=1.2,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        server_access_logs_bucket=access_logs,
+        server_access_logs_prefix=f"{id_.lower()}/" if access_logs else None,
+        lifecycle_rules=[_ABORT_UPLOADS, *lifecycle_rules],
+        removal_policy=removal_policy(config),
+    )
+
+
+def access_logs_bucket(scope: Construct, id_: str, *, config: Config) -> s3.Bucket:
+    """The bucket that the other buckets' access logs go to."""
+    bucket = private_bucket(
+        scope,
+        id_,
+        config=config,
+        access_logs=None,
+        lifecycle_rules=[
+            s3.LifecycleRule(expiration=Duration.days(config.access_logs_retention_days))
+        ],
+    )
+    acknowledge(
+        bucket,
+        "AwsSolutions-S1",
+        "It holds access logs itself: a log of its own writes would log without end.",
+    )
+    return bucket

@@ -1,0 +1,137 @@
+"""The dashboard: what waits, what was sent, who is behind, what failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from stacks.components import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aws_cdk import aws_apigatewayv2 as apigateway
+    from aws_cdk import aws_dynamodb as dynamodb
+    from aws_cdk import aws_sqs as sqs
+
+    from stacks.components.function import FairboxFunction
+
+_COLUMNS: Final = 24
+_PER_ROW: Final = 3
+
+
+class Dashboard(Construct):
+    """One page, a question a row."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        functions: Sequence[FairboxFunction],
+        stream_functions: Sequence[FairboxFunction],
+        queues: Sequence[sqs.Queue],
+        dead_letters: Sequence[sqs.Queue],
+        tables: Sequence[dynamodb.Table],
+        http_api: apigateway.HttpApi,
+    ) -> None:
+        super().__init__(scope, id_)
+        rows = [
+            _waiting(),
+            _sent(),
+            _behind(stream_functions, queues, dead_letters),
+            _functions(functions),
+            [*_tables(tables), _api(http_api)],
+        ]
+        cloudwatch.Dashboard(self, "Page", widgets=rows)
+
+
+def _graph(title: str, *lines: cloudwatch.IMetric) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(
+        title=title, left=list(lines), width=_COLUMNS // _PER_ROW, period=metrics.MINUTE
+    )
+
+
+def _waiting() -> list[cloudwatch.IWidget]:
+    """How much is outstanding, since when, and what is dead."""
+    return [
+        _graph(
+            title, metrics.total(name).with_(label="all topics"), metrics.by_topic(name, "Maximum")
+        )
+        for title, name in (
+            ("Outstanding messages", metrics.OUTSTANDING_COUNT),
+            ("Oldest outstanding message (s)", metrics.OLDEST_AGE),
+            ("Dead letters", metrics.DEAD_COUNT),
+        )
+    ]
+
+
+def _sent() -> list[cloudwatch.IWidget]:
+    """What went, what failed and what died, a minute, by topic."""
+    return [
+        _graph(f"{name}, a minute, by topic", metrics.by_topic(name, "Sum"))
+        for name in (metrics.SENT, metrics.FAILED, metrics.DEAD)
+    ]
+
+
+def _behind(
+    functions: Sequence[FairboxFunction],
+    queues: Sequence[sqs.Queue],
+    dead_letters: Sequence[sqs.Queue],
+) -> list[cloudwatch.IWidget]:
+    """Readers of the stream, and the queues of doorbells."""
+    ages = [metrics.iterator_age(one.function).with_(label=one.name) for one in functions]
+    return [
+        _graph("Behind the stream (ms)", *ages),
+        _graph("Doorbells waiting", *map(_depth, queues)),
+        _graph("Doorbells given up", *map(_depth, dead_letters)),
+    ]
+
+
+def _depth(queue: sqs.Queue) -> cloudwatch.Metric:
+    return queue.metric_approximate_number_of_messages_visible(
+        period=metrics.MINUTE, statistic="Maximum", label=queue.node.id
+    )
+
+
+def _functions(functions: Sequence[FairboxFunction]) -> list[cloudwatch.IWidget]:
+    def each(name: str, statistic: str) -> list[cloudwatch.IMetric]:
+        return [
+            one.function.metric(name, period=metrics.MINUTE, statistic=statistic, label=one.name)
+            for one in functions
+        ]
+
+    return [
+        _graph("Function errors", *each("Errors", "Sum")),
+        _graph("Function throttles", *each("Throttles", "Sum")),
+        _graph("Function duration, p99 (ms)", *each("Duration", "p99")),
+    ]
+
+
+def _tables(tables: Sequence[dynamodb.Table]) -> list[cloudwatch.IWidget]:
+    def each(*names: str) -> list[cloudwatch.IMetric]:
+        return [
+            table.metric(
+                name, period=metrics.MINUTE, statistic="Sum", label=f"{table.node.id} {name}"
+            )
+            for table in tables
+            for name in names
+        ]
+
+    return [
+        _graph("Table throttles", *each("ReadThrottleEvents", "WriteThrottleEvents")),
+        _graph(
+            "Table capacity used", *each("ConsumedReadCapacityUnits", "ConsumedWriteCapacityUnits")
+        ),
+    ]
+
+
+def _api(http_api: apigateway.HttpApi) -> cloudwatch.IWidget:
+    return _graph(
+        "API",
+        http_api.metric_count(period=metrics.MINUTE, label="requests"),
+        http_api.metric_client_error(period=metrics.MINUTE, statistic="Sum", label="4xx"),
+        http_api.metric_server_error(period=metrics.MINUTE, statistic="Sum", label="5xx"),
+    )

@@ -1,0 +1,224 @@
+"""One component for every function: runtime, layers, role, logs, tracing and alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from stacks.components.alarms import alarm_above
+from stacks.components.nag import acknowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from stacks.config import Config
+
+RUNTIME: Final = lambda_.Runtime.PYTHON_3_13
+METRICS_NAMESPACE: Final = "Fairbox"
+_NOT_SHIPPED: Final = ["__pycache__", "**/__pycache__", "**/*.pyc"]
+_ALARM_PERIOD: Final = Duration.minutes(5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What every function shares, whatever its stack.
+
+    Attributes:
+        functions: the folder of the functions' folders.
+        dependencies_layer: the built folder of third-party packages.
+        fairbox_layer: the built folder of the library.
+    """
+
+    config: Config
+    functions: Path
+    dependencies_layer: Path
+    fairbox_layer: Path
+    outbox: dynamodb.ITable
+    deliveries: dynamodb.ITable
+    alarm_topic: sns.ITopic
+
+
+class FairboxFunction(Construct):
+    """A Lambda function from the folder `functions/<name>`, with `handler.handler` in it.
+
+    Attributes:
+        function: the function itself.
+        role: its own role; what it may do is said by `allow`.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        platform: Platform,
+        name: str,
+        description: str,
+        memory_mb: int,
+        timeout_seconds: int,
+        environment: Mapping[str, str] | None = None,
+        one_at_a_time: bool = False,
+        may_ring_itself: bool = False,
+    ) -> None:
+        super().__init__(scope, id_)
+        config = platform.config
+        self.name = name
+        log_group = _log_group(self, config)
+        self.role = _role(self, log_group)
+        reserve = one_at_a_time and config.reserve_concurrency
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            code=lambda_.Code.from_asset(str(platform.functions / name), exclude=_NOT_SHIPPED),
+            handler="handler.handler",
+            runtime=RUNTIME,
+            architecture=lambda_.Architecture.ARM_64,
+            description=description,
+            memory_size=memory_mb,
+            timeout=Duration.seconds(timeout_seconds),
+            layers=_layers(Stack.of(self), platform),
+            environment=_environment(platform, name) | dict(environment or {}),
+            log_group=log_group,
+            role=self.role,
+            tracing=lambda_.Tracing.ACTIVE,
+            reserved_concurrent_executions=1 if reserve else None,
+            # a visit at its time limit rings for the rest: after 16 such, Lambda would stop it
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if may_ring_itself else None,
+        )
+        _acknowledge_findings(self)
+        self._alarm(platform.alarm_topic)
+
+    def allow(self, statements: Iterable[iam.PolicyStatement]) -> None:
+        """Let the function do what `statements` say."""
+        for statement in statements:
+            self.role.add_to_principal_policy(statement)
+
+    def _alarm(self, topic: sns.ITopic) -> None:
+        """Tell of errors and of throttles."""
+        for what in ("Errors", "Throttles"):
+            alarm_above(
+                self,
+                what,
+                metric=self.function.metric(what, period=_ALARM_PERIOD, statistic="Sum"),
+                threshold=0,
+                description=f"Function {self.name}: {what.lower()} in the last 5 minutes.",
+                topic=topic,
+            )
+
+
+def _environment(platform: Platform, name: str) -> dict[str, str]:
+    """The variables of every function."""
+    return {
+        "FAIRBOX_OUTBOX_TABLE": platform.outbox.table_name,
+        "FAIRBOX_DELIVERIES_TABLE": platform.deliveries.table_name,
+        "POWERTOOLS_SERVICE_NAME": f"fairbox-{name}",
+        "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+        "POWERTOOLS_LOG_LEVEL": platform.config.log_level,
+    }
+
+
+def _log_group(scope: Construct, config: Config) -> logs.LogGroup:
+    return logs.LogGroup(
+        scope,
+        "Logs",
+        retention=retention_days(config.log_retention_days),
+        removal_policy=removal_policy(config),
+    )
+
+
+def _role(scope: Construct, log_group: logs.LogGroup) -> iam.Role:
+    """A role that may write the function's own logs; the managed policy would open every group."""
+    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+            resources=[log_group.log_group_arn],
+        )
+    )
+    return role
+
+
+def _layers(stack: Stack, platform: Platform) -> list[lambda_.ILayerVersion]:
+    """The stack's own versions of the layers.
+
+    A version's ARN changes with its content, and what another stack imports may not change: so
+    versions are not shared between stacks, only their assets are.
+    """
+    wanted = {
+        "FairboxLayer": (platform.fairbox_layer, "The library fairbox."),
+        "DependenciesLayer": (platform.dependencies_layer, "Locked third-party packages."),
+    }
+    layers: list[lambda_.ILayerVersion] = []
+    for id_, (folder, description) in wanted.items():
+        found = stack.node.try_find_child(id_)
+        layers.append(
+            found
+            if isinstance(found, lambda_.LayerVersion)
+            else lambda_.LayerVersion(
+                stack,
+                id_,
+                code=lambda_.Code.from_asset(str(folder)),
+                compatible_runtimes=[RUNTIME],
+                compatible_architectures=[lambda_.Architecture.ARM_64],
+                description=description,
+            )
+        )
+    return layers
+
+
+def _acknowledge_findings(function: FairboxFunction) -> None:
+    acknowledge(
+        function.role,
+        "AwsSolutions-IAM5[Resource::*]",
+        "X-Ray's actions to put traces know no resource; nothing else is granted on *.",
+    )
+    acknowledge(
+        function.function,
+        "AwsSolutions-L1",
+        "Python 3.13 is what the tests run and what the layers' bytecode is compiled for.",
+    )
+
+
+def retention_days(days: int) -> logs.RetentionDays:
+    """The member of the CDK's enumeration that stands for `days` (one that CloudWatch knows)."""
+    return _RETENTIONS[days]
+
+
+def removal_policy(config: Config) -> RemovalPolicy:
+    """What becomes of tables, buckets and logs when their stack goes."""
+    return RemovalPolicy.RETAIN if config.keeps_data else RemovalPolicy.DESTROY
+
+
+_RETENTIONS: Final = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    120: logs.RetentionDays.FOUR_MONTHS,
+    150: logs.RetentionDays.FIVE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    400: logs.RetentionDays.THIRTEEN_MONTHS,
+    545: logs.RetentionDays.EIGHTEEN_MONTHS,
+    731: logs.RetentionDays.TWO_YEARS,
+    1096: logs.RetentionDays.THREE_YEARS,
+    1827: logs.RetentionDays.FIVE_YEARS,
+    2192: logs.RetentionDays.SIX_YEARS,
+    2557: logs.RetentionDays.SEVEN_YEARS,
+    2922: logs.RetentionDays.EIGHT_YEARS,
+    3288: logs.RetentionDays.NINE_YEARS,
+    3653: logs.RetentionDays.TEN_YEARS,
+}

@@ -1,0 +1,52 @@
+"""The application's metrics as dashboards and alarms see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+
+from stacks.components.function import METRICS_NAMESPACE
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_lambda as lambda_
+
+OUTSTANDING_COUNT: Final = "OutstandingCount"
+OLDEST_AGE: Final = "OldestAge"
+"""Seconds."""
+DEAD_COUNT: Final = "DeadCount"
+SENT: Final = "Sent"
+FAILED: Final = "Failed"
+DEAD: Final = "Dead"
+
+SERVICE: Final = "fairbox"
+"""Dimension `service` of all of them, whatever function they come from."""
+MINUTE: Final = Duration.minutes(1)
+
+
+def total(name: str) -> cloudwatch.Metric:
+    """A figure over all topics, as `count_outstanding` gives it each minute."""
+    return cloudwatch.Metric(
+        namespace=METRICS_NAMESPACE,
+        metric_name=name,
+        dimensions_map={"service": SERVICE},
+        period=MINUTE,
+        statistic="Maximum",
+    )
+
+
+def by_topic(name: str, statistic: str) -> cloudwatch.MathExpression:
+    """A figure of each topic: found by search, for topics come and go."""
+    query = f'{{{METRICS_NAMESPACE},service,topic}} MetricName="{name}" service="{SERVICE}"'
+    return cloudwatch.MathExpression(
+        expression=f"SEARCH('{query}', '{statistic}', 60)",
+        using_metrics={},
+        label="",
+        period=MINUTE,
+    )
+
+
+def iterator_age(function: lambda_.IFunction) -> cloudwatch.Metric:
+    """How far `function` is behind the stream, in milliseconds."""
+    return function.metric("IteratorAge", period=MINUTE, statistic="Maximum")

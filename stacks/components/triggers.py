@@ -1,0 +1,179 @@
+"""What starts functions: a table's stream, a queue, a clock; each with bounded repetition."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from aws_cdk import Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+from fairbox import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aws_cdk import aws_dynamodb as dynamodb
+    from aws_cdk import aws_s3 as s3
+    from aws_cdk import aws_sqs as sqs
+
+    from stacks.components.function import FairboxFunction
+
+Pattern = dict[str, Any]
+
+_PARTIAL: Final = ["ReportBatchItemFailures"]
+_ANY: Final[Pattern] = {codec.SIZE: {"N": [{"exists": True}]}}
+_NONE: Final[Pattern] = {codec.SIZE: {"N": [{"exists": False}]}}
+
+
+def inserted(lane: str) -> Pattern:
+    """Filter of stream records: a message that came into `lane`."""
+    keys = {codec.PK: {"S": [{"prefix": f"{lane}#"}]}}
+    return {"dynamodb": {"Keys": keys, "NewImage": _ANY, "OldImage": _NONE}}
+
+
+def any_message() -> list[Pattern]:
+    """Filters of stream records: a message that came, changed or went; no other row."""
+    return [{"dynamodb": {"NewImage": _ANY}}, {"dynamodb": {"OldImage": _ANY}}]
+
+
+class StreamTrigger(Construct):
+    """A table's stream in front of a function.
+
+    Repetition is bounded by count; a batch that fails is halved until what fails is alone, and what
+    is given up lies with its records in a bucket. With `maximum_age_seconds`, what is older is given
+    up unseen: only for a function whose work is then done by others.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        function: FairboxFunction,
+        table: dynamodb.ITable,
+        failures: s3.IBucket,
+        filters: Sequence[Pattern],
+        batch_size: int,
+        window_seconds: int,
+        parallelization: int,
+        retries: int,
+        maximum_age_seconds: int | None = None,
+    ) -> None:
+        super().__init__(scope, id_)
+        stream = table.table_stream_arn
+        if stream is None:
+            raise ValueError(f"table {table.node.path} has no stream")
+        function.allow(_read_stream(table, stream))
+        function.allow(_keep_failures(failures))
+        mapping = lambda_.CfnEventSourceMapping(
+            self,
+            "Mapping",
+            function_name=function.function.function_name,
+            event_source_arn=stream,
+            starting_position="TRIM_HORIZON",
+            batch_size=batch_size,
+            maximum_batching_window_in_seconds=window_seconds,
+            parallelization_factor=parallelization,
+            maximum_retry_attempts=retries,
+            maximum_record_age_in_seconds=maximum_age_seconds,
+            bisect_batch_on_function_error=True,
+            function_response_types=_PARTIAL,
+            filter_criteria=lambda_.CfnEventSourceMapping.FilterCriteriaProperty(
+                filters=[
+                    lambda_.CfnEventSourceMapping.FilterProperty(
+                        pattern=json.dumps(one, separators=(",", ":"))
+                    )
+                    for one in filters
+                ]
+            ),
+            destination_config=lambda_.CfnEventSourceMapping.DestinationConfigProperty(
+                on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(
+                    destination=failures.bucket_arn
+                )
+            ),
+        )
+        mapping.node.add_dependency(function.role)
+
+
+class QueueTrigger(Construct):
+    """A queue in front of a function; its dead-letter policy bounds repetition."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        function: FairboxFunction,
+        queue: sqs.IQueue,
+        batch_size: int,
+        maximum_concurrency: int,
+    ) -> None:
+        super().__init__(scope, id_)
+        function.allow([_consume(queue)])
+        mapping = lambda_.CfnEventSourceMapping(
+            self,
+            "Mapping",
+            function_name=function.function.function_name,
+            event_source_arn=queue.queue_arn,
+            batch_size=batch_size,
+            function_response_types=_PARTIAL,
+            scaling_config=lambda_.CfnEventSourceMapping.ScalingConfigProperty(
+                maximum_concurrency=maximum_concurrency
+            ),
+        )
+        mapping.node.add_dependency(function.role)
+
+
+class ClockTrigger(Construct):
+    """A schedule in front of a function: a run that fails is not repeated, the next one follows."""
+
+    def __init__(
+        self, scope: Construct, id_: str, *, function: FairboxFunction, every: Duration
+    ) -> None:
+        super().__init__(scope, id_)
+        age = Duration.minutes(1)
+        function.function.configure_async_invoke(retry_attempts=0, max_event_age=age)
+        target = targets.LambdaFunction(function.function, retry_attempts=0, max_event_age=age)
+        events.Rule(self, "Rule", schedule=events.Schedule.rate(every), targets=[target])
+
+
+def _read_stream(table: dynamodb.ITable, stream: str) -> list[iam.PolicyStatement]:
+    return [
+        iam.PolicyStatement(
+            actions=[
+                "dynamodb:DescribeStream",
+                "dynamodb:GetRecords",
+                "dynamodb:GetShardIterator",
+            ],
+            resources=[stream],
+        ),
+        iam.PolicyStatement(
+            actions=["dynamodb:ListStreams"], resources=[f"{table.table_arn}/stream/*"]
+        ),
+    ]
+
+
+def _keep_failures(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
+    """Put what is given up: Lambda writes it in the function's name, below `aws/lambda/`."""
+    return [
+        iam.PolicyStatement(
+            actions=["s3:PutObject"], resources=[bucket.arn_for_objects("aws/lambda/*")]
+        ),
+        iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
+    ]
+
+
+def _consume(queue: sqs.IQueue) -> iam.PolicyStatement:
+    return iam.PolicyStatement(
+        actions=[
+            "sqs:ReceiveMessage",
+            "sqs:DeleteMessage",
+            "sqs:ChangeMessageVisibility",
+            "sqs:GetQueueAttributes",
+        ],
+        resources=[queue.queue_arn],
+    )

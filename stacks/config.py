@@ -1,0 +1,169 @@
+"""The settings of a deployment: read from the CDK context, checked, frozen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
+
+from stacks import checks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PROFILE: Final = "profile"
+PROFILES: Final = "profiles"
+DEFAULT_PROFILE: Final = "default"
+
+
+class ConfigError(ValueError):
+    """A context key is missing, unknown or has a value that does not fit.
+
+    Attributes:
+        key: the context key.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"cdk context {key!r}: {reason}")
+        self.key = key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What `cdk.json` chooses; every field is a context key of the same name.
+
+    Precedence: `-c key=value` (or the key at the top of the context), then the chosen profile,
+    then profile `default`, which names every key.
+    """
+
+    removal_policy: str
+    """`retain` keeps tables, buckets and logs when their stack goes; `destroy` deletes them."""
+    alarm_topic_arn: str
+    """SNS topic for alarms; empty: one is made."""
+    destinations: tuple[str, ...]
+    """ARNs that may be delivered to (queues, topics, buses, streams, functions) and their keys."""
+    webhook_allow_private: bool
+    """Whether webhooks may go to private addresses."""
+    webhook_secrets: tuple[str, ...]
+    """ARNs of the Secrets Manager secrets that sign webhooks."""
+    log_level: str
+    log_retention_days: int
+    ledger_retention_days: int
+    archive_retention_days: int
+    archive_infrequent_days: int
+    archive_glacier_days: int
+    archive_buffer_mb: int
+    archive_buffer_seconds: int
+    bodies_retention_days: int
+    failures_retention_days: int
+    access_logs_retention_days: int
+    warm_read_units: int
+    """RRU/s for which the outbox is pre-warmed; 0: not at all."""
+    warm_write_units: int
+    """WRU/s for which the outbox is pre-warmed; 0: not at all."""
+    relay_parallelization: int
+    mark_delivered_window_seconds: int
+    deliver_shard_concurrency: int
+    reserve_concurrency: bool
+    """Whether scheduled functions reserve one execution; a new account may have none to spare."""
+    api_rate_limit: int
+    api_burst_limit: int
+    alarm_outstanding_count: int
+    alarm_oldest_age_seconds: int
+    alarm_iterator_age_ms: int
+    alarm_dead_count: int
+    alarm_archive_age_seconds: int
+
+    def __post_init__(self) -> None:
+        """Check what one value can tell, then what several say together."""
+        for key, check in checks.CHECKS.items():
+            if reason := check(getattr(self, key)):
+                raise ConfigError(key, reason)
+        if not self.archive_infrequent_days < self.archive_glacier_days:
+            raise ConfigError("archive_glacier_days", "must be over archive_infrequent_days")
+        if not self.archive_glacier_days < self.archive_retention_days:
+            raise ConfigError("archive_retention_days", "must be over archive_glacier_days")
+        if bool(self.warm_read_units) != bool(self.warm_write_units):
+            raise ConfigError("warm_write_units", "set both warm_read_units and it, or neither")
+
+    @property
+    def keeps_data(self) -> bool:
+        """Whether data outlive their stack."""
+        return self.removal_policy == "retain"
+
+
+def load_context(cdk_json: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The context of `cdk.json`, as the CDK would hand it on, with `-c` values over it.
+
+    Raises:
+        ConfigError: the file has no context.
+    """
+    context = json.loads(cdk_json.read_text()).get("context")
+    if not isinstance(context, dict):
+        raise ConfigError("context", f"is missing from {cdk_json.name}")
+    return {**context, **overrides}
+
+
+def config_from_context(context: Mapping[str, Any]) -> Config:
+    """Read the settings of the chosen profile.
+
+    Raises:
+        ConfigError: names the key and what was expected.
+    """
+    profiles = context.get(PROFILES)
+    if not isinstance(profiles, dict) or DEFAULT_PROFILE not in profiles:
+        raise ConfigError(PROFILES, f"must hold a profile {DEFAULT_PROFILE!r}")
+    name = context.get(PROFILE, DEFAULT_PROFILE)
+    if name not in profiles:
+        raise ConfigError(PROFILE, f"is {name!r}, expected one of {', '.join(sorted(profiles))}")
+    given = {**profiles[DEFAULT_PROFILE], **profiles[name]}
+    keys = [field.name for field in fields(Config)]
+    for key in given:
+        if key not in keys:
+            raise ConfigError(key, "is not a setting")
+    given |= {key: context[key] for key in keys if key in context}
+    types = get_type_hints(Config)
+    values = {}
+    for key in keys:
+        if key not in given:
+            raise ConfigError(key, "is missing")
+        values[key] = _read(key, given[key], types[key])
+    return Config(**values)
+
+
+def _read(key: str, value: Any, kind: Any) -> Any:
+    """One value, as JSON gives it or as text from the command line."""
+    if kind is int:
+        return _integer(key, value)
+    if kind is bool:
+        return _boolean(key, value)
+    if get_args(kind):
+        return _texts(key, value)
+    if not isinstance(value, str):
+        raise ConfigError(key, f"is {value!r}, expected text")
+    return value
+
+
+def _integer(key: str, value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        return int(value) if isinstance(value, str) else int("")
+    except ValueError:
+        raise ConfigError(key, f"is {value!r}, expected a whole number") from None
+
+
+def _boolean(key: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in {"true", "false"}:
+        return bool(value == "true")
+    raise ConfigError(key, f"is {value!r}, expected true or false")
+
+
+def _texts(key: str, value: Any) -> tuple[str, ...]:
+    texts = [part for part in value.split(",") if part] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(key, f"is {value!r}, expected a list of ARNs")
+    return tuple(text.strip() for text in texts)

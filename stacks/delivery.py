@@ -1,0 +1,236 @@
+"""Stack of the delivery: functions, their stream and queue triggers, their schedules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import Duration, Stack
+from fairbox import codec
+
+from stacks.components import permissions as may
+from stacks.components.doorbells import Doorbells
+from stacks.components.function import FairboxFunction
+from stacks.components.triggers import (
+    ClockTrigger,
+    QueueTrigger,
+    StreamTrigger,
+    any_message,
+    inserted,
+)
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_iam as iam
+    from constructs import Construct
+
+    from stacks.components.function import Platform
+    from stacks.storage import StorageStack
+
+RELAY_RETRIES: Final = 3
+RELAY_MAXIMUM_AGE_SECONDS: Final = 3600
+"""A message that waited for an hour is the sweep's; the relay's record of it is of no use."""
+MARK_DELIVERED_RETRIES: Final = 10
+
+
+class DeliveryStack(Stack):
+    """Who delivers, who records it, and who looks after what was missed.
+
+    Attributes:
+        doorbells: the queues that ask for visits.
+        relay, mark_delivered, sweep, deliver_shard, repair: the functions.
+    """
+
+    def __init__(
+        self, scope: Construct, id_: str, *, platform: Platform, storage: StorageStack
+    ) -> None:
+        super().__init__(scope, id_, description="Fairbox: functions that deliver and record.")
+        self._platform = platform
+        self._config = platform.config
+        self._storage = storage
+        self.doorbells = Doorbells(self, "Doorbells", alarm_topic=platform.alarm_topic)
+        self.relay = self._relay()
+        self.mark_delivered = self._mark_delivered()
+        self.sweep = self._sweep()
+        self.deliver_shard = self._deliver_shard()
+        self.repair = self._repair()
+
+    @property
+    def functions(self) -> list[FairboxFunction]:
+        """Every function of the stack."""
+        return [self.relay, self.mark_delivered, self.sweep, self.deliver_shard, self.repair]
+
+    def _relay(self) -> FairboxFunction:
+        relay = FairboxFunction(
+            self,
+            "Relay",
+            platform=self._platform,
+            name="relay",
+            description="Sends what was just added, straight from the stream.",
+            memory_mb=512,
+            timeout_seconds=30,
+            environment=self._rings() | self._reads_bodies(),
+        )
+        relay.allow(self._dispatch(may.FAST_SERVICES))
+        StreamTrigger(
+            self,
+            "RelayStream",
+            function=relay,
+            table=self._storage.outbox,
+            failures=self._storage.failures,
+            filters=[inserted("ready"), inserted("later")],
+            batch_size=100,
+            window_seconds=0,
+            parallelization=self._config.relay_parallelization,
+            retries=RELAY_RETRIES,
+            maximum_age_seconds=RELAY_MAXIMUM_AGE_SECONDS,
+        )
+        return relay
+
+    def _mark_delivered(self) -> FairboxFunction:
+        storage = self._storage
+        mark_delivered = FairboxFunction(
+            self,
+            "MarkDelivered",
+            platform=self._platform,
+            name="mark_delivered",
+            description="Writes ledger, archive, counts and index from the stream.",
+            memory_mb=1024,
+            timeout_seconds=60,
+            environment=self._archives() | self._reads_bodies() | self._keeps_ledger(),
+        )
+        mark_delivered.allow(
+            [
+                may.on_table(storage.outbox, *may.READ_ITEMS, "UpdateItem"),
+                may.on_table(storage.deliveries, "PutItem", "BatchWriteItem"),
+                may.put_records(storage.archive.stream),
+                may.on_objects(storage.bodies, "PutObjectTagging"),
+            ]
+        )
+        # one batch of a stream shard at a time: counts are kept by sequence number
+        StreamTrigger(
+            self,
+            "MarkDeliveredStream",
+            function=mark_delivered,
+            table=storage.outbox,
+            failures=storage.failures,
+            filters=any_message(),
+            batch_size=1000,
+            window_seconds=self._config.mark_delivered_window_seconds,
+            parallelization=1,
+            retries=MARK_DELIVERED_RETRIES,
+        )
+        return mark_delivered
+
+    def _sweep(self) -> FairboxFunction:
+        sweep = FairboxFunction(
+            self,
+            "Sweep",
+            platform=self._platform,
+            name="sweep",
+            description="Rings for shards with overdue messages.",
+            memory_mb=256,
+            timeout_seconds=60,
+            environment={"FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url},
+            one_at_a_time=True,
+        )
+        outbox = self._storage.outbox
+        sweep.allow(
+            [
+                may.on_table(outbox, "Query"),
+                may.on_index(outbox, codec.OUTSTANDING_INDEX),
+                may.send_to(self.doorbells.now),
+            ]
+        )
+        ClockTrigger(self, "SweepClock", function=sweep, every=Duration.minutes(1))
+        return sweep
+
+    def _deliver_shard(self) -> FairboxFunction:
+        config = self._config
+        webhooks = {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": str(config.webhook_allow_private).lower()}
+        if config.webhook_secrets:
+            webhooks["FAIRBOX_WEBHOOK_SECRETS"] = ",".join(config.webhook_secrets)
+        deliver_shard = FairboxFunction(
+            self,
+            "DeliverShard",
+            platform=self._platform,
+            name="deliver_shard",
+            description="Visits the shard that a doorbell names.",
+            memory_mb=512,
+            timeout_seconds=30,
+            environment=self._rings() | self._reads_bodies() | webhooks,
+            may_ring_itself=True,
+        )
+        deliver_shard.allow(self._dispatch(may.ALL_SERVICES))
+        deliver_shard.allow(may.read_secrets(config.webhook_secrets))
+        for id_, queue, batch_size in (
+            ("Doorbell", self.doorbells.now, 1),
+            ("LaterDoorbell", self.doorbells.later, 10),
+        ):
+            QueueTrigger(
+                self,
+                id_,
+                function=deliver_shard,
+                queue=queue,
+                batch_size=batch_size,
+                maximum_concurrency=config.deliver_shard_concurrency,
+            )
+        return deliver_shard
+
+    def _repair(self) -> FairboxFunction:
+        storage = self._storage
+        repair = FairboxFunction(
+            self,
+            "Repair",
+            platform=self._platform,
+            name="repair",
+            description="Finds what no index knows, and replays stream batches given up.",
+            memory_mb=512,
+            timeout_seconds=900,
+            environment={
+                "FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url,
+                "FAIRBOX_FAILURES_BUCKET": storage.failures.bucket_name,
+            }
+            | self._archives()
+            | self._reads_bodies()
+            | self._keeps_ledger(),
+            one_at_a_time=True,
+        )
+        repair.allow(
+            [
+                may.on_table(storage.outbox, "Scan", *may.READ_ITEMS, *may.WRITE_ITEMS),
+                may.on_table(storage.deliveries, *may.WRITE_ITEMS),
+                may.on_objects(storage.failures, "GetObject", "DeleteObject"),
+                may.list_bucket(storage.failures),
+                may.put_records(storage.archive.stream),
+                may.on_objects(storage.bodies, "PutObjectTagging"),
+                may.send_to(self.doorbells.now),
+            ]
+        )
+        ClockTrigger(self, "RepairClock", function=repair, every=Duration.hours(1))
+        return repair
+
+    def _dispatch(self, services: tuple[str, ...]) -> list[iam.PolicyStatement]:
+        """What a dispatcher may do: send, then delete; mark, bury, ring for the rest."""
+        storage = self._storage
+        return [
+            may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
+            may.on_table(storage.deliveries, "PutItem", "UpdateItem"),
+            may.on_objects(storage.bodies, "GetObject"),
+            may.list_bucket(storage.bodies),
+            may.send_to(self.doorbells.now, self.doorbells.later),
+            *may.deliver_to(self._config.destinations, services),
+        ]
+
+    def _rings(self) -> dict[str, str]:
+        return {
+            "FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url,
+            "FAIRBOX_LATER_QUEUE_URL": self.doorbells.later.queue_url,
+        }
+
+    def _archives(self) -> dict[str, str]:
+        return {"FAIRBOX_ARCHIVE_STREAM": self._storage.archive.stream_name}
+
+    def _reads_bodies(self) -> dict[str, str]:
+        return {"FAIRBOX_BODIES_BUCKET": self._storage.bodies.bucket_name}
+
+    def _keeps_ledger(self) -> dict[str, str]:
+        return {"FAIRBOX_LEDGER_RETENTION_DAYS": str(self._config.ledger_retention_days)}

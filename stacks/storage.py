@@ -1,0 +1,154 @@
+"""Stack of what is kept: the tables, the archive and its stream, the buckets, the alarm topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import Aws, Duration, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
+from fairbox import codec
+
+from stacks.components.archive import Archive
+from stacks.components.buckets import access_logs_bucket, private_bucket
+from stacks.components.function import removal_policy
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from stacks.config import Config
+
+_STRING = dynamodb.AttributeType.STRING
+_NUMBER = dynamodb.AttributeType.NUMBER
+
+
+class StorageStack(Stack):
+    """What outlives a deployment.
+
+    Attributes:
+        outbox: messages that are outstanding, shard rows, topic rows; streamed.
+        deliveries: the ledger, dead letters, deduplication rows.
+        archive: every event of every message, as NDJSON in S3, through Firehose.
+        bodies: bodies too large for the table.
+        failures: stream batches that were given up, with their records.
+        alarm_topic: where alarms go.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, config: Config) -> None:
+        super().__init__(
+            scope,
+            id_,
+            description="Fairbox: tables, archive and buckets.",
+            termination_protection=config.keeps_data,
+        )
+        self.outbox = self._outbox(config)
+        self.deliveries = self._deliveries(config)
+        access_logs = access_logs_bucket(self, "AccessLogs", config=config)
+        self.archive = Archive(self, "Archive", config=config, access_logs=access_logs)
+        self.bodies = private_bucket(
+            self,
+            "Bodies",
+            config=config,
+            access_logs=access_logs,
+            lifecycle_rules=[
+                # what is not delivered is never expired, however old it is
+                s3.LifecycleRule(
+                    tag_filters={"fairbox": "delivered"},
+                    expiration=Duration.days(config.bodies_retention_days),
+                ),
+            ],
+        )
+        self.failures = private_bucket(
+            self,
+            "Failures",
+            config=config,
+            access_logs=access_logs,
+            lifecycle_rules=[
+                s3.LifecycleRule(expiration=Duration.days(config.failures_retention_days))
+            ],
+        )
+        self.alarm_topic = self._alarm_topic(config)
+
+    def _outbox(self, config: Config) -> dynamodb.Table:
+        """No TTL and no local index: nothing expires undelivered, and partitions can split."""
+        table = self._table(
+            "Outbox",
+            config,
+            stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
+            warm_throughput=(
+                dynamodb.WarmThroughput(
+                    read_units_per_second=config.warm_read_units,
+                    write_units_per_second=config.warm_write_units,
+                )
+                if config.warm_write_units
+                else None
+            ),
+        )
+        table.add_global_secondary_index(
+            index_name=codec.OUTSTANDING_INDEX,
+            partition_key=dynamodb.Attribute(name=codec.BUCKET, type=_STRING),
+            sort_key=dynamodb.Attribute(name=codec.LOOK_AT, type=_NUMBER),
+            projection_type=dynamodb.ProjectionType.INCLUDE,
+            non_key_attributes=[
+                codec.READY_COUNT,
+                codec.LATER_COUNT,
+                codec.READY_DEATHS,
+                codec.LATER_DEATHS,
+            ],
+        )
+        return table
+
+    def _deliveries(self, config: Config) -> dynamodb.Table:
+        table = self._table("Deliveries", config, time_to_live_attribute=codec.EXPIRES_AT)
+        table.add_global_secondary_index(
+            index_name=codec.DELIVERED_INDEX,
+            partition_key=dynamodb.Attribute(name=codec.LEDGER_DAY, type=_STRING),
+            sort_key=dynamodb.Attribute(name=codec.LEDGER_TIME, type=_NUMBER),
+            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        )
+        return table
+
+    def _table(
+        self,
+        id_: str,
+        config: Config,
+        *,
+        stream: dynamodb.StreamViewType | None = None,
+        time_to_live_attribute: str | None = None,
+        warm_throughput: dynamodb.WarmThroughput | None = None,
+    ) -> dynamodb.Table:
+        """A table paid by request, encrypted, recoverable to any second of the last 35 days."""
+        return dynamodb.Table(
+            self,
+            id_,
+            partition_key=dynamodb.Attribute(name=codec.PK, type=_STRING),
+            sort_key=dynamodb.Attribute(name=codec.SK, type=_STRING),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            encryption=dynamodb.TableEncryption.AWS_MANAGED,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=config.keeps_data,
+            removal_policy=removal_policy(config),
+            stream=stream,
+            time_to_live_attribute=time_to_live_attribute,
+            warm_throughput=warm_throughput,
+        )
+
+    def _alarm_topic(self, config: Config) -> sns.ITopic:
+        """The topic that the context names, else one that alarms of this account may publish to."""
+        if config.alarm_topic_arn:
+            return sns.Topic.from_topic_arn(self, "AlarmTopic", config.alarm_topic_arn)
+        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True, display_name="Fairbox alarms")
+        # with a policy of its own a topic has lost the default one, by which alarms may publish
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sns:Publish"],
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            )
+        )
+        return topic
