@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -137,7 +138,7 @@ def resolve(item: Item, path: Path) -> Value | None:
             return None
         if part.__class__ is int:
             elements = value.get("L")
-            value = elements[part] if elements is not None and part < len(elements) else None  # type: ignore[operator]  # an int, as checked
+            value = elements[part] if elements is not None and part < len(elements) else None
         else:
             value = value.get("M", {}).get(part)
     return value
@@ -146,7 +147,7 @@ def resolve(item: Item, path: Path) -> Value | None:
 def _graft(kept: Item, parts: tuple[str | int, ...], value: Value) -> None:
     """Put `value` under `parts`; list elements keep their order, not their index."""
     place: Any = kept
-    for part, following in zip(parts, parts[1:], strict=False):
+    for part, following in itertools.pairwise(parts):
         empty: Value = {"L": []} if isinstance(following, int) else {"M": {}}
         if isinstance(part, int):
             place.append(empty)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .expressions import (
     CompiledCondition,
@@ -18,6 +17,9 @@ from .key_conditions import KeyCondition, KeyMissedError, compile_key_condition
 from .refusals import Refusal, invalid, parameter_error
 from .updates import Update, compile_update
 from .values import Value, take_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 Request = dict[str, Any]
 Response = dict[str, Any]
