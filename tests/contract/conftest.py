@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
-
 from fairbox.testing import ManualClock, MemoryDynamoDB
+
 from tests.contract.local_engine import dynamodb_local
 
 if TYPE_CHECKING:

@@ -171,9 +171,7 @@ class TestIndexes:
 
     def test_an_entry_leaves_and_moves_with_its_attributes(self, client: Any, table: str) -> None:
         fill(client, table)
-        client.update_item(
-            TableName=table, Key=key("a", "020"), UpdateExpression="REMOVE l"
-        )
+        client.update_item(TableName=table, Key=key("a", "020"), UpdateExpression="REMOVE l")
         client.update_item(
             TableName=table,
             Key=key("a", "000"),
@@ -232,9 +230,7 @@ class TestBatches:
         assert found["UnprocessedKeys"] == {}
         assert sorted(int(item["sk"]["S"]) for item in found["Responses"][table]) == [*range(20)]
 
-    def test_too_many_and_repeated_entries_are_refused_whole(
-        self, client: Any, table: str
-    ) -> None:
+    def test_too_many_and_repeated_entries_are_refused_whole(self, client: Any, table: str) -> None:
         def put(*sks: str) -> dict[str, Any]:
             return {table: [{"PutRequest": {"Item": key("a", sk)}} for sk in sks]}
 

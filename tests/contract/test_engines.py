@@ -198,9 +198,7 @@ class TestConditions:
             "Item": key(),
             "ConditionExpression": "attribute_not_exists(pk)",
         }
-        shown = refusal(
-            client.put_item, **request, ReturnValuesOnConditionCheckFailure="ALL_OLD"
-        )
+        shown = refusal(client.put_item, **request, ReturnValuesOnConditionCheckFailure="ALL_OLD")
         assert shown["Item"] == item
         assert "Item" not in refusal(client.put_item, **request)
         assert client.get_item(TableName=table, Key=key())["Item"] == item

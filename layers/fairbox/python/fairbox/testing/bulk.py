@@ -77,7 +77,9 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
         expressions.done()
         keys = [table.key_from(key)[0] for key in part["Keys"]]
         if not keys:
-            raise parameter_error("Invalid length for parameter Keys, value: 0, valid min length: 1")
+            raise parameter_error(
+                "Invalid length for parameter Keys, value: 0, valid min length: 1"
+            )
         if len(set(keys)) != len(keys):
             raise invalid("Provided list of item keys contains duplicates")
         found = responses.setdefault(name, [])

@@ -21,7 +21,7 @@ from .grammar import (
 )
 
 if TYPE_CHECKING:
-    from .expressions import Names
+    from .paths import Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .expressions import (
     CompiledCondition,
-    Names,
-    Projection,
     check_operands,
     compile_condition,
-    compile_projection,
 )
 from .grammar import ExpressionError
 from .key_conditions import KeyCondition, KeyMissedError, compile_key_condition
+from .paths import Names, Projection, compile_projection
 from .refusals import Refusal, invalid, parameter_error
 from .updates import Update, compile_update
 from .values import Value, take_value

@@ -206,13 +206,14 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
     if write.kind == "Delete" and old is None:
         bill.add(write.table.name, base_units(None, None))
         return {"TableName": write.table.name}  # deleting what is not there is no error here
+    if not write.holds(old):
+        bill.add(write.table.name, base_units(old, None))
+        shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
+        refused = Refusal(
+            "ConditionalCheckFailedException", "The conditional request failed", **shown
+        )
+        return {**_failed(refused), "TableName": write.table.name}
     try:
-        if not write.holds(old):
-            bill.add(write.table.name, base_units(old, None))
-            shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
-            raise Refusal(
-                "ConditionalCheckFailedException", "The conditional request failed", **shown
-            )
         new = write.outcome(old)
     except Refusal as refusal:
         return {**_failed(refusal), "TableName": write.table.name}

@@ -7,8 +7,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from .expressions import Names, Projection, Read, Values, compile_read, refuse_overlaps, resolve
+from .expressions import Read, Values, compile_read
 from .grammar import ExpressionError, Parser, Path, Token, tokenize
+from .paths import Names, Projection, refuse_overlaps, resolve
 from .refusals import invalid
 from .values import Item, Value, copy_value, kind_of, number, number_text
 
