@@ -85,7 +85,7 @@ def resolve(item: Item, path: Path) -> Value | None:
 def _graft(kept: Item, parts: tuple[str | int, ...], value: Value) -> None:
     """Put `value` under `parts`; list elements keep their order, not their index."""
     place: Any = kept
-    for part, following in itertools.pairwise(parts):
+    for part, following in pairwise(parts):
         empty: Value = {"L": []} if isinstance(following, int) else {"M": {}}
         if isinstance(part, int):
             place.append(empty)
