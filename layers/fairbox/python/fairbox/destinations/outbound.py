@@ -48,11 +48,13 @@ class Url:
         Raises:
             InvalidInput: it is no such address; the field is `destination`.
         """
+        if not text.isascii():
+            raise InvalidInput("destination", "an https address in ASCII")
         try:
             url = urllib3.util.parse_url(text)
-            host = (url.host or "").encode("ascii").decode()
-        except (urllib3.exceptions.LocationParseError, UnicodeError):
-            raise InvalidInput("destination", "an https address with a host in ASCII") from None
+        except urllib3.exceptions.LocationParseError:
+            raise InvalidInput("destination", "an https address") from None
+        host = url.host or ""
         if url.scheme not in ("https", "http") or not host:
             raise InvalidInput("destination", "an https address with a host")
         if url.auth is not None or url.fragment is not None or "%" in host:
