@@ -127,7 +127,7 @@ def test_each_entry_gets_its_own_outcome() -> None:
                 {
                     "Id": "1",
                     "SenderFault": True,
-                    "Code": "InvalidMessageContents",
+                    "Code": "InvalidContents",
                     "Message": "a\nb",
                 },
                 {"Id": "2", "SenderFault": True, "Code": "RequestThrottled"},
