@@ -166,7 +166,7 @@ def test_an_error_of_the_whole_call_is_told_apart_by_code(
 ) -> None:
     error = ClientError(
         {
-            "Error": {"Code": code, "Message": "m" * 500 + "\x1b[31m"},
+            "Error": {"Code": code, "Message": "\x1b[31m" + "m" * 500},
             "ResponseMetadata": {"HTTPStatusCode": status},  # type: ignore[typeddict-item]
         },
         "Send",
