@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from typing import Any
 
@@ -24,7 +25,7 @@ def handler(event: dict[str, Any], context: Any) -> Any:
     elif action == "large":
         return "x" * (7 * 1024 * 1024)
     elif action == "print":
-        print(json.dumps(event["line"]))
+        sys.stdout.write(json.dumps(event["line"]) + "\n")
     elif action == "put":
         boto3.client("dynamodb").put_item(TableName=os.environ["TABLE"], Item=event["item"])
     return {
