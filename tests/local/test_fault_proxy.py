@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import random
 import threading
@@ -324,7 +325,12 @@ def test_headers_and_body_go_out_in_one_write(
 
     def counting(handler: Any, *answer: Any) -> None:
         write = handler.wfile.write
-        handler.wfile.write = lambda data: (writes.append(len(data)), write(data))[1]
+
+        def counted(data: bytes) -> int:
+            writes.append(len(data))
+            return int(write(data))
+
+        handler.wfile.write = counted
         plain(handler, *answer)
 
     monkeypatch.setattr(_Handler, "_send", counting)
@@ -332,6 +338,21 @@ def test_headers_and_body_go_out_in_one_write(
     client.get_item(TableName="t", Key={"pk": {"S": "a"}})
     client.close()
     assert len(writes) == 1
+
+
+@pytest.mark.parametrize("rates", [Faults(), Faults(unprocessed=1.0), Faults(throttled=1.0)])
+def test_every_answer_has_its_own_checksum_once(
+    proxy: FaultProxy, upstream: Upstream, rates: Faults
+) -> None:
+    proxy.set_faults("BatchWriteItem", rates)
+    host = proxy.endpoint.removeprefix("http://")
+    connection = http.client.HTTPConnection(host)
+    body = json.dumps({"RequestItems": {"t": puts("1", "2")}})
+    connection.request("POST", "/", body, {"X-Amz-Target": "DynamoDB_20120810.BatchWriteItem"})
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    assert answer.msg.get_all("x-amz-crc32") == [str(zlib.crc32(text))]
 
 
 def test_a_rate_that_is_no_share_is_refused() -> None:

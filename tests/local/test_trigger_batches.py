@@ -263,6 +263,37 @@ def test_with_bisection_a_partial_answer_costs_no_attempt_until_the_first_record
     assert run.invoked == [[1, 2, 3, 4], [2, 3, 4], [2, 3, 4]]
 
 
+def test_a_failed_batch_is_halved_until_the_poison_stands_alone() -> None:
+    run = ready(8, BatchRules(batch_size=8, max_retries=0, bisect=True))
+    run.poison = {8}
+    run.drain()
+    assert [len(orders) for orders in run.invoked] == [8, 4, 4, 2, 2, 1, 1]
+    assert run.given_up == [8]
+
+
+def test_what_is_repeated_of_a_half_is_followed_by_the_other_half() -> None:
+    for seed in range(60):
+        rules = BatchRules(batch_size=4, bisect=True, repeat_share=1.0)
+        run = Run(Lane(rules, random.Random(seed)), flaky={0})
+        for order in range(1, 9):
+            run.lane.offer(stream_record(order), 0.0)
+        run.drain()
+        reached = 0
+        for order in itertools.chain.from_iterable(run.invoked):
+            assert order <= reached + 1
+            reached = order
+
+
+def test_the_bytes_of_a_batch_that_went_do_not_fill_the_next_one() -> None:
+    run = Run(Lane(BatchRules(window=20.0, payload_limit=1000), random.Random(1)))
+    for order in (1, 2, 3):
+        run.lane.offer(stream_record(order, size=400), 0.0)
+    assert run.step()
+    assert run.invoked == [[1, 2]]
+    assert not run.step()
+    assert run.lane.wake_at() == 20.0
+
+
 def test_retries_back_off_with_jitter_up_to_a_limit() -> None:
     run = ready(1, BatchRules(max_retries=12, backoff=1.0, backoff_limit=10.0))
     run.poison = {1}

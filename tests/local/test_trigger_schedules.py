@@ -181,7 +181,7 @@ def test_invocations_of_a_schedule_may_overlap(run: Callable[..., ScheduleTrigge
 
 
 def test_a_failed_event_is_tried_twice_more_after_one_and_two_minutes(
-    run: Callable[..., ScheduleTrigger],
+    run: Callable[..., ScheduleTrigger], caplog: pytest.LogCaptureFixture
 ) -> None:
     at: dict[str, list[float]] = {}
 
@@ -196,6 +196,7 @@ def test_a_failed_event_is_tried_twice_more_after_one_and_two_minutes(
     assert 0.39 <= first[2] - first[1] < 0.8
     time.sleep(0.7)
     assert len(first) == 3
+    assert "A scheduled event is given up." in caplog.messages
     assert trigger.counts["failures"] >= 3
 
 
