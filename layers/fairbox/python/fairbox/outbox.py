@@ -168,6 +168,18 @@ class Outbox:
         self.tables.topics.add_subscription(subscription)
         self._in_force(subscription.topic)
 
+    def add_subscriptions(self, subscriptions: Iterable[Subscription]) -> None:
+        """Add or replace several; all are in force when this returns, 2 s after the last.
+
+        Raises:
+            UnknownTopic: there is no such topic; those before it in the order are added.
+        """
+        topics = set()
+        for subscription in subscriptions:
+            self.tables.topics.add_subscription(subscription)
+            topics.add(subscription.topic)
+        self._in_force(*topics)
+
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription; it is in force when this returns, 2 s later.
 
@@ -177,8 +189,9 @@ class Outbox:
         self.tables.topics.remove_subscription(topic, name)
         self._in_force(topic)
 
-    def _in_force(self, topic: str) -> None:
-        self._topics.forget(topic)
+    def _in_force(self, *topics: str) -> None:
+        for topic in topics:
+            self._topics.forget(topic)
         self._clock.sleep(IN_FORCE_SECONDS)
 
     # publishing

@@ -19,7 +19,7 @@ from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.doorbells import SqsDoorbells
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
-from fairbox.errors import InvalidInput, MessagesNotWritten
+from fairbox.errors import InvalidInput, MessagesNotWritten, TopicIsPushed, UnknownTopic
 from fairbox.metrics import DEAD, FAILED, SENT, Metrics
 from fairbox.outbox import Outbox
 from fairbox.settings import (
@@ -118,6 +118,11 @@ class Application:
             self.store, destinations, _LazyDoorbells(self), clock=self.clock, rng=self.rng
         )
 
+    @cached_property
+    def outbox(self) -> Outbox:
+        """The outbox over the same tables."""
+        return Outbox.over(self.tables, self.bodies)
+
     @property
     def archive_stream(self) -> str:
         """The name of the archive's delivery stream."""
@@ -151,7 +156,13 @@ class Application:
 
     def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
         """Add messages to a pulled topic, as the destination `topic:` does."""
-        outbox = Outbox.over(self.tables, self.bodies)
+        outbox = self.outbox
+        name = messages[0].topic
+        try:
+            if outbox.topic(name).pushed:
+                return [Outcome("refused", str(TopicIsPushed(name)))] * len(messages)
+        except UnknownTopic as error:
+            return [Outcome("refused", str(error))] * len(messages)
         try:
             outbox.add_many(messages)
         except MessagesNotWritten as error:
