@@ -1,0 +1,7 @@
+"""Where messages go: SQS, SNS, EventBridge, Kinesis, Lambda, webhooks, other topics."""
+
+from fairbox.destinations.clients import Clients, make_clients
+from fairbox.destinations.factory import DestinationFactory
+from fairbox.destinations.signatures import parse_secret
+
+__all__ = ["Clients", "DestinationFactory", "make_clients", "parse_secret"]

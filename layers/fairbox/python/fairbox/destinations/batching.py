@@ -1,0 +1,157 @@
+"""Destinations that take many messages a call and answer for each: packing, sizes, outcomes."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fairbox.cloudevents import envelope
+from fairbox.destinations.outcomes import of_entry, of_error, refused, throttled, too_large
+from fairbox.dispatch.ports import TAKEN, Limits, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from fairbox.stored import StoredMessage
+
+_MEMO_ENTRIES: Final = 256
+_MEMO_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A message as an entry of a call, and the bytes that it takes of the call's limit."""
+
+    entry: dict[str, Any]
+    size: int
+
+
+def fitting(stored: StoredMessage, room: int) -> bytes:
+    """Return the envelope: with the body; with its address where it has one and does not fit."""
+    whole = envelope(stored)
+    if len(whole) > room and stored.offloaded is not None:
+        return envelope(stored, uri=stored.offloaded.uri)
+    return whole
+
+
+class BatchDestination(ABC):
+    """A destination of AWS that takes entries.
+
+    Args:
+        client: the service's boto3 client; its time-outs bound each call.
+        monotonic: seconds that never step back.
+    """
+
+    limits: Limits
+    keeps_order: bool
+    quick = True
+
+    def __init__(self, client: Any, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._monotonic = monotonic
+        self._memo: dict[str, tuple[StoredMessage, Prepared]] = {}
+        self._memo_bytes = 0
+
+    @abstractmethod
+    def prepare(self, stored: StoredMessage) -> Prepared:
+        """Return the message's entry."""
+
+    @abstractmethod
+    def call(self, entries: list[dict[str, Any]]) -> list[Outcome]:
+        """Make one call and return one outcome an entry; what boto3 raises goes through."""
+
+    @property
+    def alone(self) -> int:
+        """Bytes that one message may take."""
+        return self.limits.bytes
+
+    def size(self, message: StoredMessage) -> int:
+        """Return the bytes that the message takes of the call's limit.
+
+        A body that is not in place counts as if it were, where the call could take it.
+        """
+        size = self._prepared(message).size
+        if message.offloaded is not None and not message.message.body:
+            whole = size + message.size * 4 // 3
+            return min(whole, self.limits.bytes) if message.size <= self.limits.bytes else size
+        return size
+
+    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
+        """Send the messages in one call, in several where they exceed its limits."""
+        deadline = self._monotonic() + timeout
+        outcomes: list[Outcome | None] = [None] * len(messages)
+        prepared = [self._prepared(message) for message in messages]
+        self._forget()
+        for number, one in enumerate(prepared):
+            if one.size > self.alone:
+                outcomes[number] = too_large(one.size, self.alone)
+        waiting = [number for number, outcome in enumerate(outcomes) if outcome is None]
+        for numbers in _packs(waiting, prepared, self.limits):
+            results = self._results([prepared[n].entry for n in numbers], deadline)
+            for number, result in zip(numbers, results, strict=True):
+                outcomes[number] = result
+        return [outcome or refused("the destination did not say") for outcome in outcomes]
+
+    def _results(self, entries: list[dict[str, Any]], deadline: float) -> list[Outcome]:
+        if self._monotonic() >= deadline:
+            return [throttled("no time was left for the call")] * len(entries)
+        try:
+            return self.call(entries)
+        except (ClientError, BotoCoreError) as error:
+            return [of_error(error)] * len(entries)
+
+    def _prepared(self, stored: StoredMessage) -> Prepared:
+        key = str(stored.ref)
+        known = self._memo.get(key)
+        if known is not None and known[0] is stored:
+            return known[1]
+        prepared = self.prepare(stored)
+        if len(self._memo) >= _MEMO_ENTRIES or self._memo_bytes + prepared.size > _MEMO_BYTES:
+            self._forget()
+        self._memo[key] = (stored, prepared)
+        self._memo_bytes += prepared.size
+        return prepared
+
+    def _forget(self) -> None:
+        self._memo.clear()
+        self._memo_bytes = 0
+
+
+def _packs(
+    numbers: Iterable[int], prepared: Sequence[Prepared], limits: Limits
+) -> Iterator[list[int]]:
+    pack: list[int] = []
+    used = 0
+    for number in numbers:
+        size = prepared[number].size
+        if pack and (len(pack) >= limits.messages or used + size > limits.bytes):
+            yield pack
+            pack, used = [], 0
+        pack.append(number)
+        used += size
+    if pack:
+        yield pack
+
+
+def by_id(response: Mapping[str, Any], count: int) -> list[Outcome]:
+    """Return the outcomes of entries called `0` to `count - 1` (SQS and SNS)."""
+    outcomes = {entry["Id"]: TAKEN for entry in response.get("Successful", ())}
+    for failed in response.get("Failed", ()):
+        code, text = failed.get("Code", "error"), failed.get("Message", "")
+        outcomes[failed["Id"]] = of_entry(str(code), str(text))
+    return [outcomes.get(str(n), refused("the answer leaves it out")) for n in range(count)]
+
+
+def in_order(results: Sequence[Mapping[str, Any]], count: int) -> list[Outcome]:
+    """Return the outcomes of entries that are answered in their order (EventBridge, Kinesis)."""
+    outcomes = [
+        of_entry(str(result["ErrorCode"]), str(result.get("ErrorMessage", "")))
+        if result.get("ErrorCode")
+        else TAKEN
+        for result in results[:count]
+    ]
+    return outcomes + [refused("the answer leaves it out")] * (count - len(outcomes))

@@ -1,0 +1,68 @@
+"""EventBridge buses: ten events and 1 MB a call."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.cloudevents import attributes_of
+from fairbox.destinations.batching import BatchDestination, Prepared, fitting, in_order
+from fairbox.dispatch.ports import Limits, Outcome
+from fairbox.errors import InvalidInput
+from fairbox.ids import time_of
+
+if TYPE_CHECKING:
+    from fairbox.stored import StoredMessage
+
+_BUS = re.compile(
+    r"(?:arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]{1,256}"
+)
+_MAX_SOURCE: Final = 256
+_MAX_DETAIL_TYPE: Final = 128
+_TIME_BYTES: Final = 14
+_LAST_SECOND: Final = 253_402_300_799  # of the year 9999, past which the service takes no time
+
+
+class EventBridge(BatchDestination):
+    """A bus. `Detail` is the envelope, `Source` and `DetailType` its source and type.
+
+    A source over 256 characters or a type over 128 stands in the envelope only: the entry then
+    has `fairbox` and `fairbox.message`. EventBridge writes JSON anew, so what arrives is the same
+    value and not the same bytes; it keeps no order.
+
+    Raises:
+        InvalidInput: it is neither a bus's name nor its ARN.
+    """
+
+    limits = Limits(10, 1_000_000)
+    keeps_order = False
+
+    def __init__(self, client: Any, bus: str) -> None:
+        super().__init__(client)
+        if _BUS.fullmatch(bus) is None:
+            raise InvalidInput("destination", "events: and the name or ARN of an event bus")
+        self._bus = bus
+
+    def prepare(self, stored: StoredMessage) -> Prepared:
+        """Return the message's entry."""
+        attributes = attributes_of(stored)
+        source, kind = attributes["source"], attributes["type"]
+        source = source if len(source) <= _MAX_SOURCE else "fairbox"
+        kind = kind if len(kind) <= _MAX_DETAIL_TYPE else "fairbox.message"
+        extra = len(source.encode()) + len(kind.encode()) + _TIME_BYTES
+        detail = fitting(stored, self.limits.bytes - extra)
+        entry: dict[str, Any] = {
+            "EventBusName": self._bus,
+            "Source": source,
+            "DetailType": kind,
+            "Detail": detail.decode(),
+        }
+        seconds = time_of(stored.message.id) // 1000
+        if seconds <= _LAST_SECOND:
+            entry["Time"] = seconds
+        return Prepared(entry, len(detail) + extra)
+
+    def call(self, entries: list[dict[str, Any]]) -> list[Outcome]:
+        """Make one call of `PutEvents`."""
+        response = self._client.put_events(Entries=entries)
+        return in_order(response.get("Entries", ()), len(entries))

@@ -1,0 +1,124 @@
+"""Opens the destinations of subscriptions, and keeps what it opened."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.destinations.addresses import is_public, resolve
+from fairbox.destinations.events import EventBridge
+from fairbox.destinations.kinesis import Kinesis
+from fairbox.destinations.lambda_ import Lambda
+from fairbox.destinations.outbound import Caller, Url
+from fairbox.destinations.sns import Sns
+from fairbox.destinations.sqs import Sqs
+from fairbox.destinations.topic import PulledTopic
+from fairbox.destinations.webhook import Webhook
+from fairbox.errors import InvalidInput
+from fairbox.topics import SCHEMES
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fairbox.clock import Clock
+    from fairbox.destinations.clients import Clients
+    from fairbox.dispatch.ports import Destination, Outcome
+    from fairbox.messages import Message
+    from fairbox.topics import Subscription
+
+_MAX_KEPT: Final = 1000
+_BATCHED: Final[Mapping[str, Callable[[Any, str], Destination]]] = {  # scheme and service are alike
+    "sqs": Sqs,
+    "sns": Sns,
+    "events": EventBridge,
+    "kinesis": Kinesis,
+}
+
+
+class DestinationFactory:
+    """Opens destinations by the scheme of their address.
+
+    Args:
+        clients: gives boto3 clients by service name; see `make_clients`.
+        clock: gives the time of webhooks' attempts.
+        add_to_topic: adds messages to a pulled topic; one outcome each, in order.
+        secrets: gives a subscription's keys for webhooks; none: unsigned.
+        allow_private: whether webhooks may use `http` and go to private addresses.
+        lookup: gives a host's addresses, or raises OSError.
+        tls: what webhooks verify certificates with; by default the system's authorities.
+    """
+
+    def __init__(
+        self,
+        *,
+        clients: Clients,
+        clock: Clock,
+        add_to_topic: Callable[[Sequence[Message]], list[Outcome]],
+        secrets: Callable[[Subscription], Sequence[bytes]] = lambda _: (),
+        allow_private: bool = False,
+        lookup: Callable[[str, int], Sequence[str]] = resolve,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._clients = clients
+        self._clock = clock
+        self._add_to_topic = add_to_topic
+        self._secrets = secrets
+        self._allow_private = allow_private
+        self._lookup = lookup
+        self._tls = tls
+        self._kept: dict[Subscription, Destination] = {}
+        self._lock = threading.Lock()
+
+    def open(self, subscription: Subscription) -> Destination:
+        """Return the destination of a subscription, the same for the same subscription.
+
+        Raises:
+            InvalidInput: the address is none that can be used; the field is `destination`.
+        """
+        with self._lock:
+            destination = self._kept.get(subscription)
+            if destination is None:
+                destination = self._make(subscription)
+                if len(self._kept) >= _MAX_KEPT:  # those of subscriptions that were changed
+                    self._kept.clear()
+                self._kept[subscription] = destination
+            return destination
+
+    def _make(self, subscription: Subscription) -> Destination:
+        scheme, _, address = subscription.destination.partition(":")
+        if (kind := _BATCHED.get(scheme)) is not None:
+            return kind(self._clients(scheme), address)
+        if scheme == "lambda":
+            return Lambda(lambda s: self._clients("lambda", read_timeout=s), address)
+        if scheme == "topic":
+            return self._topic(subscription, address)
+        if scheme in ("https", "http"):
+            return self._webhook(subscription)
+        raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
+
+    def _topic(self, subscription: Subscription, name: str) -> Destination:
+        if name == subscription.topic:
+            raise InvalidInput("destination", "another topic than the subscription's own")
+        try:
+            return PulledTopic(name, self._add_to_topic)
+        except InvalidInput as error:
+            raise InvalidInput("destination", f"topic: and {error.expected}") from None
+
+    def _webhook(self, subscription: Subscription) -> Destination:
+        url = Url.parse(subscription.destination)
+        if url.scheme != "https" and not self._allow_private:
+            raise InvalidInput("destination", "https, not http")
+        if not self._allow_private and _is_address(url.host) and not is_public(url.host):
+            raise InvalidInput("destination", "a host with a public address")
+        caller = Caller(url, allow_private=self._allow_private, lookup=self._lookup, tls=self._tls)
+        return Webhook(caller, clock=self._clock, secrets=lambda: self._secrets(subscription))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

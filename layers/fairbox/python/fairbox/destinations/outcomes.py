@@ -1,0 +1,109 @@
+"""What a destination said, as outcomes: errors of AWS told apart, their text made safe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
+
+from fairbox.dispatch.ports import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_ERROR: Final = 200
+_THROTTLING: Final = frozenset(
+    [
+        "EC2ThrottledException",
+        "KMSThrottling",
+        "KMSThrottlingException",
+        "KmsThrottled",
+        "LimitExceededException",
+        "OverLimit",
+        "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "Throttled",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+        "TransactionInProgressException",
+    ]
+)
+_AWAY: Final = frozenset({"ServiceUnavailable", "ServiceUnavailableException"})
+_TOO_MANY: Final = 429
+_SERVICE_UNAVAILABLE: Final = 503
+
+
+def clean(text: str) -> str:
+    """Return the text in one line of at most 200 characters, without control characters."""
+    spaced = "".join(c if c.isprintable() else " " for c in text[: 8 * MAX_ERROR])
+    return " ".join(spaced.split())[:MAX_ERROR]
+
+
+def refused(reason: str, retry_after: float | None = None) -> Outcome:
+    """Return the outcome of a message that counts an attempt."""
+    return Outcome("refused", clean(reason), retry_after)
+
+
+def throttled(reason: str, retry_after: float | None = None) -> Outcome:
+    """Return the outcome of a message that the destination puts off."""
+    return Outcome("throttled", clean(reason), retry_after)
+
+
+def unreachable(reason: str) -> Outcome:
+    """Return the outcome of a message that no destination saw."""
+    return Outcome("unreachable", clean(reason))
+
+
+def too_large(size: int, limit: int) -> Outcome:
+    """Return the outcome of a message that does not fit even alone."""
+    return refused(f"{size} bytes do not fit the destination's limit of {limit} bytes")
+
+
+def of_entry(code: str, text: str) -> Outcome:
+    """Return the outcome of an entry that failed by itself, or of a whole call that did."""
+    reason = f"{code}: {text}" if text else code
+    if code in _THROTTLING:
+        return throttled(reason)
+    return unreachable(reason) if code in _AWAY else refused(reason)
+
+
+def of_error(error: ClientError | BotoCoreError) -> Outcome:
+    """Return the outcome of every message of a call that raised."""
+    if isinstance(error, ClientError):
+        return _of_client_error(error)
+    if isinstance(error, ReadTimeoutError):
+        return refused("no answer in time")
+    if isinstance(error, ConnectionClosedError):
+        return refused("the connection was closed without an answer")
+    away = HTTPClientError | ConnectTimeoutError | NoCredentialsError | CredentialRetrievalError
+    if isinstance(error, away):
+        return unreachable(f"cannot connect: {type(error).__name__}")
+    return refused(f"{type(error).__name__}: {error}")
+
+
+def _of_client_error(error: ClientError) -> Outcome:
+    response: Mapping[str, Any] = error.response
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    code = str(response.get("Error", {}).get("Code", ""))
+    text = str(response.get("Error", {}).get("Message", ""))
+    code = code.removeprefix("AWS.SimpleQueueService.") or "error"
+    if status == _TOO_MANY:
+        return throttled(f"{code}: {text}")
+    if status == _SERVICE_UNAVAILABLE and code not in _THROTTLING:
+        return unreachable(f"{code}: {text}")
+    return of_entry(code, text)

@@ -1,0 +1,65 @@
+"""Another topic of Fairbox, a pulled one: the message goes into it under its own id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.destinations.outcomes import refused, throttled, unreachable
+from fairbox.dispatch.ports import Limits, Outcome
+from fairbox.errors import FairboxError, Throttled, Unavailable
+from fairbox.messages import MAX_BODY_BYTES, check_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.messages import Message
+    from fairbox.stored import StoredMessage
+
+_OVERHEAD: Final = 32 * 1024
+
+
+class PulledTopic:
+    """A topic that consumers receive from.
+
+    Args:
+        name: of the topic.
+        add_many: adds messages and returns one outcome for each, in order; adding a message again
+            while it is outstanding changes nothing.
+
+    Raises:
+        InvalidInput: the name is none of a topic.
+    """
+
+    limits = Limits(25, MAX_BODY_BYTES + _OVERHEAD)
+    keeps_order = True
+    quick = True
+
+    def __init__(self, name: str, add_many: Callable[[Sequence[Message]], list[Outcome]]) -> None:
+        self._name = check_topic(name)
+        self._add_many = add_many
+
+    def size(self, message: StoredMessage) -> int:
+        """Return the bytes of body and headers."""
+        headers = message.message.headers.items()
+        return message.size + sum(len(n) + len(v.encode()) for n, v in headers)
+
+    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:  # noqa: ARG002 - the callable's clients bound it
+        """Add the messages, each under its own id, due at once."""
+        ready = [m for m in messages if m.offloaded is None or m.message.body]
+        copies = [replace(m.message, topic=self._name, delay=0, after=None) for m in ready]
+        added = dict(zip(map(id, ready), self._add(copies), strict=False))
+        away = refused("its body is not in place")
+        mute = refused("the topic did not say")
+        here = set(map(id, ready))
+        return [added.get(id(m), mute) if id(m) in here else away for m in messages]
+
+    def _add(self, copies: list[Message]) -> list[Outcome]:
+        try:
+            return list(self._add_many(copies)) if copies else []
+        except Throttled as error:
+            return [throttled(str(error))] * len(copies)
+        except Unavailable as error:
+            return [unreachable(str(error))] * len(copies)
+        except FairboxError as error:
+            return [refused(str(error))] * len(copies)

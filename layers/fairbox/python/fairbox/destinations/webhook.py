@@ -1,0 +1,157 @@
+"""Webhooks: CloudEvents in HTTP binary mode, so that the body arrives byte for byte, signed."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+
+from fairbox.cloudevents import binary_headers, split_headers
+from fairbox.cloudevents.writing import encode_header
+from fairbox.destinations.outbound import Answer, Caller
+from fairbox.destinations.outcomes import refused, throttled, too_large, unreachable
+from fairbox.destinations.signatures import signed_headers
+from fairbox.dispatch.ports import TAKEN, Limits, Outcome
+from fairbox.errors import FairboxError
+from fairbox.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.clock import Clock
+    from fairbox.stored import StoredMessage
+
+_DAY: Final = 86_400
+_GONE: Final = 410
+_TOO_MANY: Final = 429
+_UNAVAILABLE: Final = 503
+# Of the connection or of this call; a producer's headers do not speak for them.
+_OURS: Final = frozenset(
+    [
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    ]
+)
+_OURS_BEGIN: Final = ("ce-", "proxy-", "webhook-")
+
+
+class Webhook:
+    """An HTTP endpoint, one message a call. Signed by the rules of Standard Webhooks.
+
+    The verdict is the status: 2xx takes; 429, and 503 with `Retry-After`, put off; all else
+    refuses, redirects included. 410 says that the receiver wants no more.
+
+    Args:
+        caller: makes the calls.
+        clock: gives the time of an attempt.
+        secrets: gives the keys to sign with at each call; none: unsigned.
+        max_bytes: of body and headers.
+    """
+
+    keeps_order = True
+    quick = False
+
+    def __init__(
+        self,
+        caller: Caller,
+        *,
+        clock: Clock,
+        secrets: Callable[[], Sequence[bytes]] = tuple,
+        max_bytes: int = MAX_BODY_BYTES + 4 * MAX_HEADERS_BYTES,
+    ) -> None:
+        self.limits = Limits(1, max_bytes)
+        self._caller = caller
+        self._clock = clock
+        self._secrets = secrets
+
+    def size(self, message: StoredMessage) -> int:
+        """Return the bytes of body and headers."""
+        headers, body = self._parts(message)
+        return _bytes(headers, body)
+
+    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
+        """Post each message, `timeout` seconds each."""
+        return [self._send(message, timeout) for message in messages]
+
+    def _send(self, message: StoredMessage, timeout: float) -> Outcome:
+        headers, body = self._parts(message)
+        if (size := _bytes(headers, body)) > self.limits.bytes:
+            return too_large(size, self.limits.bytes)
+        try:
+            keys = self._secrets()
+        except FairboxError:
+            return unreachable("the keys to sign with cannot be read")
+        headers |= signed_headers(message.message.id, int(self._clock.now()), body, keys)
+        answer = self._caller.post(headers, body, timeout)
+        return self._outcome(answer) if isinstance(answer, Answer) else answer
+
+    def _parts(self, message: StoredMessage) -> tuple[dict[str, str], bytes]:
+        """Return headers and body; the body's address in place of one that does not fit."""
+        headers, body = _headers(message), message.message.body
+        if message.offloaded is not None and _bytes(headers, body) > self.limits.bytes:
+            return _headers(message, message.offloaded.uri), b""
+        return headers, body
+
+    def _outcome(self, answer: Answer) -> Outcome:
+        if 200 <= answer.status < 300:
+            return TAKEN
+        text = answer.body.decode(errors="replace")
+        reason = f"HTTP {answer.status}: {text}" if text.strip() else f"HTTP {answer.status}"
+        wait = self._retry_after(answer.headers.get("retry-after", ""))
+        if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and wait is not None):
+            return throttled(reason, wait)
+        if 300 <= answer.status < 400:
+            return refused(f"HTTP {answer.status}: redirects are not followed")
+        if answer.status == _GONE:
+            return refused(f"HTTP 410, the receiver wants no more: {text}")
+        return refused(reason, wait)
+
+    def _retry_after(self, value: str) -> float | None:
+        """Return the seconds asked for, at most a day; None for what is neither number nor date."""
+        value = value.strip()
+        if value.isascii() and value.isdigit():
+            return float(min(int(value[:9]), _DAY))
+        try:
+            date = parsedate_to_datetime(value)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=UTC)
+        try:
+            wait = date.timestamp() - self._clock.now()
+        except (ValueError, OverflowError):
+            return None
+        return float(min(max(math.ceil(wait), 0), _DAY))
+
+
+def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
+    """Return the CloudEvents headers, and the message's own beside them."""
+    _, rest = split_headers(message.message)
+    own = {name.lower(): encode_header(value) for name, value in rest.items()}
+    tracing = {
+        name.lower(): encode_header(value)
+        for name, value in message.message.headers.items()
+        if name.lower() in ("traceparent", "tracestate")
+    }
+    own = {
+        name: value
+        for name, value in (own | tracing).items()
+        if name not in _OURS and not name.startswith(_OURS_BEGIN)
+    }
+    agent = {"user-agent": "fairbox", "accept-encoding": "identity"}
+    return agent | own | binary_headers(message, uri=uri)
+
+
+def _bytes(headers: dict[str, str], body: bytes) -> int:
+    return len(body) + sum(len(name) + len(value) for name, value in headers.items())
