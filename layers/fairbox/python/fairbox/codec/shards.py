@@ -75,3 +75,9 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
         )
     except (KeyError, ValueError, TypeError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+def is_shard_row(item: Mapping[str, Any]) -> bool:
+    """Whether an item of the outbox is a shard row."""
+    pk = str(item.get(names.PK, {}).get("S", ""))
+    return pk.startswith("ready#") and item.get(names.SK) == {"S": names.HEAD}

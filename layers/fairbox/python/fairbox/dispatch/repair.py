@@ -1,0 +1,251 @@
+"""Repair: a slow scan that finds what no shard row knows, and finishes what was left half done."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fairbox.clock import milliseconds
+from fairbox.codec.messages import read_message
+from fairbox.codec.records import read_record
+from fairbox.codec.shards import is_shard_row, read_shard
+from fairbox.dispatch.finishing import finish_marked
+from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.visit import OVERDUE_MS
+from fairbox.errors import Unreadable
+from fairbox.ids import time_of
+from fairbox.stored import ShardRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from fairbox.clock import Clock
+    from fairbox.dispatch.marking import Marking
+    from fairbox.dispatch.ports import Doorbells, MarkingStore, Store
+    from fairbox.messages import MessageRef
+    from fairbox.stored import StoredMessage
+
+UNITS_A_SECOND: Final = 200.0
+MAX_SUSPECTS: Final = 200
+
+Shard = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the scan goes on, and which shards' counts looked wrong when it was there last."""
+
+    position: Mapping[str, Any] | None = None
+    suspects: Mapping[str, str] = field(default_factory=dict)
+
+
+class RepairStore(Protocol):
+    """What repair needs of the tables beside the ports of delivery and marking."""
+
+    def scan_page(
+        self, position: Mapping[str, Any] | None
+    ) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None, float]:
+        """Return items, where to go on (None at the end), and the read units it took."""
+        ...
+
+    def load_cursor(self) -> Cursor:
+        """Return the cursor; the empty one at first."""
+        ...
+
+    def save_cursor(self, cursor: Cursor) -> None:
+        """Keep the cursor for the next run."""
+        ...
+
+
+class GivenUp(Protocol):
+    """Batches that a stream reader gave up, with their payload."""
+
+    def batches(self) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+        """Yield (name, records) of each."""
+        ...
+
+    def done(self, name: str) -> None:
+        """Forget a batch that was replayed."""
+        ...
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What a run repaired.
+
+    Attributes:
+        scanned: items read.
+        units: read units they took.
+        replayed: records of given-up batches.
+        finished: marked messages.
+        unreadable: items buried as they are.
+        flagged: overdue shards that no row showed.
+        recounted: shard rows whose counts had been wrong for two runs.
+        complete: whether the scan came to its end.
+    """
+
+    scanned: int = 0
+    units: float = 0.0
+    replayed: int = 0
+    finished: int = 0
+    unreadable: int = 0
+    flagged: int = 0
+    recounted: int = 0
+    complete: bool = False
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the scan saw of one shard."""
+
+    ready: int = 0
+    later: int = 0
+    overdue: bool = False
+    row: ShardRow | None = None
+
+
+class Repair:
+    """Scans the outbox at a bounded rate, resumably.
+
+    Args:
+        store: the tables, with the ports of delivery and marking.
+        cursor_store: the scan and its cursor.
+        marking: marks what given-up batches tell.
+        given_up: given-up batches.
+        doorbells: rings for what they held undelivered.
+        clock: time and pace.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        marking_store: MarkingStore,
+        cursor_store: RepairStore,
+        marking: Marking,
+        given_up: GivenUp,
+        doorbells: Doorbells,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._rows = marking_store
+        self._cursors = cursor_store
+        self._marking = marking
+        self._given_up = given_up
+        self._doorbells = doorbells
+        self._clock = clock
+
+    def run(self, *, deadline: float) -> RepairReport:
+        """Replay given-up batches, then scan on until the end or the deadline (seconds since 1970).
+
+        Raises:
+            FairboxError: tables or queues failed; the next run goes on from the last cursor.
+        """
+        report = RepairReport()
+        self._store.refresh()
+        for name, records in self._given_up.batches():
+            if self._clock.now() >= deadline:
+                return report
+            self._replay(records, report)
+            self._given_up.done(name)
+        self._scan(deadline, report)
+        return report
+
+    def _replay(self, records: Sequence[Mapping[str, Any]], report: RepairReport) -> None:
+        """Mark and ring for a batch: both may be repeated, so it does not matter whose it was."""
+        self._marking.handle(records)
+        rings: dict[Shard, list[MessageRef]] = defaultdict(list)
+        for record in records:
+            report.replayed += 1
+            try:
+                change = read_record(record)
+            except Unreadable:
+                continue
+            ref = change.stored.ref
+            topic = self._store.topic(ref.topic)
+            if change.kind == "INSERT" and topic is not None and topic.pushed:
+                rings[ref.topic, ref.epoch, ref.shard].append(ref)
+        self._doorbells.ring([Doorbell(*shard, tuple(refs)) for shard, refs in rings.items()])
+
+    def _scan(self, deadline: float, report: RepairReport) -> None:
+        cursor = self._cursors.load_cursor()
+        position = cursor.position
+        whole = position is None
+        seen: dict[Shard, _Seen] = defaultdict(_Seen)
+        while self._clock.now() < deadline:
+            started = self._clock.now()
+            items, position, units = self._cursors.scan_page(position)
+            report.scanned += len(items)
+            report.units += units
+            self._take(items, seen, report)
+            if position is None:
+                report.complete = True
+                break
+            self._clock.sleep(max(0.0, units / UNITS_A_SECOND - (self._clock.now() - started)))
+        self._flag(seen, report)
+        suspects: Mapping[str, str] = cursor.suspects
+        if whole and report.complete:
+            suspects = self._recount(seen, cursor.suspects, report)
+        self._cursors.save_cursor(Cursor(position, suspects))
+
+    def _take(
+        self, items: Iterable[dict[str, Any]], seen: dict[Shard, _Seen], report: RepairReport
+    ) -> None:
+        now = milliseconds(self._clock)
+        marked: list[StoredMessage] = []
+        for item in items:
+            if is_shard_row(item):
+                row = read_shard(item)
+                seen[row.topic, row.epoch, row.shard].row = row
+                continue
+            try:
+                stored = read_message(item)
+            except Unreadable as unreadable:
+                self._store.bury_raw(item, str(unreadable))
+                report.unreadable += 1
+                continue
+            ref = stored.ref
+            shard = seen[ref.topic, ref.epoch, ref.shard]
+            if stored.gone:
+                marked.append(stored)
+            elif stored.lane == "later":
+                shard.later += 1
+                shard.overdue |= (ref.due or 0) + OVERDUE_MS < now
+            else:
+                shard.ready += 1
+                shard.overdue |= time_of(ref.id) + 2 * OVERDUE_MS < now
+        report.finished += finish_marked(self._store, marked)
+
+    def _flag(self, seen: Mapping[Shard, _Seen], report: RepairReport) -> None:
+        """Let the sweep look at overdue shards of pushed topics that no row shows."""
+        now = milliseconds(self._clock)
+        for shard, state in seen.items():
+            topic = self._store.topic(shard[0])
+            if not state.overdue or topic is None or not topic.pushed:
+                continue
+            shown = state.row is not None and state.row.look_at is not None
+            if shown and state.row is not None and (state.row.look_at or 0) <= now + 600_000:
+                continue
+            rows = self._rows.shard_rows([shard])
+            before = rows[0] if rows else ShardRow(*shard)
+            report.flagged += self._rows.change_row(replace(before, look_at=now), before)
+
+    def _recount(
+        self, seen: Mapping[Shard, _Seen], suspects: Mapping[str, str], report: RepairReport
+    ) -> dict[str, str]:
+        """Correct counts that were wrong in the same way, in a still shard, the last time too."""
+        found: dict[str, str] = {}
+        for shard, state in seen.items():
+            row = state.row or ShardRow(*shard)
+            if (row.ready, row.later) == (state.ready, state.later):
+                continue
+            name = "#".join(map(str, shard))
+            evidence = f"{row.ready_sequence} {row.later_sequence} {state.ready} {state.later}"
+            if suspects.get(name) == evidence:
+                after = replace(row, ready=state.ready, later=state.later)
+                if after.outstanding > 0 and after.look_at is None:
+                    after = replace(after, look_at=milliseconds(self._clock))
+                report.recounted += self._rows.change_row(after, row)
+            elif len(found) < MAX_SUSPECTS:
+                found[name] = evidence
+        return found
