@@ -91,12 +91,7 @@ class StorageStack(Stack):
             partition_key=dynamodb.Attribute(name=codec.BUCKET, type=_STRING),
             sort_key=dynamodb.Attribute(name=codec.LOOK_AT, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.INCLUDE,
-            non_key_attributes=[
-                codec.READY_COUNT,
-                codec.LATER_COUNT,
-                codec.READY_DEATHS,
-                codec.LATER_DEATHS,
-            ],
+            non_key_attributes=list(codec.PROJECTED_COUNTS),
         )
         return table
 

@@ -107,7 +107,7 @@ class Message:
     """
 
     topic: str
-    body: bytes
+    body: bytes = field(repr=False)
     partition_key: str | None = None
     content_type: str = "application/octet-stream"
     headers: Mapping[str, str] = field(default_factory=dict)

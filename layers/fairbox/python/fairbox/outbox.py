@@ -97,13 +97,22 @@ class Outbox:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.tables = Tables(
-            dynamodb, outbox=table, deliveries=deliveries_table, clock=clock, rng=rng
-        )
-        self._clock = self.tables.calls.clock
-        self._topics = ProducerTopics(self.tables.topics, self.tables.calls)
+        tables = Tables(dynamodb, outbox=table, deliveries=deliveries_table, clock=clock, rng=rng)
+        self._begin(tables, bodies, doorbells)
+
+    def _begin(self, tables: Tables, bodies: BodyStore | None, doorbells: Doorbells | None) -> None:
+        self.tables = tables
+        self._clock = tables.calls.clock
+        self._topics = ProducerTopics(tables.topics, tables.calls)
         self._bodies = bodies
         self._doorbells = doorbells
+
+    @classmethod
+    def over(cls, tables: Tables, bodies: BodyStore | None = None) -> Outbox:
+        """Return an outbox over tables that are open already."""
+        outbox = cls.__new__(cls)
+        outbox._begin(tables, bodies, None)  # noqa: SLF001 - another constructor
+        return outbox
 
     @classmethod
     def from_env(cls, settings: Settings | None = None) -> Outbox:

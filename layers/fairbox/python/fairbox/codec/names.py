@@ -48,6 +48,8 @@ READY_SEQUENCE: Final = "rs"
 LATER_SEQUENCE: Final = "ls"
 BACKOFF: Final = "bo"
 PURGED_DEAD: Final = "pd"
+# projected into OutstandingAllTopics
+PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
 
 # topics (partition `config`)
 CONFIG: Final = "config"

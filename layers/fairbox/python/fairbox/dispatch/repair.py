@@ -119,6 +119,7 @@ class Repair:
 
     def __init__(
         self,
+        *,
         store: Store,
         marking_store: MarkingStore,
         cursor_store: RepairStore,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.clock import milliseconds
-from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.finishing import finish_marked
 from fairbox.dispatch.ports import Doorbell
 from fairbox.ids import time_of
@@ -14,7 +13,7 @@ from fairbox.ids import time_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.dispatcher import Dispatcher
+    from fairbox.dispatch.dispatcher import Dispatcher, Report
     from fairbox.dispatch.ports import ShardPage
     from fairbox.stored import ShardRow, StoredMessage
     from fairbox.topics import TopicState

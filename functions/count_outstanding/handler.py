@@ -1,0 +1,40 @@
+"""Count outstanding: each minute, the outstanding count and the oldest age by topic."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from fairbox.dispatch.outstanding import count_outstanding
+from fairbox.metrics import DEAD_COUNT, OLDEST_AGE, OUTSTANDING_COUNT
+from fairbox.wiring import Application
+
+
+@cache
+def application() -> Application:
+    """Return this process's application."""
+    return Application.from_env()
+
+
+def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
+    """Write the metrics, by topic and in all."""
+    app = application()
+    app.store.refresh()
+    figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
+    for topic, counted in figures.items():
+        app.metrics.emit(
+            {
+                OUTSTANDING_COUNT: counted.outstanding,
+                OLDEST_AGE: counted.oldest_age,
+                DEAD_COUNT: counted.dead,
+            },
+            topic=topic,
+        )
+    values = figures.values()
+    total = {
+        OUTSTANDING_COUNT: sum(f.outstanding for f in values),
+        OLDEST_AGE: max((f.oldest_age for f in values), default=0.0),
+        DEAD_COUNT: sum(f.dead for f in values),
+    }
+    app.metrics.emit(total)
+    return total

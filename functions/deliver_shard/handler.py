@@ -1,0 +1,55 @@
+"""Deliver shard: doorbells to visits; delayed doorbells are passed on when they are due."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from fairbox.dispatch.visit import Visits
+from fairbox.dynamodb.doorbells import decode
+from fairbox.errors import FairboxError
+from fairbox.wiring import Application
+
+logger = logging.getLogger("fairbox")
+
+
+@cache
+def application() -> Application:
+    """Return this process's application."""
+    return Application.from_env()
+
+
+@cache
+def visits() -> Visits:
+    """Return this process's visits."""
+    return Visits(application().dispatcher)
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Visit the shards that the queue's messages name; what fails comes again, in order."""
+    app = application()
+    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
+    failures: list[dict[str, str]] = []
+    for record in event["Records"]:
+        fifo = record["eventSourceARN"].endswith(".fifo")
+        if failures and fifo:
+            failures.append({"itemIdentifier": record["messageId"]})
+            continue
+        try:
+            doorbell = decode(record["body"])
+            if fifo:
+                report = visits().handle(doorbell, deadline=deadline)
+                app.report(report.deliveries)
+            else:
+                app.doorbells.ring([replace(doorbell, not_before=_still(doorbell.not_before))])
+        except FairboxError as error:
+            logger.warning("a doorbell failed", extra={"error": str(error)})
+            failures.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": failures}
+
+
+def _still(not_before: int) -> int:
+    """Return the time to wait for, where a queue's longest delay was too short for it; else 0."""
+    return not_before if not_before - application().clock.now() * 1000 > 1000 else 0

@@ -1,0 +1,33 @@
+"""Mark delivered: every message record to the ledger, the archive, the counts and the index."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from fairbox.dispatch.marking import Marking
+from fairbox.dynamodb.archive import FirehoseArchive
+from fairbox.metrics import UNREADABLE
+from fairbox.wiring import Application
+
+
+@cache
+def application() -> Application:
+    """Return this process's application."""
+    return Application.from_env()
+
+
+@cache
+def marking() -> Marking:
+    """Return this process's marking."""
+    app = application()
+    archive = FirehoseArchive(app.client("firehose"), app.archive_stream, app.clock)
+    return Marking(app.store, archive, app.clock)
+
+
+def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+    """Mark a batch of stream records; whatever raises makes the whole batch come again."""
+    report = marking().handle(event["Records"])
+    if report.unreadable:
+        application().metrics.emit({UNREADABLE: report.unreadable})
+    return {"batchItemFailures": []}

@@ -1,0 +1,34 @@
+"""Relay: the outbox table's stream to destinations."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from fairbox.dispatch.relay import Relay
+from fairbox.metrics import RUNG, UNREADABLE
+from fairbox.wiring import Application
+
+
+@cache
+def application() -> Application:
+    """Return this process's application."""
+    return Application.from_env()
+
+
+@cache
+def relay() -> Relay:
+    """Return this process's relay."""
+    return Relay(application().dispatcher)
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Deliver a batch of stream records; a destination's failure never fails a record."""
+    app = application()
+    # half of what is left is kept for deletes and doorbells
+    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
+    report = relay().handle(event["Records"], deadline=deadline)
+    app.report([report.delivery])
+    figures = {RUNG: report.rung, UNREADABLE: report.unreadable}
+    app.metrics.emit({name: value for name, value in figures.items() if value})
+    return {"batchItemFailures": []}

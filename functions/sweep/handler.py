@@ -1,0 +1,26 @@
+"""Sweep: each minute, doorbells for shards with overdue messages."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from fairbox.dispatch.sweep import Sweep
+from fairbox.metrics import RUNG
+from fairbox.wiring import Application
+
+
+@cache
+def application() -> Application:
+    """Return this process's application."""
+    return Application.from_env()
+
+
+def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Look where a look is due, and ring for what is overdue."""
+    app = application()
+    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 5
+    report = Sweep(app.store, app.doorbells, app.clock).run(deadline=deadline)
+    if report.rung:
+        app.metrics.emit({RUNG: report.rung})
+    return {"looked": report.looked, "rung": report.rung, "unfinished": report.unfinished}

@@ -1,0 +1,80 @@
+"""The metrics: their names, and writing them in CloudWatch's embedded metric format.
+
+A line of the format is a JSON object on standard output. Writing it here, not through a library,
+keeps 70 ms of imports out of every cold start (decision 0003).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from fairbox.clock import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairbox.clock import Clock
+
+NAMESPACE: Final = "Fairbox"
+SERVICE: Final = "fairbox"
+
+OUTSTANDING_COUNT: Final = "OutstandingCount"
+OLDEST_AGE: Final = "OldestAge"
+DEAD_COUNT: Final = "DeadCount"
+SENT: Final = "Sent"
+FAILED: Final = "Failed"
+DEAD: Final = "Dead"
+UNREADABLE: Final = "Unreadable"
+RUNG: Final = "Rung"
+
+_UNITS: Final[Mapping[str, str]] = {OLDEST_AGE: "Seconds"}
+
+
+class Metrics:
+    """Writes figures, in all and by topic.
+
+    Args:
+        clock: stamps them.
+        out: where lines go; standard output by default.
+    """
+
+    def __init__(self, clock: Clock, out: TextIO | None = None) -> None:
+        self._clock = clock
+        self._out = out
+
+    def emit(self, figures: Mapping[str, float], *, topic: str | None = None) -> None:
+        """Write figures by name, of one topic or of all; nothing where there are none."""
+        if not figures:
+            return
+        dimensions = ["service"] + (["topic"] if topic is not None else [])
+        line: dict[str, Any] = {
+            "_aws": {
+                "Timestamp": milliseconds(self._clock),
+                "CloudWatchMetrics": [
+                    {
+                        "Namespace": NAMESPACE,
+                        "Dimensions": [dimensions],
+                        "Metrics": [
+                            {"Name": name, "Unit": _UNITS.get(name, "Count")} for name in figures
+                        ],
+                    }
+                ],
+            },
+            "service": SERVICE,
+            **({"topic": topic} if topic is not None else {}),
+            **figures,
+        }
+        out = self._out or sys.stdout
+        out.write(json.dumps(line, separators=(",", ":")) + "\n")
+        out.flush()
+
+    def emit_by_topic(self, figures: Mapping[str, Mapping[str, float]]) -> None:
+        """Write figures by topic, and their sums over all topics."""
+        sums: dict[str, float] = {}
+        for topic, values in sorted(figures.items()):
+            self.emit(values, topic=topic)
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0) + value
+        self.emit(sums)

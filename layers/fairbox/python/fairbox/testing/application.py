@@ -1,0 +1,304 @@
+"""The application in memory: tables, delivery functions and destinations in one process.
+
+For users' own tests, and for simulations: the engine, the clock and every source of chance are
+handed in, and nothing happens until the test says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec import SIZE
+from fairbox.dispatch.dispatcher import Dispatcher, in_turn
+from fairbox.dispatch.marking import Marking
+from fairbox.dispatch.outstanding import TopicFigures, count_outstanding
+from fairbox.dispatch.ports import TAKEN, Doorbell, Limits, Outcome
+from fairbox.dispatch.relay import Relay
+from fairbox.dispatch.repair import Repair, RepairReport
+from fairbox.dispatch.sweep import Sweep, SweepReport
+from fairbox.dispatch.visit import Visits
+from fairbox.dynamodb.definitions import table_definitions
+from fairbox.dynamodb.repairs import RepairTable
+from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.tables import Tables
+from fairbox.ids import IdGenerator
+from fairbox.outbox import Outbox
+from fairbox.testing.clock import ManualClock
+from fairbox.testing.memory import MemoryDynamoDB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from fairbox.stored import StoredMessage
+    from fairbox.topics import Subscription
+
+OUTBOX = "outbox"
+DELIVERIES = "deliveries"
+_INVOCATION_SECONDS = 25.0
+
+
+@dataclass(slots=True)
+class MemoryDestination:
+    """A destination that keeps what it is sent.
+
+    Attributes:
+        received: every message taken, in the order of arrival, with repetitions.
+        answer: decides what becomes of a message; takes everything by default.
+        calls: how many calls were made.
+    """
+
+    limits: Limits = Limits(10, 1024 * 1024)
+    keeps_order: bool = True
+    quick: bool = True
+    received: list[StoredMessage] = field(default_factory=list)
+    answer: Callable[[StoredMessage], Outcome] = lambda _: TAKEN
+    calls: int = 0
+
+    def size(self, message: StoredMessage) -> int:
+        """Return the bytes of the body."""
+        return message.size
+
+    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:  # noqa: ARG002 - the port's
+        """Keep what `answer` takes."""
+        self.calls += 1
+        outcomes = [self.answer(m) for m in messages]
+        self.received += [m for m, o in zip(messages, outcomes, strict=True) if o.taken]
+        return outcomes
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of what was taken, in order."""
+        return [m.ref.id for m in self.received]
+
+
+class MemoryDestinations:
+    """Destinations by address, each made when it is first opened."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, MemoryDestination] = {}
+
+    def __getitem__(self, address: str) -> MemoryDestination:
+        """Return the destination of an address."""
+        return self._made.setdefault(address, MemoryDestination())
+
+    def open(self, subscription: Subscription) -> MemoryDestination:
+        """Return the destination of a subscription."""
+        return self[subscription.destination]
+
+
+class MemoryBodies:
+    """Offloaded bodies in memory; `expired` names those that may be deleted."""
+
+    bucket = "bodies"
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.expired: set[str] = set()
+
+    def put(self, key: str, body: bytes, content_type: str) -> None:  # noqa: ARG002 - the port's
+        """Store a body."""
+        self.objects[key] = body
+
+    def get(self, bucket: str, key: str) -> bytes:  # noqa: ARG002 - the port's
+        """Return a body."""
+        return self.objects[key]
+
+    def expire(self, bucket: str, key: str) -> None:  # noqa: ARG002 - the port's
+        """Note that a body may be deleted."""
+        self.expired.add(key)
+
+
+class MemoryArchive:
+    """The archive in memory: its lines in the order of writing."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Keep the lines."""
+        self.lines += lines
+
+
+class MemoryGivenUp:
+    """Given-up batches by name."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Sequence[Mapping[str, Any]]] = {}
+
+    def batches(self) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+        """Yield each batch."""
+        yield from list(self.kept.items())
+
+    def done(self, name: str) -> None:
+        """Forget one."""
+        del self.kept[name]
+
+
+class MemoryDoorbells:
+    """The doorbell queues in memory: those for now in order, those for later by time."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.now: deque[Doorbell] = deque()
+        self.later: list[Doorbell] = []
+
+    def ring(self, doorbells: Sequence[Doorbell]) -> None:
+        """Put doorbells into the queues."""
+        for doorbell in doorbells:
+            due = doorbell.not_before <= self._clock.now() * 1000
+            (self.now if due else self.later).append(doorbell)
+
+    def pass_on(self) -> None:
+        """Put what has become due into the queue for now."""
+        due = [d for d in self.later if d.not_before <= self._clock.now() * 1000]
+        self.later = [d for d in self.later if d not in due]
+        self.now.extend(due)
+
+
+class MemoryApplication:
+    """Fairbox in memory.
+
+    Args:
+        clock: the time; a `ManualClock` by default.
+        rng: every chance; seeded by default, so that a run repeats.
+        wrap: puts something around the DynamoDB client, such as faults or a meter.
+
+    Example:
+        ```python
+        app = MemoryApplication()
+        app.outbox.create_topic(Topic("orders"))
+        app.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+        app.outbox.add(Message(topic="orders", body=b"{}", id=app.ids.next()))
+        app.run()
+        assert len(app.destinations["sqs:billing"].received) == 1
+        ```
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: ManualClock | None = None,
+        rng: random.Random | None = None,
+        wrap: Callable[[Any], Any] = lambda client: client,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.rng = rng or random.Random(0)  # noqa: S311 - a simulation's
+        self.engine = MemoryDynamoDB(self.clock)
+        for definition in table_definitions(outbox=OUTBOX, deliveries=DELIVERIES):
+            self.engine.create_table(**definition)
+        self.client = wrap(self.engine)
+        self.ids = IdGenerator(self.clock, self.rng.getrandbits)
+        self.bodies = MemoryBodies()
+        self.archive = MemoryArchive()
+        self.given_up = MemoryGivenUp()
+        self.destinations = MemoryDestinations()
+        self.doorbells = MemoryDoorbells(self.clock)
+        self.outbox = Outbox(
+            self.client,
+            table=OUTBOX,
+            deliveries_table=DELIVERIES,
+            bodies=self.bodies,
+            doorbells=self.doorbells,
+            clock=self.clock,
+            rng=self.rng,
+        )
+        self.store = self._store()
+        dispatcher = Dispatcher(
+            self.store,
+            self.destinations,
+            self.doorbells,
+            clock=self.clock,
+            rng=self.rng,
+            fan_out=in_turn,
+        )
+        self._relay = Relay(dispatcher)
+        self._visits = Visits(dispatcher)
+        self._marking = Marking(self._store(), self.archive, self.clock)
+        self._relayed: str | None = None
+        self._marked: str | None = None
+
+    def _store(self) -> DynamoStore:
+        tables = Tables(
+            self.client, outbox=OUTBOX, deliveries=DELIVERIES, clock=self.clock, rng=self.rng
+        )
+        return DynamoStore(tables, self.bodies)
+
+    @property
+    def deadline(self) -> float:
+        """When an invocation that begins now must stop."""
+        return self.clock.now() + _INVOCATION_SECONDS
+
+    def records(self, after: str | None = None) -> list[dict[str, Any]]:
+        """Return the outbox's stream records of messages after a sequence number."""
+        return [r for r in self.engine.stream(OUTBOX).take(after) if _of_message(r)]
+
+    def relay(self, batch: int = 100) -> int:
+        """Relay what the stream has, in batches; return how many records."""
+        records = self.records(self._relayed)
+        for start in range(0, len(records), batch):
+            chunk = records[start : start + batch]
+            self._relay.handle(chunk, deadline=self.deadline)
+            self._relayed = chunk[-1]["dynamodb"]["SequenceNumber"]
+        return len(records)
+
+    def mark(self, batch: int = 1000) -> int:
+        """Mark what the stream has, in batches; return how many records."""
+        records = self.records(self._marked)
+        for start in range(0, len(records), batch):
+            chunk = records[start : start + batch]
+            self._marking.handle(chunk)
+            self._marked = chunk[-1]["dynamodb"]["SequenceNumber"]
+        return len(records)
+
+    def visit(self) -> int:
+        """Answer the doorbells that are due; return how many."""
+        self.doorbells.pass_on()
+        answered = 0
+        while self.doorbells.now:
+            self._visits.handle(self.doorbells.now.popleft(), deadline=self.deadline)
+            answered += 1
+        return answered
+
+    def sweep(self) -> SweepReport:
+        """Run the sweep once."""
+        return Sweep(self.store, self.doorbells, self.clock).run(deadline=self.deadline)
+
+    def repair(self) -> RepairReport:
+        """Run repair once."""
+        store = self._store()
+        return Repair(
+            store=store,
+            marking_store=store,
+            cursor_store=RepairTable(self.outbox.tables),
+            marking=self._marking,
+            given_up=self.given_up,
+            doorbells=self.doorbells,
+            clock=self.clock,
+        ).run(deadline=self.clock.now() + 870)
+
+    def figures(self) -> dict[str, TopicFigures]:
+        """Return the figures by topic that `count_outstanding` writes."""
+        self.store.refresh()
+        return count_outstanding(self.store, self.outbox.listed(), self.clock)
+
+    def run(self, seconds: float = 0, *, step: float = 1.0) -> None:
+        """Let the functions run until the streams are read, then for so many seconds more."""
+        end = self.clock.now() + seconds
+        last_sweep = self.clock.now()
+        while True:
+            while self.relay() or self.mark() or self.visit():
+                pass
+            if self.clock.now() >= end:
+                return
+            self.clock.advance(step)
+            if self.clock.now() - last_sweep >= 60:
+                last_sweep = self.clock.now()
+                self.sweep()
+
+
+def _of_message(record: dict[str, Any]) -> bool:
+    body = record["dynamodb"]
+    return SIZE in body.get("NewImage", {}) or SIZE in body.get("OldImage", {})

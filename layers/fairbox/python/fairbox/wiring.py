@@ -1,0 +1,203 @@
+"""Puts the application's parts together from the environment, for the functions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import boto3
+
+from fairbox.clock import SystemClock
+from fairbox.destinations import DestinationFactory, make_clients, parse_secret
+from fairbox.dispatch.dispatcher import Dispatcher
+from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.dynamodb.bodies import S3Bodies
+from fairbox.dynamodb.clients import make_client
+from fairbox.dynamodb.doorbells import SqsDoorbells
+from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.tables import Tables
+from fairbox.errors import InvalidInput, MessagesNotWritten
+from fairbox.metrics import DEAD, FAILED, SENT, Metrics
+from fairbox.outbox import Outbox
+from fairbox.settings import (
+    ARCHIVE_STREAM,
+    BODIES_BUCKET,
+    DELIVERIES_TABLE,
+    DOORBELL_QUEUE_URL,
+    FAILURES_BUCKET,
+    LATER_QUEUE_URL,
+    OUTBOX_TABLE,
+    WEBHOOK_ALLOW_PRIVATE,
+    WEBHOOK_SECRETS,
+    Settings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.dispatch.dispatcher import Report
+    from fairbox.messages import Message
+    from fairbox.topics import Subscription
+
+logger = logging.getLogger("fairbox")
+
+
+class Application:
+    """The parts of one function's process, each made when it is first asked for.
+
+    Args:
+        settings: the environment.
+        client: makes boto3 clients by service name.
+    """
+
+    def __init__(self, settings: Settings, client: Callable[[str], Any] = make_client) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.rng = random.SystemRandom()
+        self.metrics = Metrics(self.clock)
+        self._client = client
+
+    @classmethod
+    def from_env(cls) -> Application:
+        """Return the application that the environment describes."""
+        logging.getLogger().setLevel(logging.INFO)
+        return cls(Settings.from_env())
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables."""
+        return Tables(
+            self._client("dynamodb"),
+            outbox=self.settings.required(OUTBOX_TABLE),
+            deliveries=self.settings.required(DELIVERIES_TABLE),
+            clock=self.clock,
+            rng=self.rng,
+        )
+
+    @cached_property
+    def s3(self) -> Any:
+        """The S3 client."""
+        return self._client("s3")
+
+    @cached_property
+    def bodies(self) -> _LazyBodies | None:
+        """Where offloaded bodies lie; None without a bucket."""
+        bucket = self.settings.optional(BODIES_BUCKET)
+        return _LazyBodies(lambda: S3Bodies(self.s3, bucket or ""), bucket) if bucket else None
+
+    @cached_property
+    def store(self) -> DynamoStore:
+        """The store of delivery."""
+        return DynamoStore(self.tables, self.bodies)
+
+    @cached_property
+    def doorbells(self) -> SqsDoorbells:
+        """The doorbell queues."""
+        return SqsDoorbells(
+            self._client("sqs"),
+            self.settings.required(DOORBELL_QUEUE_URL),
+            self.settings.optional(LATER_QUEUE_URL),
+            clock=self.clock,
+        )
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher that relay and visits run."""
+        secrets = _secrets(self.settings.optional(WEBHOOK_SECRETS))
+        destinations = DestinationFactory(
+            clients=make_clients(boto3.session.Session),
+            clock=self.clock,
+            add_to_topic=self._add_to_topic,
+            secrets=secrets,
+            allow_private=self.settings.flag(WEBHOOK_ALLOW_PRIVATE),
+        )
+        return Dispatcher(
+            self.store, destinations, _LazyDoorbells(self), clock=self.clock, rng=self.rng
+        )
+
+    @property
+    def archive_stream(self) -> str:
+        """The name of the archive's delivery stream."""
+        return self.settings.required(ARCHIVE_STREAM)
+
+    @property
+    def failures_bucket(self) -> str:
+        """The bucket of given-up batches."""
+        return self.settings.required(FAILURES_BUCKET)
+
+    def client(self, service: str) -> Any:
+        """Return a new boto3 client."""
+        return self._client(service)
+
+    def report(self, reports: Sequence[Report]) -> None:
+        """Write the metrics of deliveries, and log what went wrong with the tables."""
+        figures: dict[str, dict[str, float]] = {}
+        for report in reports:
+            for name, counted in (
+                (SENT, report.sent),
+                (FAILED, report.failed),
+                (DEAD, report.dead),
+            ):
+                for (topic, _), count in counted.items():
+                    if count:
+                        values = figures.setdefault(topic, {})
+                        values[name] = values.get(name, 0) + count
+            for error in report.errors:
+                logger.warning("a message was left to the sweep", extra={"error": error})
+        self.metrics.emit_by_topic(figures)
+
+    def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Add messages to a pulled topic, as the destination `topic:` does."""
+        outbox = Outbox.over(self.tables, self.bodies)
+        try:
+            outbox.add_many(messages)
+        except MessagesNotWritten as error:
+            missing = {ref.id for ref in error.missing}
+            return [
+                Outcome("throttled", "not written") if m.id in missing else TAKEN for m in messages
+            ]
+        return [TAKEN] * len(messages)
+
+
+class _LazyBodies:
+    """A body store whose client is made when the first body is asked for."""
+
+    def __init__(self, make: Callable[[], S3Bodies], bucket: str) -> None:
+        self._make = make
+        self.bucket = bucket
+
+    @cached_property
+    def _bodies(self) -> S3Bodies:
+        return self._make()
+
+    def put(self, key: str, body: bytes, content_type: str) -> None:
+        self._bodies.put(key, body, content_type)
+
+    def get(self, bucket: str, key: str) -> bytes:
+        return self._bodies.get(bucket, key)
+
+    def expire(self, bucket: str, key: str) -> None:
+        self._bodies.expire(bucket, key)
+
+
+class _LazyDoorbells:
+    """Doorbells whose client is made when the first rings."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def ring(self, doorbells: Sequence[Any]) -> None:
+        self._application.doorbells.ring(doorbells)
+
+
+def _secrets(text: str | None) -> Callable[[Subscription], Sequence[bytes]]:
+    """Return the keys by subscription that a JSON object `{"topic/name": ["whsec_..."]}` holds."""
+    try:
+        given = json.loads(text or "{}")
+        table = {name: [parse_secret(key) for key in keys] for name, keys in given.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidInput(WEBHOOK_SECRETS, "a JSON object of lists of keys") from None
+    return lambda subscription: table.get(f"{subscription.topic}/{subscription.name}", ())
