@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     )
     from fairbox.messages import Message, MessageRef
     from fairbox.outbox import Outbox, SweepResult
-    from fairbox.stored import Delivery
+    from fairbox.stored import DeadLetter, Delivery
     from fairbox.topics import RetryPolicy, Subscription, Topic
 
 __all__ = [
     "BodyTooLarge",
+    "DeadLetter",
     "Delivery",
     "FairboxError",
     "InvalidInput",
@@ -55,6 +56,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "DeadLetter": "stored",
     "Delivery": "stored",
     "Message": "messages",
     "MessageRef": "messages",

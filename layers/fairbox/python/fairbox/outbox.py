@@ -6,8 +6,10 @@ import hashlib
 import heapq
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox import listing
 from fairbox.clock import milliseconds
 from fairbox.codec import names
 from fairbox.codec.keys import dedup_key, message_key
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Item
     from fairbox.dispatch.ports import Doorbells
     from fairbox.dynamodb.lanes import OpenLane
-    from fairbox.stored import Delivery, ShardRow, StoredMessage
+    from fairbox.stored import DeadLetter, Delivery, ShardRow, StoredMessage
     from fairbox.topics import Subscription, Topic, TopicState
 
 MAX_TRANSACTION: Final = 100
@@ -225,9 +227,10 @@ class Outbox:
         """
         placed = [(m, *self._place(m)) for m in messages]
         refs: list[MessageRef] = [ref for _, _, ref in placed]
+        # every item is made before the first is written: a message that is refused stops them all
+        made = [self._item(message, ref) for message, _, ref in placed]
         items: dict[tuple[str, str], tuple[Item, MessageRef]] = {}
-        for n, (message, state, ref) in enumerate(placed):
-            item = self._item(message, ref)
+        for n, ((message, state, ref), item) in enumerate(zip(placed, made, strict=True)):
             if self._window(state, message) is not None:
                 refs[n] = self._add_once(state, message, ref, item)
             else:
@@ -483,6 +486,22 @@ class Outbox:
                     return total
                 total += self.tables.lanes.count(lane, topic, epoch, shard, limit=rest)
         return total
+
+    def dead(self, topic: str, *, limit: int | None = None) -> Iterator[DeadLetter]:
+        """Yield a topic's dead letters, consistent, ascending by id across its shards.
+
+        Bodies that were offloaded still are: `fetch` brings one.
+
+        Args:
+            topic: the topic.
+            limit: at most so many.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+        """
+        _check_limit(limit)
+        page = min(_PAGE, limit or _PAGE)
+        yield from islice(listing.dead(self.tables, self._topics.get(topic), page=page), limit)
 
     def delivered(
         self,

@@ -106,6 +106,45 @@ class StoredMessage:
 _FRESH = SubscriptionState()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """What lies in lane `dead`: a message with its state, or an item that nothing could read.
+
+    Attributes:
+        topic, epoch, shard: where it died.
+        id: the message's id; of an unreadable item what its sort key ended in.
+        reason: what the last failure, or the reader, said.
+        died_at: when, in milliseconds since 1970 UTC.
+        stored: the message with its failures by subscription; None: it cannot be read.
+        raw: the unreadable item as JSON; empty where there is a message.
+    """
+
+    topic: str
+    epoch: int
+    shard: int
+    id: str
+    reason: str
+    died_at: int
+    stored: StoredMessage | None
+    raw: str = ""
+
+    @property
+    def message(self) -> Message | None:
+        """The message, its body maybe still offloaded; None: it cannot be read."""
+        return None if self.stored is None else self.stored.message
+
+    @property
+    def ref(self) -> MessageRef | None:
+        """The message's ref; None: it cannot be read."""
+        return None if self.stored is None else self.stored.ref
+
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The subscriptions that it died for."""
+        pending = None if self.stored is None else self.stored.pending
+        return pending or frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class ShardRow:
     """The row at the head of a shard's `ready` lane: exact counts and the next look.

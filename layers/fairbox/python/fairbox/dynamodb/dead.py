@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.clock import milliseconds
 from fairbox.codec import names
+from fairbox.codec.dead import read_dead
 from fairbox.codec.keys import key, key_text, lane_pk, message_key, parse_lane_pk
 from fairbox.codec.messages import message_item, number, pending_value, states_value
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
     from fairbox.messages import MessageRef
-    from fairbox.stored import StoredMessage
+    from fairbox.stored import DeadLetter, StoredMessage
 
 _MAX_RAW: Final = 300_000
 
@@ -77,6 +78,30 @@ class DeadLane:
     def items(self, refs: Sequence[MessageRef]) -> list[Item]:
         """Return the dead letters' items that are there (consistent)."""
         return self.calls.batch_get(self.table, [message_key(r, "dead") for r in refs])
+
+    def walk(
+        self, topic: str, epoch: int, shard: int, *, page: int, after: str | None = None
+    ) -> Iterator[DeadLetter]:
+        """Yield a shard's dead letters in key order, consistent, `page` items to a query.
+
+        With `after` they begin behind this sort key.
+        """
+        condition, fields = "#pk = :pk", {"#pk": names.PK}
+        values = {":pk": {"S": lane_pk("dead", topic, epoch, shard)}}
+        if after:
+            condition += " AND #sk > :after"
+            fields["#sk"] = names.SK
+            values[":after"] = {"S": after}
+        for answer in self.calls.pages(
+            "query",
+            TableName=self.table,
+            ConsistentRead=True,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=fields,
+            ExpressionAttributeValues=values,
+            Limit=page,
+        ):
+            yield from map(read_dead, answer["Items"])
 
 
 def _dead_item(stored: StoredMessage) -> Item:

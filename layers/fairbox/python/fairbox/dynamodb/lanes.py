@@ -205,14 +205,25 @@ class Lanes:
         return _shard_page(answer)
 
     def walk(
-        self, lane: OpenLane, topic: str, epoch: int, shard: int, *, page: int, upper: str = _LAST
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        page: int,
+        upper: str = _LAST,
+        lower: str = _AFTER_HEAD,
     ) -> Iterator[StoredMessage]:
         """Yield the messages of a lane in key order, consistent, a page when it is needed.
 
-        What the codec cannot read, and what is marked as gone, is passed over.
+        What the codec cannot read, and what is marked as gone, is passed over. `lower` and `upper`
+        bound the sort key, both included; with the lower above the upper nothing is read.
         """
+        if lower > upper:
+            return
         for answer in self.calls.pages(
-            "query", **self._range(lane, topic, epoch, shard, upper), Limit=page
+            "query", **self._range(lane, topic, epoch, shard, upper=upper, lower=lower), Limit=page
         ):
             for item in answer["Items"]:
                 try:
@@ -223,7 +234,14 @@ class Lanes:
                     yield stored
 
     def _range(
-        self, lane: OpenLane, topic: str, epoch: int, shard: int, upper: str = _LAST
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        upper: str = _LAST,
+        lower: str = _AFTER_HEAD,
     ) -> dict[str, Any]:
         return {
             "TableName": self.table,
@@ -232,7 +250,7 @@ class Lanes:
             "ExpressionAttributeNames": {"#pk": names.PK, "#sk": names.SK},
             "ExpressionAttributeValues": {
                 ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
-                ":low": {"S": _AFTER_HEAD},
+                ":low": {"S": lower},
                 ":high": {"S": upper},
             },
         }

@@ -1,0 +1,72 @@
+"""Opaque cursors: where a list of a topic in a state stopped."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
+
+from fairbox.errors import InvalidInput
+from fairbox.ids import parse_id
+from fairbox.listing import Place
+
+if TYPE_CHECKING:
+    from fairbox.api.models import State
+
+Part = Literal["ready", "later", "dead", "ledger"]
+
+PARTS: Final[dict[str, tuple[Part, ...]]] = {
+    "outstanding": ("ready", "later"),
+    "waiting": ("later",),
+    "dead": ("dead",),
+    "delivered": ("ledger",),
+}
+"""What each state is listed from, in order."""
+
+_VERSION: Final = 1
+_MAX_TIME: Final = 10**14
+_MAX_KEY: Final = 1024
+
+
+def write_cursor(topic: str, state: State, part: Part, place: Place) -> str:
+    """Return the cursor that goes on behind a place."""
+    fields = [_VERSION, topic, state, part, place.time, place.id, place.tail]
+    text = json.dumps(fields, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, topic: str, state: State) -> tuple[Part, Place]:
+    """Return the part and the place that a cursor of this list names.
+
+    Raises:
+        InvalidInput: it is none, or that of another list.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        fields: Any = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        _refuse()
+    if not isinstance(fields, list) or len(fields) != 7 or fields[:3] != [_VERSION, topic, state]:
+        _refuse()
+    part, time, id_, tail = fields[3:]
+    texts = isinstance(part, str) and isinstance(id_, str) and isinstance(tail, str)
+    if not texts or part not in PARTS[state] or not _is_time(time):
+        _refuse()
+    if part == "dead":
+        if not 0 < len(id_.encode(errors="replace")) <= _MAX_KEY or not id_.isprintable():
+            _refuse()
+    else:
+        try:
+            parse_id(id_)
+        except InvalidInput:
+            _refuse()
+    return cast("Part", part), Place(time, id_, tail)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TIME
+
+
+def _refuse() -> NoReturn:
+    raise InvalidInput("cursor", "the cursor of the page before, of the same topic and state")

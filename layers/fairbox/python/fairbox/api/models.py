@@ -1,0 +1,296 @@
+"""What the HTTP API takes and gives, as models: they check requests and write the OpenAPI page.
+
+Times are integers, milliseconds since 1970 UTC, unless a field says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fairbox.messages import MAX_DELAY_SECONDS
+from fairbox.sharding import MAX_SHARDS
+from fairbox.topics import DAY, MAX_DEDUP_WINDOW
+
+State = Literal["outstanding", "waiting", "dead", "delivered"]
+Encoding = Literal["utf-8", "base64"]
+Milliseconds = Annotated[int, Field(description="Milliseconds since 1970 UTC.")]
+
+
+class _In(BaseModel):
+    """What comes in: nothing unknown, nothing converted. Built when it is first used."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+class _Query(BaseModel):
+    """Parameters of the query: text, converted."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class _Out(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+
+
+class MessageIn(_In):
+    """A message to publish."""
+
+    body: Any = Field(
+        description="Text, read by `body_encoding`; or any other JSON value, which is stored as it"
+        " was written."
+    )
+    body_encoding: Encoding | None = Field(
+        default=None, description="How a text body is to be read; `utf-8` unless it is given."
+    )
+    partition_key: str | None = Field(default=None, description="At most 256 bytes.")
+    content_type: str | None = Field(
+        default=None,
+        description="By default `text/plain; charset=utf-8` for text, `application/octet-stream`"
+        " for base64, `application/json` for another JSON value.",
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="At most 64 and 16 KiB; no line breaks."
+    )
+    delay: float = Field(
+        default=0, ge=0, le=MAX_DELAY_SECONDS, description="Seconds until it is due."
+    )
+    dedup_key: str | None = Field(
+        default=None,
+        description="The caller's own name; seen within the topic's window: the same ref.",
+    )
+    fairness_key: str | None = Field(
+        default=None, description="The tenant that its share counts for."
+    )
+    after: str | None = Field(
+        default=None, description="A UUIDv7 that this message's id sorts above."
+    )
+    id: str | None = Field(default=None, description="A UUIDv7; made here unless it is given.")
+
+
+class RetryIn(_In):
+    """How failures are repeated: exponential backoff with full jitter, then dead."""
+
+    max_attempts: int = Field(default=10, ge=1, le=1000)
+    base: float = Field(default=1.0, ge=0.001, le=900, description="Seconds.")
+    cap: float = Field(
+        default=900.0, ge=0.001, le=12 * 3600, description="Seconds; at least `base`."
+    )
+
+
+class TopicIn(_In):
+    """A topic as it should be."""
+
+    shards: int = Field(default=8, ge=1, le=MAX_SHARDS)
+    ordering: Literal["none", "key"] = "none"
+    retry: RetryIn = Field(default_factory=RetryIn)
+    dedup_window: int | None = Field(
+        default=None, ge=1, le=MAX_DEDUP_WINDOW, description="Seconds."
+    )
+    retention: int = Field(default=7 * DAY, ge=3600, le=3650 * DAY, description="Seconds.")
+
+
+class SubscriptionIn(_In):
+    """A subscription as it should be."""
+
+    destination: str = Field(
+        description="`sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,"
+        " `lambda:<arn>`, `https://...` or `topic:<name>`."
+    )
+    max_attempts: int | None = Field(
+        default=None, ge=1, le=1000, description="Default: the topic's."
+    )
+    timeout: float = Field(default=10.0, ge=1, le=25, description="Seconds for one call.")
+
+
+class ListQuery(_Query):
+    """Which messages, and where to go on."""
+
+    state: State = Field(
+        default="outstanding",
+        description="`outstanding`: due and not yet delivered; `waiting`: delayed and not yet due.",
+    )
+    limit: int = Field(default=50, ge=1, le=100)
+    cursor: str | None = Field(
+        default=None, max_length=2000, description="That of the page before."
+    )
+    since: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Of `delivered`: RFC 3339 or milliseconds, included.",
+    )
+    until: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Of `delivered`: RFC 3339 or milliseconds, excluded.",
+    )
+
+
+class CancelQuery(_Query):
+    """Why a message is cancelled."""
+
+    reason: str = Field(default="", description="At most 256 bytes; the archive keeps it.")
+
+
+class NoQuery(_Query):
+    """No parameters."""
+
+
+class Published(_Out):
+    """The refs of the messages, in the order of the request."""
+
+    refs: list[str]
+
+
+class FailureOut(_Out):
+    """One attempt that failed."""
+
+    attempt: int
+    at: Milliseconds
+    error: str
+
+
+class SubscriptionStateOut(_Out):
+    """What is known of a message for a subscription that has not simply taken it."""
+
+    subscription: str
+    attempts: int
+    due_at: Milliseconds
+    dead: bool
+    history: list[FailureOut] = Field(description="The newest failures, oldest first.")
+
+
+class MessageOut(_Out):
+    """A message as it lies in the outbox or among the dead letters."""
+
+    ref: str
+    topic: str
+    id: str
+    state: Literal["outstanding", "waiting", "dead"]
+    added_at: Milliseconds | None = Field(description="The id's time.")
+    due_at: Milliseconds | None = None
+    partition_key: str | None = None
+    content_type: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    body: str | None = Field(default=None, description="Null: `body_omitted` says why.")
+    body_encoding: Encoding | None = None
+    body_omitted: Literal["too large", "unavailable", "unreadable"] | None = None
+    size: int | None = Field(default=None, description="Bytes of the body.")
+    dedup_key: str | None = None
+    fairness_key: str | None = None
+    pending: list[str] | None = Field(
+        default=None,
+        description="Subscriptions that still lack it, or that it died for; null: all.",
+    )
+    subscriptions: list[SubscriptionStateOut] = Field(default_factory=list)
+    reason: str | None = Field(default=None, description="Why it is dead.")
+    died_at: Milliseconds | None = None
+    raw: str | None = Field(default=None, description="An item that nothing could read, as JSON.")
+
+
+class DeliveryOut(_Out):
+    """One delivery, as the ledger has it."""
+
+    ref: str = Field(description="Without due time, which the ledger does not keep.")
+    topic: str
+    id: str
+    subscription: str = Field(description="`pull` on topics without subscriptions.")
+    delivered_at: Milliseconds
+    added_at: Milliseconds
+    attempts: int
+    size: int
+
+
+class Messages(_Out):
+    """A page of messages, or of deliveries."""
+
+    messages: list[MessageOut | DeliveryOut]
+    cursor: str | None = Field(description="Gives the next page; null: this was the last.")
+
+
+class EpochOut(_Out):
+    """A width of a topic, and since when it holds."""
+
+    number: int
+    shards: int
+    since: Milliseconds
+
+
+class SubscriptionOut(_Out):
+    """A subscription as it is."""
+
+    topic: str
+    name: str
+    destination: str
+    max_attempts: int | None
+    timeout: float
+
+
+class RetryOut(_Out):
+    """How failures are repeated; seconds."""
+
+    max_attempts: int
+    base: float
+    cap: float
+
+
+class TopicOut(_Out):
+    """A topic as it is."""
+
+    name: str
+    shards: int
+    ordering: Literal["none", "key"]
+    retry: RetryOut
+    dedup_window: int | None
+    retention: int
+    pushed: bool = Field(description="It has subscriptions, so the dispatcher delivers it.")
+    epochs: list[EpochOut]
+    subscriptions: list[SubscriptionOut]
+
+
+class Topics(_Out):
+    """Every topic, by name."""
+
+    topics: list[TopicOut]
+
+
+class FiguresOut(_Out):
+    """What lies in the outbox, as counted from the stream; it trails by seconds."""
+
+    outstanding: int = Field(description="Not yet delivered, delayed ones among them.")
+    waiting: int = Field(description="Of these: added with a delay.")
+    dead: int
+    oldest_age_seconds: float = Field(description="Since the oldest was due; 0 without any.")
+
+
+class TopicFiguresOut(FiguresOut):
+    """The figures of one topic."""
+
+    topic: str
+
+
+class Stats(_Out):
+    """Figures by topic, and in all."""
+
+    as_of: Milliseconds
+    total: FiguresOut
+    topics: list[TopicFiguresOut]
+
+
+class FieldErrorOut(_Out):
+    """What a field should have been."""
+
+    field: str
+    expected: str
+
+
+class ProblemOut(_Out):
+    """Problem details (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="Names the request; the log has the same id.")
+    errors: list[FieldErrorOut] = Field(default_factory=list)

@@ -1,0 +1,237 @@
+"""The OpenAPI 3.1 document, from the routes and the models that check and answer requests."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic.json_schema import models_json_schema
+
+from fairbox.api import models
+from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
+from fairbox.api.publishing import MAX_BATCH
+from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
+from fairbox.api.routes import ROUTES
+from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import BaseModel
+
+    from fairbox.api.routes import Route
+
+Schema = dict[str, Any]
+
+_READ: Final = ("throttled", "unavailable", "internal")
+_BODY: Final = ("malformed", "too-large", "unsupported-media-type")
+_TOPIC: Final = ("unknown-topic", "invalid-field")
+
+_ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequence[str]]]] = {
+    "publish_messages": ({202: models.Published}, (*_BODY, *_TOPIC, "not-written")),
+    "list_topic_messages": ({200: models.Messages}, _TOPIC),
+    "show_one_message": (
+        {200: models.MessageOut},
+        ("malformed", "unknown-message", "conflict", "invalid-field"),
+    ),
+    "cancel_message": ({204: None}, ("malformed", "unknown-message", "conflict", "invalid-field")),
+    "list_topics": ({200: models.Topics}, ("invalid-field",)),
+    "show_one_topic": ({200: models.TopicOut}, _TOPIC),
+    "put_topic": (
+        {200: models.TopicOut, 201: models.TopicOut},
+        (*_BODY, "conflict", "invalid-field"),
+    ),
+    "put_subscription": (
+        {200: models.SubscriptionOut, 201: models.SubscriptionOut},
+        (*_BODY, *_TOPIC),
+    ),
+    "delete_subscription": ({204: None}, ("unknown-subscription", *_TOPIC)),
+    "show_stats": ({200: models.Stats}, ("invalid-field",)),
+    "show_openapi": ({200: None}, ("invalid-field",)),
+}
+"""By operation: the model of each good answer, and the kinds of problem beside `_READ`."""
+
+_MEANS: Final = {
+    200: "As it is, or was made.",
+    201: "It was not there before.",
+    202: "Written; it will be delivered at least once.",
+    204: "Done; no body.",
+}
+_PARAMS: Final = {
+    "topic": "A topic's name: 1 to 120 letters, digits, `.`, `_`, `-`.",
+    "name": "A subscription's name: 1 to 64 letters, digits, `.`, `_`, `-`.",
+    "ref": "`topic/epoch/shard/id`, and `/due` of a delayed message; slashes as they are, or"
+    " escaped.",
+}
+_HEADERS: Final = {
+    405: ("Allow", "The methods that the route takes."),
+    429: ("Retry-After", "Seconds."),
+    503: ("Retry-After", "Seconds."),
+}
+_EVENT: Final[Schema] = {
+    "type": "object",
+    "description": "A CloudEvent 1.0 in its JSON format.",
+    "required": ["specversion", "id", "source", "type"],
+    "properties": {
+        "specversion": {"const": "1.0"},
+        "id": {"type": "string", "minLength": 1},
+        "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
+        "type": {"type": "string", "minLength": 1},
+        "time": {"type": "string", "format": "date-time"},
+        "subject": {"type": "string", "minLength": 1},
+        "datacontenttype": {"type": "string"},
+        "dataschema": {"type": "string", "format": "uri"},
+        "partitionkey": {"type": "string", "description": "At most 256 bytes."},
+        "data": {"description": "Any JSON value; stored as it was written."},
+        "data_base64": {"type": "string", "contentEncoding": "base64"},
+    },
+}
+
+
+def openapi() -> Schema:
+    """Return the document."""
+    paths: dict[str, Schema] = {}
+    for route in ROUTES:
+        path = route.path.replace("+}", "}")
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Fairbox",
+            "version": "1",
+            "description": "A sharded transactional outbox on DynamoDB. Requests are signed (AWS"
+            f" Signature 4). A body has at most {MAX_BODY_BYTES:,} bytes. Unknown fields and"
+            " parameters are refused. Nothing is half done after a refusal.",
+        },
+        "security": [{"sigv4": []}],
+        "paths": paths,
+        "components": {
+            "schemas": _schemas(),
+            "securitySchemes": {
+                "sigv4": {
+                    "type": "apiKey",
+                    "name": "Authorization",
+                    "in": "header",
+                    "description": "AWS Signature Version 4, service `execute-api`.",
+                    "x-amazon-apigateway-authtype": "awsSigv4",
+                }
+            },
+        },
+    }
+
+
+def _schemas() -> Schema:
+    inputs = (models.MessageIn, models.TopicIn, models.SubscriptionIn)
+    used: dict[str, type[BaseModel]] = {model.__name__: model for model in inputs}
+    used["ProblemOut"] = models.ProblemOut
+    for answers, _ in _ANSWERS.values():
+        used |= {model.__name__: model for model in answers.values() if model is not None}
+    # answers name all of their fields in this mode
+    _, schemas = models_json_schema(
+        [(m, "validation" if n.endswith("In") else "serialization") for n, m in used.items()],
+        ref_template="#/components/schemas/{model}",
+    )
+    return dict(sorted((schemas["$defs"] | {"CloudEvent": _EVENT}).items()))
+
+
+def _operation(route: Route) -> Schema:
+    name = route.endpoint.__name__
+    good, kinds = _ANSWERS[name]
+    operation: Schema = {
+        "operationId": name,
+        "summary": (route.endpoint.__doc__ or "").partition("\n")[0],
+        "parameters": _parameters(route),
+        "responses": {str(status): _good(status, model) for status, model in good.items()}
+        | _problems((*kinds, *_READ)),
+    }
+    body = _request_body(name)
+    return operation | ({"requestBody": body} if body else {})
+
+
+def _parameters(route: Route) -> list[Schema]:
+    found: list[Schema] = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PARAMS[name],
+            "schema": {"type": "string"},
+        }
+        for name in re.findall(r"\{(\w+)\+?\}", route.path)
+    ]
+    for name, schema in route.query.model_json_schema().get("properties", {}).items():
+        plain = _plain(schema)
+        description = plain.pop("description", None)
+        found.append(
+            {"name": name, "in": "query", "required": False, "schema": plain}
+            | ({"description": description} if description else {})
+        )
+    return found
+
+
+def _plain(schema: Schema) -> Schema:
+    """Return a parameter's schema without null, which a query cannot say."""
+    plain = {k: v for k, v in schema.items() if k not in ("title", "anyOf")}
+    for choice in schema.get("anyOf", ()):
+        if choice != {"type": "null"}:
+            plain |= choice
+    if plain.get("default", "") is None:
+        del plain["default"]
+    return plain
+
+
+def _good(status: int, model: type[BaseModel] | None) -> Schema:
+    answer: Schema = {"description": _MEANS[status]}
+    if model is not None:
+        answer["content"] = {JSON_TYPE: {"schema": _ref(model.__name__)}}
+    elif status == 200:
+        answer["content"] = {JSON_TYPE: {"schema": {"type": "object"}}}
+    return answer
+
+
+def _problems(kinds: Sequence[str]) -> Schema:
+    by_status: dict[int, list[str]] = {}
+    for kind in kinds:
+        by_status.setdefault(KINDS[kind][0], []).append(kind)
+    answers: Schema = {}
+    for status, names in sorted(by_status.items()):
+        told = "; ".join(f"`{URN}{name}`: {KINDS[name][1]}" for name in names)
+        answers[str(status)] = {
+            "description": f"{told}.",
+            "content": {PROBLEM_TYPE: {"schema": _ref("ProblemOut")}},
+        }
+        if status in _HEADERS:
+            header, description = _HEADERS[status]
+            answers[str(status)]["headers"] = {
+                header: {"description": description, "schema": {"type": "string"}}
+            }
+    return answers
+
+
+def _request_body(name: str) -> Schema | None:
+    if name == "put_topic":
+        return _json_body("TopicIn", required=False)
+    if name == "put_subscription":
+        return _json_body("SubscriptionIn", required=True)
+    if name != "publish_messages":
+        return None
+    events = {"type": "array", "items": _ref("CloudEvent"), "maxItems": MAX_BATCH}
+    return {
+        "required": False,
+        "description": "A message as JSON, a CloudEvent in structured mode, a batch of them, or any"
+        " bytes with the attributes of a CloudEvent in headers `ce-...` (binary mode).",
+        "content": {
+            JSON_TYPE: {"schema": _ref("MessageIn")},
+            STRUCTURED_TYPE: {"schema": _ref("CloudEvent")},
+            BATCH_TYPE: {"schema": events},
+            "*/*": {"schema": {}},
+        },
+    }
+
+
+def _json_body(model: str, *, required: bool) -> Schema:
+    return {"required": required, "content": {JSON_TYPE: {"schema": _ref(model)}}}
+
+
+def _ref(model: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{model}"}

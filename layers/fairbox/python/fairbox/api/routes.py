@@ -1,0 +1,248 @@
+"""The routes: each translates a request, calls one use case and shapes the answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from fairbox.api.answers import show_dead, show_message, show_subscription, show_topic
+from fairbox.api.lists import list_messages
+from fairbox.api.models import CancelQuery, ListQuery, NoQuery, SubscriptionIn, TopicIn, Topics
+from fairbox.api.problems import Refusal, malformed
+from fairbox.api.publishing import Publisher
+from fairbox.api.requests import checked
+from fairbox.api.stats import stats
+from fairbox.clock import milliseconds
+from fairbox.codec.dead import read_dead
+from fairbox.errors import InvalidInput, MessagesNotFound, UnknownTopic, Unreadable
+from fairbox.messages import MessageRef, check_text, check_topic
+from fairbox.topics import RetryPolicy, Subscription, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import BaseModel
+
+    from fairbox.api.models import MessageOut
+    from fairbox.api.requests import Request
+    from fairbox.clock import Clock
+    from fairbox.ids import IdGenerator
+    from fairbox.outbox import Outbox
+
+
+class Api:
+    """What the routes work with.
+
+    Args:
+        outbox: the outbox.
+        ids: makes message ids.
+        clock: the time.
+    """
+
+    def __init__(self, outbox: Outbox, ids: IdGenerator, clock: Clock) -> None:
+        self.outbox = outbox
+        self.clock = clock
+        self.publisher = Publisher(outbox, ids, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body of an answer; a text is JSON already, None is no body."""
+
+    status: int
+    body: BaseModel | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which requests go where.
+
+    Attributes:
+        method, path: `{name}` stands for one part of the path, `{name+}` for the rest of it.
+        endpoint: answers; its name is the operation's in the OpenAPI document.
+        query: the model of its parameters.
+    """
+
+    method: str
+    path: str
+    endpoint: Callable[[Api, Request], Answer]
+    query: type[BaseModel] = NoQuery
+
+    @property
+    def rule(self) -> str:
+        """The path as a regular expression without groups."""
+        return re.sub(r"\{\w+\}", "[^/]+", self.path.replace(".", r"\.")).replace("{ref+}", ".+")
+
+    def params(self, path: str) -> dict[str, str]:
+        """Return the path's parameters by name."""
+        pattern = re.sub(r"\{(\w+)\+\}", r"(?P<\1>.+)", self.path.replace(".", r"\."))
+        match = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern), path, re.DOTALL)
+        return match.groupdict() if match else {}
+
+    def answer(self, api: Api, request: Request) -> Answer:
+        """Answer a request whose parameters are checked first.
+
+        Raises:
+            FairboxError: it is refused, and nothing is done.
+        """
+        if self.query is NoQuery:
+            request.parameters(NoQuery)
+        return self.endpoint(api, request)
+
+
+def publish_messages(api: Api, request: Request) -> Answer:
+    """Publish one message, or a batch of CloudEvents."""
+    return Answer(202, api.publisher.publish(request))
+
+
+def list_topic_messages(api: Api, request: Request) -> Answer:
+    """List a topic's messages by state, a page at a time."""
+    topic = check_topic(request.params["topic"])
+    query = request.parameters(ListQuery)
+    return Answer(200, list_messages(api.outbox, topic, query, api.clock))
+
+
+def show_one_message(api: Api, request: Request) -> Answer:
+    """Show a message that is outstanding or dead."""
+    ref = _ref(request)
+    shown = _find(api, ref)
+    if shown is None:
+        raise MessagesNotFound([ref])
+    return Answer(200, shown)
+
+
+def cancel_message(api: Api, request: Request) -> Answer:
+    """Take an outstanding message out of the outbox undelivered."""
+    ref = _ref(request)
+    reason = request.parameters(CancelQuery).reason
+    check_text("reason", reason)
+    try:
+        api.outbox.cancel([ref], reason=reason)
+    except MessagesNotFound:
+        shown = _find(api, ref)
+        if shown is None or shown.state != "dead":
+            raise
+        raise Refusal("conflict", f"{ref} is dead: only what is outstanding is cancelled") from None
+    return Answer(204)
+
+
+def put_topic(api: Api, request: Request) -> Answer:
+    """Create a topic, or bring its retry policy, window and retention up to date."""
+    name = check_topic(request.params["topic"])
+    given = request.model(TopicIn) if request.body else checked(TopicIn, {})
+    topic = Topic(
+        name,
+        shards=given.shards,
+        ordering=given.ordering,
+        retry=RetryPolicy(
+            max_attempts=given.retry.max_attempts, base=given.retry.base, cap=given.retry.cap
+        ),
+        dedup_window=given.dedup_window,
+        retention=given.retention,
+    )
+    status = 200
+    try:
+        api.outbox.topic(name)
+    except UnknownTopic:
+        status = 201
+    api.outbox.create_topic(topic)
+    return Answer(status, show_topic(api.outbox.topic(name)))
+
+
+def list_topics(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every endpoint gets it
+    """List every topic."""
+    return Answer(200, Topics(topics=[show_topic(state) for state in api.outbox.topics()]))
+
+
+def show_one_topic(api: Api, request: Request) -> Answer:
+    """Show a topic with its epochs and subscriptions."""
+    return Answer(200, show_topic(api.outbox.topic(check_topic(request.params["topic"]))))
+
+
+def put_subscription(api: Api, request: Request) -> Answer:
+    """Add or replace a subscription; it is in force when this answers, after 2 s."""
+    given = request.model(SubscriptionIn)
+    subscription = Subscription(
+        request.params["topic"],
+        request.params["name"],
+        given.destination,
+        max_attempts=given.max_attempts,
+        timeout=given.timeout,
+    )
+    there = api.outbox.topic(subscription.topic).subscription_names
+    api.outbox.add_subscription(subscription)
+    return Answer(200 if subscription.name in there else 201, show_subscription(subscription))
+
+
+def delete_subscription(api: Api, request: Request) -> Answer:
+    """Remove a subscription; it is out of force when this answers, after 2 s."""
+    topic = check_topic(request.params["topic"])
+    try:
+        name = check_topic(request.params["name"])
+    except InvalidInput as error:
+        raise InvalidInput("subscription", error.expected) from None
+    api.outbox.topic(topic)
+    api.outbox.remove_subscription(topic, name)
+    return Answer(204)
+
+
+def show_stats(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every endpoint gets it
+    """Show what is outstanding, waiting and dead, and the oldest age, by topic and in all."""
+    return Answer(200, stats(api.outbox, api.clock))
+
+
+def show_openapi(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every endpoint gets it
+    """Show this document."""
+    return Answer(200, _openapi_text())
+
+
+@cache
+def _openapi_text() -> str:
+    # imported where it is used: no other request pays for it
+    from fairbox.api.openapi import openapi  # noqa: PLC0415
+
+    return json.dumps(openapi(), separators=(",", ":"))
+
+
+def _ref(request: Request) -> MessageRef:
+    try:
+        return MessageRef.parse(unquote(request.params["ref"]))
+    except InvalidInput as error:
+        raise malformed(error.field, error.expected) from None
+
+
+def _find(api: Api, ref: MessageRef) -> MessageOut | None:
+    """Return a message, outstanding or dead, though nothing can read it."""
+    now = milliseconds(api.clock)
+    try:
+        stored = api.outbox.find(ref)
+    except Unreadable:
+        item = api.outbox.tables.dead.get(ref)
+        if item is None:
+            raise
+        return show_dead(api.outbox, read_dead(item), now)
+    if stored is None:
+        return None
+    if stored.lane != "dead":
+        return show_message(api.outbox, stored, now)
+    item = api.outbox.tables.dead.get(ref)
+    return None if item is None else show_dead(api.outbox, read_dead(item), now)
+
+
+ROUTES: Final = (
+    Route("POST", "/topics/{topic}/messages", publish_messages),
+    Route("GET", "/topics/{topic}/messages", list_topic_messages, ListQuery),
+    Route("GET", "/messages/{ref+}", show_one_message),
+    Route("DELETE", "/messages/{ref+}", cancel_message, CancelQuery),
+    Route("GET", "/topics", list_topics),
+    Route("GET", "/topics/{topic}", show_one_topic),
+    Route("PUT", "/topics/{topic}", put_topic),
+    Route("PUT", "/topics/{topic}/subscriptions/{name}", put_subscription),
+    Route("DELETE", "/topics/{topic}/subscriptions/{name}", delete_subscription),
+    Route("GET", "/stats", show_stats),
+    Route("GET", "/openapi.json", show_openapi),
+)
