@@ -217,3 +217,11 @@ def test_receiving_from_a_full_queue_touches_few_messages(sqs: models.SQSBackend
     assert isinstance(queue, moto_queues.LocalQueue)
     assert len(queue._due) == 2_000
     assert queue.approximate_number_of_messages == 1_997
+
+
+def test_a_queues_own_delay_holds_the_group(sqs: models.SQSBackend, clock: Clock) -> None:
+    sqs.create_queue("q.fifo", DelaySeconds="5", **FIFO)
+    send(sqs, "q.fifo", "a", group_id="g", deduplication_id="a")
+    assert receive(sqs, "q.fifo") == []
+    clock.now += 5_000
+    assert bodies(receive(sqs, "q.fifo")) == ["a"]
