@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import threading
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -191,21 +192,17 @@ def test_durable_tables_are_there_again(make: Callable[..., LocalApplication]) -
         assert app.clients["dynamodb"].scan(TableName=table_name)["Count"] == 1
 
 
-def test_a_given_engine_is_used_and_left_running(make: Callable[..., LocalApplication]) -> None:
+def test_a_given_engine_is_used_and_left_running_and_functions_may_reach_it_by_a_proxy(
+    make: Callable[..., LocalApplication],
+) -> None:
     with make() as owner:
         endpoint = owner.dynamodb.endpoint
-        with make(dynamodb_endpoint=endpoint) as app:
+        with make(dynamodb_endpoint=endpoint, proxy=lambda given: f"{given}/") as app:
+            seen = json.loads(app.invoker.invoke("Toy", b'{"action":"environment"}').payload)
+            assert seen["AWS_ENDPOINT_URL_DYNAMODB"] == f"{endpoint}/"
             assert set(app.pids()) == {"services"}
             assert app.env["AWS_ENDPOINT_URL_DYNAMODB"] == endpoint
         assert owner.clients["dynamodb"].list_tables()["TableNames"] == ["Storage-Table"]
-
-
-def test_functions_reach_the_database_through_a_proxy(
-    make: Callable[..., LocalApplication],
-) -> None:
-    with make(proxy=lambda endpoint: f"{endpoint}/") as app:
-        seen = json.loads(app.invoker.invoke("Toy", b'{"action":"environment"}').payload)
-        assert seen["AWS_ENDPOINT_URL_DYNAMODB"] == f"{app.dynamodb.endpoint}/"
 
 
 def test_an_unknown_resource_or_trigger_stops_the_start(
@@ -229,7 +226,9 @@ def test_a_refused_trigger_ends_what_had_started(make: Callable[..., LocalApplic
 
 
 def test_a_taken_port_is_named(make: Callable[..., LocalApplication]) -> None:
-    with make() as app:
-        port = int(app.api_url.rsplit(":", 1)[1])
-        with pytest.raises(LocalError, match="FAIRBOX_LOCAL_API_PORT"), make(ports=Ports(api=port)):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = Ports(api=taken.getsockname()[1])
+        with pytest.raises(LocalError, match="FAIRBOX_LOCAL_API_PORT"), make(ports=ports):
             pass
