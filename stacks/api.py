@@ -28,6 +28,7 @@ ROUTES: Final = (
     ("GET", "/messages/{ref+}"),
     ("DELETE", "/messages/{ref+}"),
     ("GET", "/topics"),
+    ("GET", "/topics/{topic}"),
     ("PUT", "/topics/{topic}"),
     ("PUT", "/topics/{topic}/subscriptions/{name}"),
     ("DELETE", "/topics/{topic}/subscriptions/{name}"),
@@ -74,15 +75,17 @@ class ApiStack(Stack):
     ) -> None:
         super().__init__(scope, id_, description="Fairbox: the HTTP API.")
         self.api = self._function(platform, storage, doorbell)
+        integration = integrations.HttpLambdaIntegration(
+            "Integration", self.api.function, scope_permission_to_route=False
+        )
         self.http_api = apigateway.HttpApi(
             self,
             "HttpApi",
             description="Fairbox",
             create_default_stage=False,
             default_authorizer=authorizers.HttpIamAuthorizer(),
-        )
-        integration = integrations.HttpLambdaIntegration(
-            "Integration", self.api.function, scope_permission_to_route=False
+            # the function tells 404 from 405, as problem details
+            default_integration=integration,
         )
         for method, path in ROUTES:
             self.http_api.add_routes(

@@ -29,11 +29,13 @@ def test_the_routes_are_those_of_the_surface(assembly: Assembly) -> None:
         "GET /messages/{ref+}",
         "DELETE /messages/{ref+}",
         "GET /topics",
+        "GET /topics/{topic}",
         "PUT /topics/{topic}",
         "PUT /topics/{topic}/subscriptions/{name}",
         "DELETE /topics/{topic}/subscriptions/{name}",
         "GET /stats",
         "GET /openapi.json",
+        "$default",
     }
 
 
