@@ -68,3 +68,14 @@ N ?=
 .PHONY: demo
 demo: engines
 	@$(RUN) -m local.demo $(if $(N),-n $(N))
+
+.PHONY: lint
+lint: env
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/lint-imports --no-cache
+	@.venv/bin/mypy
+
+.PHONY: test
+test: engines lint
+	@.venv/bin/pytest $(if $(K),-k "$(K)")
