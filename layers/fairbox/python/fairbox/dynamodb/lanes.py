@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import names
@@ -75,7 +76,8 @@ class Lanes:
 
     def delete(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Delete items, 25 a call; return the keys that were left unprocessed."""
-        requests = [{"DeleteRequest": {"Key": dict(k)}} for k in keys]
+        unique = {_key_pair(k): dict(k) for k in keys}  # a call that names a key twice is refused
+        requests = [{"DeleteRequest": {"Key": k}} for k in unique.values()]
         left = self.calls.batch_write(self.table, requests)
         return [request["DeleteRequest"]["Key"] for request in left]
 
@@ -288,7 +290,8 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     unreadable: list[Mapping[str, object]] = []
     for item in answer["Items"]:
         if item[names.SK]["S"] == names.HEAD:
-            row = read_shard(item)
+            with suppress(Unreadable):  # repair buries it; the messages behind it go on
+                row = read_shard(item)
             continue
         try:
             messages.append(read_message(item))
