@@ -48,8 +48,9 @@ def decompress(packed: bytes, size: int) -> bytes:
     unpack = zlib.decompressobj()
     try:
         body = unpack.decompress(packed, size) if size else unpack.decompress(packed, 1)
-    except zlib.error as error:
+        more = unpack.decompress(unpack.unconsumed_tail, 1)
+    except (zlib.error, ValueError, OverflowError) as error:
         raise InvalidInput("body", f"a zlib stream ({error})") from None
-    if len(body) != size or unpack.decompress(unpack.unconsumed_tail, 1) or not unpack.eof:
+    if len(body) != size or more or not unpack.eof:
         raise InvalidInput("body", f"a zlib stream of {size} bytes")
     return body

@@ -46,7 +46,7 @@ class IdGenerator:
         """Return the next id: above every id given before, and above `after` where it is given.
 
         Raises:
-            InvalidInput: `after` is not a UUIDv7.
+            InvalidInput: `after` is not a UUIDv7, or is the last that there is.
         """
         floor = _parts(after) if after is not None else (0, 0)
         with self._lock:
@@ -56,7 +56,11 @@ class IdGenerator:
                 self._last = (now, self._randbits(_RANDOM_BITS - 1))
             else:
                 ms, value = least[0], least[1] + 1 + self._randbits(32)
-                self._last = (ms, value) if value <= _MAX_RANDOM else (ms + 1, self._randbits(32))
+                if value > _MAX_RANDOM:
+                    ms, value = ms + 1, self._randbits(32)
+                if ms > _MAX_MS:
+                    raise InvalidInput("after", "an id that another can sort above")
+                self._last = (ms, value)
             return _text(*self._last)
 
 
@@ -80,7 +84,8 @@ def parse_id(text: str, *, field: str = "id") -> str:
         canonical = str(uuid.UUID(text)) if len(text) == _TEXT_LENGTH else ""
     except (ValueError, AttributeError, TypeError):
         canonical = ""
-    if canonical != text or text[_VERSION_AT] != "7" or text[_VARIANT_AT] not in "89ab":
+    versioned = canonical[_VERSION_AT : _VERSION_AT + 1] == "7"
+    if canonical != text or not versioned or canonical[_VARIANT_AT] not in "89ab":
         raise InvalidInput(field, "a UUIDv7 in lower-case canonical text")
     return text
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fairbox.errors import BodyTooLarge, InvalidInput
 from fairbox.ids import new_id, parse_id, time_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_KEY_BYTES: Final = 256
@@ -62,6 +60,8 @@ def check_text(field_name: str, value: str | None, *, limit: int = MAX_KEY_BYTES
 
 def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     total = 0
+    if not isinstance(headers, Mapping):
+        raise InvalidInput("headers", f"a mapping, got {type(headers).__name__}")
     if len(headers) > MAX_HEADERS:
         raise InvalidInput("headers", f"at most {MAX_HEADERS} headers")
     for name, value in headers.items():

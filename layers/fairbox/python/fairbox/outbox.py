@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -298,8 +299,9 @@ class Outbox:
         arguments: dict[str, Any] = {"TransactItems": actions}
         if token is not None:
             arguments["ClientRequestToken"] = token
+        refs = [self._place(message)[1] for message in messages]
         self.tables.calls.call("transact_write_items", **arguments)
-        return [self._place(message)[1] for message in messages]
+        return refs
 
     def _place(self, message: Message) -> tuple[TopicState, MessageRef]:
         state = self._topics.get(message.topic)
@@ -414,6 +416,7 @@ class Outbox:
 
     def waiting(self, topic: str, *, limit: int | None = None) -> Iterator[Message]:
         """Yield a topic's delayed messages that are not yet due, ascending by due time."""
+        _check_limit(limit)
         now = milliseconds(self._clock)
         given = 0
         for stored in self.stored("later", topic):
@@ -435,10 +438,7 @@ class Outbox:
         _check_limit(limit)
         upper = "~"
         if older_than is not None:
-            seconds = (
-                older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-            )
-            upper = _id_bound(milliseconds(self._clock) - round(seconds * 1000))
+            upper = _id_bound(milliseconds(self._clock) - _age_ms(older_than))
         if topic is None:
             shards = [(r.topic, r.epoch, r.shard) for r in self.listed() if r.outstanding > 0]
         else:
@@ -615,7 +615,8 @@ def _check_limit(limit: int | None) -> None:
 
 def _age_ms(older_than: float | timedelta) -> int:
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 <= seconds < math.inf:
         raise InvalidInput("older_than", "seconds from 0, or a timedelta")
     return round(seconds * 1000)
 

@@ -27,6 +27,12 @@ def _between(name: str, value: float, low: float, high: float) -> None:
         raise InvalidInput(name, f"a number from {low} to {high}")
 
 
+def _whole_between(name: str, value: int, low: int, high: int) -> None:
+    # a fraction would be written, and no longer read back as a count or as seconds
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(name, f"a whole number from {low} to {high}")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
     """How failures are repeated: exponential backoff with full jitter, then dead.
@@ -42,7 +48,7 @@ class RetryPolicy:
     cap: float = 900.0
 
     def __post_init__(self) -> None:
-        _between("retry.max_attempts", self.max_attempts, 1, 1000)
+        _whole_between("retry.max_attempts", self.max_attempts, 1, 1000)
         _between("retry.base", self.base, 0.001, 900)
         _between("retry.cap", self.cap, self.base, 12 * 3600)
 
@@ -74,14 +80,12 @@ class Topic:
 
     def __post_init__(self) -> None:
         check_topic(self.name)
-        if isinstance(self.shards, bool) or not isinstance(self.shards, int):
-            raise InvalidInput("shards", f"a whole number from 1 to {MAX_SHARDS}")
-        _between("shards", self.shards, 1, MAX_SHARDS)
+        _whole_between("shards", self.shards, 1, MAX_SHARDS)
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
         if self.dedup_window is not None:
-            _between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
-        _between("retention", self.retention, 3600, 3650 * DAY)
+            _whole_between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
+        _whole_between("retention", self.retention, 3600, 3650 * DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ class Subscription:
         if scheme not in SCHEMES or not rest:
             raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
         if self.max_attempts is not None:
-            _between("max_attempts", self.max_attempts, 1, 1000)
+            _whole_between("max_attempts", self.max_attempts, 1, 1000)
         _between("timeout", self.timeout, 1, 25)
 
     @property

@@ -72,7 +72,8 @@ def key_of(item: Mapping[str, Any]) -> Key:
 
 def key_text(item: Mapping[str, Any]) -> dict[str, str]:
     """Return the primary key of anything that claims to be an item, for errors."""
-    return {name: str(item.get(name, {}).get("S", "?")) for name in (PK, SK)}
+    values = {name: item.get(name) for name in (PK, SK)}
+    return {n: str(v["S"]) if isinstance(v, dict) and "S" in v else "?" for n, v in values.items()}
 
 
 def topic_key(topic: str) -> Key:

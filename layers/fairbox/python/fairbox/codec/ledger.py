@@ -105,7 +105,9 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
         Unreadable: it is none.
     """
     try:
-        data = bytes(item[names.LEDGER_PACKED]["B"])
+        data = item[names.LEDGER_PACKED]["B"]
+        if not isinstance(data, bytes):
+            raise TypeError("a ledger row is binary")  # noqa: TRY301 - one handler for all
         first = int(item[names.LEDGER_TIME]["N"])
         if data[0] != _FORMAT:
             raise Unreadable(key_text(item), f"ledger format {data[0]} is newer than this")
@@ -130,6 +132,6 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
                     size,
                 )
             )
-    except (KeyError, ValueError, TypeError, IndexError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     yield from rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from fairbox import bodies
 from fairbox.codec import names
@@ -79,7 +79,14 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
         return _read_message(item)
     except Unreadable:
         raise
-    except (FairboxError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+    except (
+        FairboxError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+    ) as error:
         reason = f"{type(error).__name__}: {error}"
         raise Unreadable(key_text(item), reason) from error
 
@@ -97,6 +104,9 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         due = int(due_text)
     elif names.DUE in item:
         due = int(item[names.DUE]["N"])
+    if message_key(MessageRef(topic, epoch, shard, sk, due), lane) != {PK: item[PK], SK: item[SK]}:
+        # deleting by its ref would miss it
+        raise Unreadable(key_text(item), "its key is not written as keys are")
     size = int(item[names.SIZE]["N"])
     offloaded = None
     body = b""
@@ -104,9 +114,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         bucket, _, object_key = item[names.OFFLOADED]["S"].partition("/")
         offloaded = Offloaded(bucket, object_key)
     else:
-        body = bytes(item[names.BODY]["B"])
-        if names.CODING in item:
-            body = bodies.decompress(body, size)
+        body = _body(item, size)
     message = Message(
         topic=topic,
         body=body,
@@ -127,11 +135,28 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         size=size,
         pending=frozenset(item[names.PENDING]["SS"]) if names.PENDING in item else None,
         states=_read_states(item),
-        gone=cast("Gone | None", _s(item, names.GONE)),
+        gone=_gone(item),
         reason=_s(item, names.REASON) or "",
         offloaded=offloaded,
         redriven=names.REDRIVEN in item,
     )
+
+
+def _body(item: Mapping[str, Any], size: int) -> bytes:
+    packed = item[names.BODY]["B"]
+    if not isinstance(packed, bytes):
+        raise TypeError("the body is not binary")
+    body = bodies.decompress(packed, size) if names.CODING in item else packed
+    if len(body) != size:
+        raise ValueError(f"the body has {len(body)} bytes, not {size}")
+    return body
+
+
+def _gone(item: Mapping[str, Any]) -> Gone | None:
+    gone = _s(item, names.GONE)
+    if gone is not None and gone not in get_args(Gone):
+        raise ValueError(f"nothing leaves as {gone!r}")
+    return cast("Gone | None", gone)
 
 
 def _read_states(item: Mapping[str, Any]) -> dict[str, SubscriptionState]:

@@ -73,7 +73,7 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
             backoff=count(names.BACKOFF),
             purged_dead=count(names.PURGED_DEAD),
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 

@@ -65,7 +65,7 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
                 topics[parts[1]] = (item, [])
             elif len(parts) == 4 and parts[1] in topics:
                 topics[parts[1]][1].append(_subscription(item, parts[1], parts[3]))
-        except (FairboxError, KeyError, ValueError, TypeError) as error:
+        except (FairboxError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
 
@@ -96,5 +96,5 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
             retention=int(item[names.RETENTION]["N"]),
         )
         return TopicState(topic, epochs, tuple(subscriptions), int(item[names.VERSION]["N"]))
-    except (FairboxError, KeyError, ValueError, TypeError, IndexError) as error:
+    except (FairboxError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -60,6 +60,8 @@ class Report:
         dead: (topic, subscription) -> messages that died.
         delivered: messages that left the outbox.
         errors: what went wrong with the tables; the sweep takes these messages up.
+        again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
+            nothing that was tried here has to wait.
     """
 
     sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -67,6 +69,7 @@ class Report:
     dead: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     delivered: int = 0
     errors: list[str] = field(default_factory=list)
+    again: int | None = None
 
     @property
     def progress(self) -> int:
@@ -219,12 +222,20 @@ class Dispatcher:
             }
             for name, outcome in mine.items():
                 report.sent[stored.ref.topic, name] += outcome.taken
+            died = sum(report.dead.values())
             try:
                 due = self._settle(stored, topic, mine, gone, report)
             except FairboxError as error:
                 report.errors.append(str(error))
                 continue
-            if due is not None:
+            if topic.topic.ordering == "key":
+                # one doorbell a visit, and none for who only waits for the head of its key: else
+                # every visit would ring for every follower, and doorbells multiply
+                if sum(report.dead.values()) > died:
+                    due = milliseconds(self.clock)
+                if mine and due is not None:
+                    report.again = min(due, report.again or due)
+            elif due is not None:
                 ref = stored.ref
                 rings[ref.topic, ref.epoch, ref.shard, -(-due // 1000)].append(ref)
         try:

@@ -65,7 +65,7 @@ class Relay:
         """
         report = RelayReport()
         self._store.refresh()
-        to_send: list[StoredMessage] = []
+        to_send: dict[MessageRef, StoredMessage] = {}  # added again: two records, one message
         rings: dict[tuple[Shard, int], list[MessageRef]] = defaultdict(list)
         quanta: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for record in records:
@@ -95,12 +95,12 @@ class Relay:
             within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
             unordered = topic.topic.ordering == "none"
             if young and within and unordered and self._dispatcher.quick(topic):
-                to_send.append(stored)
+                to_send[ref] = stored
             else:
                 rings[shard, 0].append(ref)
         if to_send:
             report.delivery = self._dispatcher.deliver(
-                to_send, deadline=deadline, timeout=CALL_SECONDS
+                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS
             )
         self._ring(rings, report)
         return report

@@ -195,11 +195,11 @@ class Repair:
         now = milliseconds(self._clock)
         marked: list[StoredMessage] = []
         for item in items:
-            if is_shard_row(item):
-                row = read_shard(item)
-                seen[row.topic, row.epoch, row.shard].row = row
-                continue
             try:
+                if is_shard_row(item):
+                    row = read_shard(item)
+                    seen[row.topic, row.epoch, row.shard].row = row
+                    continue
                 stored = read_message(item)
             except Unreadable as unreadable:
                 self._store.bury_raw(item, str(unreadable))

@@ -44,8 +44,9 @@ class Sweep:
             FairboxError: the tables or the queue failed; the next sweep looks again.
         """
         report = SweepReport()
-        self._store.refresh()
         for row in self._store.due_shards():
+            if not report.looked:
+                self._store.refresh()  # only where there is work: an idle sweep pays for the index
             if self._clock.now() >= deadline:
                 report.unfinished = True
                 break

@@ -131,8 +131,17 @@ class Visits:
                 after = page.last
                 if after is None:
                     break
+        self._ring_in_order(doorbell, report)
         if row is not None and report.progress == 0:
             self._look_again(row, min(dues, default=0))
+
+    def _ring_in_order(self, doorbell: Doorbell, report: VisitReport) -> None:
+        """Ring once for an ordered shard, for when the first of what was tried is due again."""
+        again = min((d.again for d in report.deliveries if d.again is not None), default=None)
+        if again is not None:
+            second = -(-again // 1000) * 1000
+            shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+            self._dispatcher.doorbells.ring([Doorbell(*shard, not_before=second)])
 
     def _look_again(self, row: ShardRow, next_due: int) -> None:
         """Move the next look on: to what is due next, or twice as far as the last time."""

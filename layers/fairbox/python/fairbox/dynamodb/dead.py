@@ -77,7 +77,8 @@ class DeadLane:
 
     def items(self, refs: Sequence[MessageRef]) -> list[Item]:
         """Return the dead letters' items that are there (consistent)."""
-        return self.calls.batch_get(self.table, [message_key(r, "dead") for r in refs])
+        keys = {(r.topic, r.epoch, r.shard, r.id): message_key(r, "dead") for r in refs}
+        return self.calls.batch_get(self.table, list(keys.values()))
 
     def walk(
         self, topic: str, epoch: int, shard: int, *, page: int, after: str | None = None

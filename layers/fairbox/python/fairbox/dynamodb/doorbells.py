@@ -141,5 +141,5 @@ def decode(body: str) -> Doorbell:
         topic, epoch, shard = check_topic(data["topic"]), int(data["epoch"]), int(data["shard"])
         refs = tuple(MessageRef.parse(f"{topic}/{epoch}/{shard}/{i}") for i in data["ids"])
         return Doorbell(topic, epoch, shard, refs, int(data["not_before"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise InvalidInput("doorbell", f"topic, epoch, shard, ids, not_before ({error})") from None

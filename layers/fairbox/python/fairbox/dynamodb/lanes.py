@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import names
@@ -307,7 +308,8 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     unreadable: list[Mapping[str, object]] = []
     for item in answer["Items"]:
         if item[names.SK]["S"] == names.HEAD:
-            row = read_shard(item)
+            with suppress(Unreadable):  # repair buries it; the messages behind it go on
+                row = read_shard(item)
             continue
         try:
             messages.append(read_message(item))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fairbox.codec import names
@@ -9,6 +10,7 @@ from fairbox.codec.keys import shard_key
 from fairbox.codec.messages import number
 from fairbox.codec.shards import BUCKETS, read_shard, shard_item
 from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,4 +114,5 @@ class ShardRows:
                 ExpressionAttributeValues=values,
             ):
                 for item in page["Items"]:
-                    yield read_shard(item)
+                    with suppress(Unreadable):  # repair buries it
+                        yield read_shard(item)

@@ -1,0 +1,174 @@
+"""What goes wrong in a simulated world: faults of the tables, killed invocations, destinations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.testing.faults import OPERATIONS, Fault, FaultyDynamoDB
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Sequence
+
+    from fairbox.dispatch.ports import Doorbell
+    from fairbox.stored import StoredMessage
+    from fairbox.testing.application import MemoryArchive, MemoryDestination, MemoryDoorbells
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """How much goes wrong; each a probability of one occasion.
+
+    Attributes:
+        tables: of each call to DynamoDB, one of its faults.
+        kills: of each invocation, that it ends somewhere in its middle.
+        repeats: of each stream batch, that it comes again although it was handled.
+        interleaved: of each send, that other invocations run before it is answered.
+        refused, throttled, away, lost_answers: of each message, what the destination does.
+        given_up: whether stream batches are given up after some tries.
+        lost_doorbells: of each doorbell, that it never comes.
+    """
+
+    tables: float = 0.04
+    kills: float = 0.03
+    repeats: float = 0.05
+    interleaved: float = 0.02
+    refused: float = 0.05
+    throttled: float = 0.03
+    away: float = 0.02
+    lost_answers: float = 0.02
+    given_up: bool = True
+    lost_doorbells: float = 0.02
+
+
+CALM = Chaos(
+    tables=0, kills=0, repeats=0, interleaved=0, lost_answers=0, given_up=False, lost_doorbells=0
+)
+
+
+class Killed(BaseException):
+    """Ends an invocation as SIGKILL would: nothing in it may catch this."""
+
+
+class Fuse:
+    """Burns with every call of an invocation to the world outside, and ends it at some call."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+
+    def burn(self) -> None:
+        """Count one call."""
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.left = None
+                raise Killed
+
+
+class Client:
+    """The tables as one world sees them: with faults while `stormy`, with kills by the fuse."""
+
+    def __init__(self, engine: Any, rng: random.Random, chaos: Chaos, fuse: Fuse) -> None:
+        rates = {fault: chaos.tables / len(Fault) for fault in Fault}
+        self._faulty = FaultyDynamoDB(engine, rng, rates)
+        self._engine = engine
+        self._fuse = fuse
+        self._rng = rng
+        self.stormy = True
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._faulty if self.stormy else self._engine, name)
+        if name not in OPERATIONS:
+            return method
+
+        def call(**request: Any) -> Any:
+            before = self._rng.random() < 0.5
+            if before:
+                self._fuse.burn()
+            answer = method(**request)
+            if not before:
+                self._fuse.burn()
+            return answer
+
+        return call
+
+
+class Mood:
+    """How one destination answers: by chance, with times in which it is away altogether."""
+
+    def __init__(
+        self,
+        destination: MemoryDestination,
+        rng: random.Random,
+        chaos: Chaos,
+        fuse: Fuse,
+        meanwhile: Callable[[], None],
+    ) -> None:
+        self._destination = destination
+        self._rng = rng
+        self._chaos = chaos
+        self._fuse = fuse
+        self._meanwhile = meanwhile
+        self.stormy = True
+        self.down = False
+        self.lost_answers: set[str] = set()
+        destination.answer = self.answer
+
+    def answer(self, message: StoredMessage) -> Outcome:
+        """Answer for one message."""
+        self._fuse.burn()
+        if message.message.body == b"poison":
+            return Outcome("refused", "it cannot be digested")
+        if not self.stormy:
+            return TAKEN
+        if self._rng.random() < self._chaos.interleaved:
+            self._meanwhile()
+        if self.down:
+            return Outcome("unreachable", "nobody there")
+        drawn = self._rng.random()
+        for share, outcome in (
+            (self._chaos.refused, Outcome("refused", "not now")),
+            (self._chaos.throttled, Outcome("throttled", "slower")),
+            (self._chaos.away, Outcome("unreachable", "no connection")),
+        ):
+            if drawn < share:
+                return outcome
+            drawn -= share
+        if drawn < self._chaos.lost_answers:
+            self._destination.received.append(message)
+            self.lost_answers.add(message.ref.id)
+            return Outcome("refused", "no answer in time")
+        return TAKEN
+
+
+class FusedArchive:
+    """The archive, at which an invocation may end."""
+
+    def __init__(self, archive: MemoryArchive, fuse: Fuse) -> None:
+        self._archive = archive
+        self._fuse = fuse
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Keep the lines."""
+        self._archive.write(lines)
+        self._fuse.burn()
+
+
+class FusedDoorbells:
+    """The doorbell queues, at which an invocation may end, and which lose some doorbells."""
+
+    def __init__(
+        self, doorbells: MemoryDoorbells, fuse: Fuse, rng: random.Random, chaos: Chaos
+    ) -> None:
+        self._doorbells = doorbells
+        self._fuse = fuse
+        self._rng = rng
+        self._chaos = chaos
+
+    def ring(self, doorbells: Sequence[Doorbell]) -> None:
+        """Pass the doorbells on."""
+        self._fuse.burn()
+        lost = self._chaos.lost_doorbells
+        self._doorbells.ring([d for d in doorbells if self._rng.random() >= lost])
