@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Engine
 from .refusals import Refusal, invalid, invalid_parameter
-from .requests import Request, Response
 from .streams import Stream
 from .tables import Index, Keys, Table
 from .values import copy_item
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .requests import Request, Response
 
 ACCOUNT: Final = "000000000000"
 _LIST_LIMIT: Final = 100

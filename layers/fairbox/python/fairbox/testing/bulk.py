@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..dynamodb.units import read_units
-from .engine import Engine
-from .refusals import invalid
+from fairbox.dynamodb.units import read_units
+
+from .refusals import invalid, parameter_error
 from .requests import Bill, Expressions, Request, Response
-from .stores import Position
 from .tables import base_units
 from .values import copy_item
 from .writes import Write
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .stores import Position
 
 MAX_WRITES: Final = 25
 MAX_READS: Final = 100
@@ -24,8 +27,8 @@ def batch_write_item(engine: Engine, request: Request) -> Response:
     count = sum(len(entries) for entries in requested.values())
     if count > MAX_WRITES:
         raise invalid("Too many items requested for the BatchWriteItem call")
-    if count == 0:
-        raise invalid("The batch write request list for a table cannot be null or empty.")
+    if not all(requested.values()) or not requested:
+        raise parameter_error("Invalid length for parameter RequestItems, valid min length: 1")
     bill = Bill(request.get("ReturnConsumedCapacity"))
     writes = [
         _prepared(engine, table, entry) for table, entries in requested.items() for entry in entries
@@ -74,7 +77,9 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
         expressions.done()
         keys = [table.key_from(key)[0] for key in part["Keys"]]
         if not keys:
-            raise invalid("The list of keys in RequestItems for BatchGetItem is required")
+            raise parameter_error(
+                "Invalid length for parameter Keys, value: 0, valid min length: 1"
+            )
         if len(set(keys)) != len(keys):
             raise invalid("Provided list of item keys contains duplicates")
         found = responses.setdefault(name, [])

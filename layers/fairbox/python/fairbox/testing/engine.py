@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from .refusals import Refusal
-from .stores import Position, Row
 from .streams import FIRST_SEQUENCE, Stream
-from .tables import Table
+
+if TYPE_CHECKING:
+    from .stores import Position, Row
+    from .tables import Table
 
 TOKEN_LIFE: Final = 600.0  # seconds for which a ClientRequestToken is remembered
 

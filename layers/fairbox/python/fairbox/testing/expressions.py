@@ -19,17 +19,15 @@ from .grammar import (
     Not,
     Operand,
     Parser,
-    Path,
     Size,
     ValueRef,
-    tokenize,
 )
-from .values import Item, Value, copy_value, kind_of, same, scalar
+from .paths import Names, resolve, tokens_of
+from .values import Item, Value, kind_of, same, scalar
 
 Values = Mapping[str, Value]
 Test = Callable[[Item, Values], bool]
 Read = Callable[[Item, Values], Value | None]
-Names = tuple[tuple[str, str], ...]
 
 _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
@@ -54,32 +52,10 @@ class CompiledCondition:
     roots: frozenset[str]  # the attributes that it reads
 
 
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """The paths that a projection keeps."""
-
-    paths: tuple[Path, ...]
-    names: frozenset[str]
-
-    def keep(self, item: Item) -> Item:
-        """A copy of what the paths name; what is absent is left out."""
-        kept: Item = {}
-        for path in self.paths:
-            first = path.parts[0]
-            if len(path.parts) == 1:
-                if first in item:
-                    kept[str(first)] = copy_value(item[str(first)])
-            else:
-                found = resolve(item, path)
-                if found is not None:
-                    _graft(kept, path.parts, copy_value(found))
-        return kept
-
-
 @lru_cache(maxsize=_CACHE)
 def compile_condition(text: str, names: Names) -> CompiledCondition:
     """Compile a condition or filter expression; ExpressionError where it is refused."""
-    parser = Parser(_tokens(text), dict(names))
+    parser = Parser(tokens_of(text), dict(names))
     tree = parser.condition()
     parser.end()
     names_used, values_used = frozenset(parser.used_names), frozenset(parser.used_values)
@@ -94,70 +70,6 @@ def _checks(tree: Condition) -> bool:
     if isinstance(tree, Not):
         return _checks(tree.item)
     return isinstance(tree, Between) or (isinstance(tree, Call) and len(tree.arguments) > 1)
-
-
-@lru_cache(maxsize=_CACHE)
-def compile_projection(text: str, names: Names) -> Projection:
-    """Compile a projection expression; ExpressionError where it is refused."""
-    parser = Parser(_tokens(text), dict(names))
-    paths = [parser.path()]
-    while parser.accept(","):
-        paths.append(parser.path())
-    parser.end()
-    refuse_overlaps(paths)
-    return Projection(tuple(paths), frozenset(parser.used_names))
-
-
-def _tokens(text: str) -> list[Any]:
-    if not text.strip():
-        raise ExpressionError("The expression can not be empty;")
-    return tokenize(text)
-
-
-def refuse_overlaps(paths: list[Path]) -> None:
-    """Refuse two paths of which one contains the other."""
-    if len(paths) == len({path.parts[0] for path in paths}):
-        return
-    for index, one in enumerate(paths):
-        for other in paths[index + 1 :]:
-            shorter = min(len(one.parts), len(other.parts))
-            if one.parts[:shorter] == other.parts[:shorter]:
-                raise ExpressionError(
-                    "Two document paths overlap with each other; must remove or rewrite one of "
-                    f"these paths; path one: {one}, path two: {other}"
-                )
-
-
-def resolve(item: Item, path: Path) -> Value | None:
-    """The value at a path, or None."""
-    parts = path.parts
-    value = item.get(parts[0])  # type: ignore[arg-type]  # the first part is a name
-    for part in parts[1:]:
-        if value is None:
-            return None
-        if part.__class__ is int:
-            elements = value.get("L")
-            value = elements[part] if elements is not None and part < len(elements) else None  # type: ignore[operator]  # an int, as checked
-        else:
-            value = value.get("M", {}).get(part)
-    return value
-
-
-def _graft(kept: Item, parts: tuple[str | int, ...], value: Value) -> None:
-    """Put `value` under `parts`; list elements keep their order, not their index."""
-    place: Any = kept
-    for part, following in zip(parts, parts[1:], strict=False):
-        empty: Value = {"L": []} if isinstance(following, int) else {"M": {}}
-        if isinstance(part, int):
-            place.append(empty)
-            holder = empty
-        else:
-            holder = place.setdefault(part, empty)
-        place = next(iter(holder.values()))
-    if isinstance(parts[-1], int):
-        place.append(value)
-    else:
-        place[parts[-1]] = value
 
 
 def compile_read(operand: Operand) -> Read:
@@ -186,10 +98,7 @@ def _size(value: Value | None) -> Value | None:
 def compile_test(tree: Condition) -> Test:
     """A closure that evaluates a condition tree."""
     if isinstance(tree, Junction):
-        tests = [compile_test(item) for item in tree.items]
-        if tree.word == "AND":
-            return lambda item, values: all(test(item, values) for test in tests)
-        return lambda item, values: any(test(item, values) for test in tests)
+        return _compile_junction(tree)
     if isinstance(tree, Not):
         test = compile_test(tree.item)
         return lambda item, values: not test(item, values)
@@ -197,13 +106,22 @@ def compile_test(tree: Condition) -> Test:
         return _compile_comparison(tree)
     if isinstance(tree, Between):
         return _compile_between(tree)
-    if isinstance(tree, In):
-        read = compile_read(tree.operand)
-        options = [compile_read(option) for option in tree.options]
-        return lambda item, values: any(
-            _equal(read(item, values), option(item, values)) for option in options
-        )
-    return _compile_call(tree)
+    return _compile_in(tree) if isinstance(tree, In) else _compile_call(tree)
+
+
+def _compile_in(tree: In) -> Test:
+    read = compile_read(tree.operand)
+    options = [compile_read(option) for option in tree.options]
+    return lambda item, values: any(
+        _equal(read(item, values), option(item, values)) for option in options
+    )
+
+
+def _compile_junction(tree: Junction) -> Test:
+    tests = [compile_test(item) for item in tree.items]
+    if tree.word == "AND":
+        return lambda item, values: all(test(item, values) for test in tests)
+    return lambda item, values: any(test(item, values) for test in tests)
 
 
 def _equal(left: Value | None, right: Value | None) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from .expressions import Names
 from .grammar import (
     Between,
     Call,
@@ -19,6 +19,9 @@ from .grammar import (
     ValueRef,
     tokenize,
 )
+
+if TYPE_CHECKING:
+    from .paths import Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import administration, bulk, reads, statements, transactions, writes
 from .clock import ManualClock
 from .engine import Clock, Engine
 from .refusals import Refusal
 from .requests import Request, Response, check_parameters
-from .streams import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .streams import Stream
 
 _PAGED: Final = {"query", "scan"}
 
 
 class MemoryDynamoDB:
-    """Tables in memory, behind the keyword arguments and wire dicts of ``boto3.client("dynamodb")``.
+    """Tables in memory, behind the keyword arguments and wire dicts of boto3's client.
 
     `clock` tells the time (epoch seconds) for stream records, request tokens and `expire`;
     `index_lag` is the number of seconds by which global secondary indexes trail their table.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..dynamodb.units import read_units
-from .engine import Engine
-from .expressions import CompiledCondition
+from fairbox.dynamodb.units import read_units
+
 from .grammar import ExpressionError
-from .key_conditions import KeyTerm
-from .refusals import invalid, invalid_parameter
+from .refusals import invalid, invalid_parameter, parameter_error
 from .requests import Bill, Expressions, Request, Response
 from .stores import TOKEN_SPAN, Position, Row
-from .tables import Index, Keys, Table
 from .values import Item, Value, copy_item, kind_of, scalar, take_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .engine import Engine
+    from .expressions import CompiledCondition
+    from .key_conditions import KeyTerm
+    from .tables import Index, Keys, Table
 
 PAGE_BYTES: Final = 1024 * 1024
 MAX_SEGMENTS: Final = 1_000_000
@@ -64,9 +68,8 @@ class Page:
         self.projection = self.expressions.projection()
         self.limit: int | None = request.get("Limit")
         if self.limit is not None and self.limit < 1:
-            raise invalid(
-                f"1 validation error detected: Value '{self.limit}' at 'limit' failed to satisfy "
-                "constraint: Member must have value greater than or equal to 1"
+            raise parameter_error(
+                f"Invalid value for parameter Limit, value: {self.limit}, valid min value: 1"
             )
         self.counts = self._select()
 
@@ -194,7 +197,7 @@ def _first(sort: Any) -> Any:
 
 def _operands(page: Page, term: KeyTerm, values: dict[str, Value]) -> list[Any]:
     kind = page.keys.kinds[term.name]
-    operands = []
+    operands: list[Any] = []
     for ref in term.refs:
         value = values[ref]
         if kind not in value:
@@ -265,7 +268,7 @@ def scan(engine: Engine, request: Request) -> Response:
             f"The {missing} parameter is required but was not present in the request when "
             f"{given} parameter is present"
         )
-    if total is None:
+    if total is None or segment is None:
         segment, total = 0, 1
     if not 1 <= total <= MAX_SEGMENTS:
         raise invalid(

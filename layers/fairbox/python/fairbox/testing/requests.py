@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .expressions import (
     CompiledCondition,
-    Names,
-    Projection,
     check_operands,
     compile_condition,
-    compile_projection,
 )
 from .grammar import ExpressionError
 from .key_conditions import KeyCondition, KeyMissedError, compile_key_condition
+from .paths import Names, Projection, compile_projection
 from .refusals import Refusal, invalid, parameter_error
 from .updates import Update, compile_update
 from .values import Value, take_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 Request = dict[str, Any]
 Response = dict[str, Any]

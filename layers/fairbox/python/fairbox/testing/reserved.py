@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-RESERVED_WORDS: Final = frozenset(
-    """
+_WORDS: Final = """
 abort absolute action add after agent aggregate all allocate alter analyze and any archive are
 array as asc ascii asensitive assertion asymmetric at atomic attach attribute auth authorization
 authorize auto avg back backup base batch before begin between bigint binary bit blob block
@@ -54,5 +53,6 @@ unique unit unknown unlogged unnest unprocessed unsigned until update upper url 
 users using uuid vacuum value valued values varchar variable variance varint varying view views
 virtual void wait when whenever where while window with within without work wrapped write year
 zone
-""".split()
-)
+"""
+
+RESERVED_WORDS: Final = frozenset(_WORDS.split())

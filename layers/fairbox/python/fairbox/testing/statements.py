@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Engine
 from .expressions import CompiledCondition, compile_test
 from .grammar import (
     Call,
@@ -15,7 +14,6 @@ from .grammar import (
     Condition,
     ExpressionError,
     Junction,
-    Not,
     Parser,
     Path,
     Token,
@@ -29,6 +27,9 @@ from .tables import Table, base_units
 from .updates import Clauses, Update, finish_update, parse_clause
 from .values import Value, copy_item, take_value
 from .writes import Write
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 MAX_STATEMENTS: Final = 25
 _TOKEN: Final = re.compile(
@@ -205,13 +206,14 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
     if write.kind == "Delete" and old is None:
         bill.add(write.table.name, base_units(None, None))
         return {"TableName": write.table.name}  # deleting what is not there is no error here
+    if not write.holds(old):
+        bill.add(write.table.name, base_units(old, None))
+        shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
+        refused = Refusal(
+            "ConditionalCheckFailedException", "The conditional request failed", **shown
+        )
+        return {**_failed(refused), "TableName": write.table.name}
     try:
-        if not write.holds(old):
-            bill.add(write.table.name, base_units(old, None))
-            shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
-            raise Refusal(
-                "ConditionalCheckFailedException", "The conditional request failed", **shown
-            )
         new = write.outcome(old)
     except Refusal as refusal:
         return {**_failed(refusal), "TableName": write.table.name}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
 from hashlib import md5
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..dynamodb.units import item_size
+from fairbox.dynamodb.units import item_size
+
 from .values import Item, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TOKEN_SPAN: Final = 1 << 64
 Position = tuple[Scalar, Any]  # hash value, sort position

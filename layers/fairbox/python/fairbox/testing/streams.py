@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from base64 import b64encode
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..dynamodb.units import item_size
-from .values import Item, Value
+from fairbox.dynamodb.units import item_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .values import Item, Value
 
 FIRST_SEQUENCE: Final = 10**20  # all sequence numbers have as many digits: text sorts as numbers
 _VIEWS: Final = {

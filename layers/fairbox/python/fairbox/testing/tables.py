@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..dynamodb.units import index_entry, index_write_units, write_units
+from fairbox.dynamodb.units import index_entry, index_write_units, write_units
+
 from .refusals import invalid, invalid_parameter
 from .stores import Position, Row, Store
 from .streams import Change, Stream
 from .values import Item, Scalar, Value, kind_of, number, same_item, scalar, take_value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
 MAX_ITEM: Final = 400 * 1024  # bytes
 MAX_HASH: Final = 2048  # bytes
@@ -185,7 +188,8 @@ class Table:
             if cost:
                 units[index.name] = cost
         if self.stream is not None:
-            before, after = old and old.item, new and new.item
+            before = None if old is None else old.item
+            after = None if new is None else new.item
             if before is None or after is None or not same_item(before, after):
                 keys = self.key_item(after if after is not None else before or {})
                 self.stream.append(Change(sequence, at, keys, before, after, expired))

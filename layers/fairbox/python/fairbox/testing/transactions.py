@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..dynamodb.units import TRANSACTION_FACTOR, item_size, read_units
-from .engine import Engine
-from .refusals import Refusal, invalid
+from fairbox.dynamodb.units import TRANSACTION_FACTOR, item_size, read_units
+
+from .refusals import Refusal, invalid, parameter_error
 from .requests import Bill, Expressions, Request, Response
-from .stores import Row
 from .tables import base_units
 from .values import copy_item
 from .writes import Write
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .stores import Row
 
 MAX_ACTIONS: Final = 100
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -59,10 +62,7 @@ def _check_count(actions: list[Any]) -> None:
             f"Member must have length less than or equal to {MAX_ACTIONS}"
         )
     if not actions:
-        raise invalid(
-            "1 validation error detected: Value '[]' at 'transactItems' failed to satisfy "
-            "constraint: Member must have length greater than or equal to 1"
-        )
+        raise parameter_error("Invalid length for parameter TransactItems, valid min length: 1")
 
 
 def _prepared(engine: Engine, action: dict[str, Any]) -> Write:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .expressions import Names, Projection, Read, Values, compile_read, refuse_overlaps, resolve
+from .expressions import Read, Values, compile_read
 from .grammar import ExpressionError, Parser, Path, Token, tokenize
+from .paths import Names, Projection, refuse_overlaps, resolve
 from .refusals import invalid
 from .values import Item, Value, copy_value, kind_of, number, number_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CLAUSES: Final = ("SET", "REMOVE", "ADD", "DELETE")
 _WRONG_TYPE: Final = "An operand in the update expression has an incorrect data type"

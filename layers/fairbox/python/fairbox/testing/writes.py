@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Engine
-from .expressions import CompiledCondition
 from .grammar import ExpressionError
 from .refusals import Refusal, invalid, invalid_parameter
 from .requests import Bill, Expressions, Request, Response
 from .stores import Position, Row
 from .tables import Table, base_units
-from .updates import Update
 from .values import Item, Value, copy_item, take_item
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .engine import Engine
+    from .expressions import CompiledCondition
+    from .updates import Update
 
 _TOO_LARGE: Final = "Item size has exceeded the maximum allowed size"
 _UPDATED_TOO_LARGE: Final = "Item size to update has exceeded the maximum allowed size"

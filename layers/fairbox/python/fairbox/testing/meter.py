@@ -1,0 +1,218 @@
+"""A meter around any DynamoDB client: request units, calls and bytes, as AWS bills them."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+from fairbox.dynamodb.units import item_size, read_units, write_units
+
+from .faults import OPERATIONS
+from .probes import Probe, TransactionUnits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_READS: Final = frozenset({"get_item", "query", "scan", "batch_get_item", "transact_get_items"})
+_CONDITIONAL: Final = frozenset({"put_item", "update_item", "delete_item"})
+BASE: Final = ""  # the index name under which a table's own units are summed
+
+
+@dataclass(slots=True)
+class Cost:
+    """Sums of one (operation, table, index)."""
+
+    wru: float = 0.0
+    rru: float = 0.0
+    bytes: int = 0  # of items sent and received, as DynamoDB counts them
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the meter shows: totals, calls by operation, costs by (operation, table, index)."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    costs: dict[tuple[str, str, str], Cost] = field(default_factory=dict)
+
+    @property
+    def wru(self) -> float:
+        """Write request units in all."""
+        return sum(cost.wru for cost in self.costs.values())
+
+    @property
+    def rru(self) -> float:
+        """Read request units in all."""
+        return sum(cost.rru for cost in self.costs.values())
+
+
+class CostMeter:
+    """Sums what the calls of a client cost.
+
+    Plain calls are summed as the engine reports them per index, empty reads at the smallest read.
+    Transactions are computed from item sizes unless the client bills as AWS does
+    (``client.bills_like_aws``): the items they touch are read before and after through the same
+    client, unmetered, so figures are exact where nobody else writes these items meanwhile. A
+    failed condition costs a write of the item that refused it. What was refused otherwise
+    (throttled, malformed) costs nothing. Calls that timed out are counted, their units unknown.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._exact = bool(getattr(client, "bills_like_aws", False))
+        self._probe = Probe(client)
+        self._lock = threading.Lock()
+        self._calls: dict[str, int] = defaultdict(int)
+        self._costs: dict[tuple[str, str, str], Cost] = defaultdict(Cost)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name not in OPERATIONS:
+            return method
+
+        def call(**request: Any) -> Any:
+            return self._call(name, method, request)
+
+        return call
+
+    def reading(self) -> Reading:
+        """The sums so far, as copies."""
+        with self._lock:
+            costs = {key: Cost(cost.wru, cost.rru, cost.bytes) for key, cost in self._costs.items()}
+            return Reading(dict(self._calls), costs)
+
+    def reset(self) -> None:
+        """Start again from zero."""
+        with self._lock:
+            self._calls.clear()
+            self._costs.clear()
+
+    def _call(self, operation: str, method: Callable[..., Any], request: dict[str, Any]) -> Any:
+        with self._lock:
+            self._calls[operation] += 1
+        wanted = request.get("ReturnConsumedCapacity", "NONE")
+        sent = {**request, "ReturnConsumedCapacity": "INDEXES"}
+        if operation == "transact_write_items":
+            return self._transact(method, request, sent)
+        if operation in _CONDITIONAL:
+            sent["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+        try:
+            answer = method(**sent)
+        except ClientError as error:
+            self._count_refusal(operation, request, error)
+            raise
+        self._count(operation, request, answer)
+        if wanted == "NONE":
+            answer.pop("ConsumedCapacity", None)
+        return answer
+
+    def _count(self, operation: str, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        reported = answer.get("ConsumedCapacity", [])
+        entries = reported if isinstance(reported, list) else [reported]
+        if operation == "transact_get_items" and not self._exact:
+            for get, found in zip(request["TransactItems"], answer["Responses"], strict=True):
+                size = item_size(found.get("Item", {}))
+                self._add(
+                    operation, get["Get"]["TableName"], rru=2 * read_units(size, consistent=True)
+                )
+        elif operation in {"query", "scan"} and answer.get("ScannedCount") == 0:
+            units = read_units(0, consistent=request.get("ConsistentRead", False))
+            index = request.get("IndexName", BASE)
+            self._add(operation, request["TableName"], index, rru=units)
+        else:
+            for entry in entries:
+                self._add_entry(operation, entry)
+        table = request.get("TableName") or (entries[0]["TableName"] if entries else "")
+        self._add(operation, table, size=_bytes(request) + _bytes(answer))
+
+    def _add_entry(self, operation: str, entry: Mapping[str, Any]) -> None:
+        unit = "rru" if operation in _READS else "wru"
+        table = entry["TableName"]
+        base = entry.get("Table", {}).get("CapacityUnits", 0.0)
+        self._add(operation, table, **{unit: base})
+        for index, cost in entry.get("GlobalSecondaryIndexes", {}).items():
+            self._add(operation, table, index, **{unit: cost["CapacityUnits"]})
+
+    def _add(
+        self,
+        operation: str,
+        table: str,
+        index: str = BASE,
+        *,
+        wru: float = 0.0,
+        rru: float = 0.0,
+        size: int = 0,
+    ) -> None:
+        with self._lock:
+            cost = self._costs[operation, table, index]
+            cost.wru += wru
+            cost.rru += rru
+            cost.bytes += size
+
+    def _count_refusal(
+        self, operation: str, request: Mapping[str, Any], error: ClientError
+    ) -> None:
+        """A failed condition is billed as a write of the old item; hide what was not asked for."""
+        response: Any = error.response
+        if response["Error"]["Code"] != "ConditionalCheckFailedException":
+            return
+        size = item_size(response.get("Item", {}))
+        self._add(operation, request["TableName"], wru=write_units(size))
+        if request.get("ReturnValuesOnConditionCheckFailure") != "ALL_OLD":
+            response.pop("Item", None)
+
+    def _transact(
+        self, method: Callable[..., Any], request: dict[str, Any], sent: dict[str, Any]
+    ) -> Any:
+        operation = "transact_write_items"
+        actions = request["TransactItems"]
+        before = None if self._exact else self._probe.items(actions)
+        try:
+            answer = method(**sent)
+        except ClientError as error:
+            reasons: Any = error.response.get("CancellationReasons", [])
+            if any(reason.get("Code") == "ConditionalCheckFailed" for reason in reasons):
+                self._charge(operation, self._probe.refused(actions, before))
+            raise
+        if before is None:
+            for entry in answer.get("ConsumedCapacity", []):
+                repeated = "ReadCapacityUnits" in entry
+                self._add_entry("transact_get_items" if repeated else operation, entry)
+        else:
+            after = self._probe.items(actions)
+            self._charge(operation, self._probe.applied(actions, before, after))
+        self._add(operation, _first_table(actions), size=_bytes(request))
+        if request.get("ReturnConsumedCapacity", "NONE") == "NONE":
+            answer.pop("ConsumedCapacity", None)
+        return answer
+
+    def _charge(self, operation: str, units: Iterable[TransactionUnits]) -> None:
+        for table, index, wru in units:
+            self._add(operation, table, index, wru=wru)
+
+
+def _first_table(actions: list[Any]) -> str:
+    return str(next(iter(actions[0].values()))["TableName"])
+
+
+def _bytes(part: Any) -> int:
+    """Bytes of all items in a request or an answer."""
+    if isinstance(part, list):
+        return sum(_bytes(entry) for entry in part)
+    if not isinstance(part, dict):
+        return 0
+    total = 0
+    for name, value in part.items():
+        if name in {"Item", "Attributes", "Key"}:
+            total += item_size(value)
+        elif name in {"Items", "Keys"} and isinstance(value, list):
+            total += sum(item_size(item) for item in value)
+        elif name == "Responses" and isinstance(value, dict):
+            total += sum(item_size(item) for items in value.values() for item in items)
+        elif name in {"RequestItems", "TransactItems", "Responses", "PutRequest", "DeleteRequest",
+                      "Put", "Update", "Delete", "ConditionCheck", "Get"}:  # fmt: skip
+            total += _bytes(list(value.values()) if name == "RequestItems" else value)
+    return total
