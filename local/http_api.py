@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from local.template import Template
 
 BODY_LIMIT = 10 * 1024 * 1024
+DRAIN_LIMIT = 10 * BODY_LIMIT
 SECONDS = 30.0
 CALLS_AT_ONCE = 64
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
@@ -192,15 +193,10 @@ class Gateway:
         return reply
 
     async def _respond(self, incoming: StarletteRequest) -> Response:
-        declared = incoming.headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > BODY_LIMIT:
+        body = await _read_body(incoming)
+        if body is None:
             return message(413, "Request Entity Too Large")
-        body = bytearray()
-        async for chunk in incoming.stream():
-            body += chunk
-            if len(body) > BODY_LIMIT:
-                return message(413, "Request Entity Too Large")
-        request = _request(incoming, bytes(body))
+        request = _request(incoming, body)
         chosen = choose_route(self.routes, request)
         if chosen is None:
             return message(404, "Not Found")
@@ -224,6 +220,23 @@ class Gateway:
     def close(self) -> None:
         """Take no more calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _read_body(incoming: StarletteRequest) -> bytes | None:
+    """Read the body; None if it is over the limit.
+
+    A client that still sends would see a broken connection in place of the answer, so the rest
+    is read and dropped, up to ten times the limit.
+    """
+    body = bytearray()
+    read = 0
+    async for chunk in incoming.stream():
+        read += len(chunk)
+        if read <= BODY_LIMIT:
+            body += chunk
+        elif read > DRAIN_LIMIT:
+            break
+    return bytes(body) if read <= BODY_LIMIT else None
 
 
 def _request(incoming: StarletteRequest, body: bytes) -> Request:

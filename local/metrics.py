@@ -27,6 +27,7 @@ class FunctionLogs:
         self._folder = folder
         self._files: dict[str, BufferedWriter] = {}
         self._lock = threading.Lock()
+        self._closed = False
         self._cloudwatch = cloudwatch
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         self._thread = threading.Thread(target=self._forward, name="metrics", daemon=True)
@@ -38,8 +39,10 @@ class FunctionLogs:
         return self._folder / f"{function}.log"
 
     def write(self, function: str, line: bytes) -> None:
-        """Take one line."""
+        """Take one line; after the end, drop it."""
         with self._lock:
+            if self._closed:
+                return
             if function not in self._files:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._files[function] = self.path(function).open("ab")
@@ -57,6 +60,7 @@ class FunctionLogs:
             for file in self._files.values():
                 file.close()
             self._files = {}
+            self._closed = True
 
     def _forward(self) -> None:
         """Send what has come in half a second together, until told to end."""

@@ -79,6 +79,7 @@ class Instance:
         self._server = _RuntimeServer((LOOPBACK, 0), _Handler)
         self._server.instance = self
         self._process: subprocess.Popen[bytes] | None = None
+        self._reader = threading.Thread(target=self._read_output, daemon=True)
 
     @property
     def alive(self) -> bool:
@@ -105,7 +106,7 @@ class Instance:
             env=self.spec.process_environment(f"{LOOPBACK}:{port}", instance=self.name),
             process_group=0,
         )
-        threading.Thread(target=self._read_output, daemon=True).start()
+        self._reader.start()
 
     def _read_output(self) -> None:
         """Pass lines on until the process is gone, then say so to whoever waits."""
@@ -226,8 +227,13 @@ class Instance:
             self._server.server_close()
 
     def stop(self) -> None:
-        """End the process as AWS ends an environment that it retires: at once."""
+        """End the process as AWS ends an environment that it retires: at once.
+
+        Return when its last line has been passed on.
+        """
         self.kill()
+        if self._reader.is_alive():
+            self._reader.join(timeout=5.0)
 
     def _thaw(self) -> None:
         if self._freeze:

@@ -19,7 +19,6 @@ from stacks.components.triggers import (
 )
 
 if TYPE_CHECKING:
-    from aws_cdk import aws_iam as iam
     from constructs import Construct
 
     from stacks.components.function import Platform
@@ -198,7 +197,9 @@ class DeliveryStack(Stack):
             [
                 may.on_table(storage.outbox, "Scan", *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_table(storage.deliveries, *may.WRITE_ITEMS),
-                may.on_objects(storage.failures, "GetObject", "DeleteObject"),
+                may.on_objects(
+                    storage.failures, "GetObject", "DeleteObject", below=may.FAILURES_PREFIX
+                ),
                 may.list_bucket(storage.failures),
                 may.put_records(storage.archive.stream),
                 may.on_objects(storage.bodies, "PutObjectTagging"),
@@ -208,7 +209,7 @@ class DeliveryStack(Stack):
         ClockTrigger(self, "RepairClock", function=repair, every=Duration.hours(1))
         return repair
 
-    def _dispatch(self, services: tuple[str, ...]) -> list[iam.PolicyStatement]:
+    def _dispatch(self, services: tuple[str, ...]) -> list[may.Permission]:
         """What a dispatcher may do: send, then delete; mark, bury, ring for the rest."""
         storage = self._storage
         return [

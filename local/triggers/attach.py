@@ -135,6 +135,7 @@ class _Workshop:
         if key not in self._readers:
             self._readers[key] = StreamReader(
                 EngineStream(mapping.source, self._clients),
+                clock=self._clock,
                 region=self._settings.place.region,
                 latest=mapping.latest,
                 poll_interval=self._settings.stream_interval,

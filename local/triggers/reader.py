@@ -15,7 +15,7 @@ from local.triggers.sources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from local.triggers.sources import StreamSource
 
@@ -54,6 +54,7 @@ class StreamReader:
         self,
         source: StreamSource,
         *,
+        clock: Callable[[], float],
         region: str = "us-east-1",
         latest: bool = False,
         poll_interval: float = 0.1,
@@ -61,6 +62,7 @@ class StreamReader:
         refresh_interval: float = 5.0,
     ) -> None:
         self.source = source
+        self._clock = clock
         self._region = region
         self._latest = latest
         self._poll_interval = poll_interval
@@ -152,12 +154,14 @@ class StreamReader:
         return self.source.iterator(shard_id, after=position.after, latest=latest)
 
     def _tell(self, wires: list[dict[str, Any]]) -> None:
+        now = self._clock()
         entries = [
             convert(
                 wire,
                 stream_arn=self.source.arn,
                 region=self._region,
                 hash_key=self.source.hash_key,
+                now=now,
             )
             for wire in wires
         ]

@@ -40,17 +40,18 @@ class StreamRecord:
 
 
 def convert(
-    wire: dict[str, Any], *, stream_arn: str, region: str, hash_key: str
+    wire: dict[str, Any], *, stream_arn: str, region: str, hash_key: str, now: float
 ) -> tuple[StreamRecord, dict[str, Any]]:
     """Return a record and the event entry that filters look at.
 
     `wire` is one entry of `GetRecords` in the API's JSON, where numbers are strings and binary
-    values base64 text, as they are in Lambda's events.
+    values base64 text, as they are in Lambda's events. `now` is when it was read, in seconds since
+    the epoch: see `_created`.
     """
     change = wire["dynamodb"]
-    change["ApproximateCreationDateTime"] = int(change["ApproximateCreationDateTime"])
+    change["ApproximateCreationDateTime"] = _created(change["ApproximateCreationDateTime"], now)
     event: dict[str, Any] = {
-        "eventID": wire["eventID"],
+        "eventID": wire["eventID"].replace("-", ""),
         "eventName": wire["eventName"],
         "eventVersion": "1.1",
         "eventSource": "aws:dynamodb",
@@ -71,6 +72,15 @@ def convert(
         order=int(change["SequenceNumber"]),
     )
     return record, event
+
+
+def _created(given: float, now: float) -> int:
+    """Return when a record was written, in whole seconds, as the service says it.
+
+    DynamoDB Local says only the minute: then it is the time of reading, within that minute.
+    """
+    whole = int(given)
+    return whole if whole % 60 else max(whole, min(int(now), whole + 59))
 
 
 def payload(bodies: list[bytes]) -> bytes:

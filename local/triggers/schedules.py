@@ -178,7 +178,7 @@ class ScheduleTrigger:
                         pool.submit(self._invoke, firing)
                     due = self._schedule.expression.next_after(due)
                     continue
-                self._stopping.wait(0.5 if at is None else min(0.5, at - now))
+                self._stopping.wait(0.05 if at is None else min(0.05, at - now))
 
     def _due_again(self, now: float) -> list[_Firing]:
         with self._agenda.lock:

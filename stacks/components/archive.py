@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aws_cdk import Duration
+from aws_cdk import CfnElement, Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kinesisfirehose as firehose
 from aws_cdk import aws_logs as logs
@@ -13,6 +13,7 @@ from constructs import Construct
 
 from stacks.components.buckets import private_bucket
 from stacks.components.function import removal_policy, retention_days
+from stacks.components.nag import acknowledge
 
 if TYPE_CHECKING:
     from stacks.config import Config
@@ -96,7 +97,20 @@ class Archive(Construct):
             (["logs:PutLogEvents"], log_group.log_group_arn),
         ):
             role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[resource]))
+        bucket = Stack.of(self).get_logical_id(_resource(self.bucket))
+        acknowledge(
+            role,
+            f"AwsSolutions-IAM5[Resource::<{bucket}.Arn>/*]",
+            "Firehose makes the keys of its objects; the bucket holds nothing else.",
+        )
         return role
+
+
+def _resource(bucket: s3.Bucket) -> CfnElement:
+    resource = bucket.node.default_child
+    if not isinstance(resource, CfnElement):
+        raise TypeError(f"{bucket.node.path} has no CloudFormation resource")
+    return resource
 
 
 def _ageing(config: Config) -> s3.LifecycleRule:

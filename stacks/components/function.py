@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from stacks.components.permissions import Permission
     from stacks.config import Config
 
 RUNTIME: Final = lambda_.Runtime.PYTHON_3_13
@@ -97,10 +98,12 @@ class FairboxFunction(Construct):
         _acknowledge_findings(self)
         self._alarm(platform.alarm_topic)
 
-    def allow(self, statements: Iterable[iam.PolicyStatement]) -> None:
-        """Let the function do what `statements` say."""
-        for statement in statements:
-            self.role.add_to_principal_policy(statement)
+    def allow(self, permissions: Iterable[Permission]) -> None:
+        """Let the function do what `permissions` say."""
+        for permission in permissions:
+            self.role.add_to_principal_policy(permission.statement)
+            for rule, reason in permission.accepted:
+                acknowledge(self.role, rule, reason)
 
     def _alarm(self, topic: sns.ITopic) -> None:
         """Tell of errors and of throttles."""

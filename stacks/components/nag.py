@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Acknowledgment, Validations
+from aws_cdk import Acknowledgment, Stack, Validations
 
 if TYPE_CHECKING:
+    from aws_cdk import IResource
     from constructs import IConstruct
 
 
 def acknowledge(construct: IConstruct, rule: str, reason: str) -> None:
     """Accept `rule` (`AwsSolutions-S1`, or `AwsSolutions-IAM5[Resource::*]`) on `construct`."""
     Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
+
+
+def wildcard_finding(owner: IResource, arn: str, rest: str) -> str:
+    """The finding on a policy, in another stack than `owner`, that names `arn` of it and `/rest`.
+
+    The rules name a resource by the export that the policy imports.
+    """
+    stack = Stack.of(owner)
+    imported = stack.resolve(stack.export_value(arn))["Fn::ImportValue"]
+    return f"AwsSolutions-IAM5[Resource::{imported}/{rest}]"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import aws_iam as iam
+
+from stacks.components.nag import wildcard_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from aws_cdk import aws_s3 as s3
     from aws_cdk import aws_sqs as sqs
 
+FAILURES_PREFIX: Final = "aws/lambda"
+"""Below it Lambda keeps the stream batches that it gives up."""
 READ_ITEMS: Final = ("GetItem", "BatchGetItem", "Query")
 """Reads by key; a scan is granted by name."""
 WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem")
@@ -32,48 +37,81 @@ FAST_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "kms")
 ALL_SERVICES: Final = (*FAST_SERVICES, "lambda")
 
 
-def _allow(actions: Iterable[str], *resources: str) -> iam.PolicyStatement:
-    return iam.PolicyStatement(actions=list(actions), resources=list(resources))
+@dataclass(frozen=True)
+class Permission:
+    """A statement, with the findings of the rules on it that are accepted, each with its reason."""
+
+    statement: iam.PolicyStatement
+    accepted: tuple[tuple[str, str], ...] = ()
 
 
-def on_table(table: dynamodb.ITable, *actions: str) -> iam.PolicyStatement:
+def _allow(actions: Iterable[str], *resources: str) -> Permission:
+    return Permission(iam.PolicyStatement(actions=list(actions), resources=list(resources)))
+
+
+def on_table(table: dynamodb.ITable, *actions: str) -> Permission:
     """DynamoDB `actions` on the items of `table`, not on its indexes."""
     return _allow((f"dynamodb:{action}" for action in actions), table.table_arn)
 
 
-def on_index(table: dynamodb.ITable, index: str) -> iam.PolicyStatement:
+def on_index(table: dynamodb.ITable, index: str) -> Permission:
     """Query one index of `table`."""
     return _allow(["dynamodb:Query"], f"{table.table_arn}/index/{index}")
 
 
-def on_objects(bucket: s3.IBucket, *actions: str) -> iam.PolicyStatement:
-    """S3 `actions` on every object of `bucket`."""
-    return _allow((f"s3:{action}" for action in actions), bucket.arn_for_objects("*"))
+def on_objects(bucket: s3.IBucket, *actions: str, below: str = "") -> Permission:
+    """S3 `actions` on every object of `bucket`, or on those under the prefix `below`."""
+    rest = f"{below}/*" if below else "*"
+    permission = _allow((f"s3:{action}" for action in actions), bucket.arn_for_objects(rest))
+    reason = "Keys of objects are made at run time; the bucket holds nothing else."
+    return Permission(
+        permission.statement, ((wildcard_finding(bucket, bucket.bucket_arn, rest), reason),)
+    )
 
 
-def list_bucket(bucket: s3.IBucket) -> iam.PolicyStatement:
+def list_bucket(bucket: s3.IBucket) -> Permission:
     """List `bucket`: without it S3 answers for a missing object as for a forbidden one."""
     return _allow(["s3:ListBucket"], bucket.bucket_arn)
 
 
-def send_to(*queues: sqs.IQueue) -> iam.PolicyStatement:
+def send_to(*queues: sqs.IQueue) -> Permission:
     """Send to each of `queues`."""
     return _allow(["sqs:SendMessage"], *(queue.queue_arn for queue in queues))
 
 
-def put_records(stream: firehose.CfnDeliveryStream) -> iam.PolicyStatement:
+def put_records(stream: firehose.CfnDeliveryStream) -> Permission:
     """Put batches of records to a Firehose stream."""
     return _allow(["firehose:PutRecordBatch"], stream.attr_arn)
 
 
-def read_secrets(arns: Sequence[str]) -> list[iam.PolicyStatement]:
+def read_secrets(arns: Sequence[str]) -> list[Permission]:
     """Read the values of the secrets named."""
     return [_allow(["secretsmanager:GetSecretValue"], *arns)] if arns else []
 
 
-def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[iam.PolicyStatement]:
+def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]:
     """Deliver to those of `arns` whose service is among `services`: a statement a service."""
     by_service = {
         service: [arn for arn in arns if arn.split(":")[2] == service] for service in services
     }
     return [_allow(_SEND_ACTIONS[service], *own) for service, own in by_service.items() if own]
+
+
+def read_stream(table: dynamodb.ITable, stream: str) -> list[Permission]:
+    """What Lambda needs to read `stream` of `table` in a function's name."""
+    listing = _allow(["dynamodb:ListStreams"], f"{table.table_arn}/stream/*")
+    reason = "Streams are listed by table: the ARN of one stream does not do for that action."
+    return [
+        _allow(
+            ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"], stream
+        ),
+        Permission(
+            listing.statement, ((wildcard_finding(table, table.table_arn, "stream/*"), reason),)
+        ),
+    ]
+
+
+def consume(queue: sqs.IQueue) -> Permission:
+    """What Lambda needs to read `queue` in a function's name."""
+    actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
+    return _allow((f"sqs:{action}" for action in actions), queue.queue_arn)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 from fairbox import codec
+
+from stacks.components import permissions as may
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class StreamTrigger(Construct):
     """A table's stream in front of a function.
 
     Repetition is bounded by count; a batch that fails is halved until what fails is alone, and what
-    is given up lies with its records in a bucket. With `maximum_age_seconds`, what is older is given
+    is given up lies with its records in a bucket. With `maximum_age_seconds`, older is given
     up unseen: only for a function whose work is then done by others.
     """
 
@@ -67,8 +68,13 @@ class StreamTrigger(Construct):
         stream = table.table_stream_arn
         if stream is None:
             raise ValueError(f"table {table.node.path} has no stream")
-        function.allow(_read_stream(table, stream))
-        function.allow(_keep_failures(failures))
+        function.allow(may.read_stream(table, stream))
+        function.allow(
+            [
+                may.on_objects(failures, "PutObject"),
+                may.list_bucket(failures),
+            ]
+        )
         mapping = lambda_.CfnEventSourceMapping(
             self,
             "Mapping",
@@ -113,7 +119,7 @@ class QueueTrigger(Construct):
         maximum_concurrency: int,
     ) -> None:
         super().__init__(scope, id_)
-        function.allow([_consume(queue)])
+        function.allow([may.consume(queue)])
         mapping = lambda_.CfnEventSourceMapping(
             self,
             "Mapping",
@@ -139,41 +145,3 @@ class ClockTrigger(Construct):
         function.function.configure_async_invoke(retry_attempts=0, max_event_age=age)
         target = targets.LambdaFunction(function.function, retry_attempts=0, max_event_age=age)
         events.Rule(self, "Rule", schedule=events.Schedule.rate(every), targets=[target])
-
-
-def _read_stream(table: dynamodb.ITable, stream: str) -> list[iam.PolicyStatement]:
-    return [
-        iam.PolicyStatement(
-            actions=[
-                "dynamodb:DescribeStream",
-                "dynamodb:GetRecords",
-                "dynamodb:GetShardIterator",
-            ],
-            resources=[stream],
-        ),
-        iam.PolicyStatement(
-            actions=["dynamodb:ListStreams"], resources=[f"{table.table_arn}/stream/*"]
-        ),
-    ]
-
-
-def _keep_failures(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
-    """Put what is given up: Lambda writes it in the function's name, below `aws/lambda/`."""
-    return [
-        iam.PolicyStatement(
-            actions=["s3:PutObject"], resources=[bucket.arn_for_objects("aws/lambda/*")]
-        ),
-        iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
-    ]
-
-
-def _consume(queue: sqs.IQueue) -> iam.PolicyStatement:
-    return iam.PolicyStatement(
-        actions=[
-            "sqs:ReceiveMessage",
-            "sqs:DeleteMessage",
-            "sqs:ChangeMessageVisibility",
-            "sqs:GetQueueAttributes",
-        ],
-        resources=[queue.queue_arn],
-    )

@@ -48,11 +48,13 @@ class Url:
         Raises:
             InvalidInput: it is no such address; the field is `destination`.
         """
+        if not text.isascii():
+            raise InvalidInput("destination", "an https address in ASCII")
         try:
             url = urllib3.util.parse_url(text)
-            host = (url.host or "").encode("ascii").decode()
-        except (urllib3.exceptions.LocationParseError, UnicodeError):
-            raise InvalidInput("destination", "an https address with a host in ASCII") from None
+        except urllib3.exceptions.LocationParseError:
+            raise InvalidInput("destination", "an https address") from None
+        host = url.host or ""
         if url.scheme not in ("https", "http") or not host:
             raise InvalidInput("destination", "an https address with a host")
         if url.auth is not None or url.fragment is not None or "%" in host:
@@ -140,6 +142,14 @@ class Caller:
             return opened
         return self._exchange(opened, request, again=False) or refused("no answer")
 
+    def close(self) -> None:
+        """Close the idle connections; the next call opens one."""
+        while self._idle:
+            self._idle.pop().connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
     def _take_idle(self, addresses: Sequence[str]) -> _Line | None:
         while self._idle:
             with suppress(IndexError):
@@ -187,11 +197,14 @@ class Caller:
         watch = _Watch(connection.sock, left)
         answer: Answer | None = None
         whole = False
+        names: dict[str, str] = {}
         try:
             connection.timeout = max(left, 0.001)
             with suppress(BrokenPipeError):  # an early answer may lie there to be read
                 self._ask(connection, request)
             response = connection.getresponse()
+            if watch.fired:  # the end of a cut connection reads like the end of the headers
+                return refused(f"no answer in {request.timeout:g} s")
             names = {name.lower(): value for name, value in response.headers.items()}
             answer = Answer(response.status, names, b"")
             body = response.read(MAX_ANSWER + 1, decode_content=False)

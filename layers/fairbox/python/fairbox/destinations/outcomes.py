@@ -8,12 +8,11 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectionClosedError,
-    ConnectTimeoutError,
     CredentialRetrievalError,
-    HTTPClientError,
     NoCredentialsError,
     ReadTimeoutError,
 )
+from botocore.exceptions import ConnectionError as NotConnectedError
 
 from fairbox.dispatch.ports import Outcome
 
@@ -90,7 +89,7 @@ def of_error(error: ClientError | BotoCoreError) -> Outcome:
         return refused("no answer in time")
     if isinstance(error, ConnectionClosedError):
         return refused("the connection was closed without an answer")
-    away = HTTPClientError | ConnectTimeoutError | NoCredentialsError | CredentialRetrievalError
+    away = NotConnectedError | NoCredentialsError | CredentialRetrievalError
     if isinstance(error, away):
         return unreachable(f"cannot connect: {type(error).__name__}")
     return refused(f"{type(error).__name__}: {error}")

@@ -1,0 +1,303 @@
+"""Schedules: expressions, events, overlap, retries; and attaching a whole application."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local.triggers import TriggerSettings, attach, run_now
+from local.triggers.cron import parse
+from local.triggers.schedules import RULE, SCHEDULE, Schedule, ScheduleTrigger
+from tests.local.trigger_fakes import ERROR, OK, FakeInvoker, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from local.invoker import InvokeResult
+
+LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:sweep"
+
+
+def times(expression: str, start: str, count: int, zone: str = "UTC") -> list[str]:
+    moment: datetime | None = datetime.fromisoformat(start).replace(tzinfo=UTC)
+    parsed = parse(expression, zone)
+    found = []
+    for _ in range(count):
+        assert moment is not None
+        moment = parsed.next_after(moment)
+        if moment is None:
+            break
+        found.append(moment.strftime("%Y-%m-%dT%H:%M"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("expression", "start", "expected"),
+    [
+        ("rate(5 minutes)", "2026-11-21T00:00", ["2026-11-21T00:05", "2026-11-21T00:10"]),
+        ("rate(1 hour)", "2026-11-21T00:00", ["2026-11-21T01:00", "2026-11-21T02:00"]),
+        ("rate(7 days)", "2026-11-21T00:00", ["2026-11-28T00:00", "2026-12-05T00:00"]),
+        ("cron(0 10 * * ? *)", "2026-11-21T10:00", ["2026-11-22T10:00", "2026-11-23T10:00"]),
+        ("cron(15 12 * * ? *)", "2026-11-21T00:00", ["2026-11-21T12:15", "2026-11-22T12:15"]),
+        ("cron(0 18 ? * MON-FRI *)", "2026-11-20T18:00", ["2026-11-23T18:00", "2026-11-24T18:00"]),
+        ("cron(0 8 1 * ? *)", "2026-11-21T00:00", ["2026-12-01T08:00", "2027-01-01T08:00"]),
+        ("cron(0/15 * * * ? *)", "2026-11-21T00:50", ["2026-11-21T01:00", "2026-11-21T01:15"]),
+        ("cron(0 9 ? * 2#1 *)", "2026-11-21T00:00", ["2026-12-07T09:00", "2027-01-04T09:00"]),
+        ("cron(0 9 ? * 6L *)", "2026-11-21T00:00", ["2026-11-27T09:00", "2026-12-25T09:00"]),
+        ("cron(0 0 L * ? *)", "2026-01-31T00:00", ["2026-02-28T00:00", "2026-03-31T00:00"]),
+        ("cron(0 0 15W * ? *)", "2026-08-01T00:00", ["2026-08-14T00:00", "2026-09-15T00:00"]),
+        ("cron(0 0 29 2 ? *)", "2026-01-01T00:00", ["2028-02-29T00:00", "2032-02-29T00:00"]),
+        ("cron(5,35 14 ? JAN,JUL SUN 2027)", "2026-01-01T00:00", ["2027-01-03T14:05"]),
+        ("cron(0 0 1 1 ? 2020)", "2026-01-01T00:00", []),
+        ("at(2026-12-01T10:30:00)", "2026-11-21T00:00", ["2026-12-01T10:30"]),
+    ],
+)
+def test_an_expression_names_its_times(expression: str, start: str, expected: list[str]) -> None:
+    assert times(expression, start, 2)[: len(expected)] == expected
+    if not expected:
+        assert times(expression, start, 1) == []
+
+
+def test_a_cron_expression_holds_in_its_own_time_zone() -> None:
+    found = times("cron(0 9 * * ? *)", "2026-07-01T00:00", 1, "Europe/Berlin")
+    assert found == ["2026-07-01T07:00"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "every minute",
+        "rate(0 minutes)",
+        "rate(2 minute)",
+        "rate(1 minutes)",
+        "rate(1 week)",
+        "cron(* * * * *)",
+        "cron(0 0 * * * *)",
+        "cron(0 0 ? * ? *)",
+        "cron(61 0 * * ? *)",
+        "cron(5-1 0 * * ? *)",
+        "cron(x 0 * * ? *)",
+        "at(tomorrow)",
+    ],
+)
+def test_an_expression_that_is_not_known_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(expression)
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., ScheduleTrigger]]:
+    started: list[ScheduleTrigger] = []
+
+    def start(invoker: FakeInvoker, properties: dict[str, Any], **settings: Any) -> ScheduleTrigger:
+        kind = SCHEDULE if "Target" in properties else RULE
+        trigger = ScheduleTrigger(
+            "Sweep",
+            Schedule.from_properties(kind, properties),
+            invoker=invoker,
+            rng=random.Random(4),
+            clock=time.time,
+            **({"speed": 600.0} | settings),
+        )
+        trigger.start()
+        started.append(trigger)
+        return trigger
+
+    yield start
+    for trigger in started:
+        trigger.stop()
+
+
+def rule(**change: Any) -> dict[str, Any]:
+    targets = [{"Id": "T", "Arn": LAMBDA}]
+    return {"ScheduleExpression": "rate(1 minute)", "Name": "sweep", "Targets": targets} | change
+
+
+def test_a_rule_fires_again_and_again_with_a_scheduled_event(
+    run: Callable[..., ScheduleTrigger],
+) -> None:
+    invoker = FakeInvoker()
+    began = time.monotonic()
+    run(invoker, rule())
+    wait_for(lambda: len(invoker.calls) == 3)
+    assert time.monotonic() - began >= 0.28
+    function, event = invoker.calls[0]
+    assert function == "sweep"
+    assert abs(datetime.fromisoformat(event.pop("time")).timestamp() - time.time()) < 5
+    assert len(event.pop("id")) == 36
+    assert event == {
+        "version": "0",
+        "detail-type": "Scheduled Event",
+        "source": "aws.events",
+        "account": "123456789012",
+        "region": "us-east-1",
+        "resources": ["arn:aws:events:us-east-1:123456789012:rule/sweep"],
+        "detail": {},
+    }
+
+
+def test_a_targets_input_replaces_the_event(run: Callable[..., ScheduleTrigger]) -> None:
+    invoker = FakeInvoker()
+    targets = [{"Id": "T", "Arn": LAMBDA, "Input": '{"full": true}'}]
+    trigger = run(invoker, rule(Targets=targets), speed=1.0)
+    assert trigger.run_now() == [OK]
+    assert invoker.calls == [("sweep", {"full": True})]
+
+
+def test_a_schedule_of_the_scheduler_fills_in_its_context(
+    run: Callable[..., ScheduleTrigger],
+) -> None:
+    invoker = FakeInvoker()
+    given = '{"at": "<aws.scheduler.scheduled-time>", "by": "<aws.scheduler.schedule-arn>"}'
+    properties = {
+        "Name": "nightly",
+        "ScheduleExpression": "cron(0 3 * * ? *)",
+        "ScheduleExpressionTimezone": "Europe/Berlin",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "Target": {"Arn": LAMBDA, "RoleArn": "arn:aws:iam::1:role/x", "Input": given},
+    }
+    run(invoker, properties, speed=1.0).run_now()
+    event = invoker.calls[0][1]
+    assert event["by"] == "arn:aws:scheduler:us-east-1:123456789012:schedule/default/nightly"
+    assert datetime.fromisoformat(event["at"]).tzinfo is not None
+
+
+def test_invocations_of_a_schedule_may_overlap(run: Callable[..., ScheduleTrigger]) -> None:
+    go_on = threading.Event()
+
+    def answer(_: dict[str, Any]) -> InvokeResult:
+        go_on.wait(5)
+        return OK
+
+    invoker = FakeInvoker(answer)
+    run(invoker, rule())
+    wait_for(lambda: invoker.most_flying >= 2)
+    go_on.set()
+
+
+def test_a_failed_event_is_tried_twice_more_after_one_and_two_minutes(
+    run: Callable[..., ScheduleTrigger], caplog: pytest.LogCaptureFixture
+) -> None:
+    at: dict[str, list[float]] = {}
+
+    def answer(event: dict[str, Any]) -> InvokeResult:
+        at.setdefault(event["id"], []).append(time.monotonic())
+        return ERROR
+
+    trigger = run(FakeInvoker(answer), rule(ScheduleExpression="rate(5 minutes)"), speed=300.0)
+    wait_for(lambda: at and len(next(iter(at.values()))) == 3)
+    first = next(iter(at.values()))
+    assert 0.19 <= first[1] - first[0] < 0.6
+    assert 0.39 <= first[2] - first[1] < 0.8
+    time.sleep(0.7)
+    assert len(first) == 3
+    assert "A scheduled event is given up." in caplog.messages
+    assert trigger.counts["failures"] >= 3
+
+
+def test_a_disabled_schedule_fires_only_by_hand(run: Callable[..., ScheduleTrigger]) -> None:
+    invoker = FakeInvoker()
+    trigger = run(invoker, rule(State="DISABLED"), speed=6000.0)
+    time.sleep(0.1)
+    assert invoker.calls == []
+    trigger.run_now()
+    assert len(invoker.calls) == 1
+
+
+class NoMeta:
+    """A client that is attached and never called."""
+
+    class meta:  # noqa: N801 - the name that boto3 uses
+        class events:  # noqa: N801 - the name that boto3 uses
+            @staticmethod
+            def register(*_: Any, **__: Any) -> None: ...
+
+
+APPLICATION: dict[str, tuple[str, dict[str, Any]]] = {
+    "Relay": (
+        "AWS::Lambda::EventSourceMapping",
+        {
+            "EventSourceArn": "arn:aws:dynamodb:ddblocal:000000000000:table/t/stream/x",
+            "FunctionName": "relay",
+            "StartingPosition": "LATEST",
+            "DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::given-up"}},
+        },
+    ),
+    "Bells": (
+        "AWS::Lambda::EventSourceMapping",
+        {"EventSourceArn": "arn:aws:sqs:us-east-1:1:bells.fifo", "FunctionName": "deliver"},
+    ),
+    "SweepRule": (RULE, rule()),
+    "SweepRetries": (
+        "AWS::Lambda::EventInvokeConfig",
+        {"FunctionName": "sweep", "Qualifier": "$LATEST", "MaximumRetryAttempts": 0},
+    ),
+    "Forward": (RULE, {"EventPattern": {}, "Targets": [{"Arn": "arn:aws:sqs:us-east-1:1:q"}]}),
+    "Bucket": ("AWS::S3::Bucket", {}),
+}
+FUNCTIONS = {"relay", "deliver", "sweep"}
+
+
+def attached(resources: dict[str, tuple[str, dict[str, Any]]], invoker: FakeInvoker) -> list[Any]:
+    return list(
+        attach(
+            resources,
+            invoker,
+            {"dynamodb": NoMeta(), "dynamodbstreams": NoMeta(), "sqs": None, "s3": None},
+            rng=random.Random(5),
+            clock=time.time,
+            function_names=FUNCTIONS,
+            settings=TriggerSettings(repeat_share=0.1),
+        )
+    )
+
+
+def test_an_applications_triggers_are_found_among_its_resources() -> None:
+    invoker = FakeInvoker()
+    triggers = attached(APPLICATION, invoker)
+    assert [trigger.name for trigger in triggers] == ["Relay", "Bells", "SweepRule"]
+    assert run_now(triggers, "SweepRule") == [OK]
+    assert invoker.calls[0][0] == "sweep"
+    assert triggers[2]._retries == 0
+    with pytest.raises(KeyError, match="SweepRule"):
+        run_now(triggers, "Relay")
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"Relay": (APPLICATION["Relay"][0], {"Nonsense": 1})}, "Relay: .*FunctionName"),
+        (
+            {"Bells": (APPLICATION["Bells"][0], APPLICATION["Bells"][1] | {"FunctionName": "no"})},
+            "Bells: .*'no'",
+        ),
+        (
+            {"OnEvent": (RULE, {"EventPattern": {}, "Targets": [{"Arn": LAMBDA}]})},
+            "OnEvent: .*EventPattern",
+        ),
+        (
+            {
+                "Relay": (
+                    APPLICATION["Relay"][0],
+                    APPLICATION["Relay"][1]
+                    | {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:kafka:x"}}},
+                )
+            },
+            "Relay: .*kafka",
+        ),
+        (
+            {"SweepRetries": ("AWS::Lambda::EventInvokeConfig", {"FunctionName": "f", "To": 1})},
+            "SweepRetries: .*To",
+        ),
+    ],
+)
+def test_what_is_not_known_is_refused_with_its_logical_id(
+    change: dict[str, tuple[str, dict[str, Any]]], names: str
+) -> None:
+    with pytest.raises(ValueError, match=names):
+        attached(APPLICATION | change, FakeInvoker())

@@ -1,0 +1,98 @@
+"""Synthesises the application once for each set of settings that the tests look at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stacks.config import load_context
+from stacks.node import use_bundled_node
+from tests.stacks.assembly import Assembly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# the CDK starts Node when it is imported, by tests and by what they import
+use_bundled_node()
+
+ROOT = Path(__file__).parents[2]
+ACCOUNT = "111122223333"
+SETTINGS = {
+    "destinations": ",".join(
+        (
+            f"arn:aws:sqs:us-east-1:{ACCOUNT}:billing",
+            f"arn:aws:sqs:us-east-1:{ACCOUNT}:shipping",
+            f"arn:aws:sns:us-east-1:{ACCOUNT}:news",
+            f"arn:aws:events:us-east-1:{ACCOUNT}:event-bus/orders",
+            f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/clicks",
+            f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:enrich",
+            f"arn:aws:kms:us-east-1:{ACCOUNT}:key/5b1c",
+        )
+    ),
+    "webhook_secrets": f"arn:aws:secretsmanager:us-east-1:{ACCOUNT}:secret:webhook-AbCdEf",
+    "alarm_topic_arn": f"arn:aws:sns:us-east-1:{ACCOUNT}:pager",
+    "warm_read_units": "12000",
+    "warm_write_units": "4000",
+}
+"""Every setting that adds a resource or a permission."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_synthesis() -> Iterator[None]:
+    """Leave the CDK's own check of templates to the lint test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CDK_VALIDATION", "false")
+        patch.delenv("CDK_OUTDIR", raising=False)
+        patch.delenv("CDK_CONTEXT_JSON", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The application as `cdk.json` has it."""
+    return _synthesise(tmp_path_factory.mktemp("default"), {})
+
+
+@pytest.fixture(scope="session")
+def local_assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The application as the local one takes it."""
+    return _synthesise(tmp_path_factory.mktemp("local"), {"profile": "local"})
+
+
+@pytest.fixture(scope="session")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Assembly, list[dict[str, Any]]]:
+    """The application with every setting, and the findings of the AwsSolutions rules on it."""
+    folder = tmp_path_factory.mktemp("checked")
+    return _synthesise(folder, SETTINGS, nag=True), _findings(folder)
+
+
+def _synthesise(folder: Path, overrides: dict[str, str], *, nag: bool = False) -> Assembly:
+    from aws_cdk import Validations  # noqa: PLC0415 - after Node is named
+    from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
+
+    from stacks.application import build_application  # noqa: PLC0415
+
+    context = load_context(ROOT / "cdk.json", overrides)
+    app = build_application(ROOT, context=context, outdir=folder)
+    if nag:
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError:
+        # findings stop the synthesis when its report has been written; a test reads it
+        if not nag or not _findings(folder):
+            raise
+    return Assembly(folder)
+
+
+def _findings(folder: Path) -> list[dict[str, Any]]:
+    report = json.loads((folder / "validation-report.json").read_text())
+    return [
+        violation
+        for plugin in report["pluginReports"]
+        if plugin["pluginName"] == "AwsSolutions"
+        for violation in plugin["violations"]
+    ]

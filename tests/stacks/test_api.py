@@ -1,0 +1,56 @@
+"""What the HTTP API promises: who may call it, what it logs, what it takes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.stacks.assembly import plain
+
+if TYPE_CHECKING:
+    from tests.stacks.assembly import Assembly
+
+
+def test_every_route_asks_for_iam_credentials_and_ends_in_the_api_function(
+    assembly: Assembly,
+) -> None:
+    routes = assembly.of_type("AWS::ApiGatewayV2::Route")
+    assert all(route["AuthorizationType"] == "AWS_IAM" for route in routes.values())
+    (integration,) = assembly.of_type("AWS::ApiGatewayV2::Integration").values()
+    assert plain(integration["IntegrationUri"]) == "ApiFunction"
+    assert integration["PayloadFormatVersion"] == "2.0"
+
+
+def test_the_routes_are_those_of_the_surface(assembly: Assembly) -> None:
+    routes = assembly.of_type("AWS::ApiGatewayV2::Route").values()
+    assert {route["RouteKey"] for route in routes} == {
+        "POST /topics/{topic}/messages",
+        "GET /topics/{topic}/messages",
+        "GET /messages/{ref+}",
+        "DELETE /messages/{ref+}",
+        "GET /topics",
+        "PUT /topics/{topic}",
+        "PUT /topics/{topic}/subscriptions/{name}",
+        "DELETE /topics/{topic}/subscriptions/{name}",
+        "GET /stats",
+        "GET /openapi.json",
+    }
+
+
+def test_no_other_origin_may_call_from_a_browser(assembly: Assembly) -> None:
+    (api,) = assembly.of_type("AWS::ApiGatewayV2::Api").values()
+    assert "CorsConfiguration" not in api
+
+
+def test_calls_are_limited_and_logged_as_json_that_is_kept_for_a_time(assembly: Assembly) -> None:
+    (stage,) = assembly.of_type("AWS::ApiGatewayV2::Stage").values()
+    assert stage["StageName"] == "$default"
+    assert stage["AutoDeploy"] is True
+    settings = stage["DefaultRouteSettings"]
+    assert settings["ThrottlingRateLimit"] == 1000
+    assert settings["ThrottlingBurstLimit"] == 2000
+    logged = json.loads(stage["AccessLogSettings"]["Format"])
+    assert {"requestId", "caller", "route", "status", "latencyMs"} <= set(logged)
+    name = plain(stage["AccessLogSettings"]["DestinationArn"])
+    group = assembly.of_type("AWS::Logs::LogGroup")[f"FairboxApi/{name}"]
+    assert group["RetentionInDays"] == 30

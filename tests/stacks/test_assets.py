@@ -1,0 +1,162 @@
+"""Layers: the same bytes from every build, for Lambda's platform, and not built twice."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stacks import assets
+from tests.stacks.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Content, mode and time of every entry."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        stat = path.stat()
+        content = b"" if path.is_dir() else path.read_bytes()
+        parts = (stat.st_mode, int(stat.st_mtime), hashlib.sha256(content).hexdigest())
+        found[str(path.relative_to(folder))] = " ".join(map(str, parts))
+    return found
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return assets.build_layers(ROOT, tmp_path_factory.mktemp("layers"))
+
+
+def test_two_builds_in_two_folders_are_the_same_to_the_byte(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    again = assets.build_layers(ROOT, tmp_path / "elsewhere" / "deeper")
+    for first, second in zip(built, again, strict=True):
+        assert digests(first)
+        assert digests(first) == digests(second)
+
+
+def test_the_dependencies_are_those_of_the_lock_and_nothing_of_the_runtime_s_own(
+    built: tuple[Path, Path],
+) -> None:
+    lock = (ROOT / assets.REQUIREMENTS).read_text()
+    locked = {
+        name.replace("-", "_").lower() for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)
+    }
+    python = built[0] / "python"
+    installed = {path.name.split("-")[0].lower() for path in python.glob("*.dist-info")}
+    assert installed == locked
+    assert not {"boto3", "botocore", "urllib3"} & installed
+    assert not (python / "bin").exists()
+    assert not (python / ".lock").exists()
+
+
+def test_compiled_extensions_are_built_for_the_functions_processor_and_python(
+    built: tuple[Path, Path],
+) -> None:
+    names = [path.name for path in built[0].rglob("*.so")]
+    assert names
+    assert all("cpython-313-aarch64" in name for name in names)
+
+
+def test_the_layer_s_lock_is_part_of_the_project_s_lock() -> None:
+    def pins(text: str) -> set[str]:
+        return set(re.findall(r"^[\w.-]+==\S+|sha256:\w{64}", text, re.MULTILINE))
+
+    layer = pins((ROOT / assets.REQUIREMENTS).read_text())
+    assert layer
+    assert layer <= pins((ROOT / "requirements.lock").read_text())
+
+
+def test_bytecode_names_no_time_and_the_path_that_lambda_has(built: tuple[Path, Path]) -> None:
+    if assets.find_python() is None:
+        pytest.skip("no Python 3.13 here, so the layers hold sources only")
+    for layer in built:
+        files = list(layer.rglob("*.cpython-313.pyc"))
+        assert files
+        unchecked_hash = (1).to_bytes(4, "little")
+        assert all(path.read_bytes()[4:8] == unchecked_hash for path in files)
+    codec = built[1] / "python/fairbox/__pycache__/codec.cpython-313.pyc"
+    assert b"/opt/python/fairbox/codec.py" in codec.read_bytes()
+
+
+def test_the_library_is_shipped_whole(built: tuple[Path, Path]) -> None:
+    source = ROOT / assets.LIBRARY
+    wanted = {
+        path.relative_to(source)
+        for path in source.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    python = built[1] / "python"
+    shipped = {
+        path.relative_to(python)
+        for path in python.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert shipped == wanted
+
+
+def project(folder: Path) -> Path:
+    """A project with a small library."""
+    package = folder / assets.LIBRARY / "fairbox"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('"""A library."""\n')
+    return folder
+
+
+def test_a_layer_is_built_again_only_when_its_sources_change(tmp_path: Path) -> None:
+    root = project(tmp_path / "project")
+    output = tmp_path / "out"
+    output.mkdir()
+    first = assets.build_library(root, output, None)
+    inode = first.stat().st_ino
+    assert assets.build_library(root, output, None).stat().st_ino == inode
+    (root / assets.LIBRARY / "fairbox/more.py").write_text("MORE = 1\n")
+    assets.build_library(root, output, None)
+    assert (first / "python/fairbox/more.py").exists()
+
+
+def test_what_python_leaves_beside_the_sources_is_not_shipped(tmp_path: Path) -> None:
+    root = project(tmp_path / "project")
+    cache = root / assets.LIBRARY / "fairbox/__pycache__"
+    cache.mkdir()
+    (cache / "old.cpython-311.pyc").write_bytes(b"old")
+    (tmp_path / "out").mkdir()
+    layer = assets.build_library(root, tmp_path / "out", None)
+    assert [path.name for path in layer.rglob("*") if path.is_file()] == ["__init__.py"]
+
+
+def test_a_library_that_does_not_compile_is_refused(tmp_path: Path) -> None:
+    compiler = assets.find_python()
+    if compiler is None:
+        pytest.skip("no Python 3.13 here to compile with")
+    root = project(tmp_path / "project")
+    (root / assets.LIBRARY / "fairbox/broken.py").write_text("def\n")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(assets.AssetError, match=r"broken\.py"):
+        assets.build_library(root, tmp_path / "out", compiler)
+
+
+def test_a_missing_uv_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(assets.AssetError, match="make env"):
+        assets.find_uv(tmp_path)
+
+
+def test_a_package_whose_hash_is_not_the_locked_one_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    lock = root / assets.REQUIREMENTS
+    lock.parent.mkdir(parents=True)
+    lock.write_text(f"typing-extensions==4.16.0 --hash=sha256:{'0' * 64}\n")
+    (root / ".local/uv/bin").mkdir(parents=True)
+    (root / ".local/uv/bin/uv").symlink_to(shutil.which(assets.find_uv(ROOT)) or "")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(assets.AssetError, match="ash"):
+        assets.build_dependencies(root, tmp_path / "out", None)

@@ -1,0 +1,107 @@
+"""Settings of a deployment: where they come from, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks import checks
+from stacks.config import Config, ConfigError, config_from_context, load_context
+from tests.stacks.conftest import ROOT
+
+
+def read(**overrides: Any) -> Config:
+    return config_from_context(load_context(ROOT / "cdk.json", {}) | overrides)
+
+
+def test_the_default_profile_keeps_data() -> None:
+    assert read().keeps_data
+    assert read().removal_policy == "retain"
+
+
+def test_a_profile_goes_over_the_default_one_and_leaves_the_rest() -> None:
+    local = read(profile="local")
+    assert not local.keeps_data
+    assert local.archive_buffer_seconds < read().archive_buffer_seconds
+    assert local.log_level == read().log_level
+
+
+def test_a_key_of_its_own_goes_over_the_profile() -> None:
+    assert read(profile="local", removal_policy="retain").keeps_data
+
+
+def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
+    config = read(
+        log_retention_days="90",
+        webhook_allow_private="true",
+        destinations="arn:aws:sqs:eu-west-1:111122223333:a, arn:aws:sns:eu-west-1:111122223333:b",
+    )
+    assert config.log_retention_days == 90
+    assert config.webhook_allow_private is True
+    assert config.destinations == (
+        "arn:aws:sqs:eu-west-1:111122223333:a",
+        "arn:aws:sns:eu-west-1:111122223333:b",
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("removal_policy", "snapshot"),
+        ("alarm_topic_arn", "pager"),
+        ("alarm_topic_arn", "arn:aws:sqs:us-east-1:111122223333:pager"),
+        ("destinations", "*"),
+        ("destinations", "arn:aws:sqs:us-east-1:111122223333:*"),
+        ("destinations", "arn:aws:s3:us-east-1:111122223333:bucket"),
+        ("destinations", 7),
+        ("webhook_secrets", ["arn:aws:secretsmanager:us-east-1:111122223333:secret:*"]),
+        ("webhook_allow_private", "yes"),
+        ("log_level", "LOUD"),
+        ("log_retention_days", 31),
+        ("log_retention_days", "a month"),
+        ("log_retention_days", None),
+        ("log_retention_days", True),
+        ("archive_infrequent_days", 29),
+        ("archive_glacier_days", 30),
+        ("archive_retention_days", 180),
+        ("archive_buffer_mb", 0),
+        ("archive_buffer_seconds", 901),
+        ("bodies_retention_days", 0),
+        ("warm_read_units", 100),
+        ("warm_write_units", 4000),
+        ("relay_parallelization", 11),
+        ("mark_delivered_window_seconds", -1),
+        ("deliver_shard_concurrency", 1),
+        ("api_rate_limit", 0),
+        ("alarm_dead_count", -1),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_key(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=key) as refused:
+        read(**{key: value})
+    assert refused.value.key == key
+
+
+def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="expected one of default, local"):
+        read(profile="staging")
+
+
+def test_an_unknown_setting_of_a_profile_is_refused() -> None:
+    context = load_context(ROOT / "cdk.json", {})
+    context["profiles"] = context["profiles"] | {"local": {"archive_days": 3}}
+    with pytest.raises(ConfigError, match="archive_days"):
+        config_from_context(context | {"profile": "local"})
+
+
+def test_a_setting_that_the_default_profile_lacks_is_missing() -> None:
+    context = load_context(ROOT / "cdk.json", {})
+    default = {k: v for k, v in context["profiles"]["default"].items() if k != "log_level"}
+    with pytest.raises(ConfigError, match=r"log_level.*missing"):
+        config_from_context(context | {"profiles": {"default": default}})
+
+
+def test_every_setting_but_switches_has_a_check() -> None:
+    switches = {"webhook_allow_private", "reserve_concurrency"}
+    assert set(checks.CHECKS) | switches == set(Config.__dataclass_fields__)

@@ -1,0 +1,287 @@
+"""What delivery promises: repetition is bounded, nothing given up is lost, and filters fit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import codec
+
+from tests.stacks.assembly import Assembly, plain, variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def mappings(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    return {
+        name.removeprefix("FairboxDelivery/"): properties
+        for name, properties in assembly.of_type("AWS::Lambda::EventSourceMapping").items()
+    }
+
+
+def streams(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    """The mappings of the outbox's stream, by function."""
+    return {
+        plain(one["FunctionName"]): one
+        for one in mappings(assembly).values()
+        if plain(one["EventSourceArn"]) == "Outbox.StreamArn"
+    }
+
+
+def queues(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    return {
+        name.removeprefix("FairboxDelivery/"): one
+        for name, one in assembly.of_type("AWS::SQS::Queue").items()
+    }
+
+
+def test_the_stream_has_its_two_readers_and_no_third(assembly: Assembly) -> None:
+    assert set(streams(assembly)) == {"RelayFunction", "MarkDeliveredFunction"}
+
+
+def test_stream_repetition_is_bounded_halved_and_partial(assembly: Assembly) -> None:
+    for mapping in streams(assembly).values():
+        assert 0 < mapping["MaximumRetryAttempts"] <= 10
+        assert mapping["BisectBatchOnFunctionError"] is True
+        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert mapping["StartingPosition"] == "TRIM_HORIZON"
+
+
+def test_what_a_stream_reader_gives_up_is_kept_with_its_records_in_s3(assembly: Assembly) -> None:
+    for mapping in streams(assembly).values():
+        assert plain(mapping["DestinationConfig"]["OnFailure"]["Destination"]) == "Failures"
+    assert "FairboxStorage/Failures" in assembly.of_type("AWS::S3::Bucket")
+
+
+def test_counts_are_kept_one_batch_of_a_stream_shard_at_a_time(assembly: Assembly) -> None:
+    mapping = streams(assembly)["MarkDeliveredFunction"]
+    assert mapping["ParallelizationFactor"] == 1
+    assert mapping["MaximumBatchingWindowInSeconds"] == 20
+    assert mapping["BatchSize"] == 1000
+    # an event that nobody has recorded is never too old to be recorded
+    assert "MaximumRecordAgeInSeconds" not in mapping
+
+
+def test_the_relay_takes_a_hundred_records_at_once_and_waits_for_none(assembly: Assembly) -> None:
+    mapping = streams(assembly)["RelayFunction"]
+    assert mapping["BatchSize"] == 100
+    assert mapping["MaximumBatchingWindowInSeconds"] == 0
+    assert mapping["MaximumRecordAgeInSeconds"] == 3600
+
+
+MESSAGE = {codec.SIZE: {"N": "17"}}
+SHARD_ROW = {codec.READY_COUNT: {"N": "1"}}
+
+
+def record(
+    lane: str, *, new: Mapping[str, Any] | None = None, old: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    keys = {codec.PK: {"S": f"{lane}#orders#0#3"}, codec.SK: {"S": "0198f"}}
+    images = {"NewImage": new, "OldImage": old}
+    given = {name: {**keys, **image} for name, image in images.items() if image is not None}
+    return {"dynamodb": {"Keys": keys, "SequenceNumber": "1", **given}}
+
+
+def passes(pattern: Mapping[str, Any], value: Any) -> bool:
+    """Whether a filter takes a record: the documented meaning of `prefix` and `exists`."""
+    for key, wanted in pattern.items():
+        found = value.get(key) if isinstance(value, dict) else None
+        if isinstance(wanted, dict):
+            if not passes(wanted, found):
+                return False
+        elif not any(_rule(rule, found) for rule in wanted):
+            return False
+    return True
+
+
+def _rule(rule: Mapping[str, Any], found: Any) -> bool:
+    ((operator, operand),) = rule.items()
+    if operator == "exists":
+        return (found is not None) is operand
+    assert operator == "prefix"
+    return isinstance(found, str) and found.startswith(operand)
+
+
+def taken(assembly: Assembly, function: str, one: dict[str, Any]) -> bool:
+    filters = streams(assembly)[function]["FilterCriteria"]["Filters"]
+    return any(passes(json.loads(each["Pattern"]), one) for each in filters)
+
+
+@pytest.mark.parametrize(
+    ("what", "one", "relay", "mark_delivered"),
+    [
+        ("a message added", record("ready", new=MESSAGE), True, True),
+        ("a delayed message added", record("later", new=MESSAGE), True, True),
+        ("an attempt noted", record("ready", new=MESSAGE, old=MESSAGE), False, True),
+        ("a message delivered", record("ready", old=MESSAGE), False, True),
+        ("a message of another lane", record("dead", new=MESSAGE), False, True),
+        ("a shard row made", record("ready", new=SHARD_ROW), False, False),
+        ("a shard row changed", record("ready", new=SHARD_ROW, old=SHARD_ROW), False, False),
+        ("a shard row removed", record("ready", old=SHARD_ROW), False, False),
+        ("a topic row made", record("topic", new={}), False, False),
+    ],
+)
+def test_stream_readers_are_woken_by(
+    assembly: Assembly,
+    what: str,
+    one: dict[str, Any],
+    relay: bool,
+    mark_delivered: bool,
+) -> None:
+    assert taken(assembly, "RelayFunction", one) is relay, what
+    assert taken(assembly, "MarkDeliveredFunction", one) is mark_delivered, what
+
+
+def test_every_queue_is_encrypted_and_closed_to_plain_http(assembly: Assembly) -> None:
+    closed = {
+        plain(queue)
+        for policy in assembly.of_type("AWS::SQS::QueuePolicy").values()
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Deny"
+        and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        for queue in policy["Queues"]
+    }
+    assert set(queues(assembly)) == closed
+    for queue in queues(assembly).values():
+        assert queue["SqsManagedSseEnabled"] is True
+
+
+@pytest.mark.parametrize("name", ["DoorbellsNow", "DoorbellsLater"])
+def test_a_doorbell_that_fails_five_times_is_put_aside(assembly: Assembly, name: str) -> None:
+    queue = queues(assembly)[name]
+    assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
+    aside = queues(assembly)[plain(queue["RedrivePolicy"]["deadLetterTargetArn"])]
+    assert aside.get("FifoQueue") == queue.get("FifoQueue")
+    assert aside["MessageRetentionPeriod"] == 14 * 86_400
+
+
+def test_doorbells_are_in_groups_that_do_not_limit_each_other(assembly: Assembly) -> None:
+    queue = queues(assembly)["DoorbellsNow"]
+    assert queue["FifoQueue"] is True
+    assert queue["ContentBasedDeduplication"] is False
+    assert queue["DeduplicationScope"] == "messageGroup"
+    assert queue["FifoThroughputLimit"] == "perMessageGroupId"
+    assert "FifoQueue" not in queues(assembly)["DoorbellsLater"]
+
+
+def test_a_visit_ends_long_before_its_doorbell_is_seen_again(assembly: Assembly) -> None:
+    timeout = assembly.functions()["deliver_shard"]["Timeout"]
+    for name in ("DoorbellsNow", "DoorbellsLater"):
+        assert queues(assembly)[name]["VisibilityTimeout"] >= 3 * timeout
+
+
+def test_both_doorbell_queues_start_visits_that_fail_one_by_one(assembly: Assembly) -> None:
+    found = {
+        plain(one["EventSourceArn"]): one
+        for one in mappings(assembly).values()
+        if plain(one["FunctionName"]) == "DeliverShardFunction"
+    }
+    assert set(found) == {"DoorbellsNow", "DoorbellsLater"}
+    for mapping in found.values():
+        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert mapping["ScalingConfig"] == {"MaximumConcurrency": 50}
+    assert found["DoorbellsNow"]["BatchSize"] == 1
+    assert found["DoorbellsLater"]["BatchSize"] == 10
+
+
+def test_a_visit_may_ring_for_the_next_one_without_being_taken_for_a_loop(
+    assembly: Assembly,
+) -> None:
+    functions = assembly.functions()
+    assert functions["deliver_shard"]["RecursiveLoop"] == "Allow"
+    assert [name for name, one in functions.items() if "RecursiveLoop" in one] == ["deliver_shard"]
+
+
+def test_schedules_run_often_enough_and_are_not_repeated(assembly: Assembly) -> None:
+    rates = {
+        plain(rule["Targets"][0]["Arn"]): rule["ScheduleExpression"]
+        for rule in assembly.of_type("AWS::Events::Rule").values()
+    }
+    assert rates == {
+        "SweepFunction": "rate(1 minute)",
+        "RepairFunction": "rate(1 hour)",
+        "CountOutstandingFunction": "rate(1 minute)",
+    }
+    retries = {
+        plain(one["FunctionName"]): one["MaximumRetryAttempts"]
+        for one in assembly.of_type("AWS::Lambda::EventInvokeConfig").values()
+    }
+    assert retries == dict.fromkeys(rates, 0)
+    for rule in assembly.of_type("AWS::Events::Rule").values():
+        assert rule["Targets"][0]["RetryPolicy"]["MaximumRetryAttempts"] == 0
+
+
+def test_mappings_wait_for_the_permissions_that_they_need(assembly: Assembly) -> None:
+    for name, resource in assembly.resources.items():
+        if resource["Type"] == "AWS::Lambda::EventSourceMapping":
+            assert any("DefaultPolicy" in one for one in resource["DependsOn"]), name
+
+
+SHARED = {
+    "FAIRBOX_OUTBOX_TABLE": "Outbox",
+    "FAIRBOX_DELIVERIES_TABLE": "Deliveries",
+    "POWERTOOLS_METRICS_NAMESPACE": "Fairbox",
+    "POWERTOOLS_LOG_LEVEL": "INFO",
+}
+RINGS = {"FAIRBOX_DOORBELL_QUEUE_URL": "DoorbellsNow"}
+RINGS_LATER = {"FAIRBOX_LATER_QUEUE_URL": "DoorbellsLater"}
+BODIES = {"FAIRBOX_BODIES_BUCKET": "Bodies"}
+ARCHIVES = {"FAIRBOX_ARCHIVE_STREAM": "ArchiveStream"}
+LEDGER = {"FAIRBOX_LEDGER_RETENTION_DAYS": "30"}
+ENVIRONMENTS = {
+    "relay": RINGS | RINGS_LATER | BODIES,
+    "mark_delivered": ARCHIVES | BODIES | LEDGER,
+    "sweep": RINGS,
+    "deliver_shard": RINGS | RINGS_LATER | BODIES | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
+    "repair": RINGS | ARCHIVES | BODIES | LEDGER | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
+    "api": RINGS | BODIES,
+    "count_outstanding": {},
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_functions_are_told_what_they_use_and_no_more(assembly: Assembly, name: str) -> None:
+    found = {key: plain(value) for key, value in variables(assembly.functions()[name]).items()}
+    service = {"POWERTOOLS_SERVICE_NAME": f"fairbox-{name}"}
+    assert found == SHARED | service | ENVIRONMENTS[name]
+
+
+def test_there_is_a_function_for_each_folder(assembly: Assembly) -> None:
+    assert set(assembly.functions()) == set(ENVIRONMENTS)
+
+
+def test_functions_run_alike(assembly: Assembly) -> None:
+    groups = {
+        name.split("/")[1]: one for name, one in assembly.of_type("AWS::Logs::LogGroup").items()
+    }
+    for function in assembly.functions().values():
+        assert function["Runtime"] == "python3.13"
+        assert function["Architectures"] == ["arm64"]
+        assert function["Handler"] == "handler.handler"
+        assert function["TracingConfig"] == {"Mode": "Active"}
+        assert [plain(one) for one in function["Layers"]] == ["DependenciesLayer", "FairboxLayer"]
+        assert groups[plain(function["LoggingConfig"]["LogGroup"])]["RetentionInDays"] == 30
+
+
+def test_scheduled_work_runs_once_at_a_time_where_an_account_can_reserve(
+    assembly: Assembly, local_assembly: Assembly
+) -> None:
+    reserved = {
+        name: one["ReservedConcurrentExecutions"]
+        for name, one in assembly.functions().items()
+        if "ReservedConcurrentExecutions" in one
+    }
+    assert reserved == {"sweep": 1, "repair": 1, "count_outstanding": 1}
+    assert not any(
+        "ReservedConcurrentExecutions" in one for one in local_assembly.functions().values()
+    )
+
+
+def test_webhook_secrets_are_named_to_visits_where_there_are_any(
+    checked: tuple[Assembly, object],
+) -> None:
+    functions = checked[0].functions()
+    named = variables(functions["deliver_shard"])["FAIRBOX_WEBHOOK_SECRETS"]
+    assert named.endswith(":secret:webhook-AbCdEf")

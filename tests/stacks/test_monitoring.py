@@ -1,0 +1,132 @@
+"""What monitoring promises: somebody is told, and a page shows why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.stacks.assembly import plain
+from tests.stacks.conftest import SETTINGS
+
+if TYPE_CHECKING:
+    from tests.stacks.assembly import Assembly
+
+FUNCTIONS = (
+    "Relay",
+    "MarkDelivered",
+    "Sweep",
+    "DeliverShard",
+    "Repair",
+    "Api",
+    "CountOutstanding",
+)
+
+
+def alarms(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    return {
+        name.split("/")[1]: one for name, one in assembly.of_type("AWS::CloudWatch::Alarm").items()
+    }
+
+
+def test_every_alarm_tells_the_topic_of_trouble_and_of_its_end(assembly: Assembly) -> None:
+    for name, alarm in alarms(assembly).items():
+        for key in ("AlarmActions", "OKActions"):
+            told = [plain(one) for one in alarm[key]]
+            assert told == ["AlarmTopic"], name
+        assert alarm["AlarmDescription"]
+
+
+def test_alarms_may_publish_to_the_topic_that_is_made_and_only_over_tls(
+    assembly: Assembly,
+) -> None:
+    (policy,) = assembly.of_type("AWS::SNS::TopicPolicy").values()
+    statements = policy["PolicyDocument"]["Statement"]
+    (allowed,) = [one for one in statements if one["Effect"] == "Allow"]
+    assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert allowed["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    }
+    (denied,) = [one for one in statements if one["Effect"] == "Deny"]
+    assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def test_alarms_go_to_the_topic_of_the_settings_and_none_is_made(
+    checked: tuple[Assembly, object],
+) -> None:
+    assembly = checked[0]
+    for alarm in alarms(assembly).values():
+        assert [plain(one) for one in alarm["AlarmActions"]] == [SETTINGS["alarm_topic_arn"]]
+    kinds = {one["Type"] for one in assembly.resources.values()}
+    assert "AWS::SNS::Topic" not in kinds
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("what", ["Errors", "Throttles"])
+def test_errors_and_throttles_of_a_function_are_told(
+    assembly: Assembly, function: str, what: str
+) -> None:
+    alarm = alarms(assembly)[f"{function}{what}"]
+    assert alarm["Namespace"] == "AWS/Lambda"
+    assert alarm["MetricName"] == what
+    (dimension,) = alarm["Dimensions"]
+    assert plain(dimension["Value"]) == f"{function}Function"
+    assert (alarm["Threshold"], alarm["Statistic"]) == (0, "Sum")
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "threshold"),
+    [
+        ("OutstandingCount", "OutstandingCount", 100_000),
+        ("OldestAge", "OldestAge", 600),
+        ("DeadCount", "DeadCount", 0),
+    ],
+)
+def test_what_waits_too_long_or_died_is_told(
+    assembly: Assembly, name: str, metric: str, threshold: int
+) -> None:
+    alarm = alarms(assembly)[name]
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("Fairbox", metric)
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "fairbox"}]
+    assert alarm["Threshold"] == threshold
+    assert alarm["ComparisonOperator"] == "GreaterThanThreshold"
+
+
+def test_silence_of_the_count_is_told_too(assembly: Assembly) -> None:
+    assert alarms(assembly)["OutstandingCount"]["TreatMissingData"] == "breaching"
+
+
+@pytest.mark.parametrize("function", ["Relay", "MarkDelivered"])
+def test_who_falls_behind_the_stream_is_told(assembly: Assembly, function: str) -> None:
+    alarm = alarms(assembly)[f"{function}IteratorAge"]
+    assert (alarm["MetricName"], alarm["Statistic"]) == ("IteratorAge", "Maximum")
+    assert alarm["Threshold"] == 60_000
+    assert plain(alarm["Dimensions"][0]["Value"]) == f"{function}Function"
+
+
+@pytest.mark.parametrize("queue", ["DoorbellsNowDeadLetters", "DoorbellsLaterDeadLetters"])
+def test_a_doorbell_put_aside_is_told(assembly: Assembly, queue: str) -> None:
+    alarm = alarms(assembly)[f"{queue}NotEmpty"]
+    assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
+    assert alarm["Threshold"] == 0
+    assert plain(alarm["Dimensions"][0]["Value"]) == f"{queue}.QueueName"
+
+
+def test_an_archive_that_nothing_reaches_is_told(assembly: Assembly) -> None:
+    alarm = alarms(assembly)["ArchiveAge"]
+    assert alarm["MetricName"] == "DeliveryToS3.DataFreshness"
+    assert plain(alarm["Dimensions"][0]["Value"]) == "ArchiveStream"
+
+
+def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
+    assembly: Assembly,
+) -> None:
+    (dashboard,) = assembly.of_type("AWS::CloudWatch::Dashboard").values()
+    body = plain(dashboard["DashboardBody"])
+    for metric in ("OutstandingCount", "OldestAge", "DeadCount", "Sent", "Failed", "Dead"):
+        assert f'{{Fairbox,service,topic}} MetricName=\\"{metric}\\"' in body
+    for metric in ("IteratorAge", "Errors", "Throttles", "Duration", "WriteThrottleEvents"):
+        assert f'"{metric}"' in body
+    assert body.count('"ApproximateNumberOfMessagesVisible"') == 4
+    for function in FUNCTIONS:
+        assert f"{function}Function" in body

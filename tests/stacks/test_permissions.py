@@ -1,0 +1,155 @@
+"""What each function may do: listed here whole, so that no permission comes unseen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.stacks.assembly import listed, plain
+from tests.stacks.conftest import ACCOUNT
+
+if TYPE_CHECKING:
+    from tests.stacks.assembly import Assembly
+
+Permissions = dict[str, set[str]]
+
+READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"}
+WRITE = {
+    "dynamodb:PutItem",
+    "dynamodb:UpdateItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:BatchWriteItem",
+    "dynamodb:ConditionCheckItem",
+}
+SEND = {"sqs:SendMessage"}
+RECEIVE = {
+    "sqs:ReceiveMessage",
+    "sqs:DeleteMessage",
+    "sqs:ChangeMessageVisibility",
+    "sqs:GetQueueAttributes",
+}
+STREAM: Permissions = {
+    "Outbox.StreamArn": {
+        "dynamodb:DescribeStream",
+        "dynamodb:GetRecords",
+        "dynamodb:GetShardIterator",
+    },
+    "Outbox/stream/*": {"dynamodb:ListStreams"},
+    "Failures": {"s3:ListBucket"},
+    "Failures/*": {"s3:PutObject"},
+}
+DISPATCH: Permissions = {
+    "Outbox": READ | WRITE,
+    "Deliveries": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
+    "Bodies": {"s3:ListBucket"},
+    "Bodies/*": {"s3:GetObject"},
+}
+OUTSTANDING: Permissions = {
+    "Outbox": {"dynamodb:Query"},
+    "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
+}
+EXPECTED: dict[str, Permissions] = {
+    "Relay": DISPATCH | STREAM | {"DoorbellsNow": SEND, "DoorbellsLater": SEND},
+    "MarkDelivered": STREAM
+    | {
+        "Outbox": READ | {"dynamodb:UpdateItem"},
+        "Deliveries": {"dynamodb:PutItem", "dynamodb:BatchWriteItem"},
+        "ArchiveStream": {"firehose:PutRecordBatch"},
+        "Bodies/*": {"s3:PutObjectTagging"},
+    },
+    "Sweep": OUTSTANDING | {"DoorbellsNow": SEND},
+    "DeliverShard": DISPATCH | {"DoorbellsNow": SEND | RECEIVE, "DoorbellsLater": SEND | RECEIVE},
+    "Repair": {
+        "Outbox": READ | WRITE | {"dynamodb:Scan"},
+        "Deliveries": WRITE,
+        "DoorbellsNow": SEND,
+        "ArchiveStream": {"firehose:PutRecordBatch"},
+        "Bodies/*": {"s3:PutObjectTagging"},
+        "Failures": {"s3:ListBucket"},
+        "Failures/aws/lambda/*": {"s3:GetObject", "s3:DeleteObject"},
+    },
+    "Api": {
+        "Outbox": READ | WRITE,
+        "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
+        "Deliveries": READ | {"dynamodb:PutItem", "dynamodb:ConditionCheckItem"},
+        "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
+        "Bodies": {"s3:ListBucket"},
+        "Bodies/*": {"s3:GetObject", "s3:PutObject"},
+        "DoorbellsNow": SEND,
+    },
+    "CountOutstanding": OUTSTANDING,
+}
+"""By function, without what all have: their own logs, and traces."""
+
+
+def own(function: str) -> Permissions:
+    return {
+        f"{function}Logs": {"logs:CreateLogStream", "logs:PutLogEvents"},
+        "*": {"xray:PutTraceSegments", "xray:PutTelemetryRecords"},
+    }
+
+
+@pytest.mark.parametrize("function", EXPECTED)
+def test_a_function_may_do_what_is_listed_and_no_more(assembly: Assembly, function: str) -> None:
+    assert assembly.permissions(f"{function}Role") == EXPECTED[function] | own(function)
+
+
+def test_every_function_has_a_role_of_its_own_that_is_listed(assembly: Assembly) -> None:
+    roles = [plain(one["Role"]) for one in assembly.functions().values()]
+    assert sorted(roles) == sorted(f"{function}Role" for function in EXPECTED)
+
+
+def test_no_statement_has_a_wildcard_action_and_no_role_a_managed_policy(
+    assembly: Assembly,
+) -> None:
+    for properties in assembly.of_type("AWS::IAM::Policy").values():
+        for statement in properties["PolicyDocument"]["Statement"]:
+            assert not any("*" in action for action in listed(statement["Action"]))
+    for properties in assembly.of_type("AWS::IAM::Role").values():
+        assert "ManagedPolicyArns" not in properties
+
+
+def test_firehose_may_write_the_archive_and_its_log(assembly: Assembly) -> None:
+    assert assembly.permissions("ArchiveRole") == {
+        "ArchiveBucket": {
+            "s3:GetBucketLocation",
+            "s3:ListBucket",
+            "s3:ListBucketMultipartUploads",
+        },
+        "ArchiveBucket/*": {"s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload"},
+        "ArchiveLogs": {"logs:PutLogEvents"},
+    }
+
+
+def arn(service: str, rest: str) -> str:
+    return f"arn:aws:{service}:us-east-1:{ACCOUNT}:{rest}"
+
+
+FAST: Permissions = {
+    arn("sqs", "billing"): SEND,
+    arn("sqs", "shipping"): SEND,
+    arn("sns", "news"): {"sns:Publish"},
+    arn("events", "event-bus/orders"): {"events:PutEvents"},
+    arn("kinesis", "stream/clicks"): {"kinesis:PutRecord", "kinesis:PutRecords"},
+    arn("kms", "key/5b1c"): {"kms:GenerateDataKey", "kms:Decrypt"},
+}
+SLOW: Permissions = {
+    arn("lambda", "function:enrich"): {"lambda:InvokeFunction"},
+    arn("secretsmanager", "secret:webhook-AbCdEf"): {"secretsmanager:GetSecretValue"},
+}
+
+
+@pytest.mark.parametrize(("function", "added"), [("Relay", FAST), ("DeliverShard", FAST | SLOW)])
+def test_destinations_of_the_settings_are_opened_to_those_who_deliver(
+    checked: tuple[Assembly, object], function: str, added: Permissions
+) -> None:
+    allowed = checked[0].permissions(f"{function}Role")
+    assert allowed == EXPECTED[function] | own(function) | added
+
+
+@pytest.mark.parametrize("function", sorted(set(EXPECTED) - {"Relay", "DeliverShard"}))
+def test_destinations_of_the_settings_are_opened_to_nobody_else(
+    checked: tuple[Assembly, object], function: str
+) -> None:
+    assert checked[0].permissions(f"{function}Role") == EXPECTED[function] | own(function)

@@ -1,0 +1,164 @@
+"""What storage promises: nothing is lost by a mistake, nothing is readable by others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fairbox import codec
+
+from tests.stacks.assembly import plain
+
+if TYPE_CHECKING:
+    from tests.stacks.assembly import Assembly
+
+
+def table(assembly: Assembly, name: str) -> dict[str, Any]:
+    return assembly.of_type("AWS::DynamoDB::Table")[f"FairboxStorage/{name}"]
+
+
+def keys(schema: list[dict[str, str]]) -> dict[str, str]:
+    return {key["KeyType"]: key["AttributeName"] for key in schema}
+
+
+def test_tables_are_encrypted_recoverable_and_protected_from_deletion(assembly: Assembly) -> None:
+    tables = assembly.of_type("AWS::DynamoDB::Table")
+    assert set(tables) == {"FairboxStorage/Outbox", "FairboxStorage/Deliveries"}
+    for name, properties in tables.items():
+        assert properties["SSESpecification"] == {"SSEEnabled": True}
+        recovery = properties["PointInTimeRecoverySpecification"]
+        assert recovery["PointInTimeRecoveryEnabled"] is True
+        assert properties["DeletionProtectionEnabled"] is True
+        assert properties["BillingMode"] == "PAY_PER_REQUEST"
+        assert assembly.resources[name]["DeletionPolicy"] == "Retain"
+        assert assembly.resources[name]["UpdateReplacePolicy"] == "Retain"
+
+
+def test_nothing_expires_from_the_outbox_and_its_partitions_can_split(assembly: Assembly) -> None:
+    outbox = table(assembly, "Outbox")
+    assert "TimeToLiveSpecification" not in outbox
+    assert "LocalSecondaryIndexes" not in outbox
+
+
+def test_the_outbox_is_streamed_with_both_images(assembly: Assembly) -> None:
+    stream = table(assembly, "Outbox")["StreamSpecification"]
+    assert stream["StreamViewType"] == "NEW_AND_OLD_IMAGES"
+
+
+def test_the_outstanding_index_finds_shards_by_the_time_to_look_at_them(
+    assembly: Assembly,
+) -> None:
+    outbox = table(assembly, "Outbox")
+    (index,) = outbox["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == codec.OUTSTANDING_INDEX
+    assert keys(index["KeySchema"]) == {"HASH": codec.BUCKET, "RANGE": codec.LOOK_AT}
+    assert index["Projection"]["ProjectionType"] == "INCLUDE"
+    assert set(index["Projection"]["NonKeyAttributes"]) == {
+        codec.READY_COUNT,
+        codec.LATER_COUNT,
+        codec.READY_DEATHS,
+        codec.LATER_DEATHS,
+    }
+    types = {one["AttributeName"]: one["AttributeType"] for one in outbox["AttributeDefinitions"]}
+    assert types == {codec.PK: "S", codec.SK: "S", codec.BUCKET: "S", codec.LOOK_AT: "N"}
+
+
+def test_the_deliveries_expire_and_are_found_by_day_and_time(assembly: Assembly) -> None:
+    deliveries = table(assembly, "Deliveries")
+    assert deliveries["TimeToLiveSpecification"] == {
+        "AttributeName": codec.EXPIRES_AT,
+        "Enabled": True,
+    }
+    (index,) = deliveries["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == codec.DELIVERED_INDEX
+    assert keys(index["KeySchema"]) == {"HASH": codec.LEDGER_DAY, "RANGE": codec.LEDGER_TIME}
+    assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+
+
+def test_buckets_are_private_encrypted_and_closed_to_plain_http(assembly: Assembly) -> None:
+    refused = {
+        plain(policy["Bucket"]): [
+            statement
+            for statement in policy["PolicyDocument"]["Statement"]
+            if statement["Effect"] == "Deny"
+            and statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
+        ]
+        for policy in assembly.of_type("AWS::S3::BucketPolicy").values()
+    }
+    for name, properties in assembly.of_type("AWS::S3::Bucket").items():
+        assert all(properties["PublicAccessBlockConfiguration"].values())
+        assert "ServerSideEncryptionConfiguration" not in str(properties.get("Tags"))
+        (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+        assert refused[name.removeprefix("FairboxStorage/")]
+
+
+def test_bodies_expire_only_once_their_message_is_delivered(assembly: Assembly) -> None:
+    bodies = assembly.of_type("AWS::S3::Bucket")["FairboxStorage/Bodies"]
+    rules = bodies["LifecycleConfiguration"]["Rules"]
+    expiring = [rule for rule in rules if "ExpirationInDays" in rule]
+    assert [rule["TagFilters"] for rule in expiring] == [[{"Key": "fairbox", "Value": "delivered"}]]
+
+
+def test_the_archive_stays_readable_at_once_until_it_expires(assembly: Assembly) -> None:
+    archive = assembly.of_type("AWS::S3::Bucket")["FairboxStorage/ArchiveBucket"]
+    (ageing,) = [
+        rule for rule in archive["LifecycleConfiguration"]["Rules"] if "Transitions" in rule
+    ]
+    assert ageing["ExpirationInDays"] == 730
+    assert {one["StorageClass"]: one["TransitionInDays"] for one in ageing["Transitions"]} == {
+        "STANDARD_IA": 30,
+        "GLACIER_IR": 180,
+    }
+
+
+def test_half_uploaded_objects_are_removed_from_every_bucket(assembly: Assembly) -> None:
+    for properties in assembly.of_type("AWS::S3::Bucket").values():
+        rules = properties["LifecycleConfiguration"]["Rules"]
+        assert any("AbortIncompleteMultipartUpload" in rule for rule in rules)
+
+
+def test_the_archive_s_stream_writes_compressed_hours_encrypted_on_the_way(
+    assembly: Assembly,
+) -> None:
+    (stream,) = assembly.of_type("AWS::KinesisFirehose::DeliveryStream").values()
+    assert stream["DeliveryStreamType"] == "DirectPut"
+    key = stream["DeliveryStreamEncryptionConfigurationInput"]["KeyType"]
+    assert key == "AWS_OWNED_CMK"
+    target = stream["ExtendedS3DestinationConfiguration"]
+    assert plain(target["BucketARN"]) == "ArchiveBucket"
+    assert target["Prefix"] == ("archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/")
+    assert target["ErrorOutputPrefix"].startswith("errors/!{firehose:error-output-type}/")
+    assert target["CompressionFormat"] == "GZIP"
+    assert target["FileExtension"] == ".json.gz"
+    assert target["BufferingHints"] == {"SizeInMBs": 64, "IntervalInSeconds": 300}
+    assert target["CloudWatchLoggingOptions"]["Enabled"] is True
+
+
+def test_the_local_profile_leaves_nothing_behind_and_archives_soon(
+    local_assembly: Assembly,
+) -> None:
+    for name, resource in local_assembly.resources.items():
+        assert resource.get("DeletionPolicy") != "Retain", name
+    assert table(local_assembly, "Outbox")["DeletionProtectionEnabled"] is False
+    (stream,) = local_assembly.of_type("AWS::KinesisFirehose::DeliveryStream").values()
+    hints = stream["ExtendedS3DestinationConfiguration"]["BufferingHints"]
+    assert hints == {"SizeInMBs": 1, "IntervalInSeconds": 5}
+
+
+def test_the_outbox_is_pre_warmed_only_where_settings_say_so(
+    assembly: Assembly, checked: tuple[Assembly, object]
+) -> None:
+    assert "WarmThroughput" not in table(assembly, "Outbox")
+    assert table(checked[0], "Outbox")["WarmThroughput"] == {
+        "ReadUnitsPerSecond": 12000,
+        "WriteUnitsPerSecond": 4000,
+    }
+
+
+def test_nothing_has_a_physical_name(assembly: Assembly) -> None:
+    named = ("TableName", "BucketName", "QueueName", "FunctionName", "RoleName", "LogGroupName")
+    for name, resource in assembly.resources.items():
+        if resource["Type"] in {"AWS::Lambda::EventSourceMapping", "AWS::Lambda::Permission"}:
+            continue
+        for key in named:
+            assert not isinstance(resource.get("Properties", {}).get(key), str), name
