@@ -108,6 +108,17 @@ def test_what_finds_nothing_costs_the_smallest_read(meter: CostMeter, table: str
     }
 
 
+def test_a_key_of_a_batch_without_an_item_costs_the_smallest_read(
+    meter: CostMeter, table: str
+) -> None:
+    meter.put_item(TableName=table, Item={**key("a"), **BIG})
+    for consistent, units in ((True, 3.0), (False, 1.5)):
+        meter.reset()
+        keys = [key("a"), key("b"), key("c")]
+        meter.batch_get_item(RequestItems={table: {"Keys": keys, "ConsistentRead": consistent}})
+        assert sums(meter) == {("batch_get_item", ""): (0, units)}
+
+
 def test_a_failed_condition_costs_a_write_of_the_old_item(meter: CostMeter, table: str) -> None:
     meter.put_item(TableName=table, Item={**key(), **BIG})
     meter.reset()

@@ -44,9 +44,9 @@ class Sweep:
             FairboxError: the tables or the queue failed; the next sweep looks again.
         """
         report = SweepReport()
-        for row in self._store.due_shards():
-            if not report.looked:
-                self._store.refresh()  # only where there is work: an idle sweep pays for the index
+        for number, row in enumerate(self._store.due_shards()):
+            if number == 0:
+                self._store.refresh()  # not before: an idle sweep needs no topic
             if self._clock.now() >= deadline:
                 report.unfinished = True
                 break

@@ -53,7 +53,8 @@ class Reading:
 class CostMeter:
     """Sums what the calls of a client cost.
 
-    Plain calls are summed as the engine reports them per index, empty reads at the smallest read.
+    Plain calls are summed as the engine reports them per index, empty reads and missing keys of a
+    batch at the smallest read.
     Transactions are computed from item sizes unless the client bills as AWS does
     (``client.bills_like_aws``): the items they touch are read before and after through the same
     client, unmetered, so figures are exact where nobody else writes these items meanwhile. A
@@ -130,8 +131,19 @@ class CostMeter:
         else:
             for entry in entries:
                 self._add_entry(operation, entry)
+            if operation == "batch_get_item" and not self._exact:
+                self._count_missing(request, answer)
         table = request.get("TableName") or (entries[0]["TableName"] if entries else "")
         self._add(operation, table, size=_bytes(request) + _bytes(answer))
+
+    def _count_missing(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        """Charge the smallest read for each key without an item: DynamoDB Local reports none."""
+        for table, asked in request["RequestItems"].items():
+            left = answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
+            found = answer["Responses"].get(table, [])
+            missing = len(asked["Keys"]) - len(left) - len(found)
+            units = read_units(0, consistent=asked.get("ConsistentRead", False))
+            self._add("batch_get_item", table, rru=missing * units)
 
     def _add_entry(self, operation: str, entry: Mapping[str, Any]) -> None:
         unit = "rru" if operation in _READS else "wru"
