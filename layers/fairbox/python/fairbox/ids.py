@@ -80,7 +80,12 @@ def parse_id(text: str, *, field: str = "id") -> str:
         canonical = str(uuid.UUID(text)) if len(text) == _TEXT_LENGTH else ""
     except (ValueError, AttributeError, TypeError):
         canonical = ""
-    if canonical != text or text[_VERSION_AT] != "7" or text[_VARIANT_AT] not in "89ab":
+    if (
+        not canonical
+        or canonical != text
+        or text[_VERSION_AT] != "7"
+        or text[_VARIANT_AT] not in "89ab"
+    ):
         raise InvalidInput(field, "a UUIDv7 in lower-case canonical text")
     return text
 
