@@ -62,3 +62,9 @@ $(CDK): | .local/stamps/python
 .PHONY: deploy
 deploy: env $(CDK)
 	@PATH="$(NODE_BIN):$$PATH" $(CDK) deploy --all $(CONTEXT)
+
+N ?=
+
+.PHONY: demo
+demo: engines
+	@$(RUN) -m local.demo $(if $(N),-n $(N))

@@ -12,6 +12,19 @@ if TYPE_CHECKING:
 Answer = tuple[int, list[tuple[str, str]], bytes]  # status, headers, body
 
 _PREFIX: Final = "com.amazonaws.dynamodb.v20120810#"
+CONSUMING: Final = frozenset(
+    {
+        "BatchGetItem",
+        "BatchWriteItem",
+        "DeleteItem",
+        "GetItem",
+        "PutItem",
+        "Query",
+        "Scan",
+        "TransactWriteItems",
+        "UpdateItem",
+    }
+)
 _ONGOING: Final = "Transaction is ongoing for the item"
 
 

@@ -21,7 +21,7 @@ from local import fault_wire as wire
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from local.fault_wire import Answer
 
@@ -86,8 +86,14 @@ class FaultProxy:
         rng: random.Random,
         faults: Mapping[str, Faults] | None = None,
         port: int = 0,
+        observe: Callable[[str, dict[str, Any], dict[str, Any]], None] | None = None,
     ) -> None:
-        """`upstream` is the engine's endpoint as URL; port 0 takes a free one."""
+        """`upstream` is the engine's endpoint as URL; port 0 takes a free one.
+
+        `observe` is shown operation, request and answer of each call that succeeds; the answers
+        then say what they consumed.
+        """
+        self.observe = observe
         self._lock = threading.Lock()
         self._rng = rng
         self._faults = dict(faults or {})
@@ -233,6 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
         proxy = self.server.proxy
         if fault == "unprocessed":
             return self._partly(body, operation)
+        if fault is None and operation in wire.CONSUMING and proxy.observe is not None:
+            return self._observed(body, operation, proxy.observe)
         if fault is None:
             return self._forward(method, body)
         proxy.count(fault, operation)
@@ -243,11 +251,23 @@ class _Handler(BaseHTTPRequestHandler):
             return self._conflicted(body, operation)
         return wire.throttled(proxy.flip()) if fault == "throttled" else wire.failed()
 
+    def _observed(
+        self,
+        body: bytes,
+        operation: str,
+        observe: Callable[[str, dict[str, Any], dict[str, Any]], None],
+    ) -> Answer:
+        """Pass a call on, asking for the capacity that it consumes, and show both sides of it."""
+        request = json.loads(body) | {"ReturnConsumedCapacity": "INDEXES"}
+        status, headers, text = self._forward("POST", json.dumps(request).encode())
+        observe(operation, request, json.loads(text) if status == http.HTTPStatus.OK else {})
+        return status, headers, text
+
     def _partly(self, body: bytes, operation: str) -> Answer:
         """Pass on a part of a batch and answer that the rest was not processed."""
         request = json.loads(body)
         entries = wire.entries(operation, request)
-        if len(entries) < 2:  # noqa: PLR2004 - of one entry nothing can be left out
+        if len(entries) < 2:
             self.server.proxy.count("throttled", operation)
             return wire.throttled(self.server.proxy.flip())
         left_out = self.server.proxy.pick(len(entries))

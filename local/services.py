@@ -8,6 +8,7 @@ import logging
 from moto.server import main as serve
 from werkzeug.serving import WSGIRequestHandler
 
+from local import moto_queues
 from local.workspace import LOOPBACK
 
 
@@ -21,6 +22,7 @@ def main() -> None:
     # acknowledgement each time.
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
     WSGIRequestHandler.wbufsize = -1
+    moto_queues.install()
     serve(["-H", LOOPBACK, "-p", str(chosen.port)])
 
 

@@ -78,7 +78,7 @@ class Ports:
             text = found.get(key, "")
             if not text:
                 continue
-            if not text.isdigit() or int(text) > 65535:  # noqa: PLR2004 - the last port
+            if not text.isdigit() or int(text) > 65535:
                 raise LocalError(f"{key} is {text!r}: expected a port number from 0 to 65535")
             ports = replace(ports, **{name: int(text)})
         return ports

@@ -156,13 +156,13 @@ def _fingerprint(compiler: Path | None, sources: Iterable[Path], relative_to: Pa
 
 
 def _compile(python: Path, compiler: Path) -> None:
-    """Write the bytecode, under a fixed hash seed: the order of a frozen set is written with it."""
+    """Write the bytecode of every module; no setting of the caller's Python has a say in it."""
     command = [
         *(str(compiler), "-s", "-P", "-m", "compileall", "-q", "-f", "-j", "1"),
         *("-s", str(python), "-p", LAYER_PATH, "--invalidation-mode", "unchecked-hash"),
         str(python),
     ]
-    environment = {"PATH": os.environ.get("PATH", ""), "PYTHONHASHSEED": "0"}
+    environment = {"PATH": os.environ.get("PATH", "")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise AssetError(f"a layer does not compile: {done.stdout.strip()}{done.stderr.strip()}")

@@ -74,7 +74,6 @@ CHECKS: Final[dict[str, Check]] = {
     "webhook_secrets": _arns("secretsmanager"),
     "log_level": _one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
     "log_retention_days": _one_of(*LOG_DAYS),
-    "ledger_retention_days": _DAYS,
     "archive_retention_days": _DAYS,
     "archive_infrequent_days": _between(INFREQUENT_MINIMUM, 3650),
     "archive_glacier_days": _DAYS,

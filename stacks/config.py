@@ -49,7 +49,6 @@ class Config:
     """ARNs of the Secrets Manager secrets that sign webhooks."""
     log_level: str
     log_retention_days: int
-    ledger_retention_days: int
     archive_retention_days: int
     archive_infrequent_days: int
     archive_glacier_days: int

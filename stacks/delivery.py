@@ -94,7 +94,7 @@ class DeliveryStack(Stack):
             description="Writes ledger, archive, counts and index from the stream.",
             memory_mb=1024,
             timeout_seconds=60,
-            environment=self._archives() | self._reads_bodies() | self._keeps_ledger(),
+            environment=self._archives() | self._reads_bodies(),
         )
         mark_delivered.allow(
             [
@@ -189,8 +189,7 @@ class DeliveryStack(Stack):
                 "FAIRBOX_FAILURES_BUCKET": storage.failures.bucket_name,
             }
             | self._archives()
-            | self._reads_bodies()
-            | self._keeps_ledger(),
+            | self._reads_bodies(),
             one_at_a_time=True,
         )
         repair.allow(
@@ -232,6 +231,3 @@ class DeliveryStack(Stack):
 
     def _reads_bodies(self) -> dict[str, str]:
         return {"FAIRBOX_BODIES_BUCKET": self._storage.bodies.bucket_name}
-
-    def _keeps_ledger(self) -> dict[str, str]:
-        return {"FAIRBOX_LEDGER_RETENTION_DAYS": str(self._config.ledger_retention_days)}

@@ -106,7 +106,7 @@ def _rate(inner: str) -> Rate:
 
 def _cron(inner: str, zone: ZoneInfo) -> Cron:
     fields = inner.upper().split()
-    if len(fields) != 6:  # noqa: PLR2004 - the service's own form
+    if len(fields) != 6:
         raise ValueError(f"cron({inner}) has {len(fields)} fields: expected 6")
     minute, hour, day_of_month, month, day_of_week, year = fields
     if (day_of_month == "?") is (day_of_week == "?"):
@@ -161,7 +161,7 @@ def _nearest_weekday(year: int, month: int, wanted: int) -> int:
     last = calendar.monthrange(year, month)[1]
     for shift in (0, -1, 1, -2, 2):
         number = min(wanted, last) + shift
-        if 1 <= number <= last and date(year, month, number).isoweekday() <= 5:  # noqa: PLR2004 - Friday
+        if 1 <= number <= last and date(year, month, number).isoweekday() <= 5:
             return number
     raise AssertionError("a month has a weekday within two days of each date")
 

@@ -262,7 +262,7 @@ class QueueTrigger:
         with self._lock:
             if self._rng.random() >= self._repeat_share:
                 return
-            first = self._rng.randrange(len(records)) if self._rng.random() < 0.5 else 0  # noqa: PLR2004 - a coin
+            first = self._rng.randrange(len(records)) if self._rng.random() < 0.5 else 0
         again = []
         for record in records[first:]:
             count = int(record["attributes"].get("ApproximateReceiveCount", "1")) + 1

@@ -118,7 +118,7 @@ def _keep_wire(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
 ) -> None:
     """Hand the answer's JSON out unparsed, where it is an answer."""
-    if response_dict["status_code"] == 200:  # noqa: PLR2004 - HTTP's own number
+    if response_dict["status_code"] == 200:
         customized_response_dict["Wire"] = json.loads(response_dict["body"])
         response_dict["body"] = b"{}"
 

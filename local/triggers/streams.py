@@ -54,7 +54,7 @@ class StreamMapping:
         function = props.text("FunctionName")
         retries = props.integer("MaximumRetryAttempts", -1, low=-1, high=10_000)
         age = props.integer("MaximumRecordAgeInSeconds", -1, low=-1, high=604_800)
-        if 0 <= age < 60:  # noqa: PLR2004 - the service's own bound
+        if 0 <= age < 60:
             raise props.error("MaximumRecordAgeInSeconds", f"is {age}: expected -1 or 60 and more")
         destination = props.group("DestinationConfig").group("OnFailure").text("Destination", None)
         window = props.integer("MaximumBatchingWindowInSeconds", 0, low=0, high=300)

@@ -8,7 +8,6 @@ from aws_cdk import Duration
 from aws_cdk import aws_s3 as s3
 
 from stacks.components.function import removal_policy
-from stacks.components.nag import acknowledge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +45,7 @@ def private_bucket(
 
 def access_logs_bucket(scope: Construct, id_: str, *, config: Config) -> s3.Bucket:
     """The bucket that the other buckets' access logs go to."""
-    bucket = private_bucket(
+    return private_bucket(
         scope,
         id_,
         config=config,
@@ -55,9 +54,3 @@ def access_logs_bucket(scope: Construct, id_: str, *, config: Config) -> s3.Buck
             s3.LifecycleRule(expiration=Duration.days(config.access_logs_retention_days))
         ],
     )
-    acknowledge(
-        bucket,
-        "AwsSolutions-S1",
-        "It holds access logs itself: a log of its own writes would log without end.",
-    )
-    return bucket

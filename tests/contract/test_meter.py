@@ -137,3 +137,17 @@ def test_answers_look_as_if_the_meter_were_not_there(meter: CostMeter, table: st
     assert meter.describe_table(TableName=table)["Table"]["TableName"] == table
     assert meter.reading().wru == 1
     assert sum(cost.bytes for cost in meter.reading().costs.values()) == 12 + 6
+
+
+def test_pages_of_a_paginator_are_metered_each(meter: CostMeter, table: str) -> None:
+    for n in range(3):
+        meter.put_item(TableName=table, Item=key("a", str(n)))
+    request = {
+        "TableName": table,
+        "KeyConditionExpression": "pk = :p",
+        "ExpressionAttributeValues": {":p": {"S": "a"}},
+        "PaginationConfig": {"PageSize": 1},
+    }
+    assert sum(page["Count"] for page in meter.get_paginator("query").paginate(**request)) == 3
+    assert meter.reading().calls["query"] == 4
+    assert sums(meter)["query", ""] == (0, 2)

@@ -229,13 +229,12 @@ RINGS = {"FAIRBOX_DOORBELL_QUEUE_URL": "DoorbellsNow"}
 RINGS_LATER = {"FAIRBOX_LATER_QUEUE_URL": "DoorbellsLater"}
 BODIES = {"FAIRBOX_BODIES_BUCKET": "Bodies"}
 ARCHIVES = {"FAIRBOX_ARCHIVE_STREAM": "ArchiveStream"}
-LEDGER = {"FAIRBOX_LEDGER_RETENTION_DAYS": "30"}
 ENVIRONMENTS = {
     "relay": RINGS | RINGS_LATER | BODIES,
-    "mark_delivered": ARCHIVES | BODIES | LEDGER,
+    "mark_delivered": ARCHIVES | BODIES,
     "sweep": RINGS,
     "deliver_shard": RINGS | RINGS_LATER | BODIES | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
-    "repair": RINGS | ARCHIVES | BODIES | LEDGER | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
+    "repair": RINGS | ARCHIVES | BODIES | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
     "api": RINGS | BODIES,
     "count_outstanding": {},
 }

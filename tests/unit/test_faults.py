@@ -134,6 +134,15 @@ def test_operations_that_are_not_named_are_left_alone() -> None:
         faulty.get_item(TableName="table", Key=item())
 
 
+def test_a_paginator_meets_faults_too() -> None:
+    faulty = FaultyDynamoDB(make(), random.Random(1))
+    faulty.next("scan", Fault.THROTTLED)
+    with pytest.raises(ClientError):
+        list(faulty.get_paginator("scan").paginate(TableName="table"))
+    with pytest.raises(ValueError, match="no paginator"):
+        faulty.get_paginator("list_tables")
+
+
 def test_scripts_and_rates_that_make_no_sense_are_refused() -> None:
     faulty = FaultyDynamoDB(make(), random.Random(1))
     with pytest.raises(ValueError, match="not one of"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -203,6 +205,31 @@ def test_an_update_with_an_index_key_of_the_wrong_type_is_refused(clock: ManualC
             ExpressionAttributeValues={":v": {"N": "1"}},
         )
     assert client.items("table") == []
+
+
+def test_threads_that_are_switched_at_every_step_lose_no_update(clock: ManualClock) -> None:
+    client = make(clock)
+
+    def add() -> None:
+        for _ in range(300):
+            client.update_item(
+                TableName="table",
+                Key={"pk": {"S": "a"}},
+                UpdateExpression="ADD n :one",
+                ExpressionAttributeValues={":one": {"N": "1"}},
+            )
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=add) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert client.items("table")[0]["n"] == {"N": "1200"}
 
 
 def test_a_clock_moves_only_when_told(clock: ManualClock) -> None:

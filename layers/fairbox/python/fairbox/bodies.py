@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from fairbox.errors import InvalidInput
 
 COMPRESS_OVER: Final = 512
-OFFLOAD_OVER: Final = 370_000  # leaves room in 400 KB for headers, keys and the failure history
+OFFLOAD_OVER: Final = 300_000  # leaves room in 400 KB for headers, keys and the failure history
 _LEVEL: Final = 6
 
 

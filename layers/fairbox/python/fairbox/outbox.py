@@ -167,8 +167,29 @@ class Outbox:
         Raises:
             UnknownTopic: there is no such topic.
         """
-        self.tables.topics.add_subscription(subscription)
-        self._in_force(subscription.topic)
+        self.add_subscriptions([subscription])
+
+    def add_subscriptions(self, subscriptions: Iterable[Subscription]) -> None:
+        """Add or replace several; all are in force when this returns, 2 s after the last.
+
+        Raises:
+            UnknownTopic: there is no such topic; those before it in the order are added.
+        """
+        topics: dict[str, TopicState] = {}
+        for subscription in subscriptions:
+            before = self.tables.topics.add_subscription(subscription)
+            topics.setdefault(subscription.topic, before)
+        self._in_force(*topics)
+        for state in topics.values():
+            if not state.pushed:
+                self._look_now(state)
+
+    def _look_now(self, state: TopicState) -> None:
+        """Let the next sweep look at the backlog of a topic that has just become pushed."""
+        name = state.topic.name
+        for row in self.tables.rows.get_many([(name, *shard) for shard in state.shards()]):
+            if row.outstanding > 0:
+                self.tables.rows.look_again(row, milliseconds(self._clock), 0)
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription; it is in force when this returns, 2 s later.
@@ -179,8 +200,9 @@ class Outbox:
         self.tables.topics.remove_subscription(topic, name)
         self._in_force(topic)
 
-    def _in_force(self, topic: str) -> None:
-        self._topics.forget(topic)
+    def _in_force(self, *topics: str) -> None:
+        for topic in topics:
+            self._topics.forget(topic)
         self._clock.sleep(IN_FORCE_SECONDS)
 
     # publishing

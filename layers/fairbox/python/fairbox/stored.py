@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from fairbox.ids import time_of
@@ -61,7 +61,7 @@ class StoredMessage:
     """A message with its place and its state.
 
     Attributes:
-        message: what was published; the body is empty while `offloaded` is set.
+        message: what was published; the body is empty until an offloaded one was fetched.
         ref: its name.
         lane: the lane it lies in.
         size: bytes of the body as published.
@@ -69,7 +69,7 @@ class StoredMessage:
         states: state by subscription, for those that failed.
         gone: why it leaves undelivered; None while it is outstanding.
         reason: what `cancel`, `purge` or a reader said of it.
-        offloaded: where the body lies when it does not lie in the item.
+        offloaded: where the body lies when it does not lie in the item, fetched or not.
         redriven: it was put back from the dead letters.
     """
 
@@ -101,10 +101,6 @@ class StoredMessage:
     def any_dead(self) -> bool:
         """Whether it died for at least one subscription."""
         return any(state.dead for state in self.states.values())
-
-    def with_message(self, message: Message) -> StoredMessage:
-        """Return the same with another message, such as one whose body was fetched."""
-        return replace(self, message=message, offloaded=None)
 
 
 _FRESH = SubscriptionState()

@@ -95,6 +95,7 @@ class Subscription:
             `lambda:<arn>`, `https://...`, `topic:<name>`.
         max_attempts: in place of the topic's; None: the topic's.
         timeout: seconds that one call to the destination may take, 1 to 25.
+        since: when it was added, in milliseconds since 1970 UTC; set by `add_subscription`.
     """
 
     topic: str
@@ -102,6 +103,7 @@ class Subscription:
     destination: str
     max_attempts: int | None = None
     timeout: float = 10.0
+    since: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -159,6 +161,10 @@ class TopicState:
     def subscription_names(self) -> frozenset[str]:
         """The names of all subscriptions."""
         return frozenset(s.name for s in self.subscriptions)
+
+    def subscribed_at(self, ms: int) -> frozenset[str]:
+        """Return the names of the subscriptions that were there at a time."""
+        return frozenset(s.name for s in self.subscriptions if s.since <= ms)
 
     def epoch_at(self, ms: int) -> Epoch:
         """Return the epoch that an id's time chooses; the first for times before all."""

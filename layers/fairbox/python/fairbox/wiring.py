@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from functools import cached_property
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from fairbox.clock import SystemClock
-from fairbox.destinations import DestinationFactory, make_clients, parse_secret
+from fairbox.destinations import DestinationFactory, make_clients
+from fairbox.destinations.secrets import WebhookKeys
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dynamodb.bodies import S3Bodies
@@ -19,7 +19,7 @@ from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.doorbells import SqsDoorbells
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
-from fairbox.errors import InvalidInput, MessagesNotWritten
+from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
 from fairbox.metrics import DEAD, FAILED, SENT, Metrics
 from fairbox.outbox import Outbox
 from fairbox.settings import (
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.dispatcher import Report
     from fairbox.messages import Message
-    from fairbox.topics import Subscription
 
 logger = logging.getLogger("fairbox")
 
@@ -106,17 +105,27 @@ class Application:
     @cached_property
     def dispatcher(self) -> Dispatcher:
         """The dispatcher that relay and visits run."""
-        secrets = _secrets(self.settings.optional(WEBHOOK_SECRETS))
         destinations = DestinationFactory(
             clients=make_clients(boto3.session.Session),
             clock=self.clock,
             add_to_topic=self._add_to_topic,
-            secrets=secrets,
+            secrets=self.webhook_keys,
             allow_private=self.settings.flag(WEBHOOK_ALLOW_PRIVATE),
         )
         return Dispatcher(
             self.store, destinations, _LazyDoorbells(self), clock=self.clock, rng=self.rng
         )
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """The outbox over the same tables."""
+        return Outbox.over(self.tables, self.bodies)
+
+    @cached_property
+    def webhook_keys(self) -> WebhookKeys:
+        """The keys that sign webhooks."""
+        arns = [a for a in (self.settings.optional(WEBHOOK_SECRETS) or "").split(",") if a]
+        return WebhookKeys(lambda: self._client("secretsmanager"), arns, self.clock)
 
     @property
     def archive_stream(self) -> str:
@@ -151,7 +160,13 @@ class Application:
 
     def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
         """Add messages to a pulled topic, as the destination `topic:` does."""
-        outbox = Outbox.over(self.tables, self.bodies)
+        outbox = self.outbox
+        name = messages[0].topic
+        try:
+            if outbox.topic(name).pushed:
+                return [Outcome("refused", str(TopicIsPushed(name)))] * len(messages)
+        except UnknownTopic as error:
+            return [Outcome("refused", str(error))] * len(messages)
         try:
             outbox.add_many(messages)
         except MessagesNotWritten as error:
@@ -191,13 +206,3 @@ class _LazyDoorbells:
 
     def ring(self, doorbells: Sequence[Any]) -> None:
         self._application.doorbells.ring(doorbells)
-
-
-def _secrets(text: str | None) -> Callable[[Subscription], Sequence[bytes]]:
-    """Return the keys by subscription that a JSON object `{"topic/name": ["whsec_..."]}` holds."""
-    try:
-        given = json.loads(text or "{}")
-        table = {name: [parse_secret(key) for key in keys] for name, keys in given.items()}
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidInput(WEBHOOK_SECRETS, "a JSON object of lists of keys") from None
-    return lambda subscription: table.get(f"{subscription.topic}/{subscription.name}", ())

@@ -62,6 +62,7 @@ RETENTION: Final = "rt"
 DESTINATION: Final = "ds"
 MAX_ATTEMPTS: Final = "ma"
 TIMEOUT: Final = "to"
+SINCE: Final = "si"
 
 # deliveries table
 EXPIRES_AT: Final = "x"  # N, s: TTL

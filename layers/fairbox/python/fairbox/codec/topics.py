@@ -44,6 +44,7 @@ def subscription_item(subscription: Subscription) -> Item:
     item: Item = subscription_key(subscription.topic, subscription.name) | {
         names.DESTINATION: {"S": subscription.destination},
         names.TIMEOUT: number(subscription.timeout),
+        names.SINCE: number(subscription.since),
     }
     if subscription.max_attempts is not None:
         item[names.MAX_ATTEMPTS] = number(subscription.max_attempts)
@@ -77,6 +78,7 @@ def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscriptio
         item[names.DESTINATION]["S"],
         max_attempts=None if attempts is None else int(attempts["N"]),
         timeout=float(item[names.TIMEOUT]["N"]),
+        since=int(item[names.SINCE]["N"]),
     )
 
 

@@ -135,7 +135,7 @@ class Dispatcher:
             if topic is not None and topic.pushed:
                 topics[stored.ref.topic] = topic
                 for job in self._jobs(stored, topic, held):
-                    jobs[job.subscription.destination].append(job)
+                    jobs[_line(job.subscription)].append(job)
         outcomes: Outcomes = {}
         works = [_work(self._send, group, deadline, timeout) for group in jobs.values()]
         for part in self._fan_out(works):
@@ -172,7 +172,7 @@ class Dispatcher:
         """Send one destination's jobs in calls; stop when it is not ready or time is up."""
         outcomes: Outcomes = {}
         destination = self._open(jobs[0].subscription)
-        limit = min(timeout, jobs[0].subscription.timeout)
+        limit = min(timeout, *(job.subscription.timeout for job in jobs))
         blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
         for call in calls(jobs, destination.limits, destination.size):
             ready = [j for j in call if not (j.in_order and j.hold in blocked)]
@@ -338,6 +338,13 @@ class Dispatcher:
                 wait = asked or _NOT_READY_SECONDS * (1 + self._rng.random())
                 times.append(now + round(wait * 1000))
         return min(times, default=None)
+
+
+def _line(subscription: Subscription) -> str:
+    """Return what shares calls: subscriptions of one address; one message a call shares nothing."""
+    if subscription.scheme in ("http", "https", "lambda"):
+        return f"{subscription.topic}#{subscription.name}#{subscription.destination}"
+    return subscription.destination
 
 
 def _count(

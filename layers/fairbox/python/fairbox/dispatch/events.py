@@ -115,26 +115,29 @@ def _modified(
                 f"max_attempts: {reason}",
             )
     if new.pending is not None and new.gone != "purged":
-        for name in sorted(_wanting(old, topic) - new.pending):
+        for name in sorted(_wanting(change, old, topic) - new.pending):
             if not new.state(name).dead:
                 yield _delivered(change, new, name)
 
 
 def _removed(change: Change, old: StoredMessage, topic: TopicState | None) -> Iterator[Event]:
     if old.gone is None:
-        for name in sorted(_wanting(old, topic)):
+        for name in sorted(_wanting(change, old, topic)):
             yield _delivered(change, old, name)
     elif old.gone in _LEAVING:
         kind = _LEAVING[old.gone]
         yield Event(kind, change.at, f"{change.event_id}:{kind}", old, reason=old.reason)
 
 
-def _wanting(stored: StoredMessage, topic: TopicState | None) -> frozenset[str]:
-    """Return who a message was for before a change: `pending`, all subscriptions, or a puller."""
+def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) -> frozenset[str]:
+    """Return who a message was for before a change: `pending`, all subscriptions, or a puller.
+
+    A subscription that was added after the change had no part in it.
+    """
     if stored.pending is not None:
         names = stored.pending
     else:
-        names = topic.subscription_names if topic is not None else frozenset()
+        names = topic.subscribed_at(change.at + 999) if topic is not None else frozenset()
     return frozenset(n for n in names if not stored.state(n).dead) or frozenset({PULL})
 
 

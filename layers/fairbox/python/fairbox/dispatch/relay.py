@@ -10,7 +10,7 @@ from fairbox.clock import milliseconds
 from fairbox.codec.records import raw_image, read_record
 from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.ports import Doorbell
-from fairbox.errors import Unreadable
+from fairbox.errors import FairboxError, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,8 +60,8 @@ class Relay:
             deadline: no call to a destination begins after this time (seconds since 1970).
 
         Raises:
-            FairboxError: topics could not be read or doorbells not rung; the invocation is to be
-                repeated, with what was sent sent again only where its deletion failed too.
+            FairboxError: topics could not be read, or an unreadable item not buried; nothing was
+                sent, and the invocation is to be repeated.
         """
         report = RelayReport()
         self._store.refresh()
@@ -116,5 +116,9 @@ class Relay:
             named = (min(refs),) if ordered else tuple(refs)
             doorbells.append(Doorbell(*shard, named, second * 1000))
             report.rung += len(refs)
-        if doorbells:
-            self._dispatcher.doorbells.ring(doorbells)
+        try:
+            if doorbells:
+                self._dispatcher.doorbells.ring(doorbells)
+        except FairboxError as error:
+            # not to be repeated: what was sent would be sent again; the sweep finds the rest
+            report.delivery.errors.append(str(error))

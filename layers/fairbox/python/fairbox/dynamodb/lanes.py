@@ -75,7 +75,8 @@ class Lanes:
 
     def delete(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Delete items, 25 a call; return the keys that were left unprocessed."""
-        requests = [{"DeleteRequest": {"Key": dict(k)}} for k in keys]
+        unique = {_key_pair(k): dict(k) for k in keys}  # a batch refuses a key named twice
+        requests = [{"DeleteRequest": {"Key": k}} for k in unique.values()]
         left = self.calls.batch_write(self.table, requests)
         return [request["DeleteRequest"]["Key"] for request in left]
 

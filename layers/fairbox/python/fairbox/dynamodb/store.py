@@ -56,7 +56,7 @@ class DynamoStore:
         if self._bodies is None:
             raise NotConfigured("FAIRBOX_BODIES_BUCKET")
         body = self._bodies.get(stored.offloaded.bucket, stored.offloaded.key)
-        return stored.with_message(replace(stored.message, body=body))
+        return replace(stored, message=replace(stored.message, body=body))
 
     def read(
         self, refs: Sequence[MessageRef]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.clock import milliseconds
 from fairbox.codec import names
 from fairbox.codec.keys import subscription_key, topic_key, topic_range, version_key
 from fairbox.codec.messages import number
@@ -91,17 +93,24 @@ class TopicTable:
                 return state
         raise TopicConflict(topic.name, "it is being changed by others: try again")
 
-    def add_subscription(self, subscription: Subscription) -> None:
-        """Add or replace a subscription.
+    def add_subscription(self, subscription: Subscription) -> TopicState:
+        """Add or replace a subscription; return the topic as it was before.
 
         Raises:
             UnknownTopic: there is no such topic.
         """
+        before = self.load(subscription.topic)
+        if before is None:
+            raise UnknownTopic(subscription.topic)
+        added = {s.name: s.since for s in before.subscriptions}
+        since = added.get(subscription.name, milliseconds(self._calls.clock))
+        subscription = replace(subscription, since=since)
         action = {
             "Put": {"TableName": self._table, "Item": subscription_item(subscription)},
         }
         if not self._change([self._topic_exists(subscription.topic), action]):
             raise UnknownTopic(subscription.topic)
+        return before
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription.

@@ -50,7 +50,7 @@ class MemoryDestination:
         calls: how many calls were made.
     """
 
-    limits: Limits = Limits(10, 1024 * 1024)
+    limits: Limits = field(default_factory=lambda: Limits(10, 1024 * 1024))
     keeps_order: bool = True
     quick: bool = True
     received: list[StoredMessage] = field(default_factory=list)

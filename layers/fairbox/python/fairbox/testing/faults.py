@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
+from .pages import Paginator, paginator
 from .refusals import client_error
 
 if TYPE_CHECKING:
@@ -100,6 +101,10 @@ class FaultyDynamoDB:
                 raise ValueError(f"{operation} never answers {fault.name}")
         with self._lock:
             self._script[operation].extend(faults)
+
+    def get_paginator(self, operation: str) -> Paginator:
+        """A paginator whose every page goes through this wrapper."""
+        return paginator(self, operation)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)

@@ -74,7 +74,7 @@ def compile_key_condition(text: str, names: Names) -> KeyCondition:
     tree = parser.condition()
     parser.end()
     terms = tuple(_term(item) for item in conjuncts(tree))
-    if len(terms) > 2:  # noqa: PLR2004 - a key has two attributes
+    if len(terms) > 2:
         raise KeyMissedError("Conditions can be of length 1 or 2 only")
     return KeyCondition(terms, frozenset(parser.used_names), frozenset(parser.used_values))
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from . import administration, bulk, reads, statements, transactions, writes
 from .clock import ManualClock
 from .engine import Clock, Engine
+from .pages import Paginator, paginator
 from .refusals import Refusal
 from .requests import Request, Response, check_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .streams import Stream
-
-_PAGED: Final = {"query", "scan"}
 
 
 class MemoryDynamoDB:
@@ -121,10 +120,8 @@ class MemoryDynamoDB:
         return self._call("BatchExecuteStatement", statements.batch_execute_statement, request)
 
     def get_paginator(self, operation: str) -> Paginator:
-        """A paginator over ``query`` or ``scan``."""
-        if operation not in _PAGED:
-            raise ValueError(f"no paginator for {operation}: only query and scan have one")
-        return Paginator(getattr(self, operation))
+        """A paginator over ``query`` or ``scan``; ValueError for anything else."""
+        return paginator(self, operation)
 
     def close(self) -> None:
         """Nothing to close; boto3's client has the method."""
@@ -146,24 +143,3 @@ class MemoryDynamoDB:
         """Copies of all items of a table: for a test's assertions, not for code under test."""
         with self._lock:
             return administration.items_of(self._engine, table)
-
-
-class Paginator:
-    """Follows LastEvaluatedKey from page to page."""
-
-    def __init__(self, read: Callable[..., Response]) -> None:
-        self._read = read
-
-    def paginate(self, **request: Any) -> Iterator[Response]:
-        """Yield the pages; of ``PaginationConfig`` only ``PageSize`` is understood."""
-        config = request.pop("PaginationConfig", {})
-        if config.keys() - {"PageSize"}:
-            raise ValueError(f"PaginationConfig: only PageSize is understood, got {config}")
-        if "PageSize" in config:
-            request["Limit"] = config["PageSize"]
-        while True:
-            page = self._read(**request)
-            yield page
-            if "LastEvaluatedKey" not in page:
-                return
-            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]

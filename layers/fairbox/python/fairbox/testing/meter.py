@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from fairbox.dynamodb.units import item_size, read_units, write_units
 
 from .faults import OPERATIONS
+from .pages import Paginator, paginator
 from .probes import Probe, TransactionUnits
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class CostMeter:
         self._lock = threading.Lock()
         self._calls: dict[str, int] = defaultdict(int)
         self._costs: dict[tuple[str, str, str], Cost] = defaultdict(Cost)
+
+    def get_paginator(self, operation: str) -> Paginator:
+        """A paginator whose every page goes through this wrapper."""
+        return paginator(self, operation)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)

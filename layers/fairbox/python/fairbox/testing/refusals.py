@@ -7,7 +7,7 @@ from typing import Any
 from botocore.exceptions import ClientError, ParamValidationError
 
 
-class Refusal(Exception):  # noqa: N818 - not an error of the library: it becomes a ClientError
+class Refusal(Exception):
     """A request that the engine refuses: the error's code, its message, further response fields."""
 
     def __init__(self, code: str, message: str, **fields: Any) -> None:

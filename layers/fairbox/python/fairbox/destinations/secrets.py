@@ -1,0 +1,77 @@
+"""Keys of webhook subscriptions, from Secrets Manager."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fairbox.destinations.signatures import parse_secret
+from fairbox.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fairbox.clock import Clock
+    from fairbox.topics import Subscription
+
+KEPT_SECONDS: Final = 300.0
+
+
+class WebhookKeys:
+    """Gives each subscription the keys that sign its webhooks; read again after five minutes.
+
+    A secret's text is a JSON object: `{"topic/subscription": ["whsec_...", ...]}`. While keys are
+    being changed a subscription has two, and messages carry a signature of each.
+
+    Args:
+        client: makes boto3's Secrets Manager client.
+        arns: the secrets, whose objects are put together.
+        clock: gives the time.
+    """
+
+    def __init__(self, client: Callable[[], Any], arns: Sequence[str], clock: Clock) -> None:
+        self._client = client
+        self._arns = arns
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._keys: Mapping[str, list[bytes]] = {}
+
+    def __call__(self, subscription: Subscription) -> Sequence[bytes]:
+        """Return the subscription's keys; none: its messages go unsigned.
+
+        Raises:
+            Unavailable: the secrets cannot be read, and no earlier reading is at hand.
+            InvalidInput: a secret is not such an object; the error does not show it.
+        """
+        if not self._arns:
+            return ()
+        with self._lock:
+            if self._clock.now() - self._read_at >= KEPT_SECONDS:
+                self._keys = self._read()
+                self._read_at = self._clock.now()
+            return self._keys.get(f"{subscription.topic}/{subscription.name}", ())
+
+    def _read(self) -> Mapping[str, list[bytes]]:
+        client = self._client()
+        keys: dict[str, list[bytes]] = {}
+        for arn in self._arns:
+            try:
+                text = client.get_secret_value(SecretId=arn)["SecretString"]
+            except (ClientError, BotoCoreError, KeyError) as error:
+                if self._keys:
+                    return self._keys  # better an old key than an unsigned message
+                raise Unavailable("get_secret_value", type(error).__name__) from error
+            keys |= _parse(arn, text)
+        return keys
+
+
+def _parse(arn: str, text: str) -> dict[str, list[bytes]]:
+    try:
+        given = json.loads(text)
+        return {str(name): [parse_secret(key) for key in keys] for name, keys in given.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidInput(arn, "a JSON object of lists of whsec_ keys") from None

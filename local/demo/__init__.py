@@ -1,0 +1,1 @@
+"""The demo: real webhook payloads through the synthesised application."""

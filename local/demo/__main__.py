@@ -1,0 +1,248 @@
+"""`make demo`: real payloads through the synthesised application, and an account at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+from fairbox import Outbox
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from local.application import LocalApplication
+from local.demo import plan
+from local.demo.account import Summary, account
+from local.demo.arrivals import Arrivals, QueueReader, WebhookSink
+from local.demo.producer import BUSINESS_TABLE, Producer
+from local.faults import FaultProxy
+from local.metering import Meter
+from local.payloads import load
+from local.synthesis import synthesise
+from local.workspace import LocalError, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+STALLED_SECONDS: Final = 200.0
+RECORDED_SECONDS: Final = 120.0
+BUS: Final = "demo"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the demo; exit 1 when anything is lost, altered, out of order or not recorded."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("-n", type=int, default=0, help="messages; by default each payload once")
+    count = parser.parse_args(arguments).n
+    if count < 0:
+        parser.error("-n: expected a number from 1")
+    console = Console()
+    try:
+        Demo(console, Workspace()).run(count)
+    except LocalError as error:
+        sys.exit(f"fairbox: {error}")
+
+
+class Demo:
+    """One run of the demo."""
+
+    def __init__(self, console: Console, workspace: Workspace) -> None:
+        self._console = console
+        self._workspace = workspace
+        self._arrivals = Arrivals()
+
+    def run(self, count: int) -> None:
+        """Start the application, publish, wait, account."""
+        payloads = load()
+        samples = list(plan.samples(payloads, count or len(payloads)))
+        topics = plan.topics(sorted({kind for kind, _ in payloads}))
+        self._say(f"{len(samples)} GitHub webhook payloads, {len(topics)} topics")
+        assembly = synthesise(self._workspace)
+        with ExitStack() as stack:
+            meter, app = self._start(stack, assembly)
+            outbox = self._outbox(app)
+            subscriptions = self._subscribe(stack, app, outbox, topics)
+            wanted: dict[str, frozenset[str]] = {t.name: frozenset() for t in topics}
+            for subscription in subscriptions:
+                wanted[subscription.topic] |= {subscription.name}
+            producer = Producer(outbox, app.clients["dynamodb"], app.api_url)
+            meter.reset()
+            self._flow(app, producer, samples, wanted)
+            recorded = self._wait_recorded(outbox, producer, wanted)
+            ordered = frozenset(t.name for t in topics if t.ordering == "key")
+            summary = account(producer.sent, wanted, ordered, self._arrivals.all(), meter)
+            problems = self._check(app, outbox, producer, recorded=recorded)
+        self._finish(summary, problems)
+
+    def _start(self, stack: ExitStack, assembly: Path) -> tuple[Meter, LocalApplication]:
+        self._say("starting DynamoDB Local, the other services and the functions")
+        meter = Meter()
+
+        def metered(endpoint: str) -> str:
+            proxy = FaultProxy(endpoint, rng=random.Random(0), observe=meter.observe)  # noqa: S311
+            proxy.start()
+            stack.callback(proxy.stop)
+            self._engine = proxy.endpoint
+            return proxy.endpoint
+
+        app = stack.enter_context(
+            LocalApplication(assembly, workspace=self._workspace, proxy=metered)
+        )
+        meter.watch(app.env["FAIRBOX_OUTBOX_TABLE"], app.env["FAIRBOX_DELIVERIES_TABLE"])
+        app.clients["dynamodb"].create_table(
+            TableName=BUSINESS_TABLE,
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        return meter, app
+
+    def _outbox(self, app: LocalApplication) -> Outbox:
+        client = boto3.client(
+            "dynamodb",
+            endpoint_url=self._engine,
+            region_name=app.env["AWS_REGION"],
+            aws_access_key_id=app.env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=app.env["AWS_SECRET_ACCESS_KEY"],
+        )
+        return Outbox(
+            client,
+            table=app.env["FAIRBOX_OUTBOX_TABLE"],
+            deliveries_table=app.env["FAIRBOX_DELIVERIES_TABLE"],
+        )
+
+    def _subscribe(
+        self, stack: ExitStack, app: LocalApplication, outbox: Outbox, topics: list[Any]
+    ) -> list[Any]:
+        sqs, events = app.clients["sqs"], app.clients["events"]
+        queue = sqs.create_queue(QueueName="demo-queue")["QueueUrl"]
+        tap = sqs.create_queue(QueueName="demo-events")["QueueUrl"]
+        tap_arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])
+        events.create_event_bus(Name=BUS)
+        events.put_rule(
+            Name="demo", EventBusName=BUS, EventPattern=json.dumps({"source": [{"prefix": ""}]})
+        )
+        target = {"Id": "tap", "Arn": tap_arn["Attributes"]["QueueArn"]}
+        events.put_targets(Rule="demo", EventBusName=BUS, Targets=[target])
+        sink = WebhookSink(self._arrivals)
+        for part in (
+            sink,
+            QueueReader(sqs, queue, "queue", self._arrivals),
+            QueueReader(sqs, tap, "events", self._arrivals),
+        ):
+            part.start()
+            stack.callback(part.stop)
+        for topic in topics:
+            outbox.create_topic(topic)
+        subscriptions = plan.subscriptions(
+            topics, queue=f"sqs:{queue}", events=f"events:{BUS}", webhook=sink.url
+        )
+        outbox.add_subscriptions(subscriptions)
+        return subscriptions
+
+    def _flow(
+        self,
+        app: LocalApplication,
+        producer: Producer,
+        samples: list[plan.Sample],
+        wanted: Mapping[str, frozenset[str]],
+    ) -> None:
+        """Publish while messages arrive; kill the relay's process once on the way."""
+        total = sum(len(wanted[s.topic]) for s in samples)
+        columns = (
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console) as progress:
+            published = progress.add_task("published", total=len(samples))
+            arrived = progress.add_task("delivered", total=total)
+            failures: list[BaseException] = []
+
+            def publish() -> None:
+                try:
+                    producer.publish(samples, lambda: progress.advance(published))
+                except BaseException as error:  # noqa: BLE001 - told to the main thread
+                    failures.append(error)
+
+            thread = threading.Thread(target=publish, daemon=True)
+            thread.start()
+            killed = False
+            seen, moved = 0, time.monotonic()
+            while seen < total and time.monotonic() - moved < STALLED_SECONDS and not failures:
+                time.sleep(0.1)
+                now = self._arrivals.distinct()
+                if now != seen:
+                    seen, moved = now, time.monotonic()
+                    progress.update(arrived, completed=seen)
+                if not killed and seen > total // 4:
+                    killed = self._kill_relay(app)
+            thread.join(STALLED_SECONDS)
+        if failures:
+            raise failures[0]
+
+    def _kill_relay(self, app: LocalApplication) -> bool:
+        relay = next(name for name in app.invoker.functions() if name.startswith("Relay"))
+        killed = app.invoker.kill(relay)
+        if killed:
+            self._say("killed the relay's process, with what it had in hand")
+        return bool(killed)
+
+    def _wait_recorded(
+        self, outbox: Outbox, producer: Producer, wanted: Mapping[str, frozenset[str]]
+    ) -> bool:
+        """Wait until the ledger has every delivery."""
+        expected = {(ref.id, name) for ref in producer.sent for name in wanted[ref.topic]}
+        end = time.monotonic() + RECORDED_SECONDS
+        with self._console.status("waiting for the ledger"):
+            while time.monotonic() < end:
+                if expected <= {(d.id, d.subscription) for d in outbox.delivered()}:
+                    return True
+                time.sleep(1)
+        return False
+
+    @staticmethod
+    def _check(
+        app: LocalApplication, outbox: Outbox, producer: Producer, *, recorded: bool
+    ) -> list[str]:
+        problems = [] if recorded else ["the ledger lacks deliveries"]
+        left = outbox.outstanding_count()
+        if left:
+            problems.append(f"{left} messages are still outstanding")
+        rows = app.clients["dynamodb"].scan(TableName=BUSINESS_TABLE, Select="COUNT")["Count"]
+        transacted = sum(not sample.through_api for sample in producer.sent.values())
+        if rows != transacted:
+            problems.append(f"{transacted} transactions left {rows} business rows")
+        return problems
+
+    def _finish(self, summary: Summary, problems: list[str]) -> None:
+        path = self._workspace.root / "demo.json"
+        path.write_text(json.dumps(summary.as_dict(), indent=2) + "\n")
+        table = Table("figure", "value", title="make demo")
+        for name, value in summary.as_dict().items():
+            table.add_row(name, f"{value:,}")
+        self._console.print(table)
+        self._say(f"written to {path}")
+        if summary.lost:
+            problems.append(f"{summary.lost} deliveries are lost or altered")
+        if summary.out_of_order:
+            problems.append(f"{summary.out_of_order} deliveries are out of order")
+        if problems:
+            sys.exit("fairbox: " + "; ".join(problems))
+        self._say("every payload arrived byte for byte, in order where asked, and is recorded")
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"fairbox: {text}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

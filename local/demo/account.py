@@ -1,0 +1,98 @@
+"""The demo's account: what was sent against what arrived, byte for byte."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from fairbox.ids import time_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.messages import MessageRef
+
+    from local.demo.arrivals import Arrival
+    from local.demo.plan import Sample
+    from local.metering import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What `.local/demo.json` holds: counts, cost per message, milliseconds."""
+
+    messages: int
+    deliveries: int
+    lost: int
+    duplicated: int
+    out_of_order: int
+    wru_per_message: float
+    rru_per_message: float
+    calls_per_message: float
+    p50_ms: float
+    p99_ms: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the figures by name."""
+        return asdict(self)
+
+
+def account(
+    sent: Mapping[MessageRef, Sample],
+    wanted: Mapping[str, frozenset[str]],
+    ordered: frozenset[str],
+    arrivals: Sequence[Arrival],
+    meter: Meter,
+) -> Summary:
+    """Compare what was sent with what arrived.
+
+    A message whose bytes differ counts as lost.
+
+    Args:
+        sent: what was published, by ref.
+        wanted: the subscriptions of each topic.
+        ordered: topics that keep order per key.
+        arrivals: in the order of arrival.
+        meter: what the application consumed.
+    """
+    first: dict[tuple[MessageRef, str], Arrival] = {}
+    seen: Counter[tuple[MessageRef, str]] = Counter()
+    for arrival in arrivals:
+        sample = sent.get(arrival.ref)
+        if sample is not None and arrival.body == sample.body:
+            place = (arrival.ref, arrival.subscription)
+            seen[place] += 1
+            first.setdefault(place, arrival)
+    expected = {(ref, name) for ref in sent for name in wanted[ref.topic]}
+    delays = [a.at - time_of(ref.id) for (ref, _), a in first.items()] or [0.0]
+    cuts = statistics.quantiles(delays, n=100) if len(delays) > 1 else delays * 99
+    count = max(1, len(sent))
+    return Summary(
+        messages=len(sent),
+        deliveries=sum(seen.values()),
+        lost=len(expected - set(first)),
+        duplicated=sum(n - 1 for n in seen.values()),
+        out_of_order=_out_of_order(sent, ordered, list(first.values())),
+        wru_per_message=round(meter.wru / count, 3),
+        rru_per_message=round(meter.rru / count, 3),
+        calls_per_message=round(sum(meter.calls.values()) / count, 3),
+        p50_ms=round(cuts[49], 1),
+        p99_ms=round(cuts[98], 1),
+    )
+
+
+def _out_of_order(
+    sent: Mapping[MessageRef, Sample], ordered: frozenset[str], firsts: Sequence[Arrival]
+) -> int:
+    """Count first deliveries below the greatest id of their key delivered before them."""
+    greatest: dict[tuple[str, str, str], str] = defaultdict(str)
+    wrong = 0
+    for arrival in firsts:
+        if arrival.ref.topic not in ordered:
+            continue
+        place = (arrival.ref.topic, sent[arrival.ref].key, arrival.subscription)
+        wrong += arrival.ref.id < greatest[place]
+        greatest[place] = max(greatest[place], arrival.ref.id)
+    return wrong
