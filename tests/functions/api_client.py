@@ -6,19 +6,19 @@ import base64
 import copy
 import importlib.util
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import jsonschema
-
 from fairbox.api.app import App
 from fairbox.api.openapi import openapi
 from fairbox.api.routes import ROUTES, Api
-from fairbox.testing.application import MemoryApplication
 
 if TYPE_CHECKING:
+    from fairbox.testing.application import MemoryApplication
     from collections.abc import Mapping
     from types import ModuleType
 
@@ -145,10 +145,8 @@ def reply_of(response: dict[str, Any]) -> Reply:
 def check_documented(event: dict[str, Any], reply: Reply) -> None:
     """Hold an answer to what the OpenAPI document says of its operation."""
     path, method = event["rawPath"], event["requestContext"]["http"]["method"]
-    (route,) = [r for r in ROUTES if r.method == method and r.params(path) or r.path == path] or [
-        None
-    ]
-    if route is None or route.method != method:
+    route = next((r for r in ROUTES if r.method == method and re.fullmatch(r.rule, path)), None)
+    if route is None:
         assert reply.status in (404, 405)
         return
     operation = DOCUMENT["paths"][route.path.replace("+}", "}")][method.lower()]

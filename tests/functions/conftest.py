@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
 from fairbox.testing.application import MemoryApplication
 from fairbox.topics import Topic
+
 from tests.functions.api_client import ApiClient
 
 

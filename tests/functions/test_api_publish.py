@@ -8,12 +8,12 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from fairbox.messages import MessageRef
 from fairbox.outbox import Outbox
 from fairbox.testing.application import MemoryApplication
 from fairbox.testing.faults import Fault, FaultyDynamoDB
 from fairbox.topics import Subscription, Topic
+
 from tests.functions.api_client import ApiClient, load_handler, read_event, reply_of
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ class App:
     def __init__(self, api: Api, log: Log) -> None:
         self._api = api
         self._log = log
-        self._resolver = APIGatewayHttpResolver()
+        self._resolver = APIGatewayHttpResolver(serializer=_as_it_is)
         for route in ROUTES:
             self._resolver.route(route.rule, method=route.method)(self._endpoint(route))
         self._resolver.not_found(self._not_found)
@@ -110,6 +110,11 @@ class App:
             body=json.dumps(problem, separators=(",", ":")),
             headers=dict(refusal.headers),
         )
+
+
+def _as_it_is(body: Any) -> Any:
+    """Return a body that is JSON already; else Powertools would make JSON of bytes."""
+    return body
 
 
 def _response(answer: Answer) -> Response[Any]:

@@ -47,18 +47,19 @@ class Request:
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any], params: Mapping[str, str]) -> Request:
-        """Read the event of an HTTP API.
+        """Read the event of an HTTP API; a body counts where the method gives it a meaning.
 
         Raises:
             Refusal: 400, the body is no UTF-8; 413, it is too large.
         """
         context = event["requestContext"]
+        method = context["http"]["method"]
         return cls(
-            method=context["http"]["method"],
+            method=method,
             path=event["rawPath"],
             query=event.get("queryStringParameters") or {},
             headers={k.lower(): v for k, v in (event.get("headers") or {}).items()},
-            body=_body(event),
+            body=_body(event) if method in ("POST", "PUT") else b"",
             id=context["requestId"],
             params=params,
         )

@@ -39,6 +39,8 @@ class Ledger:
 
     def of_topic(self, topic: str, since: int, until: int) -> Iterator[Delivery]:
         """Yield a topic's deliveries with `since` <= `at` < `until` (ms), by time, each once."""
+        if since >= until:  # which a key condition does not take
+            return iter(())
         rows = heapq.merge(
             self._rows(topic, since, until),
             self._rows(SHARED, since, until),
@@ -48,6 +50,8 @@ class Ledger:
 
     def all(self, since: int, until: int) -> Iterator[Delivery]:
         """Yield every topic's deliveries with `since` <= `at` < `until`, by time, each once."""
+        if since >= until:
+            return iter(())
         return _ordered(self._all_rows(since, until), since, until, None)
 
     def _rows(self, topic: str, since: int, until: int) -> Iterator[Item]:

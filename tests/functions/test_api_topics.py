@@ -1,0 +1,96 @@
+"""Topics, subscriptions and figures over HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fairbox.messages import Message
+from fairbox.topics import RetryPolicy, Subscription, Topic
+
+from tests.functions.api_client import read_event
+
+if TYPE_CHECKING:
+    from tests.functions.api_client import ApiClient, Reply
+
+
+def put(api: ApiClient, path: str, value: object) -> Reply:
+    return api.call("PUT", path, json.dumps(value), content_type="application/json")
+
+
+def test_a_topic_is_created_once_and_then_brought_up_to_date(api: ApiClient) -> None:
+    reply = api.send(read_event("http_api_put_topic"))
+    assert reply.status == 201
+    assert (reply.json["name"], reply.json["shards"], reply.json["dedup_window"]) == (
+        "invoices",
+        4,
+        600,
+    )
+    assert api.send(read_event("http_api_put_topic")).status == 200
+    changed = put(api, "/topics/invoices", {"shards": 4, "retry": {"max_attempts": 3, "cap": 60}})
+    assert (changed.status, changed.json["dedup_window"]) == (200, None)
+    topic = api.application.outbox.topic("invoices").topic
+    assert topic == Topic("invoices", shards=4, retry=RetryPolicy(max_attempts=3, cap=60))
+    assert api.call("GET", "/topics/invoices").json == changed.json
+
+
+def test_a_topic_without_a_body_takes_the_defaults(api: ApiClient) -> None:
+    assert api.call("PUT", "/topics/plain").status == 201
+    assert api.application.outbox.topic("plain").topic == Topic("plain")
+
+
+def test_what_only_a_resize_may_change_is_a_conflict_and_changes_nothing(api: ApiClient) -> None:
+    before = api.application.outbox.topic("orders")
+    for value in ({"shards": 16}, {"shards": 4, "ordering": "key"}):
+        reply = put(api, "/topics/orders", value)
+        assert (reply.status, reply.kind) == (409, "conflict")
+    assert api.application.outbox.topic("orders") == before
+
+
+def test_topics_are_listed_by_name_with_their_subscriptions(api: ApiClient) -> None:
+    put(api, "/topics/a-first", {})
+    put(api, "/topics/orders/subscriptions/billing", {"destination": "sqs:https://q"})
+    first, orders = api.call("GET", "/topics").json["topics"]
+    assert (first["name"], first["pushed"], orders["pushed"]) == ("a-first", False, True)
+    assert [s["name"] for s in orders["subscriptions"]] == ["billing"]
+    assert orders["epochs"] == [{"number": 0, "shards": 4, "since": 0}]
+
+
+def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> None:
+    path = "/topics/orders/subscriptions/billing"
+    before = api.application.clock.now()
+    value: dict[str, Any] = {"destination": "sqs:one", "max_attempts": 3, "timeout": 5}
+    reply = put(api, path, value)
+    assert reply.status == 201
+    assert reply.json == {"topic": "orders", "name": "billing", **value}
+    assert api.application.clock.now() - before >= 2
+    assert put(api, path, {"destination": "sqs:two"}).status == 200
+    (subscription,) = api.application.outbox.topic("orders").subscriptions
+    assert subscription == Subscription("orders", "billing", "sqs:two")
+    gone = api.call("DELETE", path)
+    assert (gone.status, gone.body) == (204, b"")
+    assert not api.application.outbox.topic("orders").pushed
+    assert api.call("DELETE", path).kind == "unknown-subscription"
+
+
+def test_the_figures_count_what_lies_where(api: ApiClient) -> None:
+    application = api.application
+    application.outbox.create_topic(Topic("idle"))
+    for delay in (0, 0, 0, 3600):
+        message_id = application.ids.next()
+        application.outbox.add(Message(topic="orders", body=b"", delay=delay, id=message_id))
+    application.mark()
+    application.clock.advance(90)
+    reply = api.send(read_event("http_api_get_stats"))
+    assert reply.status == 200
+    idle, orders = reply.json["topics"]
+    assert idle == {
+        "topic": "idle",
+        "outstanding": 0,
+        "waiting": 0,
+        "dead": 0,
+        "oldest_age_seconds": 0.0,
+    }
+    assert (orders["outstanding"], orders["waiting"], orders["dead"]) == (4, 1, 0)
+    assert 90 <= orders["oldest_age_seconds"] < 91
+    assert reply.json["total"] == {k: v for k, v in orders.items() if k != "topic"}
