@@ -1,4 +1,4 @@
-"""What each function calls on the tables, against what its role may do: IAM is not enforced here."""
+"""What each function calls on the tables against what its role may do: no engine enforces IAM."""
 
 from __future__ import annotations
 
