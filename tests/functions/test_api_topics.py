@@ -62,7 +62,8 @@ def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> Non
     value: dict[str, Any] = {"destination": "sqs:one", "max_attempts": 3, "timeout": 5}
     reply = put(api, path, value)
     assert reply.status == 201
-    assert reply.json == {"topic": "orders", "name": "billing", **value}
+    since = int(before * 1000)
+    assert reply.json == {"topic": "orders", "name": "billing", "since": since, **value}
     assert api.application.clock.now() - before >= 2
     assert put(api, path, {"destination": "sqs:two"}).status == 200
     (subscription,) = api.application.outbox.topic("orders").subscriptions

@@ -225,6 +225,7 @@ class SubscriptionOut(_Out):
     destination: str
     max_attempts: int | None
     timeout: float
+    since: Milliseconds = Field(description="When it was added. Milliseconds since 1970 UTC.")
 
 
 class RetryOut(_Out):
