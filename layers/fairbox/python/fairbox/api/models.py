@@ -263,6 +263,9 @@ class FiguresOut(_Out):
     waiting: int = Field(description="Of these: added with a delay.")
     dead: int
     oldest_age_seconds: float = Field(description="Since the oldest was due; 0 without any.")
+    delivered_per_second: float = Field(
+        description="Over the minute that ended half a minute ago, counted by subscription."
+    )
 
 
 class TopicFiguresOut(FiguresOut):
