@@ -261,12 +261,20 @@ class Outbox:
             InvalidInput: over 100 actions.
             UnknownTopic: there is no such topic.
         """
+        return self._actions(messages, by_id=False)
+
+    def _actions(self, messages: Sequence[Message], *, by_id: bool) -> list[dict[str, Any]]:
+        """Return the actions; `by_id`: windows begin at the id's time, not now.
+
+        A call that is repeated under its token must be the same to the letter.
+        """
         actions: list[dict[str, Any]] = []
         for message in messages:
             state, ref = self._place(message)
             actions.append({"Put": self.tables.lanes.put_action(self._item(message, ref))})
             if self._window(state, message) is not None:
-                actions.append(self._dedup_action(state, message, ref))
+                since = time_of(message.id) // 1000 if by_id else None
+                actions.append(self._dedup_action(state, message, ref, since))
         if len(actions) > MAX_TRANSACTION:
             raise InvalidInput("messages", f"at most {MAX_TRANSACTION} actions in a transaction")
         return actions
@@ -293,7 +301,7 @@ class Outbox:
             TransactionCancelled: a condition did not hold; `.reasons` has one for each action.
             Throttled, Unavailable: whether it is written is not known; repeat it with the token.
         """
-        actions = [*items, *self.transact_items(*messages)]
+        actions = [*items, *self._actions(messages, by_id=token is not None)]
         if not 1 <= len(actions) <= MAX_TRANSACTION:
             raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")
         arguments: dict[str, Any] = {"TransactItems": actions}
@@ -336,8 +344,10 @@ class Outbox:
             return ref if first is None else MessageRef.parse(first["S"])
         return ref
 
-    def _dedup_action(self, state: TopicState, message: Message, ref: MessageRef) -> dict[str, Any]:
-        now = int(self._clock.now())
+    def _dedup_action(
+        self, state: TopicState, message: Message, ref: MessageRef, since: int | None = None
+    ) -> dict[str, Any]:
+        now = int(self._clock.now()) if since is None else since
         digest = hashlib.sha256((message.dedup_key or "").encode()).hexdigest()[:32]
         return {
             "Put": {
