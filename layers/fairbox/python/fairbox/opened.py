@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fairbox.dynamodb.topics import ProducerTopics
 
 if TYPE_CHECKING:
-    from fairbox.dynamodb.tables import Tables
     from fairbox.bodies import BodyStore
     from fairbox.dispatch.ports import Doorbells
+    from fairbox.dynamodb.tables import Tables
 
 
 class OpenTables:

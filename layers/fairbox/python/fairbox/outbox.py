@@ -34,14 +34,14 @@ from fairbox.settings import (
 )
 
 if TYPE_CHECKING:
-    from fairbox.messages import MessageRef
-    from datetime import timedelta
     import random
     from collections.abc import Iterable
+    from datetime import timedelta
 
     from fairbox.bodies import BodyStore
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import Doorbells
+    from fairbox.messages import MessageRef
 
 
 @dataclass(frozen=True, slots=True)

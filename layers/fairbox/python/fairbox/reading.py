@@ -22,11 +22,11 @@ from fairbox.opened import OpenTables
 from fairbox.scanning import parallel_scan
 
 if TYPE_CHECKING:
-    from fairbox.messages import Message, MessageRef
     from collections.abc import Iterable, Iterator
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.messages import Message, MessageRef
     from fairbox.stored import DeadLetter, Delivery, ShardRow, StoredMessage
 
 
