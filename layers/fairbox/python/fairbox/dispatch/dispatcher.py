@@ -368,12 +368,15 @@ def _count(
 
 
 class _Closed:
-    """Stands for a destination whose address cannot be used: it refuses everything."""
+    """Stands for a destination whose address cannot be used: it refuses everything.
+
+    It is not quick: what the relay may not open, a visit perhaps may.
+    """
 
     def __init__(self, reason: str) -> None:
         self.limits = Limits(100, 1 << 30)
         self.keeps_order = True
-        self.quick = True
+        self.quick = False
         self._reason = reason
 
     def size(self, message: StoredMessage) -> int:
