@@ -368,15 +368,12 @@ def _count(
 
 
 class _Closed:
-    """Stands for a destination whose address cannot be used: it refuses everything.
-
-    It is not quick: what the relay may not open, a visit perhaps may.
-    """
+    """Stands for a destination whose address cannot be used: it refuses everything."""
 
     def __init__(self, reason: str) -> None:
         self.limits = Limits(100, 1 << 30)
         self.keeps_order = True
-        self.quick = False
+        self.quick = False  # another function's settings may open it: the relay leaves it to visits
         self._reason = reason
 
     def size(self, message: StoredMessage) -> int:
