@@ -48,31 +48,51 @@ class Config:
     webhook_secrets: tuple[str, ...]
     """ARNs of the Secrets Manager secrets that sign webhooks."""
     log_level: str
+    """Of function `api`; the others log from INFO up."""
     log_retention_days: int
+    """Of the functions' and the API's logs."""
     archive_retention_days: int
+    """After which events leave the archive."""
     archive_infrequent_days: int
+    """After which they move to infrequent access; at least 30."""
     archive_glacier_days: int
+    """After which they move to Glacier."""
     archive_buffer_mb: int
+    """What Firehose gathers before it writes an object."""
     archive_buffer_seconds: int
+    """How long it gathers at most."""
     bodies_retention_days: int
+    """How long an offloaded body outlives its delivery."""
     failures_retention_days: int
+    """How long stream batches that were given up are kept."""
     access_logs_retention_days: int
+    """Of the buckets' access logs."""
     warm_read_units: int
     """RRU/s for which the outbox is pre-warmed; 0: not at all."""
     warm_write_units: int
     """WRU/s for which the outbox is pre-warmed; 0: not at all."""
     relay_parallelization: int
+    """Batches of one stream shard that the relay takes at a time."""
     mark_delivered_window_seconds: int
+    """How long records are gathered before they are marked."""
     deliver_shard_concurrency: int
+    """Visits at a time, for each doorbell queue."""
     reserve_concurrency: bool
     """Whether scheduled functions reserve one execution; a new account may have none to spare."""
     api_rate_limit: int
+    """Requests a second."""
     api_burst_limit: int
+    """Requests at once."""
     alarm_outstanding_count: int
+    """Messages above which the alarm goes off, after five minutes."""
     alarm_oldest_age_seconds: int
+    """Age above which the alarm goes off, after three minutes."""
     alarm_iterator_age_ms: int
+    """Lag of a stream reader above which the alarm goes off, after three minutes."""
     alarm_dead_count: int
+    """Dead letters above which the alarm goes off."""
     alarm_archive_age_seconds: int
+    """Age of what has not reached the archive above which the alarm goes off."""
 
     def __post_init__(self) -> None:
         """Check what one value can tell, then what several say together."""

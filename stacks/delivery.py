@@ -134,7 +134,7 @@ class DeliveryStack(Stack):
         outbox = self._storage.outbox
         sweep.allow(
             [
-                may.on_table(outbox, "Query"),
+                may.on_table(outbox, "GetItem", "Query"),
                 may.on_index(outbox, codec.OUTSTANDING_INDEX),
                 may.send_to(self.doorbells.now),
             ]

@@ -70,7 +70,10 @@ class MonitoringStack(Stack):
             one_at_a_time=True,
         )
         count_outstanding.allow(
-            [may.on_table(outbox, "Query"), may.on_index(outbox, codec.OUTSTANDING_INDEX)]
+            [
+                may.on_table(outbox, "GetItem", "Query"),
+                may.on_index(outbox, codec.OUTSTANDING_INDEX),
+            ]
         )
         ClockTrigger(
             self,

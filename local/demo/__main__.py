@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 import threading
@@ -231,7 +232,7 @@ class Demo:
         for name, value in summary.as_dict().items():
             table.add_row(name, f"{value:,}")
         self._console.print(table)
-        self._say(f"written to {path}")
+        self._say(f"written to {os.path.relpath(path)}")
         if summary.lost:
             problems.append(f"{summary.lost} deliveries are lost or altered")
         if summary.out_of_order:

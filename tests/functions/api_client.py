@@ -18,9 +18,10 @@ from fairbox.api.openapi import openapi
 from fairbox.api.routes import ROUTES, Api
 
 if TYPE_CHECKING:
-    from fairbox.testing.application import MemoryApplication
     from collections.abc import Mapping
     from types import ModuleType
+
+    from fairbox.testing.application import MemoryApplication
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "tests" / "events"

@@ -46,7 +46,7 @@ DISPATCH: Permissions = {
     "Bodies/*": {"s3:GetObject"},
 }
 OUTSTANDING: Permissions = {
-    "Outbox": {"dynamodb:Query"},
+    "Outbox": {"dynamodb:GetItem", "dynamodb:Query"},
     "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
 }
 EXPECTED: dict[str, Permissions] = {

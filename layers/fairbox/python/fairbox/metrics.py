@@ -21,13 +21,21 @@ NAMESPACE: Final = "Fairbox"
 SERVICE: Final = "fairbox"
 
 OUTSTANDING_COUNT: Final = "OutstandingCount"
+"""Messages in lanes `ready` and `later`; written by `count_outstanding` each minute."""
 OLDEST_AGE: Final = "OldestAge"
+"""Since the oldest message looked at was due; written by `count_outstanding` each minute."""
 DEAD_COUNT: Final = "DeadCount"
+"""Dead letters there are; written by `count_outstanding` each minute."""
 SENT: Final = "Sent"
+"""Messages that a destination took; written by `relay` and `deliver_shard`."""
 FAILED: Final = "Failed"
+"""Attempts that were counted; written by `relay` and `deliver_shard`."""
 DEAD: Final = "Dead"
+"""Messages that died, once for each subscription; written by `relay` and `deliver_shard`."""
 UNREADABLE: Final = "Unreadable"
+"""Stream records that the codec could not read; written by `relay` and `mark_delivered`."""
 RUNG: Final = "Rung"
+"""What was rung for: messages by `relay`, shards by `sweep`."""
 
 _UNITS: Final[Mapping[str, str]] = {OLDEST_AGE: "Seconds"}
 

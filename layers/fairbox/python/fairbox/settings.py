@@ -12,14 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OUTBOX_TABLE: Final = "FAIRBOX_OUTBOX_TABLE"
+"""The outbox table. Needed by every function and by `Outbox.from_env`."""
 DELIVERIES_TABLE: Final = "FAIRBOX_DELIVERIES_TABLE"
+"""The deliveries table. Needed by every function and by `Outbox.from_env`."""
 BODIES_BUCKET: Final = "FAIRBOX_BODIES_BUCKET"
+"""The bucket of bodies that do not fit an item; without it such bodies are refused."""
 DOORBELL_QUEUE_URL: Final = "FAIRBOX_DOORBELL_QUEUE_URL"
+"""The FIFO queue that asks for visits; without it `Outbox.sweep` is refused."""
 LATER_QUEUE_URL: Final = "FAIRBOX_LATER_QUEUE_URL"
+"""The standard queue of doorbells for later; needed by `relay` and `deliver_shard`."""
 ARCHIVE_STREAM: Final = "FAIRBOX_ARCHIVE_STREAM"
+"""The Firehose stream of the archive; needed by `mark_delivered` and `repair`."""
 FAILURES_BUCKET: Final = "FAIRBOX_FAILURES_BUCKET"
+"""The bucket of stream batches that were given up; needed by `repair`."""
 WEBHOOK_ALLOW_PRIVATE: Final = "FAIRBOX_WEBHOOK_ALLOW_PRIVATE"
+"""`true`: webhooks may use `http` and go to private addresses. Default `false`."""
 WEBHOOK_SECRETS: Final = "FAIRBOX_WEBHOOK_SECRETS"
+"""ARNs of the secrets that sign webhooks, with commas between; none: unsigned."""
 
 
 @dataclass(frozen=True, slots=True)

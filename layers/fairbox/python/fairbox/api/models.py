@@ -225,6 +225,7 @@ class SubscriptionOut(_Out):
     destination: str
     max_attempts: int | None
     timeout: float
+    since: Milliseconds = Field(description="When it was added. Milliseconds since 1970 UTC.")
 
 
 class RetryOut(_Out):
@@ -262,6 +263,9 @@ class FiguresOut(_Out):
     waiting: int = Field(description="Of these: added with a delay.")
     dead: int
     oldest_age_seconds: float = Field(description="Since the oldest was due; 0 without any.")
+    delivered_per_second: float = Field(
+        description="Over the minute that ended half a minute ago, counted by subscription."
+    )
 
 
 class TopicFiguresOut(FiguresOut):

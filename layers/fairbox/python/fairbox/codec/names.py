@@ -40,41 +40,41 @@ RAW: Final = "raw"  # S, an unreadable item as JSON, in lane `dead`
 HEAD: Final = "!"
 BUCKET: Final = "q"  # S, "0" or "1": hash key of OutstandingAllTopics
 LOOK_AT: Final = "l"  # N, ms: range key of OutstandingAllTopics
-READY_COUNT: Final = "rc"
-LATER_COUNT: Final = "lc"
-READY_DEATHS: Final = "rd"
-LATER_DEATHS: Final = "ld"
-READY_SEQUENCE: Final = "rs"
-LATER_SEQUENCE: Final = "ls"
-BACKOFF: Final = "bo"
-PURGED_DEAD: Final = "pd"
+READY_COUNT: Final = "rc"  # N, messages in lane `ready`
+LATER_COUNT: Final = "lc"  # N, messages in lane `later`
+READY_DEATHS: Final = "rd"  # N, deaths less redrives, of messages from lane `ready`
+LATER_DEATHS: Final = "ld"  # N, the same of lane `later`
+READY_SEQUENCE: Final = "rs"  # S, stream sequence number that last changed the counts of `ready`
+LATER_SEQUENCE: Final = "ls"  # S, the same of lane `later`
+BACKOFF: Final = "bo"  # N, seconds by which a visit that could send nothing last moved `look_at` on
+PURGED_DEAD: Final = "pd"  # N, dead letters purged or cancelled by operators
 # projected into OutstandingAllTopics
 PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
 
 # topics (partition `config`)
 CONFIG: Final = "config"
-CONFIG_VERSION: Final = "n"
-ORDERING: Final = "od"
-EPOCHS: Final = "ep"
-RETRY: Final = "re"
-DEDUP_WINDOW: Final = "dw"
-RETENTION: Final = "rt"
-DESTINATION: Final = "ds"
-MAX_ATTEMPTS: Final = "ma"
-TIMEOUT: Final = "to"
-SINCE: Final = "si"
+CONFIG_VERSION: Final = "n"  # N, counts every change of a topic or subscription (row `!`)
+ORDERING: Final = "od"  # S, `none` or `key`
+EPOCHS: Final = "ep"  # L of [number, shards, since (ms)]
+RETRY: Final = "re"  # L: attempts, base (s), cap (s)
+DEDUP_WINDOW: Final = "dw"  # N, s
+RETENTION: Final = "rt"  # N, s, of the ledger
+DESTINATION: Final = "ds"  # S, of a subscription row
+MAX_ATTEMPTS: Final = "ma"  # N, of a subscription row
+TIMEOUT: Final = "to"  # N, s, of a subscription row
+SINCE: Final = "si"  # N, ms, when a subscription was added
 
 # deliveries table
 EXPIRES_AT: Final = "x"  # N, s: TTL
 LEDGER_DAY: Final = "y"  # S, UTC day: hash key of DeliveredAllTopics
 LEDGER_TIME: Final = "w"  # N, ms: range key of DeliveredAllTopics
-LEDGER_PACKED: Final = "b"
-LEDGER_COUNT: Final = "c"
-DEDUP_REF: Final = "m"
-CURSOR: Final = "cu"
+LEDGER_PACKED: Final = "b"  # B, the deliveries of a ledger row
+LEDGER_COUNT: Final = "c"  # N, how many they are
+DEDUP_REF: Final = "m"  # S, of a deduplication row: the ref of the message that was first
+CURSOR: Final = "cu"  # S, of `repair`: where the scan goes on, as JSON (outbox table)
 
 # inside a subscription's state
-STATE_ATTEMPTS: Final = "n"
-STATE_DUE: Final = "d"
-STATE_HISTORY: Final = "h"
-STATE_DEAD: Final = "g"
+STATE_ATTEMPTS: Final = "n"  # N, attempts counted
+STATE_DUE: Final = "d"  # N, ms, when the next may be made
+STATE_HISTORY: Final = "h"  # L of [attempt, at (ms), error], the newest ten
+STATE_DEAD: Final = "g"  # BOOL, it died for this subscription

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.config import Config
 
+from fairbox.collection import no_collection
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,7 +43,8 @@ def make_clients(session_factory: Callable[[], Session]) -> Clients:
                     read_timeout=read_timeout,
                     retries={"mode": "standard", "total_max_attempts": 1},
                 )
-                made[key] = sessions[0].client(service, config=config)  # type: ignore[call-overload]
+                with no_collection():
+                    made[key] = sessions[0].client(service, config=config)  # type: ignore[call-overload]
             return made[key]
 
     return client

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import threading
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.destinations.addresses import is_public, resolve
-from fairbox.destinations.events import EventBridge
-from fairbox.destinations.kinesis import Kinesis
-from fairbox.destinations.lambda_ import Lambda
-from fairbox.destinations.outbound import Caller, Url
-from fairbox.destinations.sns import Sns
-from fairbox.destinations.sqs import Sqs
-from fairbox.destinations.topic import PulledTopic
-from fairbox.destinations.webhook import Webhook
 from fairbox.errors import InvalidInput
 from fairbox.topics import SCHEMES
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from fairbox.clock import Clock
     from fairbox.destinations.clients import Clients
@@ -29,12 +22,9 @@ if TYPE_CHECKING:
     from fairbox.topics import Subscription
 
 _MAX_KEPT: Final = 1000
-_BATCHED: Final[Mapping[str, Callable[[Any, str], Destination]]] = {  # scheme and service are alike
-    "sqs": Sqs,
-    "sns": Sns,
-    "events": EventBridge,
-    "kinesis": Kinesis,
-}
+# Scheme, which is the service and the module too, and class. What a process never sends to it
+# never imports: that is cold-start time.
+_BATCHED: Final = {"sqs": "Sqs", "sns": "Sns", "events": "EventBridge", "kinesis": "Kinesis"}
 
 
 class DestinationFactory:
@@ -88,17 +78,26 @@ class DestinationFactory:
 
     def _make(self, subscription: Subscription) -> Destination:
         scheme, _, address = subscription.destination.partition(":")
-        if (kind := _BATCHED.get(scheme)) is not None:
+        if (name := _BATCHED.get(scheme)) is not None:
+            module = import_module(f"fairbox.destinations.{scheme}")
+            kind: Callable[[Any, str], Destination] = getattr(module, name)
             return kind(self._clients(scheme), address)
         if scheme == "lambda":
-            return Lambda(lambda s: self._clients("lambda", read_timeout=s), address)
+            return self._lambda(address)
         if scheme == "topic":
             return self._topic(subscription, address)
         if scheme in ("https", "http"):
             return self._webhook(subscription)
         raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
 
+    def _lambda(self, address: str) -> Destination:
+        from fairbox.destinations.lambda_ import Lambda  # noqa: PLC0415 - when first needed
+
+        return Lambda(lambda s: self._clients("lambda", read_timeout=s), address)
+
     def _topic(self, subscription: Subscription, name: str) -> Destination:
+        from fairbox.destinations.topic import PulledTopic  # noqa: PLC0415 - when first needed
+
         if name == subscription.topic:
             raise InvalidInput("destination", "another topic than the subscription's own")
         try:
@@ -107,6 +106,9 @@ class DestinationFactory:
             raise InvalidInput("destination", f"topic: and {error.expected}") from None
 
     def _webhook(self, subscription: Subscription) -> Destination:
+        from fairbox.destinations.outbound import Caller, Url  # noqa: PLC0415 - when first needed
+        from fairbox.destinations.webhook import Webhook  # noqa: PLC0415 - when first needed
+
         url = Url.parse(subscription.destination)
         if url.scheme != "https" and not self._allow_private:
             raise InvalidInput("destination", "https, not http")

@@ -373,7 +373,7 @@ class _Closed:
     def __init__(self, reason: str) -> None:
         self.limits = Limits(100, 1 << 30)
         self.keeps_order = True
-        self.quick = True
+        self.quick = False  # another function's settings may open it: the relay leaves it to visits
         self._reason = reason
 
     def size(self, message: StoredMessage) -> int:

@@ -1,0 +1,267 @@
+"""Writes the reference pages from the code, or with `--check` says which of them are stale."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import fairbox
+from fairbox import errors, metrics, testing
+from fairbox.codec.keys import lane_pk, message_sk, topic_range
+from fairbox.codec.ledger import ledger_pk
+from fairbox.dynamodb.calls import TransactionCancelled
+from fairbox.dynamodb.definitions import table_definitions
+from fairbox.testing.application import MemoryApplication, MemoryDestination
+
+from scripts.docstrings import commented, constants, markdown, public_members, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LIBRARY: Final = ROOT / "layers/fairbox/python/fairbox"
+PAGES: Final = ROOT / "docs/reference"
+_NOTE: Final = "*Written by `scripts/write_reference.py` from the code.*"
+_ID: Final = "01980000-0000-7000-8000-000000000000"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages; with `--check` write nothing, and return 1 when one is stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
+    parser.add_argument("--folder", type=Path, default=PAGES, help="of the pages")
+    chosen = parser.parse_args(arguments)
+    stale = []
+    for name, text in pages().items():
+        path = chosen.folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not chosen.check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+    for name in stale:
+        print(f"{name}: {'stale: run scripts/write_reference.py' if chosen.check else 'written'}")
+    return 1 if stale and chosen.check else 0
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its file's name."""
+    makers: dict[str, Callable[[], Iterable[str]]] = {
+        "library.md": _library,
+        "settings.md": _settings,
+        "metrics.md": _metrics,
+        "tables.md": _tables,
+        "errors.md": _errors,
+    }
+    return {name: _joined(maker()) for name, maker in makers.items()}
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _library() -> Iterable[str]:
+    yield "# Library"
+    yield _NOTE
+    yield (
+        "`import fairbox` gives the names of this page. Those of errors stand in "
+        "[errors.md](errors.md). Times are seconds unless a name or a text says milliseconds."
+    )
+    classes = [getattr(fairbox, name) for name in fairbox.__all__]
+    first = ("Outbox", "Message", "MessageRef", "Topic", "Subscription")
+    classes = [c for c in classes if not issubclass(c, Exception)]
+    classes.sort(key=lambda c: (first.index(c.__name__) if c.__name__ in first else 9, c.__name__))
+    for cls in classes:
+        yield from _class(cls)
+    yield "## fairbox.testing"
+    yield inspect.cleandoc(testing.__doc__ or "")
+    for name in testing.__all__:
+        yield from _class(getattr(testing, name), level=3)
+    yield "### fairbox.testing.application"
+    for cls in (MemoryApplication, MemoryDestination):
+        yield from _class(cls, level=4)
+
+
+def _class(cls: Any, level: int = 2) -> Iterable[str]:
+    yield f"{'#' * level} {cls.__name__}"
+    yield _code(signature(cls.__name__, cls))
+    yield markdown(cls.__doc__ or "")
+    for name, member in public_members(cls):
+        doc = inspect.getdoc(getattr(cls, name)) or ""
+        if isinstance(member, property):
+            returns = inspect.signature(member.fget).return_annotation if member.fget else ""
+            yield f"{'#' * (level + 1)} {cls.__name__}.{name}"
+            yield _code(f"{name}: {returns}")
+        else:
+            yield f"{'#' * (level + 1)} {cls.__name__}.{name}"
+            yield _code(signature(name, member))
+        yield markdown(doc)
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def _settings() -> Iterable[str]:
+    yield "# Settings"
+    yield _NOTE
+    yield "## Environment"
+    yield (
+        "The library and the functions read these, and the AWS SDK its own. A name that is needed "
+        "and missing raises [NotConfigured](errors.md#notconfigured) with that name."
+    )
+    found = constants(LIBRARY / "settings.py")
+    rows = [(f"`{value}`", text) for value, text in found.values() if _is_name(value)]
+    yield _table(("variable", "what it is"), rows)
+    yield "## CDK context"
+    yield (
+        "`cdk.json` holds them in profiles. `-c KEY=VALUE` goes before the chosen profile "
+        "(`-c profile=NAME`), and that before profile `default`, which names every key. "
+        "An unknown key, a missing one or a value that does not fit ends the synthesis with its "
+        "name."
+    )
+    profiles = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]["profiles"]
+    settings = constants(ROOT / "stacks/config.py")
+    defaults = [
+        (f"`{key}`", f"`{json.dumps(value)}`", settings[key][1])
+        for key, value in profiles["default"].items()
+    ]
+    yield _table(("key", "default", "what it is"), defaults)
+    changes = [(f"`{k}`", f"`{json.dumps(v)}`") for k, v in profiles["local"].items()]
+    yield "Profile `local`, which the local application takes, changes:"
+    yield _table(("key", "local"), changes)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("FAIRBOX_")
+
+
+def _metrics() -> Iterable[str]:
+    yield "# Metrics"
+    yield _NOTE
+    yield (
+        f"Namespace `{metrics.NAMESPACE}`, written as lines of CloudWatch's embedded metric "
+        f"format. Each figure is written by topic (dimensions `service` = `{metrics.SERVICE}` and "
+        "`topic`) and over all topics (dimension `service` alone). `Unreadable` and `Rung` are "
+        "written over all topics only."
+    )
+    units = {name: "Seconds" if name == metrics.OLDEST_AGE else "Count" for name in _names()}
+    rows = [(f"`{name}`", units[name], text) for name, text in _names().items()]
+    yield _table(("metric", "unit", "what it is"), rows)
+
+
+def _names() -> dict[str, str]:
+    found = constants(LIBRARY / "metrics.py")
+    return {str(value): text for value, text in found.values() if text}
+
+
+def _tables() -> Iterable[str]:
+    yield "# Tables"
+    yield _NOTE
+    yield (
+        "Two tables, paid by request. Names are short because they are billed with every item; "
+        "only `fairbox.codec` spells them. Why the tables are as they are: "
+        "[data model](../explanation/data-model.md)."
+    )
+    yield "## Keys and indexes"
+    for definition in table_definitions(outbox="Outbox", deliveries="Deliveries"):
+        yield from _keys(definition)
+    yield "## Items"
+    low, _ = topic_range("orders")
+    yield _table(
+        ("item", "table", "partition key", "sort key"),
+        [
+            ("message, lane `ready`", "Outbox", _row(lane_pk("ready", "orders", 0, 3)), "the id"),
+            (
+                "message, lane `later`",
+                "Outbox",
+                _row(lane_pk("later", "orders", 0, 3)),
+                _row(message_sk(_ID, 1_760_000_000_000, "later")),
+            ),
+            ("shard row", "Outbox", _row(lane_pk("ready", "orders", 0, 3)), "`!`"),
+            ("topic row", "Outbox", "`config`", _row(low)),
+            ("subscription row", "Outbox", "`config`", _row(f"{low}#sub#billing")),
+            ("version row", "Outbox", "`config`", "`!`"),
+            ("dead letter", "Deliveries", _row(lane_pk("dead", "orders", 0, 3)), "the id"),
+            (
+                "ledger row",
+                "Deliveries",
+                _row(ledger_pk("orders")) + ", or `ledger#*` of several small topics",
+                "first time (ms), first and last stream sequence number",
+            ),
+            ("deduplication row", "Deliveries", "`dedup#orders#` and a digest", "`!`"),
+        ],
+    )
+    yield "## Attributes"
+    for heading, names in commented(LIBRARY / "codec/names.py"):
+        rows = [(f"`{value}`", _spaced(name), comment) for name, value, comment in names]
+        rows = [row for row in rows if row[2]]
+        if rows:
+            yield f"### {heading[:1].upper()}{heading[1:]}"
+            yield _table(("attribute", "name", "type and meaning"), rows)
+
+
+def _spaced(name: str) -> str:
+    return name.lower().replace("_", " ")
+
+
+def _row(text: str) -> str:
+    return f"`{text}`"
+
+
+def _keys(definition: dict[str, Any]) -> Iterable[str]:
+    yield f"### {definition['TableName']}"
+    rows = [("the table", *(f"`{key['AttributeName']}`" for key in definition["KeySchema"]), "all")]
+    for index in definition["GlobalSecondaryIndexes"]:
+        projection = index["Projection"]
+        names = [f"`{name}`" for name in projection.get("NonKeyAttributes", [])]
+        keys = (f"`{key['AttributeName']}`" for key in index["KeySchema"])
+        rows.append((f"`{index['IndexName']}`", *keys, ", ".join(names) or "keys only"))
+    yield _table(("", "hash", "range", "attributes"), rows)
+    stream = definition.get("StreamSpecification")
+    if stream:
+        yield f"Stream: `{stream['StreamViewType']}`."
+
+
+def _errors() -> Iterable[str]:
+    yield "# Errors"
+    yield _NOTE
+    yield inspect.cleandoc(errors.__doc__ or "").replace("\n\n```\n", "\n\n```text\n", 1)
+    classes = [c for c in vars(errors).values() if _is_error(c)]
+    for cls in classes:
+        yield from _error(cls, f"fairbox.{cls.__name__}")
+    yield from _error(
+        TransactionCancelled, f"{TransactionCancelled.__module__}.TransactionCancelled"
+    )
+
+
+def _is_error(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, errors.FairboxError)
+
+
+def _error(cls: Any, path: str) -> Iterable[str]:
+    yield f"## {cls.__name__}"
+    bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
+    yield f"`{path}`, a subclass of {bases}. {inspect.getdoc(cls)}"
+    body = inspect.getsource(cls)
+    attributes = list(dict.fromkeys(re.findall(r"self\.(\w+) =", body)))
+    if attributes:
+        yield "Attributes: " + ", ".join(f"`{name}`" for name in attributes) + "."
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in r) + " |" for r in lines
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

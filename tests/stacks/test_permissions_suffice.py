@@ -1,0 +1,141 @@
+"""What each function calls on the tables against what its role may do: no engine enforces IAM."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Message, Subscription, Topic
+from fairbox.dispatch.ports import Outcome
+from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.stacks.assembly import Assembly
+
+Call = tuple[str, str]  # resource, action
+
+ACTIONS = {
+    "get_item": "GetItem",
+    "put_item": "PutItem",
+    "update_item": "UpdateItem",
+    "delete_item": "DeleteItem",
+    "query": "Query",
+    "scan": "Scan",
+    "batch_get_item": "BatchGetItem",
+    "batch_write_item": "BatchWriteItem",
+}
+IN_TRANSACTIONS = {
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+    "Delete": "DeleteItem",
+    "ConditionCheck": "ConditionCheckItem",
+}
+NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries"}
+
+
+class Recorder:
+    """Stands before the engine and notes who calls what."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.who = ""
+        self.calls: dict[str, set[Call]] = {}
+
+    def __getattr__(self, operation: str) -> Any:
+        def call(**request: Any) -> Any:
+            self.calls.setdefault(self.who, set()).update(_calls(operation, request))
+            return getattr(self._client, operation)(**request)
+
+        return call
+
+    @contextmanager
+    def as_function(self, who: str) -> Iterator[None]:
+        self.who = who
+        yield
+        self.who = ""
+
+
+def _calls(operation: str, request: dict[str, Any]) -> Iterator[Call]:
+    if operation == "transact_write_items":
+        for action in request["TransactItems"]:
+            (verb, given), *_ = action.items()
+            yield NAMES[given["TableName"]], IN_TRANSACTIONS[verb]
+        return
+    tables = [request["TableName"]] if "TableName" in request else request["RequestItems"]
+    for table in tables:
+        index = f"/index/{request['IndexName']}" if "IndexName" in request else ""
+        yield f"{NAMES[table]}{index}", ACTIONS[operation]
+
+
+@pytest.fixture(scope="module")
+def calls() -> dict[str, set[Call]]:
+    """Run every function through what makes it call the tables, and return what it called."""
+    recorder: list[Recorder] = []
+
+    def wrap(client: Any) -> Recorder:
+        recorder.append(Recorder(client))
+        return recorder[0]
+
+    app = MemoryApplication(wrap=wrap)
+    refused = Outcome("refused", "no")
+    app.outbox.create_topic(Topic("orders"))
+    app.outbox.create_topic(Topic("ordered", ordering="key"))
+    app.outbox.add_subscriptions(
+        [
+            Subscription("orders", "good", "sqs:good"),
+            Subscription("orders", "bad", "sqs:bad", max_attempts=2),
+            Subscription("orders", "worse", "sqs:worse", max_attempts=1),
+            Subscription("ordered", "good", "sqs:good"),
+        ]
+    )
+    app.destinations["sqs:bad"].answer = lambda _: refused
+    app.destinations["sqs:worse"].answer = lambda _: refused
+    for n in range(40):
+        topic = "ordered" if n % 4 == 0 else "orders"
+        delay = 5 if n % 4 == 1 else 0
+        app.outbox.add(
+            Message(topic=topic, body=b"x", partition_key=f"k{n}", delay=delay, id=app.ids.next())
+        )
+    unreadable = app.engine.items(OUTBOX)[-1] | {"z": {"N": "-1"}, "sk": {"S": "zz"}}
+    app.engine.put_item(TableName=OUTBOX, Item=unreadable)
+    with recorder[0].as_function("MarkDelivered"):
+        app.mark()
+    app.clock.advance(70)
+    with recorder[0].as_function("Sweep"):
+        assert app.sweep().rung, "the sweep of the scenario finds nothing"
+    for n in range(200):
+        for who, work in (
+            ("Relay", app.relay),
+            ("MarkDelivered", app.mark),
+            ("Sweep", app.sweep if n % 60 == 59 else int),
+            ("DeliverShard", app.visit),
+            ("CountOutstanding", app.figures if n % 60 == 2 else int),
+        ):
+            with recorder[0].as_function(who):
+                work()
+        app.clock.advance(1)
+    app.given_up.kept["batch"] = app.records()
+    with recorder[0].as_function("Repair"):
+        app.repair()
+    assert app.outbox.outstanding_count() == 0
+    return recorder[0].calls
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair"],
+)
+def test_a_function_may_do_what_it_does(
+    function: str, calls: dict[str, set[Call]], assembly: Assembly
+) -> None:
+    allowed = assembly.permissions(f"{function}Role")
+    assert calls[function], f"{function} called nothing: the scenario does not reach it"
+    missing = {
+        (resource, action)
+        for resource, action in calls[function]
+        if f"dynamodb:{action}" not in allowed.get(resource, set())
+    }
+    assert not missing
