@@ -18,6 +18,7 @@ from fairbox import (
     TopicConflict,
     UnknownTopic,
 )
+from fairbox.bodies import ARCHIVED_UP_TO, OFFLOAD_OVER
 from fairbox.dynamodb.calls import TransactionCancelled
 from fairbox.testing.faults import Fault
 
@@ -137,7 +138,8 @@ class TestAdding:
         assert found is not None
         assert found.body == body
         assert next(rig.outbox.outstanding("orders")).body == body
-        assert bool(rig.bodies.objects) == (random and size > 370_000)
+        offloaded = size > ARCHIVED_UP_TO or (random and size > OFFLOAD_OVER)
+        assert bool(rig.bodies.objects) == offloaded
 
     def test_a_large_body_without_a_bucket_is_refused_and_nothing_is_written(
         self, rig: Rig

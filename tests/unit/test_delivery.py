@@ -284,6 +284,26 @@ def test_waiting_followers_of_an_ordered_key_do_not_multiply_doorbells() -> None
     assert most <= 2
 
 
+def test_who_comes_while_an_ordered_key_waits_rings_no_doorbell_of_its_own_for_later() -> None:
+    app = App("a", ordering="key")
+    app.at("a").answer = lambda _: Outcome("refused", "busy", retry_after=600)
+    for _ in range(30):
+        app.add(1, partition_key="k")
+        app.relay()
+        app.visit()
+        app.clock.advance(1)
+    assert len(app.doorbells.later) == 1
+
+
+def test_a_key_named_twice_is_deleted_once() -> None:
+    app = App("a")
+    refs = app.add(2)
+    messages = [read_message(i) for i in app.lying()]
+    app.store.delete([*messages, *messages])
+    assert app.lying() == []
+    assert len(refs) == 2
+
+
 def test_only_the_items_of_the_outbox_that_are_messages_have_records() -> None:
     app = App("a")
     app.add(3)
