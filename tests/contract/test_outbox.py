@@ -16,9 +16,9 @@ from fairbox import (
     Throttled,
     Topic,
     TopicConflict,
+    TransactionCancelled,
     UnknownTopic,
 )
-from fairbox.dynamodb.calls import TransactionCancelled
 from fairbox.testing.faults import Fault
 
 from tests.contract.rig import Rig
