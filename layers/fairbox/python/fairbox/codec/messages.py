@@ -79,8 +79,8 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
     """
     try:
         return _read_message(item)
-    except Unreadable:
-        raise
+    except Unreadable as unreadable:
+        raise Unreadable(key_text(item), unreadable.reason) from unreadable
     except (
         FairboxError,
         LookupError,
