@@ -18,6 +18,7 @@ from fairbox import (
     TopicConflict,
     TransactionCancelled,
     UnknownTopic,
+    bodies,
 )
 from fairbox.testing.faults import Fault
 
@@ -137,7 +138,8 @@ class TestAdding:
         assert found is not None
         assert found.body == body
         assert next(rig.outbox.outstanding("orders")).body == body
-        assert bool(rig.bodies.objects) == (random and size > 370_000)
+        packed_too_large = random and size > bodies.OFFLOAD_OVER
+        assert bool(rig.bodies.objects) == (packed_too_large or size > bodies.ARCHIVED_UP_TO)
 
     def test_a_large_body_without_a_bucket_is_refused_and_nothing_is_written(
         self, rig: Rig
