@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from local import dynamodb_local
 from local.engines import DynamoDbLocal
@@ -12,6 +13,11 @@ from local.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# machines differ in speed, and no test may depend on it
+settings.register_profile("fairbox", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fairbox")
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,10 @@ from fairbox import (
     Throttled,
     Topic,
     TopicConflict,
+    TransactionCancelled,
     UnknownTopic,
+    bodies,
 )
-from fairbox.bodies import ARCHIVED_UP_TO, OFFLOAD_OVER
-from fairbox.dynamodb.calls import TransactionCancelled
 from fairbox.testing.faults import Fault
 
 from tests.contract.rig import Rig
@@ -138,8 +138,8 @@ class TestAdding:
         assert found is not None
         assert found.body == body
         assert next(rig.outbox.outstanding("orders")).body == body
-        offloaded = size > ARCHIVED_UP_TO or (random and size > OFFLOAD_OVER)
-        assert bool(rig.bodies.objects) == offloaded
+        packed_too_large = random and size > bodies.OFFLOAD_OVER
+        assert bool(rig.bodies.objects) == (packed_too_large or size > bodies.ARCHIVED_UP_TO)
 
     def test_a_large_body_without_a_bucket_is_refused_and_nothing_is_written(
         self, rig: Rig

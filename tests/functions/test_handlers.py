@@ -123,7 +123,8 @@ def test_mark_delivered_writes_ledger_archive_and_counts_once_though_a_batch_rep
 
 def test_mark_delivered_counts_what_is_still_there(functions: Functions) -> None:
     event = inserted(functions)
-    assert functions.invoke("mark_delivered", event) == {"batchItemFailures": []}
+    for _ in range(2):
+        assert functions.invoke("mark_delivered", event) == {"batchItemFailures": []}
     rows = {(r.topic, r.shard): (r.ready, r.later) for r in functions.outbox.listed()}
     assert rows == {
         ("orders", 1): (2, 0),

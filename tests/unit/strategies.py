@@ -142,7 +142,7 @@ def topics(draw: st.DrawFn) -> TopicState:
     )
     subscriptions = tuple(
         Subscription(
-            name, n, f"sqs:{n}", draw(st.none() | st.integers(1, 9)), draw(st.floats(1, 25))
+            name, n, f"sqs:{n}", draw(st.none() | st.integers(1, 9)), draw(st.floats(1, 14))
         )
         for n in sorted(draw(st.sets(names, max_size=3)))
     )

@@ -15,6 +15,7 @@ SURFACE = {
     "BodyTooLarge", "Delivery", "FairboxError", "InvalidInput", "Message", "MessageRef",
     "MessagesNotFound", "MessagesNotWritten", "NotConfigured", "Outbox", "RetryPolicy",
     "Subscription", "SweepResult", "Throttled", "Topic", "TopicConflict", "TopicIsPushed",
+    "TransactionCancelled",
     "Unavailable", "UnknownSubscription", "UnknownTopic", "Unreadable",
 }  # fmt: skip
 OUTBOX = {
@@ -82,6 +83,7 @@ class TestErrors:
             "field": "body", "expected": "bytes", "size": 9, "limit": 8, "topic": "orders",
             "subscription": "billing", "detail": "why", "missing": (ref,), "key": {"pk": "x"},
             "reason": "why", "setting": "TABLE", "operation": "put_item",
+            "reasons": [("None", {})],
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

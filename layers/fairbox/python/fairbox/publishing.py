@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec import names
 from fairbox.codec.keys import dedup_key
 from fairbox.codec.messages import message_item, number
-from fairbox.dynamodb.calls import TransactionCancelled
 from fairbox.errors import (
     InvalidInput,
+    TransactionCancelled,
 )
 from fairbox.ids import time_of
 from fairbox.messages import Message, MessageRef

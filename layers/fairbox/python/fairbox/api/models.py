@@ -101,7 +101,7 @@ class SubscriptionIn(_In):
     max_attempts: int | None = Field(
         default=None, ge=1, le=1000, description="Default: the topic's."
     )
-    timeout: float = Field(default=10.0, ge=1, le=25, description="Seconds for one call.")
+    timeout: float = Field(default=10.0, ge=1, le=14, description="Seconds for one call.")
 
 
 class ListQuery(_Query):

@@ -14,7 +14,7 @@ from botocore.exceptions import (
     ConnectionError as BotoConnectionError,
 )
 
-from fairbox.errors import FairboxError, NotConfigured, Throttled, Unavailable
+from fairbox.errors import FairboxError, NotConfigured, Throttled, TransactionCancelled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,14 +54,6 @@ class ConditionFailed(FairboxError):
     def __init__(self, operation: str, old: Mapping[str, Any]) -> None:
         super().__init__(f"the condition of {operation} did not hold")
         self.old = dict(old)
-
-
-class TransactionCancelled(FairboxError):
-    """A transaction was refused; `reasons` has a (code, old item) for each of its actions."""
-
-    def __init__(self, reasons: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        super().__init__(f"the transaction was cancelled: {[code for code, _ in reasons]}")
-        self.reasons = list(reasons)
 
 
 class Calls:
