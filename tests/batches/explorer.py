@@ -27,7 +27,7 @@ from fairbox.tracking import COMPLETED_TOPIC, ORPHANED_TOPIC, Batches
 from tests.batches.invariants import broken, pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 OUTBOX, DELIVERIES, BATCHES = "outbox", "deliveries", "batches"
 _START = 1_760_000_000.0
@@ -63,6 +63,9 @@ class _Local:
     answers: tuple[Any, ...] = ()
     digest: int = 0
     done: str = ""
+
+
+_State = tuple[Any, tuple[_Local, ...], int, tuple[str, ...]]
 
 
 @dataclass
@@ -148,7 +151,7 @@ class Explorer:
             outbox.create_topic(Topic(topic, shards=1))
         self._scenario.prepare(self._batches(self._engine, 99, plain=True))
         start = tuple(_Local() for _ in self._scenario.processes)
-        stack = [(self._save(), start, self._scenario.lost_answers, ())]
+        stack: list[_State] = [(self._save(), start, self._scenario.lost_answers, ())]
         seen: set[tuple[Any, ...]] = set()
         while stack:
             saved, locals_, losses, trace = stack.pop()
@@ -165,17 +168,23 @@ class Explorer:
             if problem:
                 self.report.violation, self.report.trace = problem, list(trace)
                 break
-            for number, local in enumerate(locals_):
-                if not local.done:
-                    for lose in (False, True) if losses else (False,):
-                        self._restore(saved)
-                        moved, step, lost = self._advance(number, local, lose=lose)
-                        if lose and not lost:
-                            continue
-                        after = (*locals_[:number], moved, *locals_[number + 1 :])
-                        stack.append((self._save(), after, losses - lose, (*trace, step)))
+            stack += self._after(saved, locals_, losses, trace)
         self.report.tables = len(self._checked)
         return self.report
+
+    def _after(
+        self, saved: Any, locals_: tuple[_Local, ...], losses: int, trace: tuple[str, ...]
+    ) -> Iterator[_State]:
+        """Yield the states that one more call of one process leads to."""
+        for number, local in enumerate(locals_):
+            for lose in (False, True) if losses else (False,):
+                if local.done:
+                    continue
+                self._restore(saved)
+                moved, step, lost = self._advance(number, local, lose=lose)
+                if lost or not lose:
+                    after = (*locals_[:number], moved, *locals_[number + 1 :])
+                    yield self._save(), after, losses - lose, (*trace, step)
 
     def _advance(self, number: int, local: _Local, *, lose: bool) -> tuple[_Local, str, bool]:
         process = self._scenario.processes[number]

@@ -129,11 +129,14 @@ class Batches:
                 `FAIRBOX_DELIVERIES_TABLE` is missing.
         """
         settings = settings or Settings.from_env()
+        table, outbox, deliveries = (
+            settings.required(name) for name in (BATCHES_TABLE, OUTBOX_TABLE, DELIVERIES_TABLE)
+        )
         return cls(
             make_client("dynamodb"),
-            table=settings.required(BATCHES_TABLE),
-            outbox_table=settings.required(OUTBOX_TABLE),
-            deliveries_table=settings.required(DELIVERIES_TABLE),
+            table=table,
+            outbox_table=outbox,
+            deliveries_table=deliveries,
         )
 
     def open(
@@ -312,7 +315,7 @@ class Batches:
             raise InvalidInput("state", f"one of {', '.join(_STATES)}")
         if limit is not None and (isinstance(limit, bool) or limit < 1):
             raise InvalidInput("limit", "a whole number from 1, or None")
-        return self._ending.list(state, limit)
+        return self._ending.listed(state, limit)
 
 
 def _checked(batch: str) -> str:

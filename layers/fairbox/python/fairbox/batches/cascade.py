@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairbox.batches.ids import bit_of, node_of, parse_item, slot_of
-from fairbox.batches.models import Change, FailedItems, LeafKey, NodeKey
+from fairbox.batches.models import Change, FailedItems, Leaf, LeafKey, NodeKey
 from fairbox.batches.work import CASCADE_TRIES, Work, acked, failed, short, with_failures
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from fairbox.batches.models import Leaf, Node, Record, Root
+    from fairbox.batches.models import Node, Root
 
 Emptied = LeafKey | NodeKey
 
@@ -137,7 +137,8 @@ class Cascade(Work):
             else:
                 changes = [told, *self._settled(leaf, item.index, root)]
             if self.store.write(changes) is None:
-                emptied = len(changes) > 1 and _count(changes[1].new) == 0
+                settled = changes[1].new if len(changes) > 1 else None
+                emptied = isinstance(settled, Leaf) and settled.count == 0
                 return self.cascade([key]) if emptied else []
         return []
 
@@ -154,10 +155,6 @@ class Cascade(Work):
         ]
 
 
-def _count(record: object) -> int:
-    return int(getattr(record, "count", -1))
-
-
 def _cleared(root: Root, children: Collection[Leaf | Node]) -> Root | None:
     """Return the root without the bits of those that are empty; None when nothing changes."""
     bits, gone_failed, settled = root.bits, root.failed, root.settled
@@ -172,12 +169,12 @@ def _cleared(root: Root, children: Collection[Leaf | Node]) -> Root | None:
 
 
 def _is_empty(child: Leaf | Node) -> bool:
-    return not (child.bits if hasattr(child, "bits") else child.count)
+    return not (child.count if isinstance(child, Leaf) else child.bits)
 
 
-def _slot(child: Record) -> int:
-    return slot_of(child.node) if hasattr(child, "node") else bit_of(child.group)
+def _slot(child: Leaf | Node) -> int:
+    return bit_of(child.group) if isinstance(child, Leaf) else slot_of(child.node)
 
 
 def _items_settled(child: Leaf | Node) -> int:
-    return child.settled if hasattr(child, "settled") else child.size
+    return child.size if isinstance(child, Leaf) else child.settled

@@ -151,7 +151,7 @@ class Ending(Looking):
         )
         return self.store.write([Change(new, root)]) is None
 
-    def list(self, state: str, limit: int | None = None) -> Iterator[Batch]:
+    def listed(self, state: str, limit: int | None = None) -> Iterator[Batch]:
         """Yield batches in a state, a hundred roots a call; eventually consistent."""
         left = limit
         page: list[str] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
 
@@ -22,7 +23,8 @@ _ITEM: Final = re.compile(
 )
 
 
-class ItemId(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ItemId:
     """Names one item: batch, ordinal of its group, index within the group."""
 
     batch: str

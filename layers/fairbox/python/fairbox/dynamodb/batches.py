@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from fairbox.batches.models import Change, Record
-    from fairbox.codec.keys import Item, Key
+    from fairbox.codec.keys import Key
     from fairbox.dynamodb.calls import Calls
 
 _PAGE = 100
@@ -238,7 +238,7 @@ def _still_writing() -> dict[str, Any]:
     }
 
 
-def _record(item: Item) -> Record | None:
+def _record(item: Mapping[str, Any]) -> Record | None:
     if not item or SK not in item:
         return None
     record = codec.read_record(item)
