@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,13 +29,12 @@ class World:
     client: Any
     prefix: str
 
-    def batches(self, seed: int = 0) -> Batches:
+    def batches(self) -> Batches:
         return Batches(
             self.client,
             table=f"{self.prefix}-batches",
             outbox_table=f"{self.prefix}-outbox",
             deliveries_table=f"{self.prefix}-deliveries",
-            rng=random.Random(seed),
         )
 
     def items(self) -> list[dict[str, Any]]:
@@ -151,7 +149,7 @@ def test_many_workers_on_one_leaf_lose_no_ack_and_complete_once(world: World) ->
     completed: list[str] = []
 
     def work(number: int) -> None:
-        mine = world.batches(number)
+        mine = world.batches()
         for group in (0, 1):
             for index in range(number, 24, 6):
                 _until_done(mine, f"{batch}:{group}:{index}", completed.extend)

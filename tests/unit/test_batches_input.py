@@ -120,8 +120,9 @@ def test_an_add_that_is_wrong_is_refused_by_field(
     app: MemoryApplication, batch: str, field: str, arguments: dict[str, Any]
 ) -> None:
     before = app.engine.items("batches")
+    given: dict[str, Any] = {"count": 1, "request_id": "new"} | arguments
     with pytest.raises(InvalidInput) as refused:
-        app.batches.add(batch, **({"count": 1, "request_id": "new"} | arguments))
+        app.batches.add(batch, **given)
     assert refused.value.field == field
     assert app.engine.items("batches") == before
 
