@@ -42,6 +42,12 @@ up: engines
 down: env
 	@$(RUN) -m local down
 
+BENCH ?=
+
+.PHONY: bench
+bench: engines
+	@$(RUN) -m benchmarks $(BENCH)
+
 CONTEXT ?=
 
 .PHONY: synth

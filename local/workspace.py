@@ -13,17 +13,23 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 REPOSITORY = Path(__file__).resolve().parent.parent
+FOLDER_VARIABLE = "FAIRBOX_LOCAL_FOLDER"
 
 
 class LocalError(Exception):
     """The local application cannot go on; the message is one line that says what to do."""
 
 
+def _root() -> Path:
+    moved = os.environ.get(FOLDER_VARIABLE)
+    return Path(moved).resolve() if moved else REPOSITORY / ".local"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """The folders below one root; `root` is `.local` of the repository unless told otherwise."""
+    """The folders below one root: `.local` of the repository, or `FAIRBOX_LOCAL_FOLDER`."""
 
-    root: Path = field(default_factory=lambda: REPOSITORY / ".local")
+    root: Path = field(default_factory=_root)
 
     @property
     def engines(self) -> Path:

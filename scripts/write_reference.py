@@ -16,7 +16,6 @@ import fairbox
 from fairbox import errors, metrics, testing
 from fairbox.codec.keys import lane_pk, message_sk, topic_range
 from fairbox.codec.ledger import ledger_pk
-from fairbox.dynamodb.calls import TransactionCancelled
 from fairbox.dynamodb.definitions import table_definitions
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
@@ -237,9 +236,6 @@ def _errors() -> Iterable[str]:
     classes = [c for c in vars(errors).values() if _is_error(c)]
     for cls in classes:
         yield from _error(cls, f"fairbox.{cls.__name__}")
-    yield from _error(
-        TransactionCancelled, f"{TransactionCancelled.__module__}.TransactionCancelled"
-    )
 
 
 def _is_error(value: object) -> bool:

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
 from fairbox.testing import ManualClock, MemoryDynamoDB
-
-from tests.contract.local_engine import dynamodb_local
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="session")
-def dynamodb_local_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of DynamoDB Local."""
-    with dynamodb_local(tmp_path_factory.mktemp("dynamodb")) as url:
-        yield url
-
 
 _numbers = itertools.count()
 

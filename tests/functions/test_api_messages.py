@@ -127,7 +127,7 @@ def test_deliveries_are_listed_from_the_ledger_by_time(api: ApiClient) -> None:
     application = api.application
     application.outbox.add_subscription(Subscription("orders", "billing", "sqs:b"))
     application.outbox.add_subscription(Subscription("orders", "audit", "sqs:a"))
-    application.clock.set(1_760_000_000.0)
+    application.clock.set(1_760_000_100.0)
     early = add(api, 5)
     application.run()
     application.clock.set(1_760_003_600.0)

@@ -62,7 +62,8 @@ def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> Non
     value: dict[str, Any] = {"destination": "sqs:one", "max_attempts": 3, "timeout": 5}
     reply = put(api, path, value)
     assert reply.status == 201
-    assert reply.json == {"topic": "orders", "name": "billing", **value}
+    since = int(before * 1000)
+    assert reply.json == {"topic": "orders", "name": "billing", "since": since, **value}
     assert api.application.clock.now() - before >= 2
     assert put(api, path, {"destination": "sqs:two"}).status == 200
     (subscription,) = api.application.outbox.topic("orders").subscriptions
@@ -90,7 +91,23 @@ def test_the_figures_count_what_lies_where(api: ApiClient) -> None:
         "waiting": 0,
         "dead": 0,
         "oldest_age_seconds": 0.0,
+        "delivered_per_second": 0.0,
     }
     assert (orders["outstanding"], orders["waiting"], orders["dead"]) == (4, 1, 0)
     assert 90 <= orders["oldest_age_seconds"] < 91
     assert reply.json["total"] == {k: v for k, v in orders.items() if k != "topic"}
+
+
+def test_the_rate_is_that_of_the_minute_that_ended_half_a_minute_ago(api: ApiClient) -> None:
+    application = api.application
+    for second in range(150):
+        message = Message(topic="orders", body=b"", id=application.ids.next())
+        application.outbox.mark_delivered([application.outbox.add(message)])
+        if second % 20 == 0:
+            application.mark()
+        application.clock.advance(1)
+    application.mark()
+    reply = api.send(read_event("http_api_get_stats"))
+    (orders,) = reply.json["topics"]
+    assert orders["delivered_per_second"] == 1.0
+    assert reply.json["total"]["delivered_per_second"] == 1.0

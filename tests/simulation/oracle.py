@@ -132,7 +132,9 @@ class Oracle:
         died = {(e["id"], e["subscription"]) for e in self._events["dead"]}
         if died != set(self._dead):
             yield f"dead events and dead letters differ: {sorted(died ^ set(self._dead))[:3]}"
-        failures = Counter((e["id"], e["subscription"], e["attempt"]) for e in self._events["failed"])
+        failures = Counter(
+            (e["id"], e["subscription"], e["attempt"]) for e in self._events["failed"]
+        )
         for (message_id, name, attempt), times in failures.items():
             if times > self._inserts[message_id]:
                 yield f"failure {attempt} of {message_id} for {name} is told {times} times"

@@ -46,7 +46,10 @@ class Producers:
         if drawn < 0.14:
             return self._consume()
         topic = self._rng.choice(TOPICS)
-        if topic == "ordered" or drawn < 0.6:
+        if topic == "ordered":
+            burst = range(self._rng.randint(1, 12))
+            return sum(self._publish([self._message(topic)], self._add) for _ in burst)
+        if drawn < 0.6:
             return self._publish([self._message(topic)], self._add)
         if drawn < 0.8:
             many = [self._message(topic) for _ in range(self._rng.randint(1, 40))]

@@ -241,8 +241,7 @@ class World:
 
     def _receive(self, doorbell: Doorbell) -> None:
         for _ in range(RECEIVES):
-            work = self._visits.handle
-            if self.invoke(lambda: work(doorbell, deadline=self.app.deadline)):
+            if self.invoke(lambda: self._visits.handle(doorbell, deadline=self.app.deadline)):
                 return
             self.app.clock.advance(self.rng.choice([0.5, 5]))
 

@@ -9,6 +9,7 @@ from fairbox.errors import InvalidInput
 
 COMPRESS_OVER: Final = 512
 OFFLOAD_OVER: Final = 300_000  # leaves room in 400 KB for headers, keys and the failure history
+ARCHIVED_UP_TO: Final = 600_000  # what an archive line takes in base64, 1,000 KiB in all
 _LEVEL: Final = 6
 
 

@@ -18,6 +18,7 @@ FairboxError
 ├── BatchBusy                        .left
 ├── RequestConflict                  .batch .request_id
 ├── NotConfigured                    .setting
+├── TransactionCancelled             .reasons
 ├── Throttled                        .operation
 └── Unavailable                      .operation .detail
 ```
@@ -25,7 +26,7 @@ FairboxError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,3 +191,11 @@ class Unavailable(FairboxError):
         super().__init__(f"{operation} failed: {detail}")
         self.operation = operation
         self.detail = detail
+
+
+class TransactionCancelled(FairboxError):
+    """A transaction was refused; `reasons` has a (code, old item) for each of its actions."""
+
+    def __init__(self, reasons: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        super().__init__(f"the transaction was cancelled: {[code for code, _ in reasons]}")
+        self.reasons = list(reasons)

@@ -98,7 +98,8 @@ class Subscription:
         destination: `sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,
             `lambda:<arn>`, `https://...`, `topic:<name>`.
         max_attempts: in place of the topic's; None: the topic's.
-        timeout: seconds that one call to the destination may take, 1 to 25.
+        timeout: seconds that one call may take, 1 to 14: a visit of 30 s begins none in its
+            second half.
         since: when it was added, in milliseconds since 1970 UTC; set by `add_subscription`.
     """
 
@@ -123,7 +124,7 @@ class Subscription:
             raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
         if self.max_attempts is not None:
             _whole_between("max_attempts", self.max_attempts, 1, 1000)
-        _between("timeout", self.timeout, 1, 25)
+        _between("timeout", self.timeout, 1, 14)
 
     @property
     def scheme(self) -> str:

@@ -105,6 +105,7 @@ class Application:
     @cached_property
     def dispatcher(self) -> Dispatcher:
         """The dispatcher that relay and visits run."""
+        self.settings.required(DOORBELL_QUEUE_URL)  # missing, it fails here and not when it rings
         destinations = DestinationFactory(
             clients=make_clients(boto3.session.Session),
             clock=self.clock,

@@ -126,6 +126,7 @@ def show_subscription(subscription: Subscription) -> SubscriptionOut:
         destination=subscription.destination,
         max_attempts=subscription.max_attempts,
         timeout=subscription.timeout,
+        since=subscription.since,
     )
 
 

@@ -101,7 +101,7 @@ class SubscriptionIn(_In):
     max_attempts: int | None = Field(
         default=None, ge=1, le=1000, description="Default: the topic's."
     )
-    timeout: float = Field(default=10.0, ge=1, le=25, description="Seconds for one call.")
+    timeout: float = Field(default=10.0, ge=1, le=14, description="Seconds for one call.")
 
 
 class ListQuery(_Query):
@@ -225,6 +225,7 @@ class SubscriptionOut(_Out):
     destination: str
     max_attempts: int | None
     timeout: float
+    since: Milliseconds = Field(description="When it was added. Milliseconds since 1970 UTC.")
 
 
 class RetryOut(_Out):
@@ -262,6 +263,9 @@ class FiguresOut(_Out):
     waiting: int = Field(description="Of these: added with a delay.")
     dead: int
     oldest_age_seconds: float = Field(description="Since the oldest was due; 0 without any.")
+    delivered_per_second: float = Field(
+        description="Over the minute that ended half a minute ago, counted by subscription."
+    )
 
 
 class TopicFiguresOut(FiguresOut):

@@ -175,7 +175,9 @@ def put_subscription(api: Api, request: Request) -> Answer:
     )
     there = api.outbox.topic(subscription.topic).subscription_names
     api.outbox.add_subscription(subscription)
-    return Answer(200 if subscription.name in there else 201, show_subscription(subscription))
+    now = {s.name: s for s in api.outbox.topic(subscription.topic).subscriptions}
+    shown = show_subscription(now.get(subscription.name, subscription))
+    return Answer(200 if subscription.name in there else 201, shown)
 
 
 def delete_subscription(api: Api, request: Request) -> Answer:

@@ -36,7 +36,8 @@ def message_item(
     Args:
         message: what is published.
         ref: its ref.
-        bucket: where bodies lie that do not fit; None: there is none, and such a body is refused.
+        bucket: where bodies lie that do not fit an item or, unpacked, a line of the archive; None:
+            there is none, and what does not fit the item is refused.
 
     Raises:
         BodyTooLarge: the body does not fit the item and there is no bucket.
@@ -57,9 +58,10 @@ def message_item(
     if message.headers:
         item[names.HEADERS] = {"M": {k: {"S": v} for k, v in message.headers.items()}}
     packed, compressed = bodies.compress(message.body)
-    if len(packed) > bodies.OFFLOAD_OVER:
-        if bucket is None:
-            raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
+    fits = len(packed) <= bodies.OFFLOAD_OVER
+    if not fits and bucket is None:
+        raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
+    if not fits or (bucket is not None and len(message.body) > bodies.ARCHIVED_UP_TO):
         object_key = f"bodies/{message.topic}/{message.id}"
         item[names.OFFLOADED] = {"S": f"{bucket}/{object_key}"}
         return item, (object_key, message.body)
@@ -77,8 +79,8 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
     """
     try:
         return _read_message(item)
-    except Unreadable:
-        raise
+    except Unreadable as unreadable:
+        raise Unreadable(key_text(item), unreadable.reason) from unreadable
     except (
         FairboxError,
         LookupError,

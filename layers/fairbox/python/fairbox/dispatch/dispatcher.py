@@ -114,7 +114,7 @@ class Dispatcher:
         messages: Sequence[StoredMessage],
         *,
         deadline: float,
-        timeout: float = 25.0,
+        timeout: float = 14.0,
         held: set[tuple[str, str]] | None = None,
     ) -> Report:
         """Send what is due to the subscriptions that lack it, and write down what came of it.

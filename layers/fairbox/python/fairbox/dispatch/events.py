@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from fairbox.bodies import ARCHIVED_UP_TO
 from fairbox.ids import time_of
 from fairbox.stored import Delivery
 from fairbox.topics import PULL
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 EventKind = Literal[
     "added", "failed", "delivered", "dead", "redriven", "cancelled", "purged", "expired"
 ]
+_LONGEST_TEXT: Final = 900_000
 _LEAVING: Final[dict[str, EventKind]] = {
     "cancelled": "cancelled",
     "purged": "purged",
@@ -189,11 +191,17 @@ def _content(stored: StoredMessage, topic: TopicState | None) -> dict[str, Any]:
         content["due"] = stored.ref.due
     if stored.offloaded is not None:
         return content | {"body": None, "body_encoding": None, "body_uri": stored.offloaded.uri}
+    if len(message.body) > ARCHIVED_UP_TO:  # from a producer without a bucket for bodies
+        return content | {"body": None, "body_encoding": None}
     try:
-        return content | {"body": message.body.decode(), "body_encoding": "utf-8"}
+        text = message.body.decode()
     except UnicodeDecodeError:
-        text = base64.b64encode(message.body).decode()
-        return content | {"body": text, "body_encoding": "base64"}
+        text = None
+    # control characters take six bytes each in JSON
+    if text is not None and len(json.dumps(text, ensure_ascii=False).encode()) <= _LONGEST_TEXT:
+        return content | {"body": text, "body_encoding": "utf-8"}
+    text = base64.b64encode(message.body).decode()
+    return content | {"body": text, "body_encoding": "base64"}
 
 
 def _destination(topic: TopicState | None, subscription: str) -> str:

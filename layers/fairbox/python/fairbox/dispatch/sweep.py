@@ -66,8 +66,8 @@ class Sweep:
             m.gone or now - time_of(m.ref.id) > OVERDUE_MS for m in head.messages
         ):
             return True
-        if row.later <= 0:
-            return False
+        if row.later <= 0 < row.outstanding:
+            return False  # a row that counts nothing was listed by repair, for either lane
         later = self._head("later", row, until_due=now)
         return bool(later.messages or later.unreadable)
 

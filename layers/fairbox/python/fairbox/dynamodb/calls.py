@@ -14,7 +14,7 @@ from botocore.exceptions import (
     ConnectionError as BotoConnectionError,
 )
 
-from fairbox.errors import FairboxError, NotConfigured, Throttled, Unavailable
+from fairbox.errors import FairboxError, NotConfigured, Throttled, TransactionCancelled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
 
 TRIES: Final = 8
+BUDGET_SECONDS: Final = 20.0  # after which no further try begins: callers have limits of their own
 _BASE_SECONDS: Final = 0.05
 _CAP_SECONDS: Final = 3.0
 _THROTTLED: Final = frozenset(
@@ -55,14 +56,6 @@ class ConditionFailed(FairboxError):
         self.old = dict(old)
 
 
-class TransactionCancelled(FairboxError):
-    """A transaction was refused; `reasons` has a (code, old item) for each of its actions."""
-
-    def __init__(self, reasons: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        super().__init__(f"the transaction was cancelled: {[code for code, _ in reasons]}")
-        self.reasons = list(reasons)
-
-
 class Calls:
     """Makes calls on a low-level DynamoDB client.
 
@@ -93,27 +86,18 @@ class Calls:
         if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
             # one token for all tries: what was applied without an answer is not applied again
             arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
-        failure: FairboxError | None = None
-        for attempt in range(TRIES):
-            if attempt:
-                self.back_off(attempt)
+        end = self.clock.now() + BUDGET_SECONDS
+        for attempt in range(1, TRIES + 1):
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
-            except ClientError as error:
-                failure = _translate(operation, error)
-                if failure.__cause__ is None:
-                    failure.__cause__ = error
-                if not _repeatable(error):
+            except (ClientError, BotoCoreError) as error:
+                failure, repeatable = _translate(operation, error)
+                if not repeatable or attempt == TRIES or self.clock.now() >= end:
                     raise failure from error
-            except (HTTPClientError, BotoConnectionError) as error:
-                failure = Unavailable(operation, type(error).__name__)
-                failure.__cause__ = error
-            except BotoCoreError as error:
-                raise Unavailable(operation, str(error)) from error
+                self.back_off(attempt)
             else:
                 return answer
-        assert failure is not None
-        raise failure
+        raise AssertionError  # the last try returned or raised
 
     def back_off(self, attempt: int) -> None:
         """Wait before try `attempt` (from 1): full jitter under an exponential bound."""
@@ -186,7 +170,15 @@ def _repeatable(error: ClientError) -> bool:
     return code in _THROTTLED or code in _TRANSIENT
 
 
-def _translate(operation: str, error: ClientError) -> FairboxError:
+def _translate(operation: str, error: ClientError | BotoCoreError) -> tuple[FairboxError, bool]:
+    """Return the error as ours, and whether the call may be made again at once."""
+    if isinstance(error, ClientError):
+        return _translate_answer(operation, error), _repeatable(error)
+    unanswered = isinstance(error, HTTPClientError | BotoConnectionError)
+    return Unavailable(operation, type(error).__name__ if unanswered else str(error)), unanswered
+
+
+def _translate_answer(operation: str, error: ClientError) -> FairboxError:
     response: Any = error.response
     code = response["Error"]["Code"]
     if code == "ConditionalCheckFailedException":

@@ -11,7 +11,7 @@ from fairbox.collection import no_collection
 
 _CONFIG: Final = Config(
     connect_timeout=2,
-    read_timeout=10,
+    read_timeout=5,
     max_pool_connections=32,
     retries={"mode": "standard", "total_max_attempts": 1},  # Calls retries, once, in one place
 )

@@ -10,8 +10,8 @@ from fairbox.codec.keys import due_sk, lane_pk, message_key
 from fairbox.codec.messages import pending_value, read_message, states_value
 from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import ShardPage
-from fairbox.dynamodb.calls import ConditionFailed, TransactionCancelled
-from fairbox.errors import MessagesNotWritten, Unreadable
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import MessagesNotWritten, TransactionCancelled, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -66,8 +66,8 @@ class ShardRows:
                 UpdateExpression=update.strip(),
                 ConditionExpression=" AND ".join(conditions),
                 ExpressionAttributeNames=expression_names,
-                ExpressionAttributeValues=values,
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **({"ExpressionAttributeValues": values} if values else {}),
             )
         except ConditionFailed as failed:
             # ours, when the answer to an earlier try was lost

@@ -10,8 +10,7 @@ from fairbox.codec import names
 from fairbox.codec.keys import subscription_key, topic_key, topic_range, version_key
 from fairbox.codec.messages import number
 from fairbox.codec.topics import read_topics, subscription_item, topic_item
-from fairbox.dynamodb.calls import TransactionCancelled
-from fairbox.errors import TopicConflict, UnknownSubscription, UnknownTopic
+from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscription, UnknownTopic
 from fairbox.topics import Epoch, Topic, TopicState
 
 if TYPE_CHECKING:

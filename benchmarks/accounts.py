@@ -1,0 +1,81 @@
+"""Who causes which cost: readings of one meter, taken around each actor's work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox.testing import CostMeter, Reading
+
+T = TypeVar("T")
+Place = tuple[str, str, str, str]  # actor, operation, table, index ("": the table itself)
+
+
+class Accounts:
+    """Sums of request units and calls by actor.
+
+    Args:
+        meter: of the one client that all actors share, one after the other.
+    """
+
+    def __init__(self, meter: CostMeter) -> None:
+        self._meter = meter
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._wru: Counter[Place] = Counter()
+        self._rru: Counter[Place] = Counter()
+
+    def charge(self, actor: str, work: Callable[[], T]) -> T:
+        """Do the work and write down for the actor what it cost."""
+        self._meter.reset()
+        try:
+            return work()
+        finally:
+            self._enter(actor, self._meter.reading())
+
+    def _enter(self, actor: str, reading: Reading) -> None:
+        for operation, count in reading.calls.items():
+            self._calls[actor, operation] += count
+        for (operation, table, index), cost in reading.costs.items():
+            place = (actor, operation, table, index)
+            self._wru[place] += cost.wru  # type: ignore[assignment] # halves count too
+            self._rru[place] += cost.rru  # type: ignore[assignment]
+
+    def wru(self, *actors: str, **at: str) -> float:
+        """Write units of these actors (none named: all) at these places; see `rru`."""
+        return _sum(self._wru, actors, at)
+
+    def rru(self, *actors: str, **at: str) -> float:
+        """Read units of these actors (none named: all) at these places.
+
+        `at` narrows: `operation`, `table`, `index`.
+        """
+        return _sum(self._rru, actors, at)
+
+    def calls(self, *actors: str, operation: str | None = None) -> int:
+        """How many calls these actors made (none named: all)."""
+        return sum(
+            count
+            for (actor, called), count in self._calls.items()
+            if (not actors or actor in actors) and operation in (None, called)
+        )
+
+    def by_place(self) -> dict[tuple[str, str, str], tuple[float, float]]:
+        """Write and read units of all actors by operation, table and index; zeros left out."""
+        found: dict[tuple[str, str, str], tuple[float, float]] = {}
+        for place in self._wru:
+            wru, rru = found.get(place[1:], (0.0, 0.0))
+            found[place[1:]] = wru + self._wru[place], rru + self._rru[place]
+        return {place: units for place, units in found.items() if any(units)}
+
+
+def _sum(counter: Counter[Any], actors: tuple[str, ...], at: dict[str, str]) -> float:
+    names = ("actor", "operation", "table", "index")
+    total = 0.0
+    for place, units in counter.items():
+        where = dict(zip(names, place, strict=True))
+        if (not actors or where["actor"] in actors) and at.items() <= where.items():
+            total += units
+    return total

@@ -1,0 +1,127 @@
+"""Holds the cost meter to DynamoDB Local: the same calls on both, and the same units."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from fairbox.testing import CostMeter
+
+from benchmarks.figures import Figure
+from benchmarks.simulation import Load, Simulation, definitions
+from local.endpoints import Endpoints
+from local.engines import DynamoDbLocal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Place = tuple[str, str, str]
+Units = tuple[float, float]
+LOADS = (
+    Load(rate=20, seconds=4),
+    Load(rate=20, seconds=4, transactional=True),
+    Load(rate=40, seconds=3, ordered=True),
+)
+
+
+class DisagreementError(Exception):
+    """One engine refuses a call that the other takes."""
+
+
+class Mirror:
+    """Makes every call on two clients; the first one's answers count.
+
+    A call that one refuses and the other takes is an error: the two would drift apart.
+    """
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self._first = first
+        self._second = second
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._first, name)
+        if not callable(method):
+            return method
+        other = getattr(self._second, name)
+
+        def call(**request: Any) -> Any:
+            refusal = _refusal(lambda: other(**request))
+            try:
+                answer = method(**request)
+            except ClientError as error:
+                if refusal is None:
+                    raise DisagreementError(f"only one engine refuses {name}") from error
+                raise
+            if refusal is not None:
+                raise DisagreementError(f"only one engine refuses {name}") from refusal
+            return answer
+
+        return call
+
+
+def _refusal(work: Callable[[], Any]) -> ClientError | None:
+    try:
+        work()
+    except ClientError as error:
+        return error
+    return None
+
+
+def compare() -> tuple[Figure, list[str]]:
+    """Run loads on both engines.
+
+    Returns:
+        At what share of the places (operation, table, index) they agree, and where they do not.
+
+    Raises:
+        DisagreementError: one refuses what the other takes.
+    """
+    places = 0
+    differences: list[str] = []
+    engine = DynamoDbLocal().start()
+    try:
+        for number, load in enumerate(LOADS):
+            computed, reported = _both(load, engine.endpoint, random.Random(number))
+            for place in sorted(computed.keys() | reported.keys()):
+                pair = computed.get(place, (0.0, 0.0)), reported.get(place, (0.0, 0.0))
+                places += 1
+                if pair[0] != pair[1]:
+                    text = f"{'/'.join(place)}: {pair[0]} computed, {pair[1]} reported"
+                    differences.append(text)
+    finally:
+        engine.stop()
+    share = 1 - len(differences) / places
+    return Figure("cost.meter_agreement", "share", share), differences
+
+
+def _both(
+    load: Load, endpoint: str, rng: random.Random
+) -> tuple[dict[Place, Units], dict[Place, Units]]:
+    """Run a load; return what it cost as computed, and as the engine reports it.
+
+    Each load has chances of its own: the engine would know its tokens again.
+    """
+    client = _client(endpoint)
+    meter = CostMeter(client)
+    simulation = Simulation(wrap=lambda engine: Mirror(engine, meter), rng=rng)
+    simulation.run(load)
+    for definition in definitions():
+        client.delete_table(TableName=definition["TableName"])
+    costs = meter.reading().costs
+    reported = {place: (c.wru, c.rru) for place, c in costs.items() if c.wru or c.rru}
+    return simulation.accounts.by_place(), reported
+
+
+def _client(endpoint: str) -> Any:
+    variables = Endpoints(dynamodb=endpoint, services=endpoint, firehose=endpoint).shell_variables()
+    return boto3.client(
+        "dynamodb",
+        endpoint_url=endpoint,
+        region_name=variables["AWS_REGION"],
+        aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+        config=Config(retries={"total_max_attempts": 1}),
+    )

@@ -1,0 +1,252 @@
+"""The processes of the throughput benchmark: producers, relay and marking, source 000's workers."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import os
+import random
+import sys
+import time
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+from fairbox import Message, Outbox
+from fairbox.clock import SystemClock
+from fairbox.dispatch.marking import Marking
+from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.tables import Tables
+
+from benchmarks import baseline_000
+from benchmarks.simulation import of_message
+from local.invoker import InvokeResult
+from local.triggers.batches import BatchRules
+from local.triggers.reader import StreamReader
+from local.triggers.sources import EngineStream
+from local.triggers.streams import StreamMapping, StreamTrigger
+from local.workspace import REPOSITORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.context import SpawnContext
+
+OUTBOX: Final = "outbox"
+DELIVERIES: Final = "deliveries"
+ORDERS: Final = "orders"
+TOPIC: Final = "orders"
+SHARDS: Final = 8
+_BODY_BYTES: Final = 700
+_AT_ONCE: Final = 100  # messages of a call of `add_many`
+_BACKLOG: Final = 300  # under 20 s of work on a busy machine too
+_INVOCATION_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What the processes of a run share.
+
+    Attributes:
+        messages: how many are added.
+        ready: all wait here until each has its clients.
+        stop: set when the run is over.
+        recorded: messages recorded as delivered.
+    """
+
+    messages: int
+    ready: Any
+    stop: Any
+    recorded: Any
+
+    @classmethod
+    def make(cls, context: SpawnContext, messages: int, processes: int) -> Board:
+        """Return the board of a run; the one who measures waits at `ready` too."""
+        barrier = context.Barrier(processes + 1)
+        return cls(messages, barrier, context.Event(), context.Value("l", 0))
+
+    def record(self, count: int) -> None:
+        """Count messages as recorded."""
+        with self.recorded.get_lock():
+            self.recorded.value += count
+
+
+def orders_definition() -> dict[str, Any]:
+    """Return the producers' business table."""
+    return {
+        "TableName": ORDERS,
+        "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+        "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+        "BillingMode": "PAY_PER_REQUEST",
+    }
+
+
+def _messages(count: int) -> Sequence[Message]:
+    rng = random.Random(0)
+    return [
+        Message(
+            topic=TOPIC,
+            body=rng.randbytes(_BODY_BYTES),
+            partition_key=f"customer-{rng.randrange(1000)}",
+        )
+        for _ in range(count)
+    ]
+
+
+def _order(message: Message) -> dict[str, Any]:
+    return {"Put": {"TableName": ORDERS, "Item": {"id": {"S": message.id}}}}
+
+
+def produce(board: Board, transactional: bool) -> None:
+    """Add the messages: 100 at once, or each with a business row in a transaction."""
+    outbox = Outbox(boto3.client("dynamodb"), table=OUTBOX, deliveries_table=DELIVERIES)
+    board.ready.wait()
+    for start in range(0, board.messages, _AT_ONCE):
+        messages = _messages_from(start, board)
+        if not transactional:
+            outbox.add_many(messages)
+        else:
+            for message in messages:
+                outbox.transact([_order(message)], message)
+    board.stop.wait()  # its CPU time is read at the end
+
+
+def _messages_from(start: int, board: Board) -> Sequence[Message]:
+    """Return the next messages once the backlog is short: what waits too long is not relayed."""
+    while start - board.recorded.value > _BACKLOG and not board.stop.is_set():
+        time.sleep(0.005)
+    return _messages(min(_AT_ONCE, board.messages - start))
+
+
+def produce_seed(board: Board, transactional: bool) -> None:
+    """Add the messages one by one, as source 000 does."""
+    outbox = baseline_000.SeedOutbox(boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock())
+    board.ready.wait()
+    for start in range(0, board.messages, _AT_ONCE):
+        for message in _messages_from(start, board):
+            if transactional:
+                outbox.transact([_order(message)], message)
+            else:
+                outbox.add(message)
+    board.stop.wait()
+
+
+def dispatch_seed(board: Board, queue: str, number: int, workers: int) -> None:
+    """Publish what is outstanding in every so many-th shard, message by message."""
+    outbox = baseline_000.SeedOutbox(boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock())
+    sqs = boto3.client("sqs")
+
+    def publish(body: bytes) -> None:
+        sqs.send_message(QueueUrl=queue, MessageBody=body.hex())
+
+    board.ready.wait()
+    while not board.stop.is_set():
+        found = 0
+        for shard in range(number, SHARDS, workers):
+            for message_id in outbox.outstanding(TOPIC, shard):
+                outbox.dispatch(message_id, publish)
+                board.record(1)
+                found += 1
+        if not found:
+            time.sleep(0.01)
+
+
+def relay(board: Board, stream: str) -> None:
+    """Run the function `relay` on the stream's inserts, in this process."""
+    os.environ |= {
+        "FAIRBOX_OUTBOX_TABLE": OUTBOX,
+        "FAIRBOX_DELIVERIES_TABLE": DELIVERIES,
+        "FAIRBOX_DOORBELL_QUEUE_URL": "http://127.0.0.1/none.fifo",  # nothing is rung for
+    }
+    sys.path.insert(0, str(REPOSITORY / "functions" / "relay"))
+    handler = importlib.import_module("handler")
+    handler.application().dispatcher  # noqa: B018 - made before the clock starts
+
+    def invoke(event: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = handler.handler(event, _Context())
+        return answer
+
+    rules = BatchRules(batch_size=100, window=0.0)
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # its metrics
+        _follow(board, stream, invoke, rules, _inserted)
+
+
+def _inserted(record: Any) -> bool:
+    return record["eventName"] == "INSERT" and of_message(record)
+
+
+def mark(board: Board, stream: str, archive: str) -> None:
+    """Run the marking on the stream, with an archive in a file, and count the deliveries."""
+    tables = Tables(boto3.client("dynamodb"), outbox=OUTBOX, deliveries=DELIVERIES)
+    with gzip.open(archive, "wb") as file:
+        marking = Marking(DynamoStore(tables), _FileArchive(file), SystemClock())
+
+        def invoke(event: dict[str, Any]) -> dict[str, Any]:
+            report = marking.handle(event["Records"])
+            board.record(report.events["delivered"])
+            return {"batchItemFailures": []}
+
+        _follow(board, stream, invoke, BatchRules(batch_size=1000, window=0.5), of_message)
+
+
+def _follow(
+    board: Board,
+    stream: str,
+    invoke: Callable[[dict[str, Any]], dict[str, Any]],
+    rules: BatchRules,
+    wanted: Callable[[Any], bool],
+) -> None:
+    """Drive a function from the stream until the run is over, as its mapping would."""
+    clients = {
+        "dynamodb": boto3.client("dynamodb"),
+        "dynamodbstreams": boto3.client("dynamodbstreams"),
+    }
+    trigger = StreamTrigger(
+        "benchmark",
+        StreamMapping(
+            source=stream,
+            function="f",
+            function_arn="f",
+            rules=rules,
+            report=True,
+            matcher=wanted,  # what the mappings of the stacks let through
+        ),
+        reader=StreamReader(EngineStream(stream, clients), clock=time.time, poll_interval=0.02),
+        invoker=_Here(invoke),
+        on_failure=None,
+        mapping_id="benchmark",
+        rng=random.Random(0),
+        clock=time.time,
+        shards=1,
+    )
+    trigger.start()
+    board.ready.wait()
+    board.stop.wait()
+    trigger.stop()
+
+
+class _Here:
+    """Invokes in this process."""
+
+    def __init__(self, work: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._work = work
+
+    def invoke(self, function: str, payload: bytes) -> InvokeResult:  # noqa: ARG002 - the port's
+        return InvokeResult(json.dumps(self._work(json.loads(payload))).encode(), None)
+
+
+class _Context:
+    def get_remaining_time_in_millis(self) -> int:
+        return _INVOCATION_MS
+
+
+class _FileArchive:
+    """Keeps the lines of events in a compressed file."""
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file = file
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        self._file.writelines(line + b"\n" for line in lines)

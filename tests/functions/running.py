@@ -1,0 +1,161 @@
+"""Runs the functions' own handlers over the in-memory engine, with clients that keep all."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fairbox import wiring
+from fairbox.codec.records import image_item
+from fairbox.dynamodb.definitions import table_definitions
+from fairbox.settings import Settings
+from fairbox.testing import ManualClock, MemoryDynamoDB
+from fairbox.wiring import Application
+
+from tests.functions.api_client import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+
+    import pytest
+    from fairbox.outbox import Outbox
+
+ENVIRONMENT = {
+    "FAIRBOX_OUTBOX_TABLE": "outbox",
+    "FAIRBOX_DELIVERIES_TABLE": "deliveries",
+    "FAIRBOX_DOORBELL_QUEUE_URL": "https://sqs.test/now.fifo",
+    "FAIRBOX_LATER_QUEUE_URL": "https://sqs.test/later",
+    "FAIRBOX_ARCHIVE_STREAM": "archive",
+    "FAIRBOX_FAILURES_BUCKET": "failures",
+}
+SECONDS_LEFT = 25
+
+
+@dataclass
+class FakeSqs:
+    """Keeps entries by queue; `refusing` names queues that take nothing."""
+
+    sent: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    refusing: set[str] = field(default_factory=set)
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[Any]) -> dict[str, Any]:  # noqa: N803 - boto3's names
+        if QueueUrl in self.refusing:
+            failed = [
+                {"Id": e["Id"], "Code": "InternalError", "SenderFault": True, "Message": "no"}
+                for e in Entries
+            ]
+            return {"Successful": [], "Failed": failed}
+        self.sent.setdefault(QueueUrl, []).extend(Entries)
+        return {"Successful": [{"Id": e["Id"]} for e in Entries], "Failed": []}
+
+    def bodies(self, url: str) -> list[dict[str, Any]]:
+        return [json.loads(entry["MessageBody"]) for entry in self.sent.get(url, [])]
+
+
+@dataclass
+class FakeFirehose:
+    """Keeps the archive's lines."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def put_record_batch(
+        self,
+        *,
+        DeliveryStreamName: str,  # noqa: N803 - boto3's names
+        Records: list[dict[str, Any]],  # noqa: N803 - boto3's names
+    ) -> dict[str, Any]:
+        assert DeliveryStreamName == ENVIRONMENT["FAIRBOX_ARCHIVE_STREAM"]
+        for record in Records:
+            self.lines += [json.loads(text) for text in record["Data"].splitlines()]
+        return {"FailedPutCount": 0, "RequestResponses": [{"RecordId": "1"}] * len(Records)}
+
+
+@dataclass
+class FakeS3:
+    """One bucket's objects."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+
+    def get_paginator(self, operation: str) -> FakeS3:
+        assert operation == "list_objects_v2"
+        return self
+
+    def paginate(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
+        assert Bucket == ENVIRONMENT["FAIRBOX_FAILURES_BUCKET"]
+        yield {"Contents": [{"Key": k} for k in self.objects if k.startswith(Prefix)]}
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        return {"Body": _Body(self.objects[Key])}
+
+    def delete_object(self, *, Bucket: str, Key: str) -> None:  # noqa: N803
+        del self.objects[Key]
+
+
+@dataclass(frozen=True)
+class _Body:
+    content: bytes
+
+    def read(self) -> bytes:
+        return self.content
+
+
+@dataclass(frozen=True)
+class Context:
+    """What Lambda says of an invocation."""
+
+    milliseconds: int = SECONDS_LEFT * 1000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.milliseconds
+
+
+class Functions:
+    """The functions, each in a process of its own as far as it can tell: nothing is shared."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.clock = ManualClock()
+        self.engine = MemoryDynamoDB(self.clock)
+        for definition in table_definitions(outbox="outbox", deliveries="deliveries"):
+            self.engine.create_table(**definition)
+        self.sqs, self.firehose, self.s3 = FakeSqs(), FakeFirehose(), FakeS3()
+        clients = {
+            "dynamodb": self.engine,
+            "sqs": self.sqs,
+            "firehose": self.firehose,
+            "s3": self.s3,
+        }
+        self._client: Callable[[str], Any] = clients.__getitem__
+        monkeypatch.setattr(wiring, "make_clients", lambda _: lambda service, **_: clients[service])
+        self.outbox: Outbox = self._application().outbox
+
+    def _application(self) -> Application:
+        application = Application(Settings(ENVIRONMENT), self._client)
+        application.clock = self.clock  # type: ignore[assignment] # a clock by what it does
+        return application
+
+    def load(self, name: str) -> ModuleType:
+        """Return a handler's module, fresh as at a cold start."""
+        path = ROOT / "functions" / name / "handler.py"
+        spec = importlib.util.spec_from_file_location(f"{name}_handler", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self._monkeypatch.setattr(module.Application, "from_env", self._application)
+        return module
+
+    def invoke(self, name: str, event: dict[str, Any], context: Context | None = None) -> Any:
+        """Return what a fresh process of the function answers."""
+        return self.load(name).handler(event, context or Context())
+
+    def put_images(self, records: Sequence[dict[str, Any]]) -> None:
+        """Put what a stream says was inserted into the table, at the time it says."""
+        for record in records:
+            if record["eventName"] == "INSERT":
+                self.clock.set(record["dynamodb"]["ApproximateCreationDateTime"])
+                item = image_item(record["dynamodb"]["NewImage"])
+                self.engine.put_item(TableName="outbox", Item=item)

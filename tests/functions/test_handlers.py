@@ -1,0 +1,262 @@
+"""The delivery functions' handlers, each given events as the running application sends them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fairbox import Message, MessageRef, Subscription, Topic
+from fairbox.metrics import DEAD_COUNT, OLDEST_AGE, OUTSTANDING_COUNT, UNREADABLE
+
+from tests.functions.api_client import read_event
+from tests.functions.running import ENVIRONMENT, Context, Functions
+
+NOW = ENVIRONMENT["FAIRBOX_DOORBELL_QUEUE_URL"]
+LATER = ENVIRONMENT["FAIRBOX_LATER_QUEUE_URL"]
+BILLING = "https://sqs.test/billing"
+INVOICE = MessageRef("invoices", 0, 0, "01a1fd01-15da-76e0-b41a-bcc8489a4191")
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
+    """The functions, with topics `orders` to a queue and `invoices` to one and a webhook."""
+    functions = Functions(monkeypatch)
+    functions.clock.set(1_795_246_060)
+    for name in ("orders", "invoices"):
+        functions.outbox.create_topic(Topic(name, shards=4))
+    functions.outbox.add_subscriptions(
+        [
+            Subscription("orders", "billing", f"sqs:{BILLING}"),
+            Subscription("invoices", "billing", f"sqs:{BILLING}"),
+            Subscription("invoices", "hook", "https://hook.test/invoices"),
+        ]
+    )
+    return functions
+
+
+def inserted(functions: Functions) -> dict[str, Any]:
+    event = read_event("stream_inserted")
+    functions.put_images(event["Records"])
+    return event
+
+
+def metrics(capsys: pytest.CaptureFixture[str], topic: str | None = None) -> dict[str, Any]:
+    """Return the figures written last for a topic, or for all."""
+    lines = [json.loads(t) for t in capsys.readouterr().out.splitlines() if '"_aws"' in t]
+    found: dict[str, Any] = {}
+    for line in lines:
+        if line.get("topic") == topic:
+            found |= line
+    return found
+
+
+def test_relay_sends_what_is_quick_deletes_it_and_rings_for_the_rest(functions: Functions) -> None:
+    event = inserted(functions)
+    assert functions.invoke("relay", event) == {"batchItemFailures": []}
+    sent = [body["data"] for body in functions.sqs.bodies(BILLING)]
+    assert sent == [{"order": 0}, {"order": 1}, {"order": 2}]
+    assert functions.outbox.outstanding_count("orders") == 1  # the delayed one
+    assert functions.outbox.outstanding_count("invoices") == 1
+    (at_once,) = functions.sqs.bodies(NOW)
+    assert (at_once["topic"], at_once["ids"]) == ("invoices", [INVOICE.id])
+    (later,) = functions.sqs.bodies(LATER)
+    assert later["topic"] == "orders"
+    assert later["ids"][0].endswith("/1795246071012")
+    assert later["not_before"] == 1_795_246_072_000
+
+
+def test_relay_buries_what_it_cannot_read_and_delivers_the_rest(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = inserted(functions)
+    spoilt = event["Records"][1]["dynamodb"]["NewImage"]
+    spoilt["v"] = {"N": "99"}
+    assert functions.invoke("relay", event) == {"batchItemFailures": []}
+    assert [b["data"] for b in functions.sqs.bodies(BILLING)] == [{"order": 0}, {"order": 2}]
+    (letter,) = functions.outbox.dead("orders")
+    assert (letter.id, letter.stored) == (spoilt["sk"]["S"], None)
+    assert "99" in letter.reason
+    assert metrics(capsys)[UNREADABLE] == 1
+
+
+def test_relay_fails_no_record_when_a_destination_refuses(functions: Functions) -> None:
+    event = inserted(functions)
+    refs = [
+        MessageRef("orders", 0, 1 - n % 2, message.id)
+        for n, message in enumerate(functions.outbox.outstanding("orders"))
+    ]
+    functions.sqs.refusing.add(BILLING)
+    assert functions.invoke("relay", event) == {"batchItemFailures": []}
+    assert functions.outbox.outstanding_count("orders") == 4
+    found = [functions.outbox.find(ref) for ref in refs]
+    attempts = [stored and stored.state("billing").attempts for stored in found]
+    assert attempts == [1, 1, 1]
+    assert len(functions.sqs.bodies(LATER)) >= 2  # one for the delayed message
+
+
+def test_mark_delivered_writes_ledger_archive_and_counts_once_though_a_batch_repeats(
+    functions: Functions,
+) -> None:
+    event = read_event("stream_of_messages")
+    functions.put_images(event["Records"])
+    for _ in range(2):
+        assert functions.invoke("mark_delivered", event) == {"batchItemFailures": []}
+    told = {line["event_id"]: line for line in functions.firehose.lines}
+    kinds = [line["event"] for line in told.values()]
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "added": 5,
+        "failed": 2,
+        "delivered": 6,
+    }
+    assert len(functions.firehose.lines) == 2 * len(told)
+    deliveries = list(functions.outbox.delivered())
+    assert len(deliveries) == 6
+    attempts = {(d.topic, d.subscription): d.attempts for d in deliveries}
+    assert attempts == {
+        ("orders", "billing"): 1,
+        ("invoices", "hook"): 3,
+        ("invoices", "billing"): 1,
+    }
+    assert functions.outbox.listed() == []  # everything came and went
+
+
+def test_mark_delivered_counts_what_is_still_there(functions: Functions) -> None:
+    event = inserted(functions)
+    for _ in range(2):
+        assert functions.invoke("mark_delivered", event) == {"batchItemFailures": []}
+    rows = {(r.topic, r.shard): (r.ready, r.later) for r in functions.outbox.listed()}
+    assert rows == {
+        ("orders", 1): (2, 0),
+        ("orders", 0): (1, 0),
+        ("orders", 3): (0, 1),
+        ("invoices", 0): (1, 0),
+    }
+
+
+def test_deliver_shard_delivers_what_a_doorbell_names(functions: Functions) -> None:
+    inserted(functions)
+    functions.outbox.remove_subscription("invoices", "hook")
+    event = read_event("doorbell_named")
+    assert functions.invoke("deliver_shard", event) == {"batchItemFailures": []}
+    (sent,) = functions.sqs.bodies(BILLING)
+    assert sent["fairboxref"] == str(INVOICE)
+    assert functions.outbox.outstanding_count("invoices") == 0
+    assert functions.outbox.outstanding_count("orders") == 4
+
+
+def test_deliver_shard_rung_by_the_sweep_takes_what_is_due(functions: Functions) -> None:
+    inserted(functions)
+    event = read_event("doorbell_of_sweep")
+    functions.clock.set(1_795_246_071)  # a moment before the message of that shard is due
+    functions.invoke("deliver_shard", event)
+    assert functions.sqs.bodies(BILLING) == []
+    functions.clock.advance(1)
+    functions.invoke("deliver_shard", event)
+    (sent,) = functions.sqs.bodies(BILLING)
+    assert sent["fairboxref"].startswith("orders/0/3/")
+
+
+def test_deliver_shard_passes_a_delayed_doorbell_on(functions: Functions) -> None:
+    inserted(functions)
+    functions.clock.set(1_795_246_072)
+    event = read_event("doorbell_later")
+    assert functions.invoke("deliver_shard", event) == {"batchItemFailures": []}
+    (passed,) = functions.sqs.bodies(NOW)
+    assert (passed["topic"], passed["ids"], passed["not_before"]) == ("invoices", [INVOICE.id], 0)
+    assert functions.sqs.bodies(LATER) == []
+
+
+def test_deliver_shard_waits_on_where_a_queue_could_not_delay_long_enough(
+    functions: Functions,
+) -> None:
+    functions.clock.set(1_795_246_072 - 600)
+    functions.invoke("deliver_shard", read_event("doorbell_later"))
+    (entry,) = functions.sqs.sent[LATER]
+    assert entry["DelaySeconds"] == 600
+    assert NOW not in functions.sqs.sent
+
+
+def test_deliver_shard_reports_a_doorbell_that_failed_and_those_behind_it(
+    functions: Functions,
+) -> None:
+    event = read_event("doorbell_named")
+    (good,) = event["Records"]
+    broken = good | {"messageId": "broken", "body": '{"topic": 7}'}
+    event["Records"] = [good | {"messageId": "first"}, broken, good | {"messageId": "last"}]
+    assert functions.invoke("deliver_shard", event) == {
+        "batchItemFailures": [{"itemIdentifier": "broken"}, {"itemIdentifier": "last"}]
+    }
+
+
+def test_sweep_rings_for_shards_with_overdue_messages_only(functions: Functions) -> None:
+    event = inserted(functions)
+    functions.invoke("mark_delivered", event)
+    clock = read_event("clock_sweep")
+    before = functions.invoke("sweep", clock)
+    assert (before["rung"], functions.sqs.bodies(NOW)) == (0, [])
+    functions.clock.advance(70)
+    after = functions.invoke("sweep", clock)
+    assert (after["rung"], after["unfinished"]) == (4, False)
+    rung = {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(NOW)}
+    assert rung == {("orders", 0), ("orders", 1), ("orders", 3), ("invoices", 0)}
+
+
+def test_repair_lists_overdue_lanes_and_replays_batches_that_were_given_up(
+    functions: Functions,
+) -> None:
+    event = inserted(functions)
+    given_up = {"version": "1.0", "payload": json.dumps(event)}
+    name = "aws/lambda/mark-delivered/shard/2026/11/21/batch.json"
+    functions.s3.objects = {name: json.dumps(given_up).encode(), "other": b"is no batch"}
+    functions.clock.advance(120)
+    figures = functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    assert list(functions.s3.objects) == ["other"]
+    assert sum(row.outstanding for row in functions.outbox.listed()) == 5
+    assert len([line for line in functions.firehose.lines if line["event"] == "added"]) == 5
+    assert all(isinstance(value, int | float | bool) for value in figures.values())
+
+
+def test_repair_finds_what_no_row_knows(functions: Functions) -> None:
+    inserted(functions)
+    assert functions.outbox.listed() == []
+    functions.clock.advance(130)
+    functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    shards = {("orders", 0), ("orders", 1), ("orders", 3), ("invoices", 0)}
+    assert {(row.topic, row.shard) for row in functions.outbox.listed()} == shards
+    functions.invoke("sweep", read_event("clock_sweep"))
+    assert {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(NOW)} == shards
+
+
+def test_count_outstanding_writes_counts_and_ages_by_topic_and_in_all(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = inserted(functions)
+    functions.invoke("mark_delivered", event)
+    functions.clock.advance(30)
+    capsys.readouterr()
+    total = functions.invoke("count_outstanding", read_event("clock_count_outstanding"))
+    assert total[OUTSTANDING_COUNT] == 5
+    assert total[DEAD_COUNT] == 0
+    assert 29 <= total[OLDEST_AGE] <= 31
+    written = capsys.readouterr().out
+    lines = [json.loads(text) for text in written.splitlines()]
+    assert {line.get("topic"): line[OUTSTANDING_COUNT] for line in lines} == {
+        "orders": 4,
+        "invoices": 1,
+        None: 5,
+    }
+
+
+def test_a_function_without_its_settings_says_which_is_missing(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(ENVIRONMENT, "FAIRBOX_DOORBELL_QUEUE_URL")
+    event = inserted(functions)
+    with pytest.raises(Exception, match="FAIRBOX_DOORBELL_QUEUE_URL"):
+        functions.invoke("relay", event)
+
+
+def test_a_message_added_by_the_library_is_what_the_handlers_read(functions: Functions) -> None:
+    ref = functions.outbox.add(Message(topic="orders", body=b"{}", partition_key="customer-0"))
+    assert ref.shard == 1  # as in the recorded events

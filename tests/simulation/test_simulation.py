@@ -1,0 +1,118 @@
+"""The application keeps its promises under faults; and the simulation finds what breaks them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox.dispatch import counts, dispatcher, marking
+from fairbox.dispatch.dispatcher import Dispatcher
+from fairbox.dispatch.packing import Job
+from fairbox.dispatch.ports import TAKEN
+from fairbox.dispatch.sweep import Sweep, SweepReport
+from fairbox.dynamodb.store import DynamoStore
+from fairbox.stored import StoredMessage
+
+from tests.simulation.chaos import CALM, Chaos
+from tests.simulation.oracle import run
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.dispatch.dispatcher import Report
+
+SEEDS = 50
+MESSAGES = 150
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_promise_holds_whatever_fails(seed: int) -> None:
+    assert run(World(seed, Chaos()), MESSAGES) == []
+
+
+@pytest.mark.parametrize("seed", range(1000, 1010))
+def test_without_faults_of_ours_nothing_comes_twice(seed: int) -> None:
+    assert run(World(seed, CALM), MESSAGES) == []
+
+
+@pytest.mark.parametrize("seed", range(2000, 2005))
+def test_an_unready_world_loses_nothing(seed: int) -> None:
+    chaos = Chaos(tables=0.2, kills=0.15, throttled=0.2, away=0.2, refused=0.1)
+    assert run(World(seed, chaos), MESSAGES) == []
+
+
+def test_a_seed_repeats_to_the_last_event() -> None:
+    lines = []
+    for _ in range(2):
+        world = World(5, Chaos())
+        run(world, 100)
+        lines.append(world.app.archive.lines)
+    assert lines[0] == lines[1]
+    assert len(lines[0]) > 100
+
+
+class TestBrokenTwins:
+    """Each breaks one rule on purpose; a simulation that does not see it would prove nothing."""
+
+    def finds(self, breach: str, chaos: Chaos) -> bool:
+        """Whether one of a few seeds shows the breach."""
+        worlds = (World(seed, chaos) for seed in range(8))
+        return any(breach in found for world in worlds for found in run(world, MESSAGES))
+
+    def test_deleting_before_sending_loses_messages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        deliver = Dispatcher.deliver
+
+        def twin(self: Dispatcher, messages: Sequence[StoredMessage], **more: Any) -> Report:
+            self.store.delete(messages)
+            return deliver(self, messages, **more)
+
+        monkeypatch.setattr(Dispatcher, "deliver", twin)
+        assert self.finds("lost: ", CALM)
+
+    def test_ignoring_who_took_it_sends_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def twin(self: StoredMessage, subscriptions: frozenset[str]) -> frozenset[str]:
+            return frozenset(s for s in subscriptions if not self.state(s).dead)
+
+        monkeypatch.setattr(StoredMessage, "lacking", twin)
+        assert self.finds("duplicated: ", CALM)
+
+    def test_counting_without_sequences_counts_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def twin(row: Any, changes: Any, **more: Any) -> Any:
+            forgetful = replace(row, ready_sequence="", later_sequence="")
+            return counts.apply_changes(forgetful, changes, **more)
+
+        monkeypatch.setattr(marking, "apply_changes", twin)
+        assert self.finds("counts of ", replace(CALM, repeats=0.3))
+
+    def test_sending_without_turns_breaks_the_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def twin(subscription: Any, stored: StoredMessage, in_order: bool) -> Job:
+            return Job(subscription, stored, in_order=False)
+
+        monkeypatch.setattr(dispatcher, "Job", twin)
+        assert self.finds("out of order: ", CALM)
+
+    def test_taking_silence_for_consent_loses_messages(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send = Dispatcher._send
+
+        def twin(self: Dispatcher, *given: Any) -> Any:
+            outcomes = send(self, *given)
+            return {k: TAKEN if o.verdict == "throttled" else o for k, o in outcomes.items()}
+
+        monkeypatch.setattr(Dispatcher, "_send", twin)
+        assert self.finds("lost: ", CALM)
+
+    def test_dying_without_a_dead_letter_loses_messages(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(DynamoStore, "bury", lambda *_: None)
+        assert self.finds("lost: ", CALM)
+
+    def test_a_sweep_that_never_rings_leaves_messages_behind(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Sweep, "run", lambda *_, **__: SweepReport())
+        assert self.finds("still outstanding", Chaos(lost_doorbells=0.5))

@@ -1,0 +1,94 @@
+"""The benchmarks: the shape of what they write, and the exact figures of cost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import cost
+from benchmarks.figures import Figure, show, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# name -> the most that it may be; the figures are counted, not timed
+TARGETS = {
+    "cost.wru_per_message.plain": 2.1,
+    "cost.wru_per_message.transactional": 3.1,
+    "cost.rru_per_message.unordered": 0.0,
+    "cost.rru_per_message.ordered": 0.36,  # 0.35 on average: by arrival 0.344 to 0.353
+    "cost.rru_per_invocation.relay": 1.0,
+    "cost.calls_per_message": 0.1,
+    "cost.sends_per_message": 0.1,
+    "cost.idle_sweep_rru": 1.0,
+}
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, Figure]:
+    found = cost.figures(slow=120, fast=20, burst=5, idle_topics=20, idle_shards=5)
+    return {figure.name: figure for figure in found}
+
+
+@pytest.mark.parametrize(("name", "most"), TARGETS.items())
+def test_a_cost_stays_within_its_target(figures: dict[str, Figure], name: str, most: float) -> None:
+    assert 0 <= figures[name].value <= most
+
+
+def test_nothing_but_put_delete_and_recording_is_written_for_a_message(
+    figures: dict[str, Figure],
+) -> None:
+    recording = figures["cost.wru_per_message.recording.at_10_per_second"].value
+    assert recording > 0
+    assert figures["cost.wru_per_message.plain"].value == pytest.approx(2 + recording)
+    transactional = figures["cost.wru_per_message.transactional"].value
+    assert transactional == pytest.approx(3 + recording, abs=0.03)  # other chances, other windows
+
+
+def test_the_seeds_pattern_writes_each_message_eight_or_nine_times(
+    figures: dict[str, Figure],
+) -> None:
+    # put, two indexes; update, two left, two entered: and one more for the transaction's put
+    assert figures["cost.wru_per_message.plain"].baseline == 8
+    assert figures["cost.wru_per_message.transactional"].baseline == 9
+
+
+def test_every_figure_has_a_name_of_its_own(figures: dict[str, Figure]) -> None:
+    found = cost.figures(slow=1, fast=1, burst=1, idle_topics=1, idle_shards=1)
+    assert len({figure.name for figure in found}) == len(found) == len(figures)
+
+
+def test_figures_are_written_as_a_json_list_of_rows(tmp_path: Path) -> None:
+    file = tmp_path / "bench" / "x.json"
+    write([Figure("x.a", "ms", 3.0), Figure("x.b", "1/s", 10.0, 2.0, "the other")], file)
+    assert json.loads(file.read_text()) == [
+        {
+            "name": "x.a",
+            "unit": "ms",
+            "value": 3.0,
+            "baseline": None,
+            "baseline_name": None,
+            "ratio": None,
+        },
+        {
+            "name": "x.b",
+            "unit": "1/s",
+            "value": 10.0,
+            "baseline": 2.0,
+            "baseline_name": "the other",
+            "ratio": 5.0,
+        },
+    ]
+
+
+def test_a_figure_beside_a_baseline_of_zero_has_no_ratio() -> None:
+    assert Figure("x.a", "ms", 3.0, 0.0, "nothing").ratio is None
+
+
+def test_the_table_shows_value_baseline_and_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    show("x", [Figure("x.b", "1/s", 10.0, 2.0, "the other")])
+    printed = capsys.readouterr().out
+    for text in ("x.b", "1/s", "10.000", "2.000", "5.000", "the other"):
+        assert text in printed
