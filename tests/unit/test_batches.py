@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,6 +205,15 @@ def test_an_estimate_says_its_bound_and_holds_it(app: MemoryApplication) -> None
     assert truth.pending <= guess.limit
     few = opened(app, 100)
     assert app.batches.progress(few, exact=False).exact
+
+
+def test_progress_of_many_groups_is_exact_under_throttling() -> None:
+    rates = {Fault.THROTTLED: 0.2, Fault.UNPROCESSED: 0.2}
+    app = MemoryApplication(wrap=lambda client: FaultyDynamoDB(client, random.Random(3), rates))
+    batch = opened(app, 900, size=1)
+    app.batches.ack(everything(batch, [1] * 40))
+    progress = app.batches.progress(batch)
+    assert (progress.pending, progress.acked) == (860, 40)
 
 
 def test_a_nested_batch_settles_its_parents_item(app: MemoryApplication) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from botocore.exceptions import ClientError
 
@@ -19,7 +20,7 @@ from fairbox.batches.models import (
 )
 from fairbox.codec import batches as codec
 from fairbox.codec.names import PK, SK
-from fairbox.dynamodb.calls import ConditionFailed, TransactionCancelled
+from fairbox.dynamodb.calls import TRIES, ConditionFailed, TransactionCancelled
 from fairbox.errors import Throttled, Unavailable
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Key
     from fairbox.dynamodb.calls import Calls
 
-_PAGE = 100
+_PAGE: Final = 100
+_FEW_PAGES: Final = 8
+_READERS: Final = 4
 
 
 class BatchTable:
@@ -86,33 +89,35 @@ class BatchTable:
         return {(request.batch, request.digest): request for request in found}
 
     def counts(self, keys: Collection[LeafKey]) -> list[tuple[int, int]]:
-        """Return (pending, failed) of the leaves that are there, 100 a call, bits left out."""
-        found: list[tuple[int, int]] = []
+        """Return (pending, failed) of the leaves that are there, 100 a call, bits left out.
+
+        Many calls are made four at once.
+        """
         waiting = [codec.leaf_key(key.batch, key.group) for key in keys]
-        while waiting:
-            page, waiting = waiting[:_PAGE], waiting[_PAGE:]
-            for attempt in range(8):
-                if attempt:
-                    self._calls.back_off(attempt)
-                answer = self._calls.call(
-                    "batch_get_item",
-                    RequestItems={
-                        self._table: {
-                            "Keys": page,
-                            "ConsistentRead": True,
-                            "ProjectionExpression": "#n, #f",
-                            "ExpressionAttributeNames": {"#n": codec.COUNT, "#f": codec.FAILED},
-                        }
-                    },
-                )
-                items = answer["Responses"].get(self._table, [])
-                found += [(int(i[codec.COUNT]["N"]), int(i[codec.FAILED]["N"])) for i in items]
-                page = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-                if not page:
-                    break
-            else:
-                raise Throttled("batch_get_item")
-        return found
+        pages = [waiting[start : start + _PAGE] for start in range(0, len(waiting), _PAGE)]
+        if len(pages) < _FEW_PAGES:
+            return [count for page in pages for count in self._counts(page)]
+        with ThreadPoolExecutor(_READERS) as pool:
+            return [count for counts in pool.map(self._counts, pages) for count in counts]
+
+    def _counts(self, page: list[Key]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for attempt in range(TRIES):
+            if attempt:
+                self._calls.back_off(attempt)
+            request = {
+                "Keys": page,
+                "ConsistentRead": True,
+                "ProjectionExpression": "#n, #f",
+                "ExpressionAttributeNames": {"#n": codec.COUNT, "#f": codec.FAILED},
+            }
+            answer = self._calls.call("batch_get_item", RequestItems={self._table: request})
+            items = answer["Responses"].get(self._table, [])
+            found += [(int(i[codec.COUNT]["N"]), int(i[codec.FAILED]["N"])) for i in items]
+            page = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            if not page:
+                return found
+        raise Throttled("batch_get_item")
 
     def requests_of(self, batch: str) -> list[Request]:
         """Return all requests of a batch."""
