@@ -83,7 +83,8 @@ class TestErrors:
             "field": "body", "expected": "bytes", "size": 9, "limit": 8, "topic": "orders",
             "subscription": "billing", "detail": "why", "missing": (ref,), "key": {"pk": "x"},
             "reason": "why", "setting": "TABLE", "operation": "put_item",
-            "reasons": [("None", {})],
+            "reasons": [("None", {})], "batch": "0198", "state": "complete", "items": ("a:0:0",),
+            "left": ("a:0:0",), "request_id": "r1",
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

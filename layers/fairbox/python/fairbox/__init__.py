@@ -10,18 +10,25 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Progress
     from fairbox.errors import (
+        BatchBusy,
+        BatchEnded,
+        BatchSealed,
         BodyTooLarge,
         FairboxError,
         InvalidInput,
         MessagesNotFound,
         MessagesNotWritten,
         NotConfigured,
+        RequestConflict,
         Throttled,
         TopicConflict,
         TopicIsPushed,
         TransactionCancelled,
         Unavailable,
+        UnknownBatch,
+        UnknownItems,
         UnknownSubscription,
         UnknownTopic,
         Unreadable,
@@ -30,12 +37,21 @@ if TYPE_CHECKING:
     from fairbox.outbox import Outbox, SweepResult
     from fairbox.stored import DeadLetter, Delivery
     from fairbox.topics import RetryPolicy, Subscription, Topic
+    from fairbox.tracking import Batches
 
 __all__ = [
+    "AckResult",
+    "Batch",
+    "BatchBusy",
+    "BatchEnded",
+    "BatchSealed",
+    "Batches",
     "BodyTooLarge",
     "DeadLetter",
     "Delivery",
+    "FailedItem",
     "FairboxError",
+    "Group",
     "InvalidInput",
     "Message",
     "MessageRef",
@@ -43,6 +59,8 @@ __all__ = [
     "MessagesNotWritten",
     "NotConfigured",
     "Outbox",
+    "Progress",
+    "RequestConflict",
     "RetryPolicy",
     "Subscription",
     "SweepResult",
@@ -52,17 +70,25 @@ __all__ = [
     "TopicIsPushed",
     "TransactionCancelled",
     "Unavailable",
+    "UnknownBatch",
+    "UnknownItems",
     "UnknownSubscription",
     "UnknownTopic",
     "Unreadable",
 ]
 
 _HOMES: Final = {
+    "AckResult": "batches.models",
+    "Batch": "batches.models",
+    "Batches": "tracking",
     "DeadLetter": "stored",
     "Delivery": "stored",
+    "FailedItem": "batches.models",
+    "Group": "batches.models",
     "Message": "messages",
     "MessageRef": "messages",
     "Outbox": "outbox",
+    "Progress": "batches.models",
     "RetryPolicy": "topics",
     "Subscription": "topics",
     "SweepResult": "outbox",

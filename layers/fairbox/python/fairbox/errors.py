@@ -11,6 +11,12 @@ FairboxError
 ├── MessagesNotFound                 .missing
 ├── MessagesNotWritten               .missing
 ├── Unreadable                       .key .reason
+├── UnknownBatch                     .batch
+├── UnknownItems                     .items
+├── BatchSealed                      .batch
+├── BatchEnded                       .batch .state .items
+├── BatchBusy                        .left
+├── RequestConflict                  .batch .request_id
 ├── NotConfigured                    .setting
 ├── TransactionCancelled             .reasons
 ├── Throttled                        .operation
@@ -107,6 +113,59 @@ class Unreadable(FairboxError):
         super().__init__(f"cannot read {dict(key)}: {reason}")
         self.key = dict(key)
         self.reason = reason
+
+
+class UnknownBatch(FairboxError):
+    """There is no batch of this id."""
+
+    def __init__(self, batch: str) -> None:
+        super().__init__(f"there is no batch {batch!r}")
+        self.batch = batch
+
+
+class UnknownItems(FairboxError):
+    """Some item ids were never issued; nothing of the call has changed anything."""
+
+    def __init__(self, items: Sequence[str]) -> None:
+        shown = ", ".join(repr(i) for i in items[:10])
+        more = f" and {len(items) - 10} more" if len(items) > 10 else ""
+        super().__init__(f"never issued: {shown}{more}")
+        self.items = tuple(items)
+
+
+class BatchSealed(FairboxError):
+    """The batch takes no more items: it is sealed."""
+
+    def __init__(self, batch: str) -> None:
+        super().__init__(f"batch {batch} is sealed: nothing can be added")
+        self.batch = batch
+
+
+class BatchEnded(FairboxError):
+    """The batch is complete, cancelled or reaped; `items` are the ids of the call in it."""
+
+    def __init__(self, batch: str, state: str, items: Sequence[str] = ()) -> None:
+        super().__init__(f"batch {batch} is {state}")
+        self.batch = batch
+        self.state = state
+        self.items = tuple(items)
+
+
+class BatchBusy(FairboxError):
+    """Others kept changing the batch; call again with `left`, what is not done yet."""
+
+    def __init__(self, left: Sequence[str]) -> None:
+        super().__init__(f"busy, try again: {len(left)} left, the first {left[0] if left else ''}")
+        self.left = tuple(left)
+
+
+class RequestConflict(FairboxError):
+    """The request id was used before, with another count or group size."""
+
+    def __init__(self, batch: str, request_id: str) -> None:
+        super().__init__(f"batch {batch}: request {request_id!r} was made with other values")
+        self.batch = batch
+        self.request_id = request_id
 
 
 class NotConfigured(FairboxError):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 OUTBOX_TABLE: Final = "FAIRBOX_OUTBOX_TABLE"
 """The outbox table. Needed by every function and by `Outbox.from_env`."""
+BATCHES_TABLE: Final = "FAIRBOX_BATCHES_TABLE"
 DELIVERIES_TABLE: Final = "FAIRBOX_DELIVERIES_TABLE"
 """The deliveries table. Needed by every function and by `Outbox.from_env`."""
 BODIES_BUCKET: Final = "FAIRBOX_BODIES_BUCKET"

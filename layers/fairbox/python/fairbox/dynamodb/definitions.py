@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairbox.codec import batches as batch_names
 from fairbox.codec import names
 
 
@@ -32,6 +33,20 @@ def table_definitions(*, outbox: str, deliveries: str) -> list[dict[str, Any]]:
             {names.LEDGER_DAY: "S", names.LEDGER_TIME: "N"},
         ),
     ]
+
+
+def batches_definition(name: str) -> dict[str, Any]:
+    """Return the arguments of `create_table` for the batches table."""
+    return _table(
+        name,
+        _index(
+            batch_names.OPEN_BATCHES_INDEX,
+            batch_names.BUCKET,
+            batch_names.LOOK,
+            {"ProjectionType": "KEYS_ONLY"},
+        ),
+        {batch_names.BUCKET: "S", batch_names.LOOK: "N"},
+    ) | {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}}
 
 
 def _keys(hash_key: str, range_key: str) -> list[dict[str, str]]:

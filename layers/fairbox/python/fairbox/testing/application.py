@@ -11,7 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fairbox.batches.models import LeafKey, NodeKey
 from fairbox.codec import SIZE
+from fairbox.codec.batches import emptied
 from fairbox.dispatch.dispatcher import Dispatcher, in_turn
 from fairbox.dispatch.marking import Marking
 from fairbox.dispatch.outstanding import TopicFigures, count_outstanding
@@ -20,7 +22,7 @@ from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.repair import Repair, RepairReport
 from fairbox.dispatch.sweep import Sweep, SweepReport
 from fairbox.dispatch.visit import Visits
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.dynamodb.repairs import RepairTable
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
@@ -28,6 +30,7 @@ from fairbox.ids import IdGenerator
 from fairbox.outbox import Outbox
 from fairbox.testing.clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
+from fairbox.tracking import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 OUTBOX = "outbox"
 DELIVERIES = "deliveries"
+BATCHES = "batches"
 _INVOCATION_SECONDS = 25.0
 
 
@@ -189,6 +193,7 @@ class MemoryApplication:
         self.engine = MemoryDynamoDB(self.clock)
         for definition in table_definitions(outbox=OUTBOX, deliveries=DELIVERIES):
             self.engine.create_table(**definition)
+        self.engine.create_table(**batches_definition(BATCHES))
         self.client = wrap(self.engine)
         self.ids = IdGenerator(self.clock, self.rng.getrandbits)
         self.bodies = MemoryBodies()
@@ -205,6 +210,15 @@ class MemoryApplication:
             clock=self.clock,
             rng=self.rng,
         )
+        self.batches = Batches(
+            self.client,
+            table=BATCHES,
+            outbox_table=OUTBOX,
+            deliveries_table=DELIVERIES,
+            clock=self.clock,
+            rng=self.rng,
+            ids=self.ids,
+        )
         self.store = self._store()
         dispatcher = Dispatcher(
             self.store,
@@ -219,6 +233,7 @@ class MemoryApplication:
         self._marking = Marking(self._store(), self.archive, self.clock)
         self._relayed: str | None = None
         self._marked: str | None = None
+        self._cascaded: str | None = None
 
     def _store(self) -> DynamoStore:
         tables = Tables(
@@ -252,6 +267,21 @@ class MemoryApplication:
             self._marking.handle(chunk)
             self._marked = chunk[-1]["dynamodb"]["SequenceNumber"]
         return len(records)
+
+    def cascade(self) -> list[str]:
+        """Clear upwards what the batches' stream shows as emptied; return what completed."""
+        found: list[str] = []
+        records = self.engine.stream(BATCHES).take(self._cascaded)
+        images = [r["dynamodb"]["NewImage"] for r in records if "NewImage" in r["dynamodb"]]
+        children = {child for child in map(emptied, images) if child is not None}
+        keys = sorted(c for c in children if isinstance(c, LeafKey))
+        nodes = sorted(c for c in children if isinstance(c, NodeKey))
+        found += self.batches.cascade([*keys, *nodes])
+        for batch in sorted(c for c in children if isinstance(c, str)):
+            found += self.batches.tell(batch)
+        if records:
+            self._cascaded = records[-1]["dynamodb"]["SequenceNumber"]
+        return found
 
     def visit(self) -> int:
         """Answer the doorbells that are due; return how many."""

@@ -1,0 +1,190 @@
+"""Progress, missing and failed items: walks over what is unfinished."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.batches.ids import ROOT_GROUPS, bits, first_group, node_of, parse_item
+from fairbox.batches.models import Change, FailedItem, LeafKey, NodeKey, Progress, item_ids
+from fairbox.batches.settling import Settling
+from fairbox.errors import UnknownBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fairbox.batches.ids import ItemId
+    from fairbox.batches.models import Node, Root
+
+SAMPLE: Final = 100
+EXACT_SEAL_LEAVES: Final = 1000
+_TWO_SIDED_95: Final = 1.98  # Student's t with 99 degrees of freedom
+_PAGE: Final = 100
+
+
+class Looking(Settling):
+    """Reads batches; every read is consistent, the whole is not one moment."""
+
+    def progress(self, batch: str, *, exact: bool = True) -> Progress:
+        """Return how far a batch is.
+
+        Exact: 1 RRU an unfinished leaf; while acks run, between the truth at its beginning and at
+        its end. Else from 100 unfinished leaves at random, at most 121 RRU.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+        """
+        root = self._root(batch)
+        if not exact:
+            return self.estimate(root)
+        found = self.progress_of(root)
+        after = self._root(batch) if root.bits else root
+        if after.total != root.total:
+            found = self.progress_of(after)
+        return found
+
+    def sealed_progress(self, root: Root) -> Progress:
+        """Return the progress that `seal` answers with: exact up to 1,000 unfinished leaves."""
+        nodes = self.unfinished_nodes(root)
+        leaves = (root.bits & ((1 << ROOT_GROUPS) - 1)).bit_count()
+        leaves += sum(node.bits.bit_count() for node in nodes)
+        return self.progress_of(root) if leaves <= EXACT_SEAL_LEAVES else self.estimate(root)
+
+    def _root(self, batch: str) -> Root:
+        root = self.store.root(batch)
+        if root is None:
+            raise UnknownBatch(batch)
+        return root
+
+    def progress_of(self, root: Root) -> Progress:
+        """Return the exact progress of a root as read; of an erased one, what the root says."""
+        if root.cursor is not None or not root.bits:
+            return _answer(root, root.total - root.settled, root.failed)
+        nodes = self.unfinished_nodes(root)
+        pending, failed = 0, root.failed + sum(node.failed for node in nodes)
+        groups = self.unfinished_groups(root, nodes)
+        for count, gone in self.store.counts([LeafKey(root.batch, g) for g in groups]):
+            pending, failed = pending + count, failed + gone
+        return _answer(root, pending, failed)
+
+    def estimate(self, root: Root) -> Progress:
+        """Return the progress from at most 100 unfinished leaves, with its 95 % bound."""
+        if root.cursor is not None or not root.bits:
+            return self.progress_of(root)
+        nodes = self.unfinished_nodes(root)
+        groups = self.unfinished_groups(root, nodes)
+        if len(groups) <= SAMPLE:
+            return self.progress_of(root)
+        keys = [LeafKey(root.batch, g) for g in self.rng.sample(groups, SAMPLE)]
+        counts = self.store.counts(keys)
+        many = len(groups)
+        mean = sum(count for count, _ in counts) / SAMPLE
+        gone = sum(failures for _, failures in counts) / SAMPLE
+        spread = math.sqrt(sum((count - mean) ** 2 for count, _ in counts) / (SAMPLE - 1))
+        error = _TWO_SIDED_95 * many * spread / math.sqrt(SAMPLE) * math.sqrt(1 - SAMPLE / many)
+        limit = root.total - root.settled - sum(node.settled for node in nodes)
+        pending = min(limit, round(mean * many))
+        failed = root.failed + sum(node.failed for node in nodes) + round(gone * many)
+        failed = min(failed, root.total - pending)
+        found = _answer(root, pending, failed)
+        return replace(found, exact=False, error=math.ceil(error), limit=limit)
+
+    def unfinished_nodes(self, root: Root) -> list[Node]:
+        """Return the nodes with a bit in the root."""
+        slots = bits(root.bits >> ROOT_GROUPS)
+        keys = [NodeKey(root.batch, number) for number in slots]
+        found = self.store.nodes(keys) if keys else {}
+        return [found[key] for key in keys if key in found]
+
+    def unfinished_groups(self, root: Root, nodes: Sequence[Node]) -> list[int]:
+        """Return the groups with a bit, ascending."""
+        groups = list(bits(root.bits & ((1 << ROOT_GROUPS) - 1)))
+        for node in nodes:
+            base = first_group(node.node)
+            groups += [base + bit for bit in bits(node.bits)]
+        return groups
+
+    def missing(self, batch: str) -> Iterator[str]:
+        """Yield the ids of pending items, by group and index; none of an ended, erased batch.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+        """
+        root = self._root(batch)
+        if root.cursor is not None:
+            return
+        groups = self.unfinished_groups(root, self.unfinished_nodes(root))
+        for start in range(0, len(groups), _PAGE):
+            keys = [LeafKey(batch, g) for g in groups[start : start + _PAGE]]
+            leaves = self.store.leaves(keys)
+            for key in keys:
+                if key in leaves:
+                    yield from item_ids(leaves[key])
+
+    def failed_items(self, batch: str) -> Iterator[FailedItem]:
+        """Yield the failed items, by group and index.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+        """
+        root = self._root(batch)
+        if root.cursor is not None:
+            return
+        groups = self._groups_with_failures(root)
+        for start in range(0, len(groups), _PAGE):
+            keys = [LeafKey(batch, g) for g in groups[start : start + _PAGE]]
+            leaves = self.store.leaves(keys)
+            failures = [key for key in keys if key in leaves and leaves[key].failed]
+            found = self.store.failed(failures) if failures else {}
+            for key in failures:
+                if key in found:
+                    reasons = dict(found[key].reasons)
+                    for item in item_ids(found[key]):
+                        index = int(item.rpartition(":")[2])
+                        yield FailedItem(item, reasons.get(index, ""))
+
+    def _groups_with_failures(self, root: Root) -> list[int]:
+        """Return the groups that may have failed items: unfinished, or finished under a sum."""
+        keep = ((1 << ROOT_GROUPS) - 1) if root.failed else root.bits
+        given = (1 << min(root.next_group, ROOT_GROUPS)) - 1
+        groups = list(bits(keep & given))
+        last = node_of(root.next_group - 1) if root.next_group else None
+        numbers = range(0 if last is None else last + 1)
+        keys = [
+            NodeKey(root.batch, n)
+            for n in numbers
+            if root.failed or root.bits >> (ROOT_GROUPS + n) & 1
+        ]
+        nodes = self.store.nodes(keys) if keys else {}
+        for key in keys:
+            node = nodes.get(key)
+            if node is not None:
+                base = first_group(node.node)
+                end = min(root.next_group, first_group(node.node + 1)) - base
+                groups += [base + b for b in (range(end) if node.failed else bits(node.bits))]
+        return groups
+
+    def parent_of(self, root: Root) -> ItemId | None:
+        """Return the item that a nested batch settles when it ends."""
+        return None if root.parent_item is None else parse_item(root.parent_item)
+
+    def stamp(self, key: LeafKey) -> None:
+        """Note activity in a leaf, where it is not noted for this hour yet."""
+        leaf = self.store.leaves([key]).get(key)
+        if leaf is not None and leaf.hour < self.hour:
+            new = replace(leaf, hour=self.hour, version=leaf.version + 1)
+            self.store.write([Change(new, leaf)])
+
+
+def _answer(root: Root, pending: int, failed: int) -> Progress:
+    return Progress(
+        root.batch,
+        root.state,
+        root.total,
+        pending,
+        root.total - pending - failed,
+        failed,
+        limit=pending,
+        user_key=root.user_key,
+    )

@@ -1,0 +1,100 @@
+"""What the use cases of batches need from outside: records, announcements, chance and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from fairbox.batches.models import (
+        Announcement,
+        Change,
+        FailedItems,
+        Leaf,
+        LeafKey,
+        Node,
+        NodeKey,
+        Record,
+        Request,
+        Root,
+        StillWriting,
+    )
+
+Refused = list["Record | None"]
+
+
+class BatchStore(Protocol):
+    """Reads are consistent; a write is one call, whole or not at all."""
+
+    def root(self, batch: str) -> Root | None:
+        """Return a root."""
+        ...
+
+    def roots(self, batches: Collection[str]) -> list[Root]:
+        """Return the roots that are there."""
+        ...
+
+    def leaves(self, keys: Collection[LeafKey]) -> dict[LeafKey, Leaf]:
+        """Return the leaves that are there."""
+        ...
+
+    def counts(self, keys: Collection[LeafKey]) -> list[tuple[int, int]]:
+        """Return (pending, failed) of the leaves that are there, and transfer no more."""
+        ...
+
+    def nodes(self, keys: Collection[NodeKey]) -> dict[NodeKey, Node]:
+        """Return the nodes that are there."""
+        ...
+
+    def failed(self, keys: Collection[LeafKey]) -> dict[LeafKey, FailedItems]:
+        """Return the failed items of these groups."""
+        ...
+
+    def requests(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Request]:
+        """Return the requests of (batch, digest) that are there."""
+        ...
+
+    def requests_of(self, batch: str) -> list[Request]:
+        """Return all requests of a batch."""
+        ...
+
+    def metadata(self, batch: str) -> Mapping[str, object]:
+        """Return a batch's metadata."""
+        ...
+
+    def write(
+        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]] = ()
+    ) -> Refused | None:
+        """Write all or nothing, with the actions of an announcement.
+
+        Returns:
+            None when it is written. When a condition did not hold, or another transaction was
+            under way: for each change the record that stands in its way, as far as known.
+        """
+        ...
+
+    def delete(
+        self,
+        batch: str,
+        *,
+        requests: Collection[str] = (),
+        groups: Collection[int] = (),
+        failed: bool = True,
+        nodes: Collection[int] = (),
+        metadata: bool = False,
+    ) -> None:
+        """Delete items of a batch that has ended, whatever they are."""
+        ...
+
+    def listed(self, state: str, until: int | None = None) -> Iterator[str]:
+        """Yield batch ids in a state, with `until` those to be looked at by then."""
+        ...
+
+
+class Announcer(Protocol):
+    """Makes messages part of a transaction."""
+
+    def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
+        """Return the actions that publish the message; its topic is made where it is missing."""
+        ...

@@ -1,0 +1,258 @@
+"""The batches table: consistent reads, and writes on the version as read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from botocore.exceptions import ClientError
+
+from fairbox.batches.models import (
+    FailedItems,
+    Leaf,
+    LeafKey,
+    Metadata,
+    Node,
+    NodeKey,
+    Request,
+    Root,
+    StillWriting,
+)
+from fairbox.codec import batches as codec
+from fairbox.codec.names import PK, SK
+from fairbox.dynamodb.calls import TRIES, ConditionFailed, TransactionCancelled
+from fairbox.errors import Throttled, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from fairbox.batches.models import Change, Record
+    from fairbox.codec.keys import Key
+    from fairbox.dynamodb.calls import Calls
+
+_PAGE: Final = 100
+_FEW_PAGES: Final = 8
+_READERS: Final = 4
+
+
+class BatchTable:
+    """Implements `fairbox.batches.ports.BatchStore`.
+
+    Args:
+        calls: makes the calls.
+        table: name of the batches table.
+    """
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def _get(self, key: Key) -> Record | Metadata | None:
+        answer = self._calls.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
+        item = answer.get("Item")
+        return None if item is None else codec.read_record(item)
+
+    def _get_many(self, keys: Sequence[Key]) -> list[Any]:
+        if len(keys) == 1:
+            found = self._get(keys[0])
+            return [] if found is None else [found]
+        return [codec.read_record(i) for i in self._calls.batch_get(self._table, keys)]
+
+    def root(self, batch: str) -> Root | None:
+        """Return a root."""
+        return cast("Root | None", self._get(codec.root_key(batch)))
+
+    def roots(self, batches: Collection[str]) -> list[Root]:
+        """Return the roots that are there."""
+        return self._get_many([codec.root_key(batch) for batch in batches])
+
+    def leaves(self, keys: Collection[LeafKey]) -> dict[LeafKey, Leaf]:
+        """Return the leaves that are there."""
+        found: list[Leaf] = self._get_many([codec.leaf_key(key.batch, key.group) for key in keys])
+        return {leaf.key: leaf for leaf in found}
+
+    def nodes(self, keys: Collection[NodeKey]) -> dict[NodeKey, Node]:
+        """Return the nodes that are there."""
+        found: list[Node] = self._get_many([codec.node_key(key.batch, key.node) for key in keys])
+        return {node.key: node for node in found}
+
+    def failed(self, keys: Collection[LeafKey]) -> dict[LeafKey, FailedItems]:
+        """Return the failed items of these groups."""
+        found: list[FailedItems] = self._get_many(
+            [codec.failed_key(key.batch, key.group) for key in keys]
+        )
+        return {LeafKey(items.batch, items.group): items for items in found}
+
+    def requests(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Request]:
+        """Return the requests that are there, by batch and digest."""
+        found: list[Request] = self._get_many([codec.request_key(*key) for key in keys])
+        return {(request.batch, request.digest): request for request in found}
+
+    def counts(self, keys: Collection[LeafKey]) -> list[tuple[int, int]]:
+        """Return (pending, failed) of the leaves that are there, 100 a call, bits left out.
+
+        Many calls are made four at once.
+        """
+        waiting = [codec.leaf_key(key.batch, key.group) for key in keys]
+        pages = [waiting[start : start + _PAGE] for start in range(0, len(waiting), _PAGE)]
+        if len(pages) < _FEW_PAGES:
+            return [count for page in pages for count in self._counts(page)]
+        with ThreadPoolExecutor(_READERS) as pool:
+            return [count for counts in pool.map(self._counts, pages) for count in counts]
+
+    def _counts(self, page: list[Key]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for attempt in range(TRIES):
+            if attempt:
+                self._calls.back_off(attempt)
+            request = {
+                "Keys": page,
+                "ConsistentRead": True,
+                "ProjectionExpression": "#n, #f",
+                "ExpressionAttributeNames": {"#n": codec.COUNT, "#f": codec.FAILED},
+            }
+            answer = self._calls.call("batch_get_item", RequestItems={self._table: request})
+            items = answer["Responses"].get(self._table, [])
+            found += [(int(i[codec.COUNT]["N"]), int(i[codec.FAILED]["N"])) for i in items]
+            page = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            if not page:
+                return found
+        raise Throttled("batch_get_item")
+
+    def requests_of(self, batch: str) -> list[Request]:
+        """Return all requests of a batch."""
+        found: list[Request] = []
+        for page in self._calls.pages(
+            "query",
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk AND begins_with(#sk, :add)",
+            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
+            ExpressionAttributeValues={
+                ":pk": {"S": batch},
+                ":add": {"S": codec.REQUEST_PREFIX},
+            },
+        ):
+            found += [cast("Request", codec.read_record(item)) for item in page["Items"]]
+        return found
+
+    def metadata(self, batch: str) -> Mapping[str, object]:
+        """Return a batch's metadata; empty when it has none."""
+        found = self._get(codec.meta_key(batch))
+        return found.values if isinstance(found, Metadata) else {}
+
+    def write(
+        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]] = ()
+    ) -> list[Record | None] | None:
+        """Write all or nothing; None when written, else the records in the way as far as known.
+
+        One change alone is a plain write, at half the units of a transaction.
+        """
+        made = [self._action(change) for change in changes]
+        try:
+            if len(made) == 1 and not actions:
+                self._calls.call("put_item", **made[0]["Put"])
+            else:
+                self._calls.call("transact_write_items", TransactItems=[*made, *actions])
+        except ConditionFailed as failed:
+            return [_record(failed.old)]
+        except TransactionCancelled as cancelled:
+            return [_record(old) for _, old in cancelled.reasons[: len(made)]]
+        except Unavailable as error:
+            if not _conflict(error):
+                raise
+            return [None] * len(made)
+        return None
+
+    def _action(self, change: Change | StillWriting) -> dict[str, Any]:
+        if isinstance(change, StillWriting):
+            request = change.request
+            check = {"TableName": self._table} | _still_writing()
+            check["Key"] = codec.request_key(request.batch, request.digest)
+            return {"ConditionCheck": check}
+        put: dict[str, Any] = {"TableName": self._table, "Item": codec.item_of(change.new)}
+        if not change.plain:
+            put |= self.condition(change) | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+        return {"Put": put}
+
+    def condition(self, change: Change) -> dict[str, Any]:
+        """Return the condition under which a change is written."""
+        if change.old is None:
+            return {
+                "ConditionExpression": "attribute_not_exists(#pk)",
+                "ExpressionAttributeNames": {"#pk": PK},
+            }
+        if isinstance(change.old, Request):
+            return _still_writing()
+        return {
+            "ConditionExpression": "#v = :v",
+            "ExpressionAttributeNames": {"#v": codec.VERSION},
+            "ExpressionAttributeValues": {":v": {"N": str(change.old.version)}},
+        }
+
+    def delete(
+        self,
+        batch: str,
+        *,
+        requests: Collection[str] = (),
+        groups: Collection[int] = (),
+        failed: bool = True,
+        nodes: Collection[int] = (),
+        metadata: bool = False,
+    ) -> None:
+        """Delete items of an ended batch, 25 a call.
+
+        Raises:
+            Throttled: some were left; call again.
+        """
+        keys = [codec.request_key(batch, digest) for digest in requests]
+        keys += [codec.leaf_key(batch, group) for group in groups]
+        keys += [codec.failed_key(batch, group) for group in groups] if failed else []
+        keys += [codec.node_key(batch, node) for node in nodes]
+        keys += [codec.meta_key(batch)] if metadata else []
+        deletes = [{"DeleteRequest": {"Key": key}} for key in keys]
+        if deletes and self._calls.batch_write(self._table, deletes):
+            raise Throttled("batch_write_item")
+
+    def listed(self, state: str, until: int | None = None) -> Iterator[str]:
+        """Yield batch ids in a state, bucket by bucket, the earliest look first."""
+        for bucket in range(codec.BUCKETS):
+            condition, values = "#h = :h", {":h": {"S": codec.bucket_value(state, bucket)}}
+            names = {"#h": codec.BUCKET}
+            if until is not None:
+                condition += " AND #x <= :x"
+                values[":x"] = {"N": str(until)}
+                names["#x"] = codec.LOOK
+            for page in self._calls.pages(
+                "query",
+                TableName=self._table,
+                IndexName=codec.OPEN_BATCHES_INDEX,
+                KeyConditionExpression=condition,
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues=values,
+            ):
+                for item in page["Items"]:
+                    yield item[PK]["S"]
+
+
+def _still_writing() -> dict[str, Any]:
+    return {
+        "ConditionExpression": "#st = :st",
+        "ExpressionAttributeNames": {"#st": codec.STATE},
+        "ExpressionAttributeValues": {":st": {"S": codec.WRITING}},
+    }
+
+
+def _record(item: Mapping[str, Any]) -> Record | None:
+    if not item or SK not in item:
+        return None
+    record = codec.read_record(item)
+    return None if isinstance(record, Metadata) else record
+
+
+def _conflict(error: Unavailable) -> bool:
+    cause = error.__cause__
+    if not isinstance(cause, ClientError):
+        return False
+    code = cause.response["Error"]["Code"]
+    return code in ("TransactionCanceledException", "TransactionConflictException")

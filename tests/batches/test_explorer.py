@@ -1,0 +1,311 @@
+"""Every interleaving of small scenarios keeps the promises; broken twins are caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox.batches import adding, ids
+from fairbox.batches.models import Leaf, LeafKey, NodeKey, Root
+
+from tests.batches.explorer import Explorer, Process, Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fairbox.tracking import Batches
+
+A = "00000000-0000-4000-8000-00000000000a"
+B = "00000000-0000-4000-8000-00000000000b"
+
+
+@pytest.fixture(autouse=True)
+def small_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree whose root has one group, whose nodes have two, and whose adds are soon large."""
+    for module in (ids, adding):
+        monkeypatch.setattr(module, "ROOT_GROUPS", 1)
+        monkeypatch.setattr(module, "NODE_GROUPS", 2)
+    monkeypatch.setattr("fairbox.batches.looking.ROOT_GROUPS", 1)
+    monkeypatch.setattr(adding, "SMALL_GROUPS", 2)
+    monkeypatch.setattr(adding, "CHUNK", 2)
+
+
+def item(group: int, index: int = 0, batch: str = A) -> str:
+    return f"{batch}:{group}:{index}"
+
+
+def batch_of(
+    *sizes: int, sealed: bool = True, settled: Iterable[str] = (), failed: Iterable[str] = ()
+) -> Callable[[Batches], None]:
+    """Prepare batch A with these groups, and leaves that a crash kept from their parents."""
+
+    def prepare(batches: Batches) -> None:
+        batches.open(id=A)
+        for number, size in enumerate(sizes):
+            batches.add(A, size, request_id=f"r{number}", group_size=size)
+        if sealed:
+            batches.seal(A)
+        ending: Any = batches._ending
+        ending.cascade = lambda _: []  # crashes
+        batches.ack(settled)
+        batches.fail(failed, "no")
+
+    return prepare
+
+
+def ack(*items: str, name: str = "") -> Process:
+    return Process(name or f"ack {items}", lambda b: b.ack(items), items)
+
+
+def clear(*keys: LeafKey | NodeKey) -> Process:
+    return Process("stream", lambda b: b.cascade(keys))
+
+
+def seal() -> Process:
+    return Process("seal", lambda b: b.seal(A))
+
+
+def add(count: int, request: str = "new", name: str = "add") -> Process:
+    return Process(name, lambda b: b.add(A, count, request_id=request, group_size=1))
+
+
+def cancel() -> Process:
+    return Process("cancel", lambda b: b.cancel(A))
+
+
+def retry(*items: str) -> Process:
+    return Process("retry", lambda b: b.retry(items))
+
+
+def reap() -> Process:
+    return Process("reap", lambda b: b.look(A, open_hours=0, sealed_hours=0))
+
+
+def ends_complete(batches: Batches) -> None:
+    progress = batches.progress(A)
+    assert progress.complete, progress
+
+
+def counted_once(batches: Batches) -> None:
+    assert batches.progress(A).total == 4, batches.progress(A)
+
+
+def nested(batches: Batches) -> None:
+    batches.open(id=B)
+    batches.add(B, 1, request_id="p")
+    batches.seal(B)
+    batches.open(id=A, parent_item=item(0, batch=B))
+    batches.add(A, 1, request_id="c")
+    batches.seal(A)
+
+
+def end_child_with_failure(batches: Batches) -> None:
+    nested(batches)
+    ending: Any = batches._ending
+    ending.tell = lambda _: []  # crashes
+    batches.fail([item(0)])
+
+
+SCENARIOS = [
+    Scenario("seal against last ack", batch_of(1, sealed=False), [seal(), ack(item(0))],
+             ends_complete),
+    Scenario("two last acks of one leaf", batch_of(2), [ack(item(0)), ack(item(0, 1))],
+             ends_complete),
+    Scenario("two last acks of different leaves", batch_of(1, 1), [ack(item(0)), ack(item(1))],
+             ends_complete),
+    Scenario("two last acks under one node", batch_of(1, 1, 1, settled=[item(0)]),
+             [ack(item(1)), ack(item(2))]),
+    Scenario("the same ack twice", batch_of(1), [ack(item(0)), ack(item(0), name="again")],
+             ends_complete),
+    Scenario("the stream repeats a clear", batch_of(1, 1, settled=[item(0)]),
+             [clear(LeafKey(A, 0)), clear(LeafKey(A, 0)), ack(item(1))], ends_complete,
+             lost_answers=0),
+    Scenario("retry of an item whose leaf's clear is in flight", batch_of(1, failed=[item(0)]),
+             [clear(LeafKey(A, 0)), retry(item(0))]),
+    Scenario("retry under a node whose clear is in flight",
+             batch_of(1, 1, settled=[item(0)], failed=[item(1)]),
+             [clear(LeafKey(A, 1)), retry(item(1))]),
+    Scenario("add under a node whose clear is in flight",
+             batch_of(1, 1, sealed=False, settled=[item(0), item(1)]),
+             [clear(LeafKey(A, 1)), add(1)]),
+    Scenario("a large add against seal", batch_of(1, sealed=False, settled=[item(0)]),
+             [add(3), seal()]),
+    Scenario("a small add against seal and ack", batch_of(1, sealed=False),
+             [add(1), seal(), ack(item(0))], lost_answers=0),
+    Scenario("the same large add twice at once", batch_of(1, sealed=False),
+             [add(3), add(3, name="again")], counted_once),
+    Scenario("ids of an add that is not done", batch_of(1, sealed=False),
+             [add(3), ack(item(1))]),
+    Scenario("cancel against last ack", batch_of(1), [cancel(), ack(item(0))]),
+    Scenario("cancel against a large add", batch_of(1, sealed=False), [cancel(), add(3)],
+             lost_answers=0),
+    Scenario("reap against last ack", batch_of(2, settled=[item(0, 1)]), [reap(), ack(item(0))]),
+    Scenario("a nested batch's end repeated after its item was retried", end_child_with_failure,
+             [Process("tell", lambda b: b.tell(A)), Process("again", lambda b: b.tell(A)),
+              retry(item(0, batch=B))], lost_answers=0),
+    Scenario("a nested batch's last ack", nested,
+             [ack(item(0)), Process("tell", lambda b: b.tell(A))]),
+]  # fmt: skip
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name.replace(" ", "-"))
+def test_every_interleaving_keeps_the_promises(scenario: Scenario) -> None:
+    report = Explorer(scenario).search()
+    assert not report.violation, "\n".join([report.violation, *report.trace])
+    assert report.states > 10
+
+
+def child_before_parent(batches: Batches) -> None:
+    ending: Any = batches._ending
+
+    def read_root(self: Any, batch: str, children: Any) -> Any:
+        under = self.read_children(children)
+        return self.store.root(batch), under
+
+    def read_node(self: Any, key: NodeKey, children: Any) -> Any:
+        leaves = list(self.store.leaves(children).values())
+        return self.store.nodes([key]).get(key), leaves
+
+    ending.read_root = MethodType(read_root, ending)
+    ending.read_node = MethodType(read_node, ending)
+
+
+def refill_of_clear_bits_only(batches: Batches) -> None:
+    ending: Any = batches._ending
+    shipped = ending.refilled
+
+    def refilled(leaf: Leaf) -> Any:
+        return [c for c in shipped(leaf) if c.new.bits != c.old.bits]
+
+    ending.refilled = refilled
+
+
+def unconditional(kind: type) -> Callable[[Batches], None]:
+    def twin(batches: Batches) -> None:
+        store: Any = batches.store
+        shipped = store.condition
+
+        def condition(change: Any) -> dict[str, Any]:
+            if change.old is not None and isinstance(change.new, kind):
+                return {
+                    "ConditionExpression": "attribute_exists(#pk)",
+                    "ExpressionAttributeNames": {"#pk": "pk"},
+                }
+            result: dict[str, Any] = shipped(change)
+            return result
+
+        store.condition = condition
+
+    return twin
+
+
+def message_apart(batches: Batches) -> None:
+    store: Any = batches.store
+    shipped = store.write
+
+    def write(changes: Any, actions: Any = ()) -> Any:
+        refused = shipped(changes)
+        if refused is None and actions:
+            shipped([], actions)
+        return refused
+
+    store.write = write
+
+
+def count_before_commit(batches: Batches) -> None:
+    work: Any = batches._adding
+    store: Any = batches.store
+    reserve, write = work.reserve, store.write
+
+    def early(root: Root, wanted: Any) -> Any:
+        def grown(changes: Any, actions: Any = ()) -> Any:
+            first = replace(changes[0], new=replace(changes[0].new, total=root.total + 3))
+            return write([first, *changes[1:]], actions)
+
+        store.write = grown
+        try:
+            return reserve(root, wanted)
+        finally:
+            store.write = write
+
+    work.reserve = early
+
+
+def any_leaf_counts(batches: Batches) -> None:
+    ending: Any = batches._ending
+    shipped = ending.store.leaves
+
+    def issued(wanted: Any) -> Any:
+        return shipped(wanted)
+
+    ending.issued = issued
+
+
+def tell_every_time(batches: Batches) -> None:
+    ending: Any = batches._ending
+    store: Any = ending.store
+    shipped = ending.tell
+
+    def tell(batch: str) -> Any:
+        root_of = store.root
+
+        def untold(of: str) -> Any:
+            root = root_of(of)
+            return replace(root, told=False) if root is not None and of == batch else root
+
+        store.root = untold
+        try:
+            return shipped(batch)
+        finally:
+            store.root = root_of
+
+    ending.tell = tell
+
+
+TWINS = [
+    (child_before_parent, "retry of an item whose leaf's clear is in flight"),
+    (child_before_parent, "retry under a node whose clear is in flight"),
+    (refill_of_clear_bits_only, "retry of an item whose leaf's clear is in flight"),
+    (refill_of_clear_bits_only, "retry under a node whose clear is in flight"),
+    (unconditional(Leaf), "two last acks of one leaf"),
+    (unconditional(Root), "seal against last ack"),
+    (message_apart, "seal against last ack"),
+    (count_before_commit, "a large add against seal"),
+    (any_leaf_counts, "ids of an add that is not done"),
+]
+
+
+@pytest.mark.parametrize(
+    ("twin", "scenario"), TWINS, ids=lambda v: getattr(v, "__name__", str(v)).replace(" ", "-")
+)
+def test_a_broken_twin_is_rejected(twin: Callable[[Batches], None], scenario: str) -> None:
+    assert Explorer(BY_NAME[scenario], twin).search().violation
+
+
+def test_an_end_told_every_time_takes_back_a_retry() -> None:
+    prepared = Scenario(
+        "told again",
+        _told_and_retried,
+        [Process("again", lambda b: b.tell(A))],
+        _item_is_pending,
+    )
+    assert not Explorer(prepared).search().violation
+    assert Explorer(prepared, tell_every_time).search().violation
+
+
+def _told_and_retried(batches: Batches) -> None:
+    batches.open(id=B)
+    batches.add(B, 2, request_id="p")
+    batches.seal(B)
+    batches.open(id=A, parent_item=item(0, batch=B))
+    batches.add(A, 1, request_id="c")
+    batches.seal(A)
+    batches.fail([item(0)])
+    batches.retry([item(0, batch=B)])
+
+
+def _item_is_pending(batches: Batches) -> None:
+    assert item(0, batch=B) in batches.missing(B)

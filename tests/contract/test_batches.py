@@ -1,0 +1,176 @@
+"""Batches on both engines: the core of the protocol over real conditions and transactions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import BatchBusy, BatchEnded, Batches, BatchSealed, Outbox, UnknownItems
+from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox.codec.batches import emptied
+from fairbox.dynamodb.definitions import batches_definition, table_definitions
+
+from tests.batches.invariants import broken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_numbers = itertools.count()
+
+
+@dataclass
+class World:
+    """Tables of their own in one engine, and batches over them."""
+
+    client: Any
+    prefix: str
+
+    def batches(self) -> Batches:
+        return Batches(
+            self.client,
+            table=f"{self.prefix}-batches",
+            outbox_table=f"{self.prefix}-outbox",
+            deliveries_table=f"{self.prefix}-deliveries",
+        )
+
+    def items(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.client.scan(
+            TableName=f"{self.prefix}-batches", ConsistentRead=True
+        )["Items"]
+        return found
+
+    def completed(self) -> list[Any]:
+        outbox = Outbox(
+            self.client, table=f"{self.prefix}-outbox", deliveries_table=f"{self.prefix}-deliveries"
+        )
+        return [json.loads(m.body) for m in outbox.outstanding(COMPLETED_TOPIC)]
+
+
+@pytest.fixture
+def world(client: Any) -> World:
+    prefix = f"world-{next(_numbers)}"
+    tables = table_definitions(outbox=f"{prefix}-outbox", deliveries=f"{prefix}-deliveries")
+    for definition in [*tables, batches_definition(f"{prefix}-batches")]:
+        client.create_table(**{k: v for k, v in definition.items() if k != "StreamSpecification"})
+    return World(client, prefix)
+
+
+def ids(batch: str, groups: Iterable[int]) -> list[str]:
+    return [f"{batch}:{group}:0" for group in groups]
+
+
+def test_a_batch_over_a_node_completes_once(world: World) -> None:
+    batches = world.batches()
+    batch = batches.open("key", {"a": 1}).id
+    batches.add(batch, 66, request_id="r", group_size=1)
+    batches.seal(batch)
+    batches.fail(ids(batch, [65]), "broken")
+    assert batches.ack(ids(batch, range(65))).completed == (batch,)
+    assert batches.ack(ids(batch, range(66))).changed == 0
+    (message,) = world.completed()
+    assert (message["total"], message["acked"], message["failed"]) == (66, 65, 1)
+    assert message["metadata"] == {"a": 1}
+    assert broken(world.items(), [batch]) == ""
+    assert [f.reason for f in batches.failed(batch)] == ["broken"]
+
+
+def test_a_large_add_counts_at_once_and_is_repeated_without_effect(world: World) -> None:
+    batches = world.batches()
+    batch = batches.open().id
+    groups = batches.add(batch, 201, request_id="r", group_size=2)
+    assert batches.add(batch, 201, request_id="r", group_size=2) == groups
+    progress = batches.progress(batch)
+    assert (progress.total, progress.pending) == (201, 201)
+    batches.ack(ids(batch, range(101)))
+    assert batches.progress(batch).pending == 100
+    assert len(list(batches.missing(batch))) == 100
+    assert broken(world.items(), []) == ""
+
+
+def test_a_retry_of_an_emptied_leaf_holds_completion_up(world: World) -> None:
+    batches = world.batches()
+    batch = batches.open().id
+    batches.add(batch, 66, request_id="r", group_size=1)
+    batches.fail(ids(batch, [65]))
+    batches.ack(ids(batch, range(66)))
+    assert batches.retry(ids(batch, [65])).changed == 1
+    assert not batches.seal(batch).complete
+    assert broken(world.items(), []) == ""
+    assert batches.ack(ids(batch, [65])).completed == (batch,)
+
+
+def test_bad_ids_and_ended_batches_are_refused(world: World) -> None:
+    batches = world.batches()
+    batch = batches.open().id
+    batches.add(batch, 1, request_id="r")
+    with pytest.raises(UnknownItems) as refused:
+        batches.ack([f"{batch}:0:0", f"{batch}:0:1", f"{batch}:1:0"])
+    assert sorted(refused.value.items) == [f"{batch}:0:1", f"{batch}:1:0"]
+    assert batches.progress(batch).pending == 1
+    batches.seal(batch)
+    with pytest.raises(BatchSealed):
+        batches.add(batch, 1, request_id="late")
+    batches.cancel(batch)
+    with pytest.raises(BatchEnded):
+        batches.ack([f"{batch}:0:0"])
+    assert [b.id for b in batches.list("open")] == []
+
+
+def test_a_nested_batch_settles_its_parents_item(world: World) -> None:
+    batches = world.batches()
+    parent = batches.open().id
+    batches.add(parent, 1, request_id="r")
+    batches.seal(parent)
+    child = batches.open(parent_item=f"{parent}:0:0").id
+    assert batches.seal(child).complete
+    assert batches.progress(parent).complete
+    assert sorted(m["id"] for m in world.completed()) == sorted([parent, child])
+
+
+def test_an_image_of_an_emptied_item_asks_for_a_cascade(world: World) -> None:
+    batches = world.batches()
+    batch = batches.open().id
+    batches.add(batch, 65, request_id="r", group_size=1)
+    batches.ack(ids(batch, [0, 64]))
+    found = {repr(emptied(item)) for item in world.items()} - {"None"}
+    assert len(found) == 3  # two leaves and the node over the second
+    assert batches.cascade([]) == []
+
+
+def test_many_workers_on_one_leaf_lose_no_ack_and_complete_once(world: World) -> None:
+    batches = world.batches()
+    batch = batches.open().id
+    batches.add(batch, 48, request_id="r", group_size=24)
+    batches.seal(batch)
+    completed: list[str] = []
+
+    def work(number: int) -> None:
+        mine = world.batches()
+        for group in (0, 1):
+            for index in range(number, 24, 6):
+                _until_done(mine, f"{batch}:{group}:{index}", completed.extend)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    keys = [child for child in map(emptied, world.items()) if child and not isinstance(child, str)]
+    completed += batches.cascade(keys)
+    assert completed == [batch]
+    assert len(world.completed()) == 1
+    assert batches.progress(batch).acked == 48
+
+
+def _until_done(batches: Batches, item: str, done: Callable[[Iterable[str]], None]) -> None:
+    for _ in range(20):
+        try:
+            done(batches.ack([item]).completed)
+        except BatchBusy:
+            continue
+        return
+    raise AssertionError(f"{item} stayed busy")
