@@ -55,10 +55,11 @@ def test_the_ledger_has_each_delivery_once(flow: Flow) -> None:
         assert len(sure) == len(set(sure))
 
 
-def test_counts_are_exact_after_two_runs_of_repair(flow: Flow) -> None:
+def test_counts_are_exact_at_the_latest_after_repair(flow: Flow) -> None:
     # the tail of a batch that came and went in one invocation may have been counted once more:
-    # nothing was written for the whole, and repair corrects a row that was wrong twice
-    for _ in range(2):
+    # nothing was written for the whole, and repair corrects a row that was wrong twice; a third
+    # run takes off the index what the others listed
+    for _ in range(3):
         flow.stage.invoke("Repair")
     pushed, hooked, pulled = flow.pushed, flow.hooked, flow.pulled
     for topic in flow.sent:

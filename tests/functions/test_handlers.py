@@ -41,6 +41,18 @@ def inserted(functions: Functions) -> dict[str, Any]:
     return event
 
 
+def _refs(functions: Functions, topic: str) -> list[MessageRef]:
+    """Return the refs of everything in both lanes of a topic."""
+    state = functions.outbox.topic(topic)
+    lanes = (functions.outbox.outstanding(topic), functions.outbox.waiting(topic))
+    found = []
+    for message in (message for lane in lanes for message in lane):
+        stored = functions.outbox.find(state.ref(message))
+        assert stored is not None
+        found.append(stored.ref)
+    return found
+
+
 def metrics(capsys: pytest.CaptureFixture[str], topic: str | None = None) -> dict[str, Any]:
     """Return the figures written last for a topic, or for all."""
     lines = [json.loads(t) for t in capsys.readouterr().out.splitlines() if '"_aws"' in t]
@@ -226,6 +238,20 @@ def test_repair_finds_what_no_row_knows(functions: Functions) -> None:
     assert {(row.topic, row.shard) for row in functions.outbox.listed()} == shards
     functions.invoke("sweep", read_event("clock_sweep"))
     assert {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(NOW)} == shards
+
+
+def test_repair_takes_shards_off_the_index_that_it_listed_and_that_are_empty(
+    functions: Functions,
+) -> None:
+    inserted(functions)
+    refs = [ref for name in ("orders", "invoices") for ref in _refs(functions, name)]
+    functions.clock.advance(130)
+    functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    assert len(functions.outbox.listed()) == 4
+    functions.outbox.mark_delivered(refs)
+    functions.clock.advance(3600)
+    functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    assert functions.outbox.listed() == []
 
 
 def test_count_outstanding_writes_counts_and_ages_by_topic_and_in_all(

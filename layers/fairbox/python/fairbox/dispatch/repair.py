@@ -10,6 +10,7 @@ from fairbox.clock import milliseconds
 from fairbox.codec.messages import read_message
 from fairbox.codec.records import read_record
 from fairbox.codec.shards import is_shard_row, read_shard
+from fairbox.dispatch.counts import NEVER_MS
 from fairbox.dispatch.finishing import finish_marked
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit import OVERDUE_MS
@@ -231,6 +232,13 @@ class Repair:
             before = rows[0] if rows else ShardRow(*shard)
             report.flagged += self._rows.change_row(replace(before, look_at=now), before)
 
+    def _unlist(self, row: ShardRow) -> None:
+        """Take an empty shard off the index that repair listed: no count will change to do it."""
+        now = milliseconds(self._clock)
+        if row.outstanding == 0 and row.look_at is not None and row.look_at <= now:
+            look_at = NEVER_MS if row.dead > 0 else None
+            self._rows.change_row(replace(row, look_at=look_at, backoff=0), row)
+
     def _recount(
         self, seen: Mapping[Shard, _Seen], suspects: Mapping[str, str], report: RepairReport
     ) -> dict[str, str]:
@@ -239,6 +247,7 @@ class Repair:
         for shard, state in seen.items():
             row = state.row or ShardRow(*shard)
             if (row.ready, row.later) == (state.ready, state.later):
+                self._unlist(row)
                 continue
             name = "#".join(map(str, shard))
             evidence = f"{row.ready_sequence} {row.later_sequence} {state.ready} {state.later}"
