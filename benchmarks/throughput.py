@@ -1,9 +1,9 @@
 """Messages a second from added to delivered and recorded, beside source 000's call pattern.
 
 Both run against a fresh DynamoDB Local and a fresh SQS (moto's server) with the same messages and
-as many processes: one that adds and two that deliver. Fairbox adds 25 a call; its two are the
-function `relay` and the marking, both fed from the table's stream by the triggers of the local
-application. Source 000's two share the shards of the topic. The clock starts when the first
+as many processes: one that adds and three that deliver. Fairbox adds 25 a call; its three are the
+function `relay`, twice, and the marking, fed from the table's stream by the triggers of the local
+application. Source 000's three share the shards of the topic. The clock starts when the first
 messages are recorded, for engines compile themselves at first. The CPU time of all processes,
 engines included, is measured beside: it does not depend on what else the machine does.
 """
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.context import SpawnContext
 
-MESSAGES: Final = 4000
-SEED_MESSAGES: Final = 800  # at its rate about as long
+MESSAGES: Final = 6000
+SEED_MESSAGES: Final = 1000  # at its rate about as long
 _LONGEST: Final = 30.0  # seconds of each part of a run
-_DELIVERERS: Final = 2
+_RELAYS: Final = 2
+_DELIVERERS: Final = _RELAYS + 1  # source 000's: as many as relays and marking
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,10 @@ def _fairbox(messages: int, *, transactional: bool) -> Run:
             messages,
             pids,
             produce=(workers.produce, (transactional,)),
-            deliver=[(workers.relay, (stream,)), (workers.mark, (stream, str(archive)))],
+            deliver=[
+                *((workers.relay, (stream, number, _RELAYS)) for number in range(_RELAYS)),
+                (workers.mark, (stream, str(archive))),
+            ],
         )
 
 

@@ -13,10 +13,12 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import boto3
 from fairbox import Message, Outbox
 from fairbox.clock import SystemClock
+from fairbox.codec import PK
 from fairbox.dispatch.marking import Marking
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
@@ -41,7 +43,8 @@ TOPIC: Final = "orders"
 SHARDS: Final = 8
 _BODY_BYTES: Final = 700
 _AT_ONCE: Final = 100  # messages of a call of `add_many`
-_BACKLOG: Final = 300  # under 20 s of work on a busy machine too
+_BACKLOG: Final = 1500  # what waits for 20 s is no longer the relay's
+_POLL: Final = 0.25  # Lambda's own
 _INVOCATION_MS: Final = 30_000
 
 
@@ -153,8 +156,8 @@ def dispatch_seed(board: Board, queue: str, number: int, workers: int) -> None:
             time.sleep(0.01)
 
 
-def relay(board: Board, stream: str) -> None:
-    """Run the function `relay` on the stream's inserts, in this process."""
+def relay(board: Board, stream: str, number: int, relays: int) -> None:
+    """Run the function `relay` on every so many-th lane's inserts, in this process."""
     os.environ |= {
         "FAIRBOX_OUTBOX_TABLE": OUTBOX,
         "FAIRBOX_DELIVERIES_TABLE": DELIVERIES,
@@ -170,11 +173,16 @@ def relay(board: Board, stream: str) -> None:
 
     rules = BatchRules(batch_size=100, window=0.0)
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # its metrics
-        _follow(board, stream, invoke, rules, _inserted)
+        _follow(board, stream, invoke, rules, lambda r: _inserted(r) and _part(r, relays) == number)
 
 
 def _inserted(record: Any) -> bool:
     return record["eventName"] == "INSERT" and of_message(record)
+
+
+def _part(record: Any, parts: int) -> int:
+    """As the stream is cut into shards: by partition key."""
+    return crc32(record["dynamodb"]["Keys"][PK]["S"].encode()) % parts
 
 
 def mark(board: Board, stream: str, archive: str) -> None:
@@ -213,7 +221,9 @@ def _follow(
             report=True,
             matcher=wanted,  # what the mappings of the stacks let through
         ),
-        reader=StreamReader(EngineStream(stream, clients), clock=time.time, poll_interval=0.02),
+        reader=StreamReader(
+            EngineStream(stream, clients), clock=time.time, poll_interval=_POLL, busy_interval=_POLL
+        ),
         invoker=_Here(invoke),
         on_failure=None,
         mapping_id="benchmark",
