@@ -20,8 +20,8 @@ from fairbox.batches.models import (
 )
 from fairbox.codec import batches as codec
 from fairbox.codec.names import PK, SK
-from fairbox.dynamodb.calls import TRIES, ConditionFailed, TransactionCancelled
-from fairbox.errors import Throttled, Unavailable
+from fairbox.dynamodb.calls import TRIES, ConditionFailed
+from fairbox.errors import Throttled, TransactionCancelled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
