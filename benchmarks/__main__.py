@@ -27,7 +27,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cost": _cost,
     "batches": lambda: (batches.figures(), []),
     "cold_start": lambda: (cold_start.figures(), []),
-    "throughput": lambda: (throughput.figures(), []),
+    "throughput": throughput.figures,
     "latency": lambda: (latency.figures(), []),
 }
 

@@ -9,6 +9,7 @@ import os
 import random
 import sys
 import time
+from collections import deque
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from local.triggers.streams import StreamMapping, StreamTrigger
 from local.workspace import REPOSITORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.context import SpawnContext
 
 OUTBOX: Final = "outbox"
@@ -43,7 +44,7 @@ TOPIC: Final = "orders"
 SHARDS: Final = 8
 _BODY_BYTES: Final = 700
 _AT_ONCE: Final = 100  # messages of a call of `add_many`
-_BACKLOG: Final = 1500  # what waits for 20 s is no longer the relay's
+_LATE_SECONDS: Final = 5.0
 _POLL: Final = 0.25  # Lambda's own
 _INVOCATION_MS: Final = 30_000
 
@@ -106,8 +107,7 @@ def produce(board: Board, transactional: bool) -> None:
     """Add the messages: 100 at once, or each with a business row in a transaction."""
     outbox = Outbox(boto3.client("dynamodb"), table=OUTBOX, deliveries_table=DELIVERIES)
     board.ready.wait()
-    for start in range(0, board.messages, _AT_ONCE):
-        messages = _messages_from(start, board)
+    for messages in _Pace(board).chunks():
         if not transactional:
             outbox.add_many(messages)
         else:
@@ -116,19 +116,34 @@ def produce(board: Board, transactional: bool) -> None:
     board.stop.wait()  # its CPU time is read at the end
 
 
-def _messages_from(start: int, board: Board) -> Sequence[Message]:
-    """Return the next messages once the backlog is short: what waits too long is not relayed."""
-    while start - board.recorded.value > _BACKLOG and not board.stop.is_set():
-        time.sleep(0.005)
-    return _messages(min(_AT_ONCE, board.messages - start))
+class _Pace:
+    """Keeps the backlog short: what waits for 20 s is no longer the relay's to send."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._added: deque[tuple[float, int]] = deque()  # when, and how many by then
+
+    def chunks(self) -> Iterator[Sequence[Message]]:
+        """Yield the messages, 100 at once, while none has waited for five seconds."""
+        for start in range(0, self._board.messages, _AT_ONCE):
+            while self._late() and not self._board.stop.is_set():
+                time.sleep(0.005)
+            count = min(_AT_ONCE, self._board.messages - start)
+            self._added.append((time.monotonic(), start + count))
+            yield _messages(count)
+
+    def _late(self) -> bool:
+        while self._added and self._board.recorded.value >= self._added[0][1]:
+            self._added.popleft()
+        return bool(self._added) and time.monotonic() - self._added[0][0] > _LATE_SECONDS
 
 
 def produce_seed(board: Board, transactional: bool) -> None:
     """Add the messages one by one, as source 000 does."""
     outbox = baseline_000.SeedOutbox(boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock())
     board.ready.wait()
-    for start in range(0, board.messages, _AT_ONCE):
-        for message in _messages_from(start, board):
+    for messages in _Pace(board).chunks():
+        for message in messages:
             if transactional:
                 outbox.transact([_order(message)], message)
             else:

@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import cost
 from benchmarks.figures import Figure, show, write
+from benchmarks.latency import percentile
+from benchmarks.throughput import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,3 +94,14 @@ def test_the_table_shows_value_baseline_and_ratio(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     for text in ("x.b", "1/s", "10.000", "2.000", "5.000", "the other"):
         assert text in printed
+
+
+def test_a_percentile_is_interpolated_at_its_rank() -> None:
+    assert percentile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.5
+    assert percentile([10.0, 20.0], 0.99) == pytest.approx(19.9)
+    assert percentile([7.0], 0.99) == 7.0
+
+
+def test_a_run_gives_messages_a_second_and_cpu_a_message() -> None:
+    run = Run(messages=200, seconds=4.0, cpu_seconds=1.0, expected=200)
+    assert (run.rate, run.cpu_ms) == (50.0, 5.0)
