@@ -81,8 +81,8 @@ def test_bytecode_names_no_time_and_the_path_that_lambda_has(built: tuple[Path, 
         assert files
         unchecked_hash = (1).to_bytes(4, "little")
         assert all(path.read_bytes()[4:8] == unchecked_hash for path in files)
-    codec = built[1] / "python/fairbox/__pycache__/codec.cpython-313.pyc"
-    assert b"/opt/python/fairbox/codec.py" in codec.read_bytes()
+    outbox = built[1] / "python/fairbox/__pycache__/outbox.cpython-313.pyc"
+    assert b"/opt/python/fairbox/outbox.py" in outbox.read_bytes()
 
 
 def test_the_library_is_shipped_whole(built: tuple[Path, Path]) -> None:

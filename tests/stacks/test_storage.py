@@ -57,6 +57,7 @@ def test_the_outstanding_index_finds_shards_by_the_time_to_look_at_them(
         codec.LATER_COUNT,
         codec.READY_DEATHS,
         codec.LATER_DEATHS,
+        *codec.PROJECTED_COUNTS,
     }
     types = {one["AttributeName"]: one["AttributeType"] for one in outbox["AttributeDefinitions"]}
     assert types == {codec.PK: "S", codec.SK: "S", codec.BUCKET: "S", codec.LOOK_AT: "N"}
