@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairbox import codec
+from fairbox.codec import names
 
 from tests.stacks.assembly import plain
 
@@ -57,7 +58,7 @@ def test_the_outstanding_index_finds_shards_by_the_time_to_look_at_them(
         codec.LATER_COUNT,
         codec.READY_DEATHS,
         codec.LATER_DEATHS,
-        *codec.PROJECTED_COUNTS,
+        names.PURGED_DEAD,
     }
     types = {one["AttributeName"]: one["AttributeType"] for one in outbox["AttributeDefinitions"]}
     assert types == {codec.PK: "S", codec.SK: "S", codec.BUCKET: "S", codec.LOOK_AT: "N"}

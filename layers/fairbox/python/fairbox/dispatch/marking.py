@@ -38,13 +38,11 @@ class MarkReport:
 
     Attributes:
         events: kind -> how many.
-        by_topic: (topic, kind) -> how many.
         ledger_rows, row_writes: rows written.
         unreadable: records whose images the codec could not read; they were counted only.
     """
 
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    by_topic: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     ledger_rows: int = 0
     row_writes: int = 0
     unreadable: int = 0
@@ -110,7 +108,6 @@ class Marking:
         for event in events_of(change, topic):
             work.lines.append(archive_line(event, topic))
             report.events[event.kind] += 1
-            report.by_topic[ref.topic, event.kind] += 1
             if event.kind == "delivered":
                 work.deliveries[ref.topic].append(event.delivery)
         lane_change = _lane_change(change)
