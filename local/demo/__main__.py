@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import boto3
-from fairbox import Outbox
+from fairbox import Batches, Outbox
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -22,6 +23,7 @@ from local.application import LocalApplication
 from local.demo import plan
 from local.demo.account import Summary, account
 from local.demo.arrivals import Arrivals, QueueReader, WebhookSink
+from local.demo.fanout import FanOut, FanOutResult
 from local.demo.producer import BUSINESS_TABLE, Producer
 from local.faults import FaultProxy
 from local.metering import Meter
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 STALLED_SECONDS: Final = 200.0
 RECORDED_SECONDS: Final = 120.0
 BUS: Final = "demo"
+_COLUMNS: Final = (
+    TextColumn("{task.description:<10}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -80,7 +88,11 @@ class Demo:
             recorded = self._wait_recorded(outbox, producer, wanted)
             ordered = frozenset(t.name for t in topics if t.ordering == "key")
             summary = account(producer.sent, wanted, ordered, self._arrivals.all(), meter)
-            problems = self._check(app, outbox, producer, recorded=recorded)
+            fan_out = self._fan_out(app, outbox, payloads)
+            problems = self._check(app, outbox, producer, recorded=recorded) + fan_out.problems()
+            summary = replace(
+                summary, batch_items=fan_out.items, batch_completions=fan_out.completions
+            )
         self._finish(summary, problems)
 
     def _start(self, stack: ExitStack, assembly: Path) -> tuple[Meter, LocalApplication]:
@@ -106,19 +118,45 @@ class Demo:
         )
         return meter, app
 
-    def _outbox(self, app: LocalApplication) -> Outbox:
-        client = boto3.client(
+    def _client(self, app: LocalApplication) -> Any:
+        """Return a DynamoDB client whose calls are metered."""
+        return boto3.client(
             "dynamodb",
             endpoint_url=self._engine,
             region_name=app.env["AWS_REGION"],
             aws_access_key_id=app.env["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=app.env["AWS_SECRET_ACCESS_KEY"],
         )
+
+    def _outbox(self, app: LocalApplication) -> Outbox:
         return Outbox(
-            client,
+            self._client(app),
             table=app.env["FAIRBOX_OUTBOX_TABLE"],
             deliveries_table=app.env["FAIRBOX_DELIVERIES_TABLE"],
         )
+
+    def _fan_out(
+        self, app: LocalApplication, outbox: Outbox, payloads: list[tuple[str, dict[str, Any]]]
+    ) -> FanOutResult:
+        """Run the fan-out under a progress bar of its own."""
+        batches = Batches(
+            self._client(app),
+            table=app.env["FAIRBOX_BATCHES_TABLE"],
+            outbox_table=app.env["FAIRBOX_OUTBOX_TABLE"],
+            deliveries_table=app.env["FAIRBOX_DELIVERIES_TABLE"],
+        )
+        with Progress(*_COLUMNS, console=self._console) as progress:
+            bar = progress.add_task("acked", total=None)
+
+            def advance(done: int, total: int) -> None:
+                progress.update(bar, completed=done, total=total)
+
+            result = FanOut(app, outbox, batches, advance).run(payloads)
+        self._say(
+            f"a batch of {result.items} payloads of {result.organisation}: "
+            f"{result.crashed} consumers crashed, {result.completions} completion message"
+        )
+        return result
 
     def _subscribe(
         self, stack: ExitStack, app: LocalApplication, outbox: Outbox, topics: list[Any]
@@ -158,13 +196,7 @@ class Demo:
     ) -> None:
         """Publish while messages arrive; kill the relay's process once on the way."""
         total = sum(len(wanted[s.topic]) for s in samples)
-        columns = (
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self._console) as progress:
+        with Progress(*_COLUMNS, console=self._console) as progress:
             published = progress.add_task("published", total=len(samples))
             arrived = progress.add_task("delivered", total=total)
             failures: list[BaseException] = []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `.local/demo.json` holds: counts, cost per message, milliseconds."""
+    """What `.local/demo.json` holds: counts, cost per message, milliseconds; the fan-out apart."""
 
     messages: int
     deliveries: int
@@ -33,6 +33,8 @@ class Summary:
     calls_per_message: float
     p50_ms: float
     p99_ms: float
+    batch_items: int = 0
+    batch_completions: int = 0
 
     def as_dict(self) -> dict[str, float]:
         """Return the figures by name."""
