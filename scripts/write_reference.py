@@ -148,17 +148,19 @@ def _metrics() -> Iterable[str]:
     yield (
         f"Namespace `{metrics.NAMESPACE}`, written as lines of CloudWatch's embedded metric "
         f"format. Each figure is written by topic (dimensions `service` = `{metrics.SERVICE}` and "
-        "`topic`) and over all topics (dimension `service` alone). `Unreadable` and `Rung` are "
-        "written over all topics only."
+        "`topic`) and over all topics (dimension `service` alone); of those marked *, only the "
+        "latter is written."
     )
-    units = {name: "Seconds" if name == metrics.OLDEST_AGE else "Count" for name in _names()}
-    rows = [(f"`{name}`", units[name], text) for name, text in _names().items()]
+    rows = [
+        (f"`{n}`{' *' * (n in metrics.OVERALL)}", metrics.UNITS.get(n, "Count"), text)
+        for n, text in _names().items()
+    ]
     yield _table(("metric", "unit", "what it is"), rows)
 
 
 def _names() -> dict[str, str]:
     found = constants(LIBRARY / "metrics.py")
-    return {str(value): text for value, text in found.values() if text}
+    return {str(value): text for value, text in found.values() if text and str(value).isalpha()}
 
 
 def _tables() -> Iterable[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import wiring
 from fairbox.codec.records import image_item
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.settings import Settings
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.wiring import Application
@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "FAIRBOX_LATER_QUEUE_URL": "https://sqs.test/later",
     "FAIRBOX_ARCHIVE_STREAM": "archive",
     "FAIRBOX_FAILURES_BUCKET": "failures",
+    "FAIRBOX_BATCHES_TABLE": "batches",
+    "FAIRBOX_ACK_QUEUE_URL": "https://sqs.test/acks",
 }
 SECONDS_LEFT = 25
 
@@ -121,6 +123,7 @@ class Functions:
         self.engine = MemoryDynamoDB(self.clock)
         for definition in table_definitions(outbox="outbox", deliveries="deliveries"):
             self.engine.create_table(**definition)
+        self.engine.create_table(**batches_definition("batches"))
         self.sqs, self.firehose, self.s3 = FakeSqs(), FakeFirehose(), FakeS3()
         clients = {
             "dynamodb": self.engine,

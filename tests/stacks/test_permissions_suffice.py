@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Subscription, Topic
+from fairbox.batches.acking import ack_messages
+from fairbox.batches.queueing import pack
+from fairbox.dispatch.cascading import cascade_records
 from fairbox.dispatch.ports import Outcome
-from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.keeping import Keeper
+from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +37,8 @@ IN_TRANSACTIONS = {
     "Delete": "DeleteItem",
     "ConditionCheck": "ConditionCheckItem",
 }
-NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries"}
+NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries", BATCHES: "Batches"}
+HOUR = 3600.0
 
 
 class Recorder:
@@ -121,12 +126,68 @@ def calls() -> dict[str, set[Call]]:
     with recorder[0].as_function("Repair"):
         app.repair()
     assert app.outbox.outstanding_count() == 0
+    keep_batches(app, recorder[0])
     return recorder[0].calls
+
+
+def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:
+    """Let batches complete, fail, nest, orphan and be erased, by every function that may do it."""
+    ended: list[str] = []
+    for who in ("AckBatches", "CascadeBatches", "CleanOrphans", "Repair"):
+        parent = app.batches.open(metadata={"a": 1}).id
+        app.batches.add(parent, 2, request_id="r", group_size=1)
+        batch = app.batches.open(metadata={"a": 1}, parent_item=f"{parent}:0:0").id
+        app.batches.add(batch, 97 * 2, request_id="large", group_size=2)
+        app.batches.seal(batch)
+        app.batches.fail([f"{batch}:3:1"])
+        ids = [i for group in range(97) for i in (f"{batch}:{group}:0", f"{batch}:{group}:1")]
+        with recorder.as_function("AckBatches"):
+            if who != "AckBatches":  # it dies before it cascades
+                app.batches._ending.cascade = lambda _: []  # type: ignore[method-assign]
+                app.batches.ack(ids)
+                del app.batches._ending.cascade
+            else:
+                forget_topics(app)
+                acked = ack_messages(enumerated(pack(ids)), Keeper(app.batches), deadline=1e10)
+                assert acked.completed == [batch]
+        records = app.engine.stream(BATCHES).take()
+        with recorder.as_function(who):
+            forget_topics(app)
+            if who == "CleanOrphans":
+                app.clock.advance(25 * HOUR)
+                assert Keeper(app.batches).clean(deadline=1e10, open_hours=24, sealed_hours=24)
+            elif who != "AckBatches":
+                cascade_records(records, Keeper(app.batches), deadline=1e10)
+        assert app.batches.progress(batch).state == "complete", who
+        ended.append(batch)
+    with recorder.as_function("CountOutstanding"):
+        assert Keeper(app.batches).open_batches().count > 0
+    with recorder.as_function("CleanOrphans"):
+        app.clock.advance(9 * 24 * HOUR)
+        forget_topics(app)
+        cleaned = Keeper(app.batches).clean(deadline=1e10, open_hours=24, sealed_hours=24)
+        assert Keeper(app.batches).stalled(24, deadline=1e10).finished
+    assert cleaned.reaped
+    assert cleaned.erased >= len(ended)
+
+
+def forget_topics(app: MemoryApplication) -> None:
+    """Let the topics of batches be made anew by whoever needs them next."""
+    for item in app.engine.items(OUTBOX):
+        if "fairbox.batches" in item["sk"]["S"]:
+            app.engine.delete_item(TableName=OUTBOX, Key={n: item[n] for n in ("pk", "sk")})
+
+
+def enumerated(bodies: list[str]) -> list[tuple[str, str]]:
+    return [(str(number), body) for number, body in enumerate(bodies)]
 
 
 @pytest.mark.parametrize(
     "function",
-    ["Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair"],
+    [
+        *("Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair"),
+        *("AckBatches", "CascadeBatches", "CleanOrphans"),
+    ],
 )
 def test_a_function_may_do_what_it_does(
     function: str, calls: dict[str, set[Call]], assembly: Assembly

@@ -20,10 +20,12 @@ from fairbox.dynamodb.doorbells import SqsDoorbells
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
+from fairbox.keeping import Keeper
 from fairbox.metrics import DEAD, FAILED, SENT, Metrics
 from fairbox.outbox import Outbox
 from fairbox.settings import (
     ARCHIVE_STREAM,
+    BATCHES_TABLE,
     BODIES_BUCKET,
     DELIVERIES_TABLE,
     DOORBELL_QUEUE_URL,
@@ -34,6 +36,7 @@ from fairbox.settings import (
     WEBHOOK_SECRETS,
     Settings,
 )
+from fairbox.tracking import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,6 +124,23 @@ class Application:
     def outbox(self) -> Outbox:
         """The outbox over the same tables."""
         return Outbox.over(self.tables, self.bodies)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The batches, whose messages go to the same outbox."""
+        return Batches(
+            self.tables.calls.client,
+            table=self.settings.required(BATCHES_TABLE),
+            outbox_table=self.tables.outbox,
+            deliveries_table=self.tables.deliveries,
+            clock=self.clock,
+            rng=self.rng,
+        )
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """What keeps all batches going."""
+        return Keeper(self.batches)
 
     @cached_property
     def webhook_keys(self) -> WebhookKeys:

@@ -28,7 +28,7 @@ class Look:
 
     Attributes:
         fate: what became of the batch; with a dry run, what would have.
-        active: hour since 1970 UTC of its last activity.
+        active: hour since 1970 UTC of its last activity; of an ended one, when it may be erased.
         progress: at that time, of a batch that was reaped.
     """
 
@@ -201,6 +201,8 @@ class Ending(Looking):
             return Look(batch, "cancelled" if done else "kept")
         active = max([_since(root), *(n.hour for n in nodes), *(x.hour for x in leaves)])
         limit = sealed_hours if root.state == "sealed" else open_hours
+        if not emptied and self.hour - active >= limit:
+            active = max(active, self.finished_hour(root))
         if emptied or self.hour - active < limit:
             if not dry_run:
                 self._keep(root, active)

@@ -307,3 +307,14 @@ def emptied(image: Mapping[str, Any]) -> LeafKey | NodeKey | str | None:
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
     return pk if ended else None
+
+
+def newly_ended(image: Mapping[str, Any]) -> State | None:
+    """Return the state of a batch that has just ended, as its root's first such image tells.
+
+    Later writes of an ended root (its parent told, its erasing) give None, as all else does.
+    """
+    state = image.get(STATE, {}).get("S")
+    if image.get(SK) != {"S": ROOT_SK} or state not in ENDED or TOLD in image or ERASED in image:
+        return None
+    return cast("State", state)

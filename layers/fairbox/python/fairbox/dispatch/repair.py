@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.clock import milliseconds
 from fairbox.codec.messages import read_message
-from fairbox.codec.records import read_record
+from fairbox.codec.records import read_record, table_of
 from fairbox.codec.shards import is_shard_row, read_shard
 from fairbox.dispatch.counts import NEVER_MS
 from fairbox.dispatch.finishing import finish_marked
@@ -31,6 +32,7 @@ UNITS_A_SECOND: Final = 200.0
 MAX_SUSPECTS: Final = 200
 
 Shard = tuple[str, int, int]
+Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Repair:
         given_up: given-up batches.
         doorbells: rings for what they held undelivered.
         clock: time and pace.
+        others: replay given-up batches of other tables' streams until a deadline, by table;
+            False when something is left, and the batch is to be kept.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Repair:
         given_up: GivenUp,
         doorbells: Doorbells,
         clock: Clock,
+        others: Mapping[str, Replay] | None = None,
     ) -> None:
         self._store = store
         self._rows = marking_store
@@ -136,6 +141,7 @@ class Repair:
         self._given_up = given_up
         self._doorbells = doorbells
         self._clock = clock
+        self._others = others or {}
 
     def run(self, *, deadline: float) -> RepairReport:
         """Replay given-up batches, then scan on until the end or the deadline (seconds since 1970).
@@ -148,7 +154,13 @@ class Repair:
         for name, records in self._given_up.batches():
             if self._clock.now() >= deadline:
                 return report
-            self._replay(records, report)
+            other = self._others.get(table_of(records[0])) if records else None
+            if other is None:
+                self._replay(records, report)
+            elif other(records, deadline):
+                report.replayed += len(records)
+            else:
+                continue
             self._given_up.done(name)
         self._scan(deadline, report)
         return report
