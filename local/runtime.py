@@ -171,7 +171,7 @@ class Instance:
         if self._init_error:
             return self._init_error
         if self._exited or self._killed:
-            code = self._process.returncode if self._process else 1
+            code = self._process.wait() if self._process else 1
             return self._exit_error(request_id, code)
         self.kill()
         text = f"RequestId: {request_id} Error: init timed out after {INIT_SECONDS:g} seconds"

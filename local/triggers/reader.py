@@ -135,8 +135,10 @@ class StreamReader:
             position.iterator = None
             return False
         except RecordsTrimmedError:
-            log.warning("Stream records were trimmed before they were read.")
-            position.iterator, position.after = None, None
+            # the engine says so of an empty stream too, once its first record is written
+            if position.after is not None:
+                log.warning("Stream records were trimmed before they were read.")
+            position.iterator, position.after, position.latest = None, None, False
             return False
         except StreamUnavailableError:
             position.iterator = None  # an engine that was restarted does not know it any more

@@ -143,6 +143,16 @@ def test_after_trimming_reading_starts_at_the_oldest_record_left() -> None:
     assert ear.orders == [1, 2, 8, 9]
 
 
+def test_the_first_records_of_a_stream_that_was_empty_are_read_though_called_trimmed() -> None:
+    stream = FakeStream()
+    reader, ear = reader_of(stream, latest=True)
+    reader.poll()
+    stream.put("s1", 1, 2)
+    stream.errors = [RecordsTrimmedError()]
+    poll_all(reader, 3)
+    assert ear.orders == [1, 2]
+
+
 def test_a_stream_that_does_not_answer_is_read_on_when_it_does() -> None:
     stream = FakeStream()
     stream.put("s1", 1, 2, 3, 4)
