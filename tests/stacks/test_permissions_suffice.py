@@ -143,9 +143,10 @@ def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:
         ids = [i for group in range(97) for i in (f"{batch}:{group}:0", f"{batch}:{group}:1")]
         with recorder.as_function("AckBatches"):
             if who != "AckBatches":  # it dies before it cascades
-                app.batches._ending.cascade = lambda _: []  # type: ignore[method-assign]
+                ending: Any = app.batches._ending
+                ending.cascade = lambda _: []
                 app.batches.ack(ids)
-                del app.batches._ending.cascade
+                del ending.cascade
             else:
                 acked = ack_messages(enumerated(pack(ids)), started(app), deadline=1e10)
                 assert acked.completed == [batch]
