@@ -230,6 +230,44 @@ def test_acks_stand_when_the_function_is_killed_before_the_parent_is_written(
     assert [m["id"] for m in functions.announced()] == [batch]
 
 
+def test_an_id_out_of_range_is_dropped_though_its_group_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrapped = faulty(monkeypatch)
+    functions = wrapped.functions
+    batch = functions.batch(5)
+    wrapped.client.next("put_item", *[Fault.THROTTLED] * 8)
+    event = ack_event([f"{batch}:0:0"], [f"{batch}:0:5"])
+    assert failed(functions.invoke("ack_batches", event, Context(600_000))) == ["m0"]
+
+
+def test_acks_of_a_batch_that_is_cancelled_in_that_moment_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapped = Wrapped(monkeypatch, Between)
+    functions = wrapped.functions
+    cancelled, other = functions.batch(2), functions.batch(2)
+
+    def cancel(request: dict[str, Any]) -> None:
+        if request["Item"]["pk"]["S"].startswith(cancelled):
+            wrapped.client.before = lambda _: None
+            functions.batches.cancel(cancelled)
+
+    wrapped.client.before = cancel
+    event = ack_event([f"{cancelled}:0:0"], [f"{other}:0:0", f"{cancelled}:0:1"])
+    assert functions.invoke("ack_batches", event) == DONE
+    found = figures(capsys)
+    assert (found[BATCH_ACKS], found[BATCH_ACKS_DROPPED]) == (1, 2)
+
+
+def test_a_window_whose_time_is_up_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = Wrapped(monkeypatch, CostMeter)
+    event = ack_event([f"{wrapped.functions.batch(2)}:0:0"])
+    wrapped.client.reset()
+    assert failed(wrapped.functions.invoke("ack_batches", event, Context(0))) == ["m0"]
+    assert wrapped.client.reading().calls == {}
+
+
 def test_a_window_whose_time_is_up_comes_again_and_loses_nothing(functions: Functions) -> None:
     batch = functions.batch(2)
     event = ack_event([f"{batch}:0:0"], [f"{batch}:0:1"])

@@ -118,16 +118,22 @@ class Rival:
         self.left = 0
 
     def put_item(self, **request: Any) -> Any:
-        if request["Item"]["sk"]["S"] in ("root", "n") and self.left:
+        self._write_first(request)
+        return self._client.put_item(**request)
+
+    def transact_write_items(self, **request: Any) -> Any:
+        self._write_first(request["TransactItems"][0]["Put"])
+        return self._client.transact_write_items(**request)
+
+    def _write_first(self, put: dict[str, Any]) -> None:
+        if put["Item"]["sk"]["S"] in ("root", "n") and self.left:
             self.left -= 1
-            key = {name: request["Item"][name] for name in ("pk", "sk")}
             self._client.update_item(
-                TableName=request["TableName"],
-                Key=key,
+                TableName=put["TableName"],
+                Key={name: put["Item"][name] for name in ("pk", "sk")},
                 UpdateExpression="SET v = v + :one",
                 ExpressionAttributeValues={":one": {"N": "1"}},
             )
-        return self._client.put_item(**request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -142,6 +148,20 @@ def test_a_cascade_that_loses_every_race_comes_again(monkeypatch: pytest.MonkeyP
     failed = functions.invoke("cascade_batches", event, LONG)["batchItemFailures"]
     node = next(r for r in event["Records"] if r["dynamodb"]["Keys"]["pk"]["S"].endswith("#64"))
     assert failed == [{"itemIdentifier": node["dynamodb"]["SequenceNumber"]}]
+    rival.left = 7
+    assert functions.invoke("cascade_batches", event, LONG) == DONE
+    assert [m["id"] for m in functions.announced()] == [batch]
+
+
+def test_a_root_that_others_keep_writing_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions, rival = rig(monkeypatch, Rival)
+    batch, items = groups(functions, 2)
+    ack_and_die(functions, items)
+    event = functions.stream()
+    first = event["Records"][0]["dynamodb"]["SequenceNumber"]
+    rival.left = 8
+    answer = functions.invoke("cascade_batches", event, LONG)
+    assert answer == {"batchItemFailures": [{"itemIdentifier": first}]}
     rival.left = 7
     assert functions.invoke("cascade_batches", event, LONG) == DONE
     assert [m["id"] for m in functions.announced()] == [batch]
@@ -184,8 +204,9 @@ def test_the_parent_of_a_nested_batch_is_told_when_nobody_else_did(functions: Fu
         assert sorted(m["id"] for m in functions.announced()) == sorted([parent, child])
 
 
-def test_a_tell_that_fails_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions, faulty = rig(monkeypatch, lambda c: FaultyDynamoDB(c, random.Random(3)))
+@pytest.mark.parametrize("how", ["throttled", "outrun"])
+def test_a_tell_that_fails_comes_again(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    functions, rival = rig(monkeypatch, lambda c: Rival(FaultyDynamoDB(c, random.Random(3))))
     parent, (item,) = groups(functions, 1)
     _, items = groups(functions, 1, parent_item=item)
     ending: Any = functions.batches._ending
@@ -193,7 +214,10 @@ def test_a_tell_that_fails_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     functions.batches.fail(items)
     del ending.tell
     event = {"Records": functions.stream()["Records"][-1:]}  # the root's, without the leaf's
-    faulty.next("transact_write_items", *[Fault.THROTTLING] * 8)
+    if how == "throttled":
+        rival.next("transact_write_items", *[Fault.THROTTLING] * 8)
+    else:
+        rival.left = 8
     (failed,) = functions.invoke("cascade_batches", event, LONG)["batchItemFailures"]
     assert failed["itemIdentifier"] == event["Records"][0]["dynamodb"]["SequenceNumber"]
     assert functions.invoke("cascade_batches", event, LONG) == DONE

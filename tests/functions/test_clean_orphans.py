@@ -205,6 +205,31 @@ def test_batches_in_which_nothing_happens_are_counted_as_stalled(
     assert clean(functions)["stalled"] == 4
 
 
+def test_looking_for_stalled_batches_costs_one_read_of_a_young_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meters: list[CostMeter] = []
+
+    def wrap(client: Any) -> CostMeter:
+        meters.append(CostMeter(client))
+        return meters[0]
+
+    functions = Functions(monkeypatch, wrap)
+
+    def cost() -> float:
+        meters[0].reset()
+        clean(functions)
+        return meters[0].reading().rru
+
+    idle = cost()
+    for _ in range(10):
+        functions.batch(1, 1, 1)
+    assert cost() == idle + 10
+    functions.clock.advance(23 * HOUR)  # not due to be looked at, and old enough to be stalled
+    functions.environment["FAIRBOX_STALLED_BATCH_HOURS"] = "2"
+    assert cost() == idle + 10 + 30
+
+
 def test_a_batch_of_many_groups_is_alive_when_one_of_them_is(functions: Functions) -> None:
     batch = functions.batches.open().id
     functions.batches.add(batch, 600, request_id="r", group_size=2)
