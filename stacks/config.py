@@ -88,7 +88,7 @@ class Config:
     cascade_batches_window_seconds: int
     """How long emptied groups are gathered before their parents are written."""
     open_batch_days: int
-    """Days without activity after which an open batch is reaped."""
+    """Days without activity after which an open batch is reaped; from 7, when the first look is."""
     sealed_batch_days: int
     """Days without activity after which a sealed batch is reaped."""
     clean_orphans_dry_run: bool

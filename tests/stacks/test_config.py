@@ -78,7 +78,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("ack_batches_concurrency", 1),
         ("ack_batches_timeout_seconds", 901),
         ("cascade_batches_window_seconds", 301),
-        ("open_batch_days", 0),
+        ("open_batch_days", 6),
         ("sealed_batch_days", 0),
         ("stalled_batch_hours", 0),
         ("clean_orphans_dry_run", "maybe"),

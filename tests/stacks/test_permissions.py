@@ -47,13 +47,7 @@ BATCHES_STREAM: Permissions = {
 }
 SETTLE: Permissions = {
     "Batches": {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem"},
-    "Outbox": {
-        "dynamodb:GetItem",
-        "dynamodb:Query",
-        "dynamodb:PutItem",
-        "dynamodb:UpdateItem",
-        "dynamodb:ConditionCheckItem",
-    },
+    "Outbox": {"dynamodb:Query", "dynamodb:PutItem", "dynamodb:UpdateItem"},
 }
 OPEN_BATCHES: Permissions = {"Batches/index/OpenBatches": {"dynamodb:Query"}}
 DISPATCH: Permissions = {

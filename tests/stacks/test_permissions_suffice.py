@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Message, Subscription, Topic
+from fairbox import Batches, Message, Subscription, Topic
 from fairbox.batches.acking import ack_messages
 from fairbox.batches.queueing import pack
 from fairbox.dispatch.cascading import cascade_records
@@ -143,39 +143,46 @@ def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:
         ids = [i for group in range(97) for i in (f"{batch}:{group}:0", f"{batch}:{group}:1")]
         with recorder.as_function("AckBatches"):
             if who != "AckBatches":  # it dies before it cascades
-                app.batches._ending.cascade = lambda _: []  # type: ignore[method-assign]
+                ending: Any = app.batches._ending
+                ending.cascade = lambda _: []
                 app.batches.ack(ids)
-                del app.batches._ending.cascade
+                del ending.cascade
             else:
-                forget_topics(app)
-                acked = ack_messages(enumerated(pack(ids)), Keeper(app.batches), deadline=1e10)
+                acked = ack_messages(enumerated(pack(ids)), started(app), deadline=1e10)
                 assert acked.completed == [batch]
         records = app.engine.stream(BATCHES).take()
         with recorder.as_function(who):
-            forget_topics(app)
             if who == "CleanOrphans":
                 app.clock.advance(25 * HOUR)
-                assert Keeper(app.batches).clean(deadline=1e10, open_hours=24, sealed_hours=24)
+                assert started(app).clean(deadline=1e10, open_hours=24, sealed_hours=24)
             elif who != "AckBatches":
-                cascade_records(records, Keeper(app.batches), deadline=1e10)
+                cascade_records(records, started(app), deadline=1e10)
         assert app.batches.progress(batch).state == "complete", who
         ended.append(batch)
     with recorder.as_function("CountOutstanding"):
-        assert Keeper(app.batches).open_batches().count > 0
+        assert started(app).open_batches().count > 0
     with recorder.as_function("CleanOrphans"):
         app.clock.advance(9 * 24 * HOUR)
-        forget_topics(app)
-        cleaned = Keeper(app.batches).clean(deadline=1e10, open_hours=24, sealed_hours=24)
-        assert Keeper(app.batches).stalled(24, deadline=1e10).finished
+        cleaned = started(app).clean(deadline=1e10, open_hours=24, sealed_hours=24)
+        assert started(app).stalled(24, deadline=1e10).finished
     assert cleaned.reaped
     assert cleaned.erased >= len(ended)
 
 
-def forget_topics(app: MemoryApplication) -> None:
-    """Let the topics of batches be made anew by whoever needs them next."""
+def started(app: MemoryApplication) -> Keeper:
+    """What a function has after a cold start, in an application that has no topic of batches."""
     for item in app.engine.items(OUTBOX):
         if "fairbox.batches" in item["sk"]["S"]:
             app.engine.delete_item(TableName=OUTBOX, Key={n: item[n] for n in ("pk", "sk")})
+    batches = Batches(
+        app.client,
+        table=BATCHES,
+        outbox_table=OUTBOX,
+        deliveries_table=DELIVERIES,
+        clock=app.clock,
+        rng=app.rng,
+    )
+    return Keeper(batches)
 
 
 def enumerated(bodies: list[str]) -> list[tuple[str, str]]:

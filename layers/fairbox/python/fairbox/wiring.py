@@ -20,7 +20,6 @@ from fairbox.dynamodb.doorbells import SqsDoorbells
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
-from fairbox.keeping import Keeper
 from fairbox.metrics import DEAD, FAILED, SENT, Metrics
 from fairbox.outbox import Outbox
 from fairbox.settings import (
@@ -36,13 +35,14 @@ from fairbox.settings import (
     WEBHOOK_SECRETS,
     Settings,
 )
-from fairbox.tracking import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.dispatch.dispatcher import Report
+    from fairbox.keeping import Keeper
     from fairbox.messages import Message
+    from fairbox.tracking import Batches
 
 logger = logging.getLogger("fairbox")
 
@@ -128,6 +128,9 @@ class Application:
     @cached_property
     def batches(self) -> Batches:
         """The batches, whose messages go to the same outbox."""
+        # 50 ms of a cold start, of which functions without batches are spared
+        from fairbox.tracking import Batches  # noqa: PLC0415
+
         return Batches(
             self.tables.calls.client,
             table=self.settings.required(BATCHES_TABLE),
@@ -140,6 +143,8 @@ class Application:
     @cached_property
     def keeper(self) -> Keeper:
         """What keeps all batches going."""
+        from fairbox.keeping import Keeper  # noqa: PLC0415 - as above
+
         return Keeper(self.batches)
 
     @cached_property
