@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.adding import Adding
 from fairbox.batches.ending import Ending, Look
-from fairbox.batches.ids import MAX_GROUP_SIZE, check_batch_id
-from fairbox.batches.models import COMPLETED_TOPIC, ENDED, ORPHANED_TOPIC, State
+from fairbox.batches.ids import MAX_GROUP_SIZE
+from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.clock import SystemClock
 from fairbox.dynamodb.batches import BatchTable
 from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.tables import Tables
-from fairbox.errors import InvalidInput, UnknownBatch, UnknownTopic
+from fairbox.errors import InvalidInput, UnknownTopic
 from fairbox.ids import IdGenerator
 from fairbox.messages import Message
 from fairbox.outbox import Outbox
 from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE, Settings
 from fairbox.topics import Topic
+from fairbox.viewing import Viewing, known_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from fairbox.batches.cascade import Emptied
-    from fairbox.batches.models import AckResult, Announcement, Batch, FailedItem, Group, Progress
+    from fairbox.batches.models import AckResult, Announcement, Batch, Group, Progress
     from fairbox.batches.ports import BatchStore
     from fairbox.clock import Clock
 
 CANCEL_ERASES_GROUPS: Final = 100
-_STATES: Final = ("open", "sealed", *sorted(ENDED))
 
 
 class OutboxAnnouncer:
@@ -75,7 +75,7 @@ def _body(announcement: Announcement) -> dict[str, object]:
     return body | {"completed_at": announcement.at}
 
 
-class Batches:
+class Batches(Viewing):
     """Opens batches, adds items, settles them, and announces each completed batch exactly once.
 
     Every operation may be repeated; what is done stays done. A batch's completion is a message on
@@ -189,7 +189,7 @@ class Batches:
             UnknownBatch: there is none of this id.
             BatchEnded: it was cancelled or reaped.
         """
-        root, _ = self._ending.seal(_checked(batch))
+        root, _ = self._ending.seal(known_id(batch))
         return self._ending.sealed_progress(root)
 
     def ack(self, item_ids: Iterable[str]) -> AckResult:
@@ -230,30 +230,6 @@ class Batches:
         """Divide ids into those that can be settled, and those never issued or gone."""
         return self._ending.known(item_ids)
 
-    def progress(self, batch: str, exact: bool = True) -> Progress:
-        """Return how far a batch is: exact (1 RRU an unfinished group), or at most 121 RRU.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        return self._ending.progress(_checked(batch), exact=exact)
-
-    def missing(self, batch: str) -> Iterator[str]:
-        """Yield the ids of pending items, by group and index.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        return self._ending.missing(_checked(batch))
-
-    def failed(self, batch: str) -> Iterator[FailedItem]:
-        """Yield the failed items with their reasons, by group and index.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        return self._ending.failed_items(_checked(batch))
-
     def cancel(self, batch: str) -> Batch:
         """Cancel a batch: it will not complete, and its first 100 groups are erased at once.
 
@@ -264,7 +240,7 @@ class Batches:
             UnknownBatch: there is none of this id.
             BatchEnded: it is complete, or was reaped.
         """
-        cancelled = self._ending.cancel(_checked(batch))
+        cancelled = self._ending.cancel(known_id(batch))
         self._ending.erase(batch, CANCEL_ERASES_GROUPS)
         return cancelled
 
@@ -302,27 +278,6 @@ class Batches:
             UnknownBatch: there is none of this id.
         """
         return self._ending.erase(batch, limit)
-
-    # last, for its name is a type's
-
-    def list(self, state: State = "open", *, limit: int | None = None) -> Iterator[Batch]:
-        """Yield batches in a state, eventually consistent; `reaped` ones are the orphans.
-
-        Raises:
-            InvalidInput: there is no such state.
-        """
-        if state not in _STATES:
-            raise InvalidInput("state", f"one of {', '.join(_STATES)}")
-        if limit is not None and (isinstance(limit, bool) or limit < 1):
-            raise InvalidInput("limit", "a whole number from 1, or None")
-        return self._ending.listed(state, limit)
-
-
-def _checked(batch: str) -> str:
-    try:
-        return check_batch_id(batch, field="batch")
-    except InvalidInput:
-        raise UnknownBatch(str(batch)) from None
 
 
 __all__ = ["COMPLETED_TOPIC", "ORPHANED_TOPIC", "Batches", "OutboxAnnouncer"]
