@@ -151,6 +151,7 @@ def test_an_add_to_no_batch_is_refused(app: MemoryApplication) -> None:
         ("user_key", {"user_key": "x" * 257}),
         ("user_key", {"user_key": "a\nb"}),
         ("id", {"id": "not a uuid"}),
+        ("id", {"id": ""}),
         ("id", {"id": NOBODY.upper()}),
         ("parent_item", {"parent_item": "nothing"}),
     ],

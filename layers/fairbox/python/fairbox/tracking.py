@@ -23,7 +23,7 @@ from fairbox.topics import Topic
 from fairbox.viewing import Viewing, known_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.batches.cascade import Emptied
     from fairbox.batches.models import AckResult, Announcement, Batch, Group, Progress
@@ -121,8 +121,14 @@ class Batches(Viewing):
         self._ending = Ending(self.store, announcer, clock, rng, ids)
 
     @classmethod
-    def from_env(cls, settings: Settings | None = None) -> Batches:
+    def from_env(
+        cls, settings: Settings | None = None, *, client: Callable[[str], Any] = make_client
+    ) -> Batches:
         """Return the batches that the environment names, over boto3.
+
+        Args:
+            settings: in place of the environment.
+            client: makes boto3 clients by service name.
 
         Raises:
             NotConfigured: `FAIRBOX_BATCHES_TABLE`, `FAIRBOX_OUTBOX_TABLE` or
@@ -133,7 +139,7 @@ class Batches(Viewing):
             settings.required(name) for name in (BATCHES_TABLE, OUTBOX_TABLE, DELIVERIES_TABLE)
         )
         return cls(
-            make_client("dynamodb"),
+            client("dynamodb"),
             table=table,
             outbox_table=outbox,
             deliveries_table=deliveries,
