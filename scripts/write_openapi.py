@@ -51,10 +51,10 @@ looks at 500 groups at most: it may be short or empty, though there is more.
 `POST /batches/acks`, `/batches/fails` and `/batches/retries` take ids of any batches and groups, in
 any order and with repetitions: at most {items:,} ids in at most {groups:,} groups, for each group
 is a write of its own and a call has 30 s. More is refused whole (413). So is a call with ids that
-were never issued (422 `unknown-items`), or whose groups went with a batch that was cancelled or
-reaped (409 `batch-ended`): `items` names all of the former, or those of one such batch, and nothing
-has changed. After `batch-busy` (503) a part may be done: `left` names the rest, to be sent again.
-Every call may be repeated.
+were never issued (422 `unknown-items`), or that went with a batch that was cancelled or reaped
+(409 `batch-ended`): `items` names every id that cannot be settled, and nothing has changed. After
+`batch-busy` (503) a part may be done: `left` names the rest, to be sent again. Every call may be
+repeated.
 
 ## Refusals
 

@@ -97,7 +97,12 @@ class World:
 
     @property
     def batches(self) -> Batches:
-        return Batches(self.client, table=f"{self.prefix}-batches", **self.tables)
+        return Batches(
+            self.client,
+            table=f"{self.prefix}-batches",
+            outbox_table=self.tables["outbox_table"],
+            deliveries_table=self.tables["deliveries_table"],
+        )
 
 
 @pytest.fixture

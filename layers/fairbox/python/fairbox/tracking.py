@@ -14,7 +14,7 @@ from fairbox.clock import SystemClock
 from fairbox.dynamodb.batches import BatchTable
 from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.tables import Tables
-from fairbox.errors import InvalidInput, UnknownTopic
+from fairbox.errors import BatchEnded, InvalidInput, UnknownItems, UnknownTopic
 from fairbox.ids import IdGenerator
 from fairbox.messages import Message
 from fairbox.outbox import Outbox
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairbox.batches.cascade import Emptied
     from fairbox.batches.models import AckResult, Announcement, Batch, Group, Progress
     from fairbox.batches.ports import BatchStore
+    from fairbox.batches.settling import Verb
     from fairbox.clock import Clock
 
 CANCEL_ERASES_GROUPS: Final = 100
@@ -204,11 +205,12 @@ class Batches(Viewing):
         The first outcome of an item stands: an ack of a failed item changes nothing.
 
         Raises:
-            UnknownItems: some ids were never issued; it names them, and nothing has changed.
-            BatchEnded: some are of a batch that was cancelled or reaped.
+            UnknownItems: some ids were never issued; it names every id that cannot be settled,
+                and nothing has changed.
+            BatchEnded: some are of batches that were cancelled or reaped; it names them all.
             BatchBusy: others kept changing some groups; `.left` is still to be acked.
         """
-        return self._ending.settle("ack", item_ids)
+        return self._settle("ack", item_ids)
 
     def fail(self, item_ids: Iterable[str], reason: str = "") -> AckResult:
         """Fail items; a batch completes with failures as it does without.
@@ -222,7 +224,7 @@ class Batches(Viewing):
         """
         if not isinstance(reason, str):
             raise InvalidInput("reason", "text")
-        return self._ending.settle("fail", item_ids, reason)
+        return self._settle("fail", item_ids, reason)
 
     def retry(self, item_ids: Iterable[str]) -> AckResult:
         """Make failed items pending again, under the same ids; others stay as they are.
@@ -230,7 +232,22 @@ class Batches(Viewing):
         Raises:
             As `ack` does; BatchEnded also when the batch is complete.
         """
-        return self._ending.settle("retry", item_ids)
+        return self._settle("retry", item_ids)
+
+    def _settle(self, verb: Verb, item_ids: Iterable[str], reason: str = "") -> AckResult:
+        items = item_ids if isinstance(item_ids, str) else list(item_ids)
+        try:
+            return self._ending.settle(verb, items, reason)
+        except UnknownItems as error:
+            raise UnknownItems(self._bad(items) or error.items) from None
+        except BatchEnded as error:
+            bad = self._bad(items) or error.items
+            raise BatchEnded(error.batch, error.state, bad) from None
+
+    def _bad(self, items: Iterable[str]) -> list[str]:
+        """Return every id that cannot be settled: the first look stops at those of one kind."""
+        given = list(items)
+        return self.known(given)[1] if all(isinstance(item, str) for item in given) else []
 
     def known(self, item_ids: Iterable[str]) -> tuple[list[str], list[str]]:
         """Divide ids into those that can be settled, and those never issued or gone."""
