@@ -107,11 +107,13 @@ def test_bad_ids_among_thousands_are_all_named(api: ApiClient, batch: str) -> No
     assert sorted(reply.json["items"]) == sorted(bad)
 
 
-def test_garbage_of_the_longest_kind_fits_an_answer(api: ApiClient) -> None:
-    items = [f"\x01{number}" + "\x01" * 60 for number in range(MAX_ITEMS)]
-    event = api.event(
-        "POST", "/batches/acks", json.dumps({"items": items}), content_type="application/json"
-    )
+@pytest.mark.parametrize(("letter", "length"), [("\x01", 60), ("é", 210)])
+def test_garbage_of_the_longest_kind_fits_an_answer(
+    api: ApiClient, letter: str, length: int
+) -> None:
+    items = [f"{number}{letter * length}" for number in range(MAX_ITEMS)]
+    body = json.dumps({"items": items}, ensure_ascii=False)
+    event = api.event("POST", "/batches/acks", body, content_type="application/json")
     response = api.app.resolve(event, None)
     assert response["statusCode"] == 422
     assert len(json.dumps(response)) < 6_000_000

@@ -40,7 +40,7 @@ T = TypeVar("T")
 Step = tuple[int, int, FailedItems | None]
 
 MAX_PAGE_READS: Final = 500
-"""Groups and nodes that one page looks at; it may be short, and then has a place to go on from."""
+"""Groups that one page looks at; it may be short, and then has a place to go on from."""
 
 _PLACE: Final = re.compile(
     r"([0-7]):(0|[1-9][0-9]{0,8}):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII
@@ -111,7 +111,7 @@ class Walking(Looking):
     def _reads(
         self, root: Root, start: int, *, failures: bool
     ) -> Iterator[tuple[int, Leaf | FailedItems | None]]:
-        """Yield what lies in each group from `start` on; for a node, that it was read."""
+        """Yield what lies in each group from `start` on, None for nothing; 20 nodes at a time."""
         every = failures and root.failed > 0
         own = ones(0, min(root.next_group, ROOT_GROUPS)) if every else root.bits
         groups = [group for group in bits(own & ones(0, ROOT_GROUPS)) if group >= start]
@@ -128,8 +128,6 @@ class Walking(Looking):
             nodes = self.store.nodes(keys)
             for key in keys:
                 base = first_group(key.node)
-                if base > start:
-                    yield base - 1, None
                 node = nodes.get(key)
                 if node is None:
                     continue
