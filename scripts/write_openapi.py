@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fairbox.api.batch_models import MAX_GROUPS, MAX_ITEMS
 from fairbox.api.openapi import openapi
 from fairbox.api.problems import KINDS, URN
 
@@ -21,6 +22,16 @@ whole of it, field by field, is [openapi.json](openapi.json), which the API serv
 
 Times are integers, milliseconds since 1970 UTC.
 """
+_SENT = (
+    "MessageIn",
+    "TopicIn",
+    "RetryIn",
+    "SubscriptionIn",
+    "BatchIn",
+    "AddIn",
+    "ItemsIn",
+    "FailsIn",
+)
 _LISTS = """\
 ## Lists
 
@@ -30,6 +41,20 @@ outbox is in one of the two. `dead` gives dead letters by id, with reason and fa
 what the ledger has, by time. A page ends at `limit`, or where the answer would outgrow 4,500,000
 bytes; `cursor` gives the next one, until it is null. A body that fits no answer, or cannot be
 fetched, is null, and `body_omitted` says why.
+
+Lists of batches, and of a batch's missing and failed items, go on by `cursor` too. Batches are
+read from an index, which trails; one that changes state meanwhile may be missed. A page of items
+looks at 500 groups at most: it may be short or empty, though there is more.
+
+## Settling items
+
+`POST /batches/acks`, `/batches/fails` and `/batches/retries` take ids of any batches and groups, in
+any order and with repetitions: at most {items:,} ids in at most {groups:,} groups, for each group
+is a write of its own and a call has 30 s. More is refused whole (413). So is a call with ids that
+were never issued (422 `unknown-items`), or that went with a batch that was cancelled or reaped
+(409 `batch-ended`): `items` names every id that cannot be settled, and nothing has changed. After
+`batch-busy` (503) a part may be done: `left` names the rest, to be sent again. Every call may be
+repeated.
 
 ## Refusals
 
@@ -62,9 +87,9 @@ def page(document: dict[str, Any]) -> str:
             answers = " ".join(operation["responses"])
             rows.append(f"| `{method.upper()} {shown}` | {operation['summary']} | {answers} |")
     parts += ["\n".join(rows), "", "## What is sent\n"]
-    for name in ("MessageIn", "TopicIn", "RetryIn", "SubscriptionIn"):
+    for name in _SENT:
         parts.append(table(name, document["components"]["schemas"][name]))
-    parts.append(_LISTS)
+    parts.append(_LISTS.format(items=MAX_ITEMS, groups=MAX_GROUPS))
     kinds = [f"| {status} | `{URN}{kind}` | {title} |" for kind, (status, title) in KINDS.items()]
     parts += ["| status | type | title |", "|---|---|---|", *kinds, ""]
     return "\n".join(parts)

@@ -20,6 +20,7 @@ from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
+from scripts.cli_page import cli_page
 from scripts.docstrings import commented, constants, markdown, public_members, signature
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def pages() -> dict[str, str]:
         "metrics.md": _metrics,
         "tables.md": _tables,
         "errors.md": _errors,
+        "cli.md": cli_page,
     }
     return {name: _joined(maker()) for name, maker in makers.items()}
 

@@ -141,6 +141,28 @@ def test_an_image_of_an_emptied_item_asks_for_a_cascade(world: World) -> None:
     assert batches.cascade([]) == []
 
 
+def test_lists_go_on_from_where_a_page_ended(world: World) -> None:
+    batches = world.batches()
+    opened = {batches.open(f"key-{number}").id for number in range(12)}
+    found: list[str] = []
+    after = None
+    for _ in range(20):
+        page = batches.list_page("open", after=after, limit=5)
+        found += [batch.id for batch in page.entries]
+        after = page.after
+        if after is None:
+            break
+    assert sorted(found) == sorted(opened)
+    batch = found[0]
+    batches.add(batch, 150, request_id="r", group_size=2)
+    batches.fail(ids(batch, range(70, 75)), "broken")
+    whole = list(batches.missing(batch))
+    first = batches.missing_page(batch, limit=100)
+    rest = batches.missing_page(batch, after=first.after, limit=100)
+    assert [*first.entries, *rest.entries] == whole
+    assert [f.id for f in batches.failed_page(batch).entries] == ids(batch, range(70, 75))
+
+
 def test_many_workers_on_one_leaf_lose_no_ack_and_complete_once(world: World) -> None:
     batches = world.batches()
     batch = batches.open().id

@@ -18,10 +18,11 @@ from fairbox.api.openapi import openapi
 from fairbox.api.routes import ROUTES, Api
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from fairbox.testing.application import MemoryApplication
+    from fairbox.tracking import Batches
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "tests" / "events"
@@ -82,10 +83,17 @@ class Reply:
 class ApiClient:
     """Calls the API over an application in memory."""
 
-    def __init__(self, application: MemoryApplication) -> None:
+    def __init__(
+        self, application: MemoryApplication, batches: Callable[[], Batches] | None = None
+    ) -> None:
         self.application = application
         self.log = Lines()
-        api = Api(application.outbox, application.ids, application.clock)
+        api = Api(
+            application.outbox,
+            application.ids,
+            application.clock,
+            batches or (lambda: application.batches),
+        )
         self.app = App(api, self.log)
         self._base = read_event("http_api_get_stats")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox.messages import MessageRef
 from fairbox.outbox import Outbox
-from fairbox.testing.application import MemoryApplication
+from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.faults import Fault, FaultyDynamoDB
 from fairbox.topics import Subscription, Topic
 
@@ -224,8 +224,16 @@ def test_the_handler_answers_events_over_the_outbox_that_the_environment_names(
         return application.outbox
 
     monkeypatch.setattr(Outbox, "from_env", from_env)
+    monkeypatch.setenv("FAIRBOX_BATCHES_TABLE", BATCHES)
+    monkeypatch.setenv("FAIRBOX_OUTBOX_TABLE", OUTBOX)
+    monkeypatch.setenv("FAIRBOX_DELIVERIES_TABLE", DELIVERIES)
+    batch = application.batches.open().id
     module = load_handler()
-    for name in ("http_api_post_json", "http_api_get_messages"):
-        reply = reply_of(module.handler(read_event(name), None))
+    for event in (
+        read_event("http_api_post_json"),
+        read_event("http_api_get_messages"),
+        ApiClient(application).event("GET", f"/batches/{batch}"),
+    ):
+        reply = reply_of(module.handler(event, None))
         assert reply.status < 300
     assert len(made) == 1

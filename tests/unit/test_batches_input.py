@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fairbox import InvalidInput, RequestConflict, UnknownBatch, UnknownItems
+from fairbox import BatchEnded, InvalidInput, RequestConflict, UnknownBatch, UnknownItems
 from fairbox.testing.application import MemoryApplication
 
 NOBODY = "0199c82c-c000-7611-a29f-000000000000"
@@ -64,6 +64,30 @@ def test_every_bad_id_is_named_and_nothing_changes(
     with pytest.raises(UnknownItems) as refused:
         settle(good + malformed(batch))
     assert sorted(refused.value.items) == sorted(malformed(batch))
+    gone = app.batches.open().id
+    app.batches.add(gone, 1, request_id="r")
+    app.batches.cancel(gone)
+    before = app.engine.items("batches")
+    bad = [*bad_ids(batch), *malformed(batch), f"{gone}:0:0"]
+    with pytest.raises(UnknownItems) as refused:
+        settle([*good, *bad])
+    assert sorted(refused.value.items) == sorted(bad)
+    assert app.engine.items("batches") == before
+
+
+@pytest.mark.parametrize("verb", ["ack", "fail", "retry"])
+def test_items_of_several_ended_batches_are_all_named(
+    app: MemoryApplication, batch: str, verb: str
+) -> None:
+    ended = [app.batches.open().id for _ in range(3)]
+    for one in ended:
+        app.batches.add(one, 2, request_id="r")
+        app.batches.cancel(one)
+    before = app.engine.items("batches")
+    gone = [f"{one}:0:{index}" for one in ended for index in range(2)]
+    with pytest.raises(BatchEnded) as refused:
+        getattr(app.batches, verb)([f"{batch}:0:0", *gone])
+    assert sorted(refused.value.items) == sorted(gone)
     assert app.engine.items("batches") == before
 
 
@@ -151,6 +175,7 @@ def test_an_add_to_no_batch_is_refused(app: MemoryApplication) -> None:
         ("user_key", {"user_key": "x" * 257}),
         ("user_key", {"user_key": "a\nb"}),
         ("id", {"id": "not a uuid"}),
+        ("id", {"id": ""}),
         ("id", {"id": NOBODY.upper()}),
         ("parent_item", {"parent_item": "nothing"}),
     ],

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Progress
+    from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.errors import (
         BatchBusy,
         BatchEnded,
@@ -59,6 +59,7 @@ __all__ = [
     "MessagesNotWritten",
     "NotConfigured",
     "Outbox",
+    "Page",
     "Progress",
     "RequestConflict",
     "RetryPolicy",
@@ -88,6 +89,7 @@ _HOMES: Final = {
     "Message": "messages",
     "MessageRef": "messages",
     "Outbox": "outbox",
+    "Page": "batches.models",
     "Progress": "batches.models",
     "RetryPolicy": "topics",
     "Subscription": "topics",

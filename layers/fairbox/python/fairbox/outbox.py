@@ -35,7 +35,7 @@ from fairbox.settings import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import timedelta
 
     from fairbox.bodies import BodyStore
@@ -94,8 +94,14 @@ class Outbox(Administration, Publishing, Reading):
         return outbox
 
     @classmethod
-    def from_env(cls, settings: Settings | None = None) -> Outbox:
+    def from_env(
+        cls, settings: Settings | None = None, *, client: Callable[[str], Any] = make_client
+    ) -> Outbox:
         """Return the outbox that the environment names, over boto3.
+
+        Args:
+            settings: in place of the environment.
+            client: makes boto3 clients by service name.
 
         Raises:
             NotConfigured: `FAIRBOX_OUTBOX_TABLE` or `FAIRBOX_DELIVERIES_TABLE` is missing.
@@ -106,11 +112,11 @@ class Outbox(Administration, Publishing, Reading):
         bucket = settings.optional(BODIES_BUCKET)
         doorbell, later = (settings.optional(n) for n in (DOORBELL_QUEUE_URL, LATER_QUEUE_URL))
         return cls(
-            make_client("dynamodb"),
+            client("dynamodb"),
             table=table,
             deliveries_table=deliveries,
-            bodies=S3Bodies(make_client("s3"), bucket) if bucket else None,
-            doorbells=SqsDoorbells(make_client("sqs"), doorbell, later) if doorbell else None,
+            bodies=S3Bodies(client("s3"), bucket) if bucket else None,
+            doorbells=SqsDoorbells(client("sqs"), doorbell, later) if doorbell else None,
         )
 
     def mark_delivered(self, refs: Iterable[MessageRef]) -> None:

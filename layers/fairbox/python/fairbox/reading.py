@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox import listing
 from fairbox.clock import milliseconds
 from fairbox.codec import names
+from fairbox.codec.dead import read_dead
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.errors import (
@@ -191,6 +192,11 @@ class Reading(OpenTables):
         check_limit(limit)
         page = min(_PAGE, limit or _PAGE)
         yield from islice(listing.dead(self.tables, self._topics.get(topic), page=page), limit)
+
+    def dead_letter(self, ref: MessageRef) -> DeadLetter | None:
+        """Return a dead letter, consistent, though nothing can read it; None: there is none."""
+        item = self.tables.dead.get(ref)
+        return None if item is None else read_dead(item)
 
     def delivered(
         self,

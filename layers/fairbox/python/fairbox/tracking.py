@@ -8,31 +8,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.adding import Adding
 from fairbox.batches.ending import Ending
-from fairbox.batches.ids import MAX_GROUP_SIZE, check_batch_id
-from fairbox.batches.models import COMPLETED_TOPIC, ENDED, ORPHANED_TOPIC, State
+from fairbox.batches.ids import MAX_GROUP_SIZE
+from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.clock import SystemClock
 from fairbox.dynamodb.batches import BatchTable
 from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.tables import Tables
-from fairbox.errors import InvalidInput, UnknownBatch, UnknownTopic
+from fairbox.errors import BatchEnded, InvalidInput, UnknownItems, UnknownTopic
 from fairbox.ids import IdGenerator
 from fairbox.messages import Message
 from fairbox.outbox import Outbox
 from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE, Settings
 from fairbox.topics import Topic
+from fairbox.viewing import Viewing, known_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.batches.cascade import Emptied
     from fairbox.batches.ending import Look
-    from fairbox.batches.models import AckResult, Announcement, Batch, FailedItem, Group, Progress
+    from fairbox.batches.models import AckResult, Announcement, Batch, Group, Progress
     from fairbox.batches.ports import BatchStore
+    from fairbox.batches.settling import Verb
     from fairbox.batches.work import Parts
     from fairbox.clock import Clock
 
 CANCEL_ERASES_GROUPS: Final = 100
-_STATES: Final = ("open", "sealed", *sorted(ENDED))
 
 
 class OutboxAnnouncer:
@@ -77,7 +78,7 @@ def _body(announcement: Announcement) -> dict[str, object]:
     return body | {"completed_at": announcement.at}
 
 
-class Batches:
+class Batches(Viewing):
     """Opens batches, adds items, settles them, and announces each completed batch exactly once.
 
     Every operation may be repeated; what is done stays done. A batch's completion is a message on
@@ -124,8 +125,14 @@ class Batches:
         self._ending = Ending(*self.parts)
 
     @classmethod
-    def from_env(cls, settings: Settings | None = None) -> Batches:
+    def from_env(
+        cls, settings: Settings | None = None, *, client: Callable[[str], Any] = make_client
+    ) -> Batches:
         """Return the batches that the environment names, over boto3.
+
+        Args:
+            settings: in place of the environment.
+            client: makes boto3 clients by service name.
 
         Raises:
             NotConfigured: `FAIRBOX_BATCHES_TABLE`, `FAIRBOX_OUTBOX_TABLE` or
@@ -136,7 +143,7 @@ class Batches:
             settings.required(name) for name in (BATCHES_TABLE, OUTBOX_TABLE, DELIVERIES_TABLE)
         )
         return cls(
-            make_client("dynamodb"),
+            client("dynamodb"),
             table=table,
             outbox_table=outbox,
             deliveries_table=deliveries,
@@ -192,7 +199,7 @@ class Batches:
             UnknownBatch: there is none of this id.
             BatchEnded: it was cancelled or reaped.
         """
-        root, _ = self._ending.seal(_checked(batch))
+        root, _ = self._ending.seal(known_id(batch))
         return self._ending.sealed_progress(root)
 
     def ack(self, item_ids: Iterable[str]) -> AckResult:
@@ -201,11 +208,12 @@ class Batches:
         The first outcome of an item stands: an ack of a failed item changes nothing.
 
         Raises:
-            UnknownItems: some ids were never issued; it names them, and nothing has changed.
-            BatchEnded: some are of a batch that was cancelled or reaped.
+            UnknownItems: some ids were never issued; it names every id that cannot be settled,
+                and nothing has changed.
+            BatchEnded: some are of batches that were cancelled or reaped; it names them all.
             BatchBusy: others kept changing some groups; `.left` is still to be acked.
         """
-        return self._ending.settle("ack", item_ids)
+        return self._settle("ack", item_ids)
 
     def fail(self, item_ids: Iterable[str], reason: str = "") -> AckResult:
         """Fail items; a batch completes with failures as it does without.
@@ -219,7 +227,7 @@ class Batches:
         """
         if not isinstance(reason, str):
             raise InvalidInput("reason", "text")
-        return self._ending.settle("fail", item_ids, reason)
+        return self._settle("fail", item_ids, reason)
 
     def retry(self, item_ids: Iterable[str]) -> AckResult:
         """Make failed items pending again, under the same ids; others stay as they are.
@@ -227,35 +235,26 @@ class Batches:
         Raises:
             As `ack` does; BatchEnded also when the batch is complete.
         """
-        return self._ending.settle("retry", item_ids)
+        return self._settle("retry", item_ids)
+
+    def _settle(self, verb: Verb, item_ids: Iterable[str], reason: str = "") -> AckResult:
+        items = item_ids if isinstance(item_ids, str) else list(item_ids)
+        try:
+            return self._ending.settle(verb, items, reason)
+        except UnknownItems as error:
+            raise UnknownItems(self._bad(items) or error.items) from None
+        except BatchEnded as error:
+            bad = self._bad(items) or error.items
+            raise BatchEnded(error.batch, error.state, bad) from None
+
+    def _bad(self, items: Iterable[str]) -> list[str]:
+        """Return every id that cannot be settled: the first look stops at those of one kind."""
+        given = list(items)
+        return self.known(given)[1] if all(isinstance(item, str) for item in given) else []
 
     def known(self, item_ids: Iterable[str]) -> tuple[list[str], list[str]]:
         """Divide ids into those that can be settled, and those never issued or gone."""
         return self._ending.known(item_ids)
-
-    def progress(self, batch: str, exact: bool = True) -> Progress:
-        """Return how far a batch is: exact (1 RRU an unfinished group), or at most 121 RRU.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        return self._ending.progress(_checked(batch), exact=exact)
-
-    def missing(self, batch: str) -> Iterator[str]:
-        """Yield the ids of pending items, by group and index.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        return self._ending.missing(_checked(batch))
-
-    def failed(self, batch: str) -> Iterator[FailedItem]:
-        """Yield the failed items with their reasons, by group and index.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        return self._ending.failed_items(_checked(batch))
 
     def cancel(self, batch: str) -> Batch:
         """Cancel a batch: it will not complete, and its first 100 groups are erased at once.
@@ -267,7 +266,7 @@ class Batches:
             UnknownBatch: there is none of this id.
             BatchEnded: it is complete, or was reaped.
         """
-        cancelled = self._ending.cancel(_checked(batch))
+        cancelled = self._ending.cancel(known_id(batch))
         self._ending.erase(batch, CANCEL_ERASES_GROUPS)
         return cancelled
 
@@ -305,27 +304,6 @@ class Batches:
             UnknownBatch: there is none of this id.
         """
         return self._ending.erase(batch, limit)
-
-    # last, for its name is a type's
-
-    def list(self, state: State = "open", *, limit: int | None = None) -> Iterator[Batch]:
-        """Yield batches in a state, eventually consistent; `reaped` ones are the orphans.
-
-        Raises:
-            InvalidInput: there is no such state.
-        """
-        if state not in _STATES:
-            raise InvalidInput("state", f"one of {', '.join(_STATES)}")
-        if limit is not None and (isinstance(limit, bool) or limit < 1):
-            raise InvalidInput("limit", "a whole number from 1, or None")
-        return self._ending.listed(state, limit)
-
-
-def _checked(batch: str) -> str:
-    try:
-        return check_batch_id(batch, field="batch")
-    except InvalidInput:
-        raise UnknownBatch(str(batch)) from None
 
 
 __all__ = ["COMPLETED_TOPIC", "ORPHANED_TOPIC", "Batches", "OutboxAnnouncer"]

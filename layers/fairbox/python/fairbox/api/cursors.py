@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, cast
 
 from fairbox.errors import InvalidInput
 from fairbox.ids import parse_id
@@ -31,9 +31,23 @@ _MAX_KEY: Final = 1024
 
 def write_cursor(topic: str, state: State, part: Part, place: Place) -> str:
     """Return the cursor that goes on behind a place."""
-    fields = [_VERSION, topic, state, part, place.time, place.id, place.tail]
+    return pack_cursor([_VERSION, topic, state, part, place.time, place.id, place.tail])
+
+
+def pack_cursor(fields: list[object]) -> str:
+    """Return the cursor that holds these."""
     text = json.dumps(fields, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def unpack_cursor(cursor: str) -> object:
+    """Return what a cursor holds; None when it is none."""
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        fields: object = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    return fields
 
 
 def read_cursor(cursor: str, topic: str, state: State) -> tuple[Part, Place]:
@@ -42,11 +56,7 @@ def read_cursor(cursor: str, topic: str, state: State) -> tuple[Part, Place]:
     Raises:
         InvalidInput: it is none, or that of another list.
     """
-    try:
-        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        fields: Any = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError, RecursionError):
-        _refuse()
+    fields = unpack_cursor(cursor)
     if not isinstance(fields, list) or len(fields) != 7 or fields[:3] != [_VERSION, topic, state]:
         _refuse()
     part, time, id_, tail = fields[3:]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from fairbox.api import models
+from fairbox.api import batch_models, models
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from fairbox.api.routes import Route
+    from fairbox.api.routing import Route
 
 Schema = dict[str, Any]
 
 _READ: Final = ("throttled", "unavailable", "internal")
 _BODY: Final = ("malformed", "too-large", "unsupported-media-type")
 _TOPIC: Final = ("unknown-topic", "invalid-field")
+_BATCH: Final = ("unknown-batch", "invalid-field")
+_SETTLE: Final = (*_BODY, "invalid-field", "unknown-items", "batch-ended", "batch-busy")
 
 _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequence[str]]]] = {
     "publish_messages": ({202: models.Published}, (*_BODY, *_TOPIC, "not-written")),
@@ -46,10 +48,38 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         (*_BODY, *_TOPIC),
     ),
     "delete_subscription": ({204: None}, ("unknown-subscription", *_TOPIC)),
+    "open_batch": (
+        {200: batch_models.BatchOut, 201: batch_models.BatchOut},
+        (*_BODY, "invalid-field", "unknown-items", "batch-busy"),
+    ),
+    "list_batches": ({200: batch_models.Batches}, ("invalid-field",)),
+    "add_items": (
+        {200: batch_models.Groups},
+        (*_BODY, *_BATCH, "batch-sealed", "batch-ended", "request-conflict", "batch-busy"),
+    ),
+    "seal_batch": ({200: batch_models.ProgressOut}, (*_BATCH, "batch-ended", "batch-busy")),
+    "show_batch": ({200: batch_models.ShownBatch}, _BATCH),
+    "list_missing": ({200: batch_models.Missing}, _BATCH),
+    "list_failed": ({200: batch_models.FailedItems}, _BATCH),
+    "cancel_batch": ({204: None}, (*_BATCH, "batch-ended", "batch-busy")),
+    "ack_items": ({200: batch_models.Settled}, _SETTLE),
+    "fail_items": ({200: batch_models.Settled}, _SETTLE),
+    "retry_items": ({200: batch_models.Settled}, _SETTLE),
     "show_stats": ({200: models.Stats}, ("invalid-field",)),
     "show_openapi": ({200: None}, ("invalid-field",)),
 }
 """By operation: the model of each good answer, and the kinds of problem beside `_READ`."""
+
+_BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
+    "put_topic": (models.TopicIn, False),
+    "put_subscription": (models.SubscriptionIn, True),
+    "open_batch": (batch_models.BatchIn, False),
+    "add_items": (batch_models.AddIn, True),
+    "ack_items": (batch_models.ItemsIn, True),
+    "fail_items": (batch_models.FailsIn, True),
+    "retry_items": (batch_models.ItemsIn, True),
+}
+"""By operation: the model of its JSON body, and whether there must be one."""
 
 _MEANS: Final = {
     200: "As it is, or was made.",
@@ -60,8 +90,12 @@ _MEANS: Final = {
 _PARAMS: Final = {
     "topic": "A topic's name: 1 to 120 letters, digits, `.`, `_`, `-`.",
     "name": "A subscription's name: 1 to 64 letters, digits, `.`, `_`, `-`.",
+    "id": "A batch's id.",
     "ref": "`topic/epoch/shard/id`, and `/due` of a delayed message; slashes as they are, or"
     " escaped.",
+}
+_LOCATION: Final[Schema] = {
+    "Location": {"description": "The batch's path.", "schema": {"type": "string"}}
 }
 _HEADERS: Final = {
     405: ("Allow", "The methods that the route takes."),
@@ -121,8 +155,8 @@ def openapi() -> Schema:
 
 
 def _schemas() -> Schema:
-    inputs = (models.MessageIn, models.TopicIn, models.SubscriptionIn)
-    used: dict[str, type[BaseModel]] = {model.__name__: model for model in inputs}
+    used: dict[str, type[BaseModel]] = {"MessageIn": models.MessageIn}
+    used |= {model.__name__: model for model, _ in _BODIES.values()}
     used["ProblemOut"] = models.ProblemOut
     for answers, _ in _ANSWERS.values():
         used |= {model.__name__: model for model in answers.values() if model is not None}
@@ -144,6 +178,9 @@ def _operation(route: Route) -> Schema:
         "responses": {str(status): _good(status, model) for status, model in good.items()}
         | _problems((*kinds, *_READ)),
     }
+    if name == "open_batch":
+        for status in good:
+            operation["responses"][str(status)]["headers"] = _LOCATION
     body = _request_body(name)
     return operation | ({"requestBody": body} if body else {})
 
@@ -209,10 +246,9 @@ def _problems(kinds: Sequence[str]) -> Schema:
 
 
 def _request_body(name: str) -> Schema | None:
-    if name == "put_topic":
-        return _json_body("TopicIn", required=False)
-    if name == "put_subscription":
-        return _json_body("SubscriptionIn", required=True)
+    if name in _BODIES:
+        model, required = _BODIES[name]
+        return _json_body(model.__name__, required=required)
     if name != "publish_messages":
         return None
     events = {"type": "array", "items": _ref("CloudEvent"), "maxItems": MAX_BATCH}

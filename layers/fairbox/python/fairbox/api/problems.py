@@ -6,15 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import (
+    BatchBusy,
+    BatchEnded,
+    BatchSealed,
     BodyTooLarge,
     FairboxError,
     InvalidInput,
     MessagesNotFound,
     MessagesNotWritten,
+    RequestConflict,
     Throttled,
     TopicConflict,
     TopicIsPushed,
     Unavailable,
+    UnknownBatch,
+    UnknownItems,
     UnknownSubscription,
     UnknownTopic,
     Unreadable,
@@ -29,6 +35,7 @@ RETRY_AFTER_SECONDS: Final = 1
 MAX_ERRORS: Final = 500
 _MAX_FIELD: Final = 200
 _MAX_TEXT: Final = 500
+_MAX_ID: Final = 60  # an item's id has 52 at most; what is echoed of 10,000 fits an answer
 
 KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "malformed": (400, "The request is malformed"),
@@ -36,14 +43,20 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "unknown-topic": (404, "There is no such topic"),
     "unknown-message": (404, "There is no such message"),
     "unknown-subscription": (404, "There is no such subscription"),
+    "unknown-batch": (404, "There is no such batch"),
     "method-not-allowed": (405, "The route does not take this method"),
     "conflict": (409, "The request conflicts with what is there"),
+    "batch-sealed": (409, "The batch takes no more items"),
+    "batch-ended": (409, "The batch is complete, cancelled or reaped"),
+    "request-conflict": (409, "The request id was used with other values"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The body's media type is not taken here"),
     "invalid-field": (422, "A field is not what it takes"),
+    "unknown-items": (422, "Some items were never issued"),
     "throttled": (429, "The database is busy"),
     "internal": (500, "The service is not set up for this"),
     "not-written": (503, "Some messages were not written"),
+    "batch-busy": (503, "Others kept changing the batch"),
     "unavailable": (503, "A service behind this one failed"),
 }
 """Status and title of each kind of problem."""
@@ -54,6 +67,9 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     MessagesNotFound: "unknown-message",
     TopicConflict: "conflict",
     TopicIsPushed: "conflict",
+    UnknownBatch: "unknown-batch",
+    BatchSealed: "batch-sealed",
+    RequestConflict: "request-conflict",
 }
 
 
@@ -73,6 +89,7 @@ class Refusal(FairboxError):
         detail: what is wrong with this request.
         errors: the fields that are wrong.
         headers: HTTP headers that the answer carries.
+        lists: further members of the problem, each a list of texts.
     """
 
     def __init__(
@@ -81,12 +98,17 @@ class Refusal(FairboxError):
         detail: str,
         errors: Sequence[FieldError] = (),
         headers: Mapping[str, str] | None = None,
+        lists: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
         self.errors = errors
         self.headers = dict(headers or {})
+        self.lists = {
+            name: [text if len(text) <= _MAX_ID else f"{text[:_MAX_ID]}..." for text in texts]
+            for name, texts in (lists or {}).items()
+        }
 
     @property
     def status(self) -> int:
@@ -106,6 +128,7 @@ class Refusal(FairboxError):
             "detail": self.detail[:_MAX_TEXT],
             "instance": instance,
             **({"errors": errors} if errors else {}),
+            **{name: texts for name, texts in self.lists.items() if texts},
         }
 
 
@@ -129,6 +152,10 @@ def refusal_of(error: FairboxError) -> Refusal:
             return _field("too-large", error)
         case InvalidInput():
             return _field("invalid-field", error)
+        case UnknownItems():
+            return Refusal("unknown-items", str(error), lists={"items": error.items})
+        case BatchEnded():
+            return Refusal("batch-ended", str(error), lists={"items": error.items})
     kind = _PLAIN.get(type(error))
     return _failure(error) if kind is None else Refusal(kind, str(error))
 
@@ -142,6 +169,9 @@ def _failure(error: FairboxError) -> Refusal:
         case MessagesNotWritten():
             text = ", ".join(str(ref) for ref in error.missing)
             return Refusal("not-written", f"Not written: {text}", headers=again)
+        case BatchBusy():
+            lists = {"left": error.left}
+            return Refusal("batch-busy", "Send again what is left.", headers=again, lists=lists)
         case Unavailable():
             return Refusal("unavailable", "Try again later.", headers=again)
         case Unreadable():

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.ids import node_of
-from fairbox.batches.looking import Looking
 from fairbox.batches.models import ORPHANED_TOPIC, Announcement, Batch, Change, LeafKey, NodeKey
+from fairbox.batches.walking import Walking
 from fairbox.batches.work import DAY_HOURS, WEEK_HOURS
-from fairbox.errors import BatchBusy, BatchEnded, UnknownBatch
+from fairbox.errors import BatchBusy, BatchEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class Look:
     progress: Progress | None = None
 
 
-class Ending(Looking):
+class Ending(Walking):
     """Ends batches."""
 
     def seal(self, batch: str) -> tuple[Root, list[str]]:
@@ -53,7 +53,7 @@ class Ending(Looking):
         """
         message = self.ids.next()
         for _ in self.tries():
-            root = self._known(batch)
+            root = self.known_root(batch)
             if root.state in ("sealed", "complete"):
                 return root, self.after_end(root, message)
             if root.ended:
@@ -72,7 +72,7 @@ class Ending(Looking):
             BatchEnded: it is complete, or was reaped.
         """
         for _ in self.tries():
-            root = self._known(batch)
+            root = self.known_root(batch)
             if root.state == "cancelled":
                 self.after_end(root, "")
                 return Batch.of(root)
@@ -81,12 +81,6 @@ class Ending(Looking):
             if self.end(root, "cancelled"):
                 return Batch.of(replace(root, state="cancelled"))
         raise BatchBusy([batch])
-
-    def _known(self, batch: str) -> Root:
-        root = self.store.root(batch)
-        if root is None:
-            raise UnknownBatch(batch)
-        return root
 
     def end(
         self,
@@ -113,7 +107,7 @@ class Ending(Looking):
             BatchBusy: others kept changing the root.
         """
         for _ in self.tries():
-            root = self._known(batch)
+            root = self.known_root(batch)
             if not root.ended or root.look is None:
                 return root.ended
             if root.look > self.hour:

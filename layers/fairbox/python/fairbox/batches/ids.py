@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -47,10 +48,9 @@ def check_batch_id(text: str, *, field: str = "id") -> str:
     Raises:
         InvalidInput: it is anything else.
     """
-    try:
+    canonical = None
+    with suppress(ValueError, AttributeError, TypeError):
         canonical = str(uuid.UUID(text))
-    except (ValueError, AttributeError, TypeError):
-        canonical = ""
     if canonical != text:
         raise InvalidInput(field, "a UUID in lower-case canonical text")
     return text

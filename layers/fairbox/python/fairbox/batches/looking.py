@@ -1,4 +1,4 @@
-"""Progress, missing and failed items: walks over what is unfinished."""
+"""Progress: exact, by a walk over what is unfinished, or estimated from a part of it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fairbox.batches.ids import (
     parse_item,
     slot_of,
 )
-from fairbox.batches.models import Change, FailedItem, LeafKey, NodeKey, Progress, item_ids
+from fairbox.batches.models import Change, LeafKey, NodeKey, Progress
 from fairbox.batches.settling import Settling
 from fairbox.errors import UnknownBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from fairbox.batches.ids import ItemId
     from fairbox.batches.models import Node, Root
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SAMPLE: Final = 100
 EXACT_SEAL_LEAVES: Final = 1000
 _TWO_SIDED_95: Final = 1.98  # Student's t with 99 degrees of freedom
-_PAGE: Final = 100
 
 
 class Looking(Settling):
@@ -43,11 +42,11 @@ class Looking(Settling):
         Raises:
             UnknownBatch: there is none of this id.
         """
-        root = self._root(batch)
+        root = self.known_root(batch)
         if not exact:
             return self.estimate(root)
         found = self.progress_of(root)
-        after = self._root(batch) if root.bits else root
+        after = self.known_root(batch) if root.bits else root
         if after.total != root.total:
             found = self.progress_of(after)
         return found
@@ -59,7 +58,12 @@ class Looking(Settling):
         leaves += sum(node.bits.bit_count() for node in nodes)
         return self.progress_of(root) if leaves <= EXACT_SEAL_LEAVES else self.estimate(root)
 
-    def _root(self, batch: str) -> Root:
+    def known_root(self, batch: str) -> Root:
+        """Return a root.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+        """
         root = self.store.root(batch)
         if root is None:
             raise UnknownBatch(batch)
@@ -127,66 +131,6 @@ class Looking(Settling):
         hours = [leaf.hour for leaf in self.store.leaves(keys).values()]
         hours += [node.hour for node in self.store.nodes(done).values()]
         return max(hours, default=0)
-
-    def missing(self, batch: str) -> Iterator[str]:
-        """Yield the ids of pending items, by group and index; none of an ended, erased batch.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        root = self._root(batch)
-        if root.cursor is not None:
-            return
-        groups = self.unfinished_groups(root, self.unfinished_nodes(root))
-        for start in range(0, len(groups), _PAGE):
-            keys = [LeafKey(batch, g) for g in groups[start : start + _PAGE]]
-            leaves = self.store.leaves(keys)
-            for key in keys:
-                if key in leaves:
-                    yield from item_ids(leaves[key])
-
-    def failed_items(self, batch: str) -> Iterator[FailedItem]:
-        """Yield the failed items, by group and index.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-        """
-        root = self._root(batch)
-        if root.cursor is not None:
-            return
-        groups = self._groups_with_failures(root)
-        for start in range(0, len(groups), _PAGE):
-            keys = [LeafKey(batch, g) for g in groups[start : start + _PAGE]]
-            leaves = self.store.leaves(keys)
-            failures = [key for key in keys if key in leaves and leaves[key].failed]
-            found = self.store.failed(failures) if failures else {}
-            for key in failures:
-                if key in found:
-                    reasons = dict(found[key].reasons)
-                    for item in item_ids(found[key]):
-                        index = int(item.rpartition(":")[2])
-                        yield FailedItem(item, reasons.get(index, ""))
-
-    def _groups_with_failures(self, root: Root) -> list[int]:
-        """Return the groups that may have failed items: unfinished, or finished under a sum."""
-        keep = ((1 << ROOT_GROUPS) - 1) if root.failed else root.bits
-        given = (1 << min(root.next_group, ROOT_GROUPS)) - 1
-        groups = list(bits(keep & given))
-        last = node_of(root.next_group - 1) if root.next_group else None
-        numbers = range(0 if last is None else last + 1)
-        keys = [
-            NodeKey(root.batch, n)
-            for n in numbers
-            if root.failed or root.bits >> (ROOT_GROUPS + n) & 1
-        ]
-        nodes = self.store.nodes(keys) if keys else {}
-        for key in keys:
-            node = nodes.get(key)
-            if node is not None:
-                base = first_group(node.node)
-                end = min(root.next_group, first_group(node.node + 1)) - base
-                groups += [base + b for b in (range(end) if node.failed else bits(node.bits))]
-        return groups
 
     def parent_of(self, root: Root) -> ItemId | None:
         """Return the item that a nested batch settles when it ends."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from fairbox.batches.ids import ItemId, bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+T = TypeVar("T")
 State = Literal["open", "sealed", "complete", "cancelled", "reaped"]
 ENDED: Final = frozenset({"complete", "cancelled", "reaped"})
 COMPLETED_TOPIC: Final = "fairbox.batches.completed"
@@ -227,6 +228,31 @@ class FailedItem:
 
     id: str
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list.
+
+    Attributes:
+        entries: maybe none, though there is more.
+        after: gives the next page; None: this was the last.
+    """
+
+    entries: tuple[T, ...]
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """Where a list of batches in a state stopped: in which bucket, behind which hour and batch."""
+
+    bucket: int
+    look: int
+    batch: str
+
+    def __str__(self) -> str:
+        return f"{self.bucket}:{self.look}:{self.batch}"
 
 
 @dataclass(frozen=True, slots=True)

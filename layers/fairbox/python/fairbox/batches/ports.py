@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         FailedItems,
         Leaf,
         LeafKey,
+        ListPlace,
         Node,
         NodeKey,
         Record,
@@ -89,6 +90,10 @@ class BatchStore(Protocol):
 
     def listed(self, state: str, until: int | None = None) -> Iterator[str]:
         """Yield batch ids in a state, with `until` those to be looked at by then."""
+        ...
+
+    def places(self, state: str, *, after: ListPlace | None, page: int) -> Iterator[ListPlace]:
+        """Yield batches in a state with their places, behind one of these; `page` a call."""
         ...
 
 

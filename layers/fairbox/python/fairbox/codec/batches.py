@@ -12,6 +12,7 @@ from fairbox.batches.models import (
     FailedItems,
     Leaf,
     LeafKey,
+    ListPlace,
     Metadata,
     Node,
     NodeKey,
@@ -74,6 +75,12 @@ def bucket_value(state: str, bucket: int) -> str:
 def bucket_of(batch: str) -> int:
     """Return a batch's bucket."""
     return hashlib.sha256(batch.encode()).digest()[0] % BUCKETS
+
+
+def list_key(state: str, place: ListPlace) -> Key:
+    """Return the key in OpenBatches of what lies at a place."""
+    at = {BUCKET: {"S": bucket_value(state, place.bucket)}, LOOK: number(place.look)}
+    return at | root_key(place.batch)
 
 
 def root_key(batch: str) -> Key:

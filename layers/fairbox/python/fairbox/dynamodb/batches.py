@@ -11,6 +11,7 @@ from fairbox.batches.models import (
     FailedItems,
     Leaf,
     LeafKey,
+    ListPlace,
     Metadata,
     Node,
     NodeKey,
@@ -217,22 +218,37 @@ class BatchTable:
     def listed(self, state: str, until: int | None = None) -> Iterator[str]:
         """Yield batch ids in a state, bucket by bucket, the earliest look first."""
         for bucket in range(codec.BUCKETS):
-            condition, values = "#h = :h", {":h": {"S": codec.bucket_value(state, bucket)}}
-            names = {"#h": codec.BUCKET}
-            if until is not None:
-                condition += " AND #x <= :x"
-                values[":x"] = {"N": str(until)}
-                names["#x"] = codec.LOOK
-            for page in self._calls.pages(
-                "query",
-                TableName=self._table,
-                IndexName=codec.OPEN_BATCHES_INDEX,
-                KeyConditionExpression=condition,
-                ExpressionAttributeNames=names,
-                ExpressionAttributeValues=values,
-            ):
-                for item in page["Items"]:
-                    yield item[PK]["S"]
+            for place in self._bucket(state, bucket, until=until):
+                yield place.batch
+
+    def places(self, state: str, *, after: ListPlace | None, page: int) -> Iterator[ListPlace]:
+        """Yield batches in a state with their places, behind one of these; `page` a call."""
+        for bucket in range(0 if after is None else after.bucket, codec.BUCKETS):
+            more: dict[str, Any] = {"Limit": page}
+            if after is not None and after.bucket == bucket:
+                more["ExclusiveStartKey"] = codec.list_key(state, after)
+            yield from self._bucket(state, bucket, **more)
+
+    def _bucket(
+        self, state: str, bucket: int, *, until: int | None = None, **more: Any
+    ) -> Iterator[ListPlace]:
+        condition, values = "#h = :h", {":h": {"S": codec.bucket_value(state, bucket)}}
+        names = {"#h": codec.BUCKET}
+        if until is not None:
+            condition += " AND #x <= :x"
+            values[":x"] = {"N": str(until)}
+            names["#x"] = codec.LOOK
+        for page in self._calls.pages(
+            "query",
+            TableName=self._table,
+            IndexName=codec.OPEN_BATCHES_INDEX,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=values,
+            **more,
+        ):
+            for item in page["Items"]:
+                yield ListPlace(bucket, int(item[codec.LOOK]["N"]), item[PK]["S"])
 
 
 def _still_writing() -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""What the routes of batches take and give, as models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from fairbox.api.bases import In, Milliseconds, Out, Query
+from fairbox.batches.ids import MAX_GROUP_SIZE
+from fairbox.batches.models import State  # noqa: TC001 - pydantic reads it
+
+MAX_ITEMS: Final = 10_000
+"""Ids of one call."""
+MAX_GROUPS: Final = 1_000
+"""Groups that the ids of one call may lie in: each is a write or more, and a call has 30 s."""
+MAX_ADD_GROUPS: Final = 20_000
+"""Groups of one add: some 200 transactions, and an answer of 1.4 MB."""
+
+Items = Annotated[
+    list[str],
+    Field(
+        description=f"Ids `batch:group:index`, of any batches: at most {MAX_ITEMS:,}, in at most"
+        f" {MAX_GROUPS:,} groups.",
+        json_schema_extra={"maxItems": MAX_ITEMS},
+    ),
+]
+Cursor = Annotated[str | None, Field(max_length=2000, description="That of the page before.")]
+
+
+class BatchIn(In):
+    """A batch to open."""
+
+    user_key: str = Field(default="", description="The caller's own name; at most 256 bytes.")
+    metadata: dict[str, Any] = Field(
+        default_factory=dict,
+        description="At most 4,096 bytes as JSON; carried into the completion message.",
+    )
+    id: str | None = Field(
+        default=None, description="A UUID; made here unless it is given. Again: the same batch."
+    )
+    parent_item: str | None = Field(
+        default=None, description="A pending item of another batch, settled when this one ends."
+    )
+
+
+class AddIn(In):
+    """Items to add."""
+
+    count: int = Field(description=f"Items, from 1; at most {MAX_ADD_GROUPS:,} groups of them.")
+    request_id: str = Field(
+        description="Names this add: again it gives the same groups and adds nothing."
+    )
+    group_size: int = Field(
+        default=MAX_GROUP_SIZE, ge=1, le=MAX_GROUP_SIZE, description="Items of a group."
+    )
+
+
+class ItemsIn(In):
+    """Items to ack, or to retry."""
+
+    items: Items
+
+
+class FailsIn(In):
+    """Items to fail."""
+
+    items: Items
+    reason: str = Field(default="", description="120 bytes of it are kept.")
+
+
+class BatchesQuery(Query):
+    """Which batches, and where to go on."""
+
+    state: State = Field(default="open", description="`reaped` ones are the orphans.")
+    limit: int = Field(default=50, ge=1, le=100)
+    cursor: Cursor = None
+
+
+class ItemsQuery(Query):
+    """Where to go on."""
+
+    limit: int = Field(default=1000, ge=1, le=10_000)
+    cursor: Cursor = None
+
+
+class ProgressQuery(Query):
+    """How exact."""
+
+    exact: bool = Field(
+        default=True,
+        description="`false`: from 100 unfinished groups at random, at most 123 read units.",
+    )
+
+
+class BatchOut(Out):
+    """A batch."""
+
+    id: str
+    state: State
+    user_key: str
+    total: int
+    opened_at: Milliseconds
+    parent_item: str | None
+
+
+class Batches(Out):
+    """A page of batches; it may be short, though there is more."""
+
+    batches: list[BatchOut]
+    cursor: str | None = Field(description="Gives the next page; null: this was the last.")
+
+
+class GroupOut(Out):
+    """A group; its items are `id:0` to `id:(size - 1)`."""
+
+    id: str
+    size: int
+
+
+class Groups(Out):
+    """The groups of an add."""
+
+    groups: list[GroupOut]
+
+
+class ProgressOut(Out):
+    """How far a batch is."""
+
+    id: str
+    state: State
+    complete: bool
+    total: int
+    pending: int
+    acked: int
+    failed: int
+    exact: bool = Field(description="False: `pending`, `acked` and `failed` are estimates.")
+    error: int = Field(
+        description="Items that `pending` may be off by, either way, in 95 of 100 cases."
+    )
+    limit: int = Field(description="No more than so many are pending, estimate or not.")
+
+
+class ShownBatch(ProgressOut):
+    """A batch with its progress."""
+
+    user_key: str
+    metadata: dict[str, Any]
+    opened_at: Milliseconds
+    parent_item: str | None
+
+
+class Missing(Out):
+    """A page of pending items; it may be short or empty, though there is more."""
+
+    items: list[str]
+    cursor: str | None = Field(description="Gives the next page; null: this was the last.")
+
+
+class FailedItemOut(Out):
+    """A failed item."""
+
+    id: str
+    reason: str = Field(description="Of the eight newest failures of a group; else empty.")
+
+
+class FailedItems(Out):
+    """A page of failed items; it may be short or empty, though there is more."""
+
+    items: list[FailedItemOut]
+    cursor: str | None = Field(description="Gives the next page; null: this was the last.")
+
+
+class Settled(Out):
+    """What a call settled."""
+
+    changed: int = Field(description="Items; those settled before are not among them.")
+    completed: list[str] = Field(description="Ids of the batches that this call completed.")

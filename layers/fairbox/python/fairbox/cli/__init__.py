@@ -1,0 +1,1 @@
+"""The command line `fairbox`: nouns, then verbs; thin over the library."""

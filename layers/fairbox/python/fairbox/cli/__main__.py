@@ -1,0 +1,24 @@
+"""Runs the command line, and says what is missing where it cannot."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run `fairbox` with the process's arguments; exits 0, 1 failed, 2 usage, 130 interrupted."""
+    try:
+        # an interrupt while modules load ends as quietly as one later
+        from fairbox.cli.app import app  # noqa: PLC0415
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(f"fairbox: {error.name} is missing: pip install 'fairbox[cli]'")
+
+
+if __name__ == "__main__":
+    main()

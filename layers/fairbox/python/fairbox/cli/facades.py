@@ -1,0 +1,77 @@
+"""What the verbs work with: outbox, batches, time; over boto3, or as a test hands them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import fairbox
+from fairbox.clock import Clock, SystemClock
+from fairbox.ids import new_id
+
+if TYPE_CHECKING:
+    from fairbox import Batches, Outbox
+
+
+class Facades(Protocol):
+    """The library's entrances, each opened when it is first asked for."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox."""
+        ...
+
+    @property
+    def batches(self) -> Batches:
+        """The batches."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The time, and waiting."""
+        ...
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        ...
+
+
+Opener = Callable[[str | None], Facades]
+"""Opens the facades, with a URL of DynamoDB in place of the SDK's own."""
+
+
+class EnvironmentFacades:
+    """Facades over the tables that the environment names.
+
+    Args:
+        endpoint_url: of DynamoDB, in place of the SDK's own.
+    """
+
+    def __init__(self, endpoint_url: str | None = None) -> None:
+        self._endpoint_url = endpoint_url
+        self._made: dict[str, Any] = {}
+        self.clock: Clock = SystemClock()
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """The outbox."""
+        return fairbox.Outbox.from_env(client=self._client)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The batches."""
+        return fairbox.Batches.from_env(client=self._client)
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        return new_id()
+
+    def _client(self, service: str) -> Any:
+        # imported where it is used: `fairbox --help` does without the SDK
+        from fairbox.dynamodb.clients import make_client  # noqa: PLC0415
+
+        if service not in self._made:
+            url = self._endpoint_url if service == "dynamodb" else None
+            self._made[service] = make_client(service, endpoint_url=url)
+        return self._made[service]

@@ -1,0 +1,138 @@
+"""What is printed of the library's models: the names are those of the HTTP API."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fairbox.batches.models import Batch, Progress
+    from fairbox.messages import Message
+    from fairbox.stored import DeadLetter, Delivery, StoredMessage
+    from fairbox.topics import Subscription, TopicState
+
+Fields = dict[str, object]
+DELIVERY_COLUMNS: Final = ("ref", "subscription", "attempts", "size", "delivered_at")
+
+
+def batch_fields(batch: Batch) -> Fields:
+    """Return the fields of a batch."""
+    return {
+        "id": batch.id,
+        "state": batch.state,
+        "user_key": batch.user_key,
+        "total": batch.total,
+        "opened_at": batch.opened,
+        "parent_item": batch.parent_item,
+    }
+
+
+def progress_fields(progress: Progress) -> Fields:
+    """Return the fields of a progress."""
+    return {
+        "id": progress.id,
+        "state": progress.state,
+        "complete": progress.complete,
+        "total": progress.total,
+        "pending": progress.pending,
+        "acked": progress.acked,
+        "failed": progress.failed,
+        "exact": progress.exact,
+        "error": progress.error,
+        "limit": progress.limit,
+    }
+
+
+def topic_fields(state: TopicState) -> Fields:
+    """Return the fields of a topic with its epochs and subscriptions."""
+    topic = state.topic
+    retry = topic.retry
+    return {
+        "name": topic.name,
+        "shards": topic.shards,
+        "ordering": topic.ordering,
+        "pushed": state.pushed,
+        "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
+        "dedup_window": topic.dedup_window,
+        "retention": topic.retention,
+        "epochs": [
+            {"number": e.number, "shards": e.shards, "since": e.since} for e in state.epochs
+        ],
+        "subscriptions": [subscription_fields(s) for s in state.subscriptions],
+    }
+
+
+def subscription_fields(subscription: Subscription) -> Fields:
+    """Return the fields of a subscription."""
+    return {
+        "topic": subscription.topic,
+        "name": subscription.name,
+        "destination": subscription.destination,
+        "max_attempts": subscription.max_attempts,
+        "timeout": subscription.timeout,
+        "since": subscription.since,
+    }
+
+
+def stored_fields(stored: StoredMessage, state: str) -> Fields:
+    """Return the fields of a message as it lies in the outbox, without its body."""
+    message = stored.message
+    return {
+        "ref": str(stored.ref),
+        "topic": message.topic,
+        "id": message.id,
+        "state": state,
+        "due_at": stored.ref.due,
+        "partition_key": message.partition_key,
+        "content_type": message.content_type,
+        "headers": dict(message.headers),
+        "size": stored.size,
+        "dedup_key": message.dedup_key,
+        "fairness_key": message.fairness_key,
+        "batch_item": message.batch_item,
+        "pending": None if stored.pending is None else sorted(stored.pending),
+        "attempts": {name: state.attempts for name, state in sorted(stored.states.items())},
+    }
+
+
+def body_fields(message: Message) -> Fields:
+    """Return a body as text, or as base64 where it is none."""
+    try:
+        return {"body": message.body.decode(), "body_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(message.body).decode(), "body_encoding": "base64"}
+
+
+def dead_fields(letter: DeadLetter) -> Fields:
+    """Return the fields of a dead letter; of one that nothing could read, the raw item."""
+    why: Fields = {"reason": letter.reason, "died_at": letter.died_at}
+    if letter.stored is not None:
+        return stored_fields(letter.stored, "dead") | why
+    ref = f"{letter.topic}/{letter.epoch}/{letter.shard}/{letter.id}"
+    return {"ref": ref, "topic": letter.topic, "id": letter.id, "state": "dead"} | why
+
+
+def failures_fields(letter: DeadLetter) -> Fields:
+    """Return the newest failures of a dead letter by subscription, or its raw item."""
+    if letter.stored is None:
+        return {"raw": letter.raw or None}
+    return {
+        "history": {
+            name: [{"attempt": f.attempt, "at": f.at, "error": f.error} for f in state.history]
+            for name, state in sorted(letter.stored.states.items())
+        }
+    }
+
+
+def delivery_fields(delivery: Delivery) -> Fields:
+    """Return the fields of a delivery."""
+    return {
+        "ref": str(delivery.ref),
+        "topic": delivery.topic,
+        "id": delivery.id,
+        "subscription": delivery.subscription,
+        "delivered_at": delivery.at,
+        "added_at": delivery.added_at,
+        "attempts": delivery.attempts,
+        "size": delivery.size,
+    }

@@ -1,0 +1,197 @@
+"""Noun `message`: published, listed, shown, cancelled."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fairbox.cli.fields import (
+    DELIVERY_COLUMNS,
+    body_fields,
+    dead_fields,
+    delivery_fields,
+    failures_fields,
+    stored_fields,
+)
+from fairbox.cli.session import FAILED, Session
+from fairbox.cli.verbs import DryRun, FromFile, Limit, Yes, noun, verb
+from fairbox.clock import milliseconds
+from fairbox.errors import MessagesNotFound
+from fairbox.messages import Message, MessageRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fairbox.cli.fields import Fields
+
+message = noun("Publish messages, list, show and cancel them.")
+
+State = Literal["outstanding", "waiting", "dead", "delivered"]
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
+]
+Refs = Annotated[
+    list[str],
+    typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`."),
+]
+
+
+@verb(
+    message, "send", example="fairbox message send orders '{\"id\": 7}' --partition-key customer-42"
+)
+def send(
+    session: Session,
+    topic: TopicName,
+    body: Annotated[
+        str | None, typer.Argument(show_default=False, help="Text; or give --file.")
+    ] = None,
+    *,
+    file: FromFile = None,
+    partition_key: Annotated[str | None, typer.Option(help="One key, one shard.")] = None,
+    content_type: Annotated[
+        str, typer.Option(help="Media type of the body.")
+    ] = "application/octet-stream",
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Travels with the message.")
+    ] = None,
+    delay: Annotated[float, typer.Option(metavar="SECONDS", help="Until it is due.")] = 0,
+    dedup_key: Annotated[
+        str | None, typer.Option(help="Seen within the topic's window: the first one's ref.")
+    ] = None,
+    fairness_key: Annotated[str | None, typer.Option(help="The tenant it counts for.")] = None,
+    batch_item: Annotated[
+        str | None, typer.Option(metavar="ITEM", help="The batch item that its delivery acks.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="ID", help="An id that its own sorts above.")
+    ] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", metavar="UUID", help="Its own id, a UUIDv7.")
+    ] = None,
+) -> None:
+    """Publish a message and print its ref."""
+    if (body is None) == (file is None):
+        raise typer.BadParameter("give the body, or --file PATH, and not both")
+    made = Message(
+        topic=topic,
+        body=_read(file) if body is None else body.encode(errors="surrogateescape"),
+        partition_key=partition_key,
+        content_type=content_type,
+        headers=dict(_header(text) for text in header or []),
+        delay=delay,
+        dedup_key=dedup_key,
+        fairness_key=fairness_key,
+        batch_item=batch_item,
+        after=after,
+        id=message_id or ("" if after else session.new_id()),
+    )
+    ref = session.outbox.add(made)
+    session.show({"ref": str(ref)}, str(ref))
+
+
+def _read(path: Path | None) -> bytes:
+    if path is None or str(path) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--header {text!r}: expected NAME=VALUE")
+    return name, value
+
+
+@verb(message, "list", example="fairbox message list orders --state outstanding")
+def list_messages(
+    session: Session,
+    topic: TopicName,
+    state: Annotated[
+        State, typer.Option(help="`outstanding`: due, and not yet delivered.")
+    ] = "outstanding",
+    limit: Limit = 100,
+) -> None:
+    """List a topic's messages, without their bodies."""
+    if state == "delivered":
+        found = session.outbox.delivered(topic, limit=limit)
+        session.table(DELIVERY_COLUMNS, (delivery_fields(d) for d in found))
+    elif state == "dead":
+        letters = session.outbox.dead(topic, limit=limit)
+        session.table(("ref", "died_at", "reason"), (dead_fields(letter) for letter in letters))
+    else:
+        columns = ("ref", "size", "due_at", "partition_key")
+        session.table(columns, islice(_stored(session, topic, state), limit))
+
+
+def _stored(session: Session, topic: str, state: State) -> Iterator[Fields]:
+    now = milliseconds(session.clock)
+    if state == "outstanding":
+        for stored in session.outbox.stored("ready", topic):
+            yield stored_fields(stored, state)
+    for stored in session.outbox.stored("later", topic):
+        waits = (stored.ref.due or 0) > now
+        if waits and state == "outstanding":
+            return  # they come by due time
+        if waits == (state == "waiting"):
+            yield stored_fields(stored, state)
+
+
+@verb(message, "show", example="fairbox message show $REF")
+def show(
+    session: Session,
+    ref: Annotated[
+        str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
+    ],
+    body: Annotated[bool, typer.Option("--body", help="Print the body's bytes alone.")] = False,
+) -> None:
+    """Show a message that is outstanding or dead, with its body."""
+    wanted = MessageRef.parse(ref)
+    stored = session.outbox.find(wanted)
+    if stored is None:
+        raise MessagesNotFound([wanted])
+    stored = session.outbox.fetch(stored)
+    if body:
+        sys.stdout.buffer.write(stored.message.body)
+        sys.stdout.buffer.flush()
+        return
+    letter = session.outbox.dead_letter(wanted) if stored.lane == "dead" else None
+    if letter is not None:
+        fields = dead_fields(letter) | failures_fields(letter)
+    else:
+        waits = (stored.ref.due or 0) > milliseconds(session.clock)
+        fields = stored_fields(stored, "waiting" if waits else "outstanding")
+    session.show(fields | body_fields(stored.message))
+
+
+@verb(message, "cancel", example="fairbox message cancel $REF --reason duplicate --yes")
+def cancel(
+    session: Session,
+    refs: Refs,
+    reason: Annotated[str, typer.Option(help="At most 256 bytes; the archive keeps it.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Take outstanding messages out of the outbox undelivered."""
+    wanted = [MessageRef.parse(text) for text in refs]
+    if dry_run:
+        found = [ref for ref in wanted if _outstanding(session, ref)]
+        texts = [str(ref) for ref in found]
+        session.show({"cancelled": [], "would_cancel": texts}, "\n".join(texts))
+        if len(found) < len(wanted):
+            raise typer.Exit(FAILED)
+        return
+    session.confirm(f"Cancel {len(wanted)} message(s)?", yes=yes)
+    session.outbox.cancel(wanted, reason=reason)
+    session.show({"cancelled": [str(ref) for ref in wanted]}, f"{len(wanted)} cancelled")
+
+
+def _outstanding(session: Session, ref: MessageRef) -> bool:
+    stored = session.outbox.find(ref)
+    return stored is not None and stored.lane != "dead"

@@ -1,0 +1,79 @@
+"""Noun `outbox`: what lies in it, what left it, and the sweep by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from fairbox.cli.fields import DELIVERY_COLUMNS, delivery_fields, stored_fields
+from fairbox.cli.session import Session
+from fairbox.cli.verbs import Limit, OptionalLimit, noun, verb
+
+outbox = noun("Count and list what lies in the outbox, what was delivered, and ring for the rest.")
+
+OptionalTopic = Annotated[
+    str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="All by default.")
+]
+Time = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
+        metavar="TIME",
+        help="As 2026-01-31T12:00:00+01:00; UTC without an offset.",
+    ),
+]
+
+
+@verb(outbox, "count", example="fairbox outbox count orders")
+def count(session: Session, topic: OptionalTopic = None, limit: OptionalLimit = None) -> None:
+    """Count what is outstanding: exact, or the limit and one where there is more."""
+    found = session.outbox.outstanding_count(topic, limit=limit)
+    session.show({"topic": topic, "outstanding": found}, str(found))
+
+
+@verb(outbox, "outstanding", example="fairbox outbox outstanding orders --older-than 60")
+def outstanding(
+    session: Session,
+    topic: OptionalTopic = None,
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Only what is older.")
+    ] = None,
+    limit: Limit = 100,
+) -> None:
+    """List what is outstanding, by id, without bodies."""
+    found = session.outbox.stored("ready", topic, older_than=older_than, limit=limit)
+    columns = ("ref", "size", "partition_key")
+    session.table(columns, (stored_fields(stored, "outstanding") for stored in found))
+
+
+@verb(outbox, "delivered", example="fairbox outbox delivered orders --limit 10")
+def delivered(
+    session: Session,
+    topic: OptionalTopic = None,
+    since: Time = None,
+    until: Time = None,
+    limit: Limit = 100,
+) -> None:
+    """List deliveries from the ledger, by time."""
+    found = session.outbox.delivered(topic, since=_utc(since), until=_utc(until), limit=limit)
+    session.table(DELIVERY_COLUMNS, (delivery_fields(delivery) for delivery in found))
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+
+@verb(outbox, "sweep", example="fairbox outbox sweep --older-than 60")
+def sweep(
+    session: Session,
+    older_than: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Since a message was due.")
+    ] = 60,
+    limit: OptionalLimit = None,
+) -> None:
+    """Ring for what is overdue, found by a scan of the table."""
+    result = session.outbox.sweep(older_than=older_than, limit=limit)
+    fields = {"overdue": result.overdue, "shards": result.shards, "rung": result.rung}
+    session.show(fields)

@@ -1,0 +1,155 @@
+"""One run of a verb: its facades, what it prints, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from fairbox.api.problems import URN, refusal_of
+from fairbox.errors import (
+    BatchBusy,
+    BatchEnded,
+    FairboxError,
+    InvalidInput,
+    MessagesNotFound,
+    MessagesNotWritten,
+    UnknownItems,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fairbox.cli.facades import Facades
+    from fairbox.clock import Clock
+    from fairbox.outbox import Outbox
+    from fairbox.tracking import Batches
+
+FAILED = 1
+USAGE = 2
+
+
+class Session:
+    """What a verb is given.
+
+    Attributes:
+        json: print JSON.
+        done: what a verb that works in several calls has done so far; told when it fails.
+    """
+
+    def __init__(self, facades: Facades, *, json: bool = False) -> None:
+        self._facades = facades
+        self.json = json
+        self.done: dict[str, object] = {}
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox."""
+        return self._facades.outbox
+
+    @property
+    def batches(self) -> Batches:
+        """The batches."""
+        return self._facades.batches
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        return self._facades.clock
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        return self._facades.new_id()
+
+    def show(self, fields: Mapping[str, object], text: str | None = None) -> None:
+        """Print one thing: its fields as JSON; or a text, by default a line a field."""
+        if self.json:
+            typer.echo(as_json(fields))
+        elif text is not None:
+            typer.echo(text)
+        else:
+            width = max(map(len, fields), default=0)
+            for name, value in fields.items():
+                if value is not None:
+                    typer.echo(f"{name:<{width}}  {_plain(value)}")
+
+    def lines(self, entries: Iterable[tuple[Mapping[str, object], str]]) -> None:
+        """Print a list as it comes: JSON objects, or texts, one a line."""
+        for fields, text in entries:
+            typer.echo(as_json(fields) if self.json else text)
+
+    def table(self, columns: Sequence[str], entries: Iterable[Mapping[str, object]]) -> None:
+        """Print a list: JSON objects with all fields, one a line, or a table of some columns."""
+        if self.json:
+            for fields in entries:
+                typer.echo(as_json(fields))
+            return
+        rows = [[_plain(fields[column]) for column in columns] for fields in entries]
+        if not rows:
+            self.note("nothing")
+            return
+        # a few of them make no table worth a library
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        for row in ([column.upper() for column in columns], *rows):
+            cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+            typer.echo("  ".join(cells).rstrip())
+
+    def note(self, text: str) -> None:
+        """Say something beside the result, on standard error; nothing with JSON."""
+        if not self.json:
+            typer.echo(text, err=True)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask, unless the answer was given; any other answer ends the run, 1."""
+        if not yes:
+            typer.confirm(question, abort=True, err=True)
+
+    def fail(self, error: FairboxError) -> NoReturn:
+        """Print an error on standard error, one line, and end: 2 for a wrong value, else 1."""
+        if self.json:
+            typer.echo(as_json(problem(error) | self.done), err=True)
+        else:
+            text = " ".join(str(error).split())
+            done = "".join(f"; {name}: {value}" for name, value in self.done.items() if value)
+            typer.echo(f"fairbox: {text}{done}", err=True)
+        raise typer.Exit(USAGE if isinstance(error, InvalidInput) else FAILED)
+
+
+def problem(error: FairboxError) -> dict[str, object]:
+    """Return an error as the HTTP API would say it, with all ids that it names."""
+    refusal = refusal_of(error)
+    told = refusal.problem("")
+    fields: dict[str, object] = {
+        "type": URN + refusal.kind,
+        "title": told["title"],
+        "detail": str(error),
+    }
+    if "errors" in told:
+        fields["errors"] = told["errors"]
+    match error:
+        case UnknownItems() | BatchEnded():
+            fields["items"] = list(error.items)
+        case BatchBusy():
+            fields["left"] = list(error.left)
+        case MessagesNotFound() | MessagesNotWritten():
+            fields["missing"] = [str(ref) for ref in error.missing]
+    return fields
+
+
+def as_json(fields: Mapping[str, object]) -> str:
+    """Return one line of JSON that any terminal and locale takes."""
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, str):
+        # what a user once stored must not move the cursor
+        return value if value.isprintable() else json.dumps(value)
+    return "" if value is None else json.dumps(value)
+
+
+def interactive() -> bool:
+    """Return whether somebody watches standard error."""
+    return sys.stderr.isatty()

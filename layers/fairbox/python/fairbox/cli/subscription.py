@@ -1,0 +1,84 @@
+"""Noun `subscription`: where a topic's messages go."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairbox.cli.fields import subscription_fields
+from fairbox.cli.session import Session
+from fairbox.cli.verbs import DryRun, Yes, noun, verb
+from fairbox.errors import UnknownSubscription
+from fairbox.topics import Subscription
+
+subscription = noun("Add destinations to topics, list and remove them.")
+
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
+]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="The subscription's own name.")
+]
+
+
+@verb(
+    subscription,
+    "add",
+    example="fairbox subscription add orders billing"
+    " sqs:https://sqs.eu-west-1.amazonaws.com/123456789012/billing",
+)
+def add(
+    session: Session,
+    topic: TopicName,
+    name: Name,
+    destination: Annotated[
+        str,
+        typer.Argument(
+            show_default=False,
+            help="`sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`, `lambda:<arn>`,"
+            " `https://...` or `topic:<name>`.",
+        ),
+    ],
+    *,
+    max_attempts: Annotated[
+        int | None, typer.Option(help="Attempts before a message is dead; the topic's by default.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For one call, 1 to 14.")
+    ] = 10.0,
+) -> None:
+    """Add or replace a subscription; it is in force when this returns, after 2 s."""
+    wanted = Subscription(topic, name, destination, max_attempts=max_attempts, timeout=timeout)
+    session.outbox.add_subscription(wanted)
+    session.show(subscription_fields(wanted), f"{topic}: {name} is in force")
+
+
+@verb(subscription, "list", example="fairbox subscription list orders")
+def list_subscriptions(
+    session: Session,
+    topic: Annotated[
+        str | None, typer.Argument(show_default=False, help="The topic; all by default.")
+    ] = None,
+) -> None:
+    """List subscriptions by topic and name."""
+    states = session.outbox.topics() if topic is None else [session.outbox.topic(topic)]
+    found = (subscription_fields(s) for state in states for s in state.subscriptions)
+    session.table(("topic", "name", "destination"), found)
+
+
+@verb(subscription, "remove", example="fairbox subscription remove orders billing --yes")
+def remove(
+    session: Session, topic: TopicName, name: Name, yes: Yes = False, dry_run: DryRun = False
+) -> None:
+    """Remove a subscription; it is out of force when this returns, after 2 s."""
+    there = {s.name: s for s in session.outbox.topic(topic).subscriptions}
+    if name not in there:
+        raise UnknownSubscription(topic, name)
+    fields = subscription_fields(there[name])
+    if dry_run:
+        session.show(fields, f"{topic}: {name} is in force, and not removed")
+        return
+    session.confirm(f"Remove subscription {name} of topic {topic}?", yes=yes)
+    session.outbox.remove_subscription(topic, name)
+    session.show(fields, f"{topic}: {name} is removed")

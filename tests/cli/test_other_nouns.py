@@ -1,0 +1,246 @@
+"""Nouns `topic`, `message`, `subscription`, `dlq` and `outbox`, over the application in memory."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from fairbox import Message, MessageRef, Subscription, Topic
+from fairbox.dispatch.ports import Outcome
+
+from tests.cli.runs import NOBODY, Cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FAR = f"orders/0/0/{NOBODY}"
+
+
+@pytest.fixture
+def orders(cli: Cli) -> Cli:
+    """`fairbox` with topic `orders`."""
+    cli.application.outbox.create_topic(Topic("orders", shards=2))
+    return cli
+
+
+def sent(cli: Cli, body: str = "{}", *options: str) -> str:
+    return cli.ok("message", "send", "orders", body, *options).out.strip()
+
+
+def dead(cli: Cli) -> str:
+    """Return the ref of a message that its destination refused."""
+    billing = Subscription("orders", "billing", "sqs:billing", max_attempts=1)
+    cli.application.outbox.add_subscription(billing)
+    destination = cli.application.destinations["sqs:billing"]
+    destination.answer = lambda _: Outcome("refused", "no such account")
+    ref = sent(cli, "dead body")
+    cli.application.run(seconds=5)
+    return ref
+
+
+def test_a_topic_is_created_shown_listed_and_brought_up_to_date(cli: Cli) -> None:
+    created = cli.ok(
+        "topic", "create", "jobs", "--shards", "4", "--ordering", "key", "--max-attempts", "3",
+        "--dedup-window", "60", "--json",
+    ).json  # fmt: skip
+    assert (created["shards"], created["ordering"], created["dedup_window"]) == (4, "key", 60)
+    assert created["retry"] == {"max_attempts": 3, "base": 1.0, "cap": 900.0}
+    assert cli.ok("topic", "show", "jobs", "--json").json == created
+    cli.ok("topic", "create", "another")
+    assert [t["name"] for t in cli.ok("topic", "list", "--json").objects] == ["another", "jobs"]
+    assert cli.ok("topic", "list").lines[2].split() == ["jobs", "4", "key", "false"]
+    assert "ordering" in cli.ok("topic", "show", "jobs").out
+
+
+def test_a_topic_that_differs_is_a_conflict_and_a_wrong_one_is_usage(orders: Cli) -> None:
+    run = orders("topic", "create", "orders", "--shards", "16", "--json")
+    assert (run.code, run.problem["type"]) == (1, "urn:fairbox:problem:conflict")
+    run = orders("topic", "create", "a b", "--json")
+    assert run.code == 2
+    assert run.problem["errors"][0]["field"] == "topic"
+    assert orders("topic", "create", "x", "--ordering", "fifo").code == 2
+    run = orders("topic", "show", "nowhere")
+    assert (run.code, run.err) == (1, "fairbox: there is no topic 'nowhere'\n")
+
+
+def test_a_message_is_sent_with_everything_that_it_may_have(orders: Cli) -> None:
+    ref = sent(
+        orders, '{"id": 7}', "--partition-key", "customer-42", "--content-type",
+        "application/json", "--header", "a=b=c", "--header", "d=", "--delay", "60",
+        "--fairness-key", "t", "--dedup-key", "k", "--batch-item", f"{NOBODY}:0:1",
+    )  # fmt: skip
+    message = orders.application.outbox.get(MessageRef.parse(ref))
+    assert message is not None
+    assert (message.body, message.partition_key) == (b'{"id": 7}', "customer-42")
+    assert (dict(message.headers), message.delay) == ({"a": "b=c", "d": ""}, 60)
+    assert (message.fairness_key, message.dedup_key) == ("t", "k")
+    assert message.batch_item == f"{NOBODY}:0:1"
+    shown = orders.ok("message", "show", ref, "--json").json
+    assert (shown["state"], shown["body"], shown["body_encoding"]) == (
+        "waiting",
+        '{"id": 7}',
+        "utf-8",
+    )
+
+
+def test_a_body_comes_from_a_file_or_standard_input(orders: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "body"
+    path.write_bytes(b"\xff\x00")
+    ref = orders.ok("message", "send", "orders", "--file", str(path), "--json").json["ref"]
+    shown = orders.ok("message", "show", ref, "--json").json
+    assert (shown["body_encoding"], base64.b64decode(shown["body"])) == ("base64", b"\xff\x00")
+    piped = orders.ok("message", "send", "orders", "-f", "-", stdin="from stdin").out.strip()
+    assert orders.ok("message", "show", piped, "--body").out == "from stdin"
+
+
+def test_a_message_that_is_wrong_is_a_usage_error_and_nothing_is_sent(orders: Cli) -> None:
+    for arguments in (
+        ("orders",),
+        ("orders", "x", "--file", "y"),
+        ("orders", "x", "--header", "a"),
+        ("orders", "x", "--delay", "-1"),
+        ("orders", "x", "--id", "7"),
+        ("orders", "--file", "/nowhere/at/all"),
+    ):
+        assert orders("message", "send", *arguments).code == 2
+    assert orders("message", "send", "nowhere", "x").code == 1
+    assert orders.application.outbox.outstanding_count() == 0
+
+
+def test_an_id_sorts_above_another(orders: Cli) -> None:
+    first = MessageRef.parse(sent(orders))
+    assert MessageRef.parse(sent(orders, "x", "--after", first.id)).id > first.id
+
+
+def test_messages_are_listed_by_state(orders: Cli) -> None:
+    refs = [sent(orders) for _ in range(3)]
+    later = sent(orders, "x", "--delay", "3600")
+    soon = sent(orders, "x", "--delay", "1")
+    orders.clock.advance(5)
+    found = orders.ok("message", "list", "orders", "--json").objects
+    assert [m["ref"] for m in found] == [*refs, soon]
+    [waiting] = orders.ok("message", "list", "orders", "--state", "waiting", "--json").objects
+    assert (waiting["ref"], waiting["state"]) == (later, "waiting")
+    assert len(orders.ok("message", "list", "orders", "-n", "2", "--json").objects) == 2
+    orders.application.outbox.mark_delivered([MessageRef.parse(refs[0])])
+    orders.application.mark()
+    [delivered] = orders.ok("message", "list", "orders", "--state", "delivered", "--json").objects
+    assert (delivered["ref"], delivered["subscription"]) == (refs[0], "pull")
+    assert orders.ok("message", "list", "orders").lines[0].split()[0] == "REF"
+
+
+def test_messages_are_cancelled(orders: Cli) -> None:
+    refs = [sent(orders) for _ in range(3)]
+    run = orders("message", "cancel", *refs, FAR, "--dry-run", "--json")
+    assert (run.code, run.json["would_cancel"]) == (1, refs)
+    assert orders("message", "cancel", *refs, stdin="n\n").code == 1
+    assert orders.application.outbox.outstanding_count("orders") == 3
+    done = orders.ok("message", "cancel", *refs[:2], "--yes", "--reason", "twice", "--json").json
+    assert done == {"cancelled": refs[:2]}
+    run = orders("message", "cancel", refs[0], "--yes", "--json")
+    assert (run.code, run.problem["missing"]) == (1, [refs[0]])
+    assert orders.application.outbox.outstanding_count("orders") == 1
+
+
+@pytest.mark.parametrize("noun", ["message", "dlq"])
+def test_a_ref_that_names_nothing(orders: Cli, noun: str) -> None:
+    run = orders(noun, "show", "orders/0")
+    assert run.code == 2
+    assert run.err.startswith("fairbox: ref: expected ")
+    run = orders(noun, "show", FAR)
+    assert (run.code, run.err) == (1, f"fairbox: not found: {FAR}\n")
+
+
+def test_dead_letters_are_listed_and_shown_with_their_failures(orders: Cli) -> None:
+    ref = dead(orders)
+    [letter] = orders.ok("dlq", "list", "orders", "--json").objects
+    assert (letter["ref"], letter["reason"]) == (ref, "no such account")
+    assert orders.ok("message", "list", "orders", "--state", "dead", "--json").objects == [letter]
+    shown = orders.ok("dlq", "show", ref, "--json").json
+    assert (shown["body"], shown["pending"]) == ("dead body", ["billing"])
+    assert [f["error"] for f in shown["history"]["billing"]] == ["no such account"]
+    assert orders.ok("message", "show", ref, "--json").json["state"] == "dead"
+    assert ref in orders.ok("dlq", "list", "orders").out
+    assert "no such account" in orders.ok("dlq", "show", ref).out
+
+
+def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
+    added = orders.ok(
+        "subscription", "add", "orders", "billing", "sqs:https://q", "--max-attempts", "3", "--json"
+    ).json
+    assert (added["destination"], added["max_attempts"]) == ("sqs:https://q", 3)
+    orders.application.outbox.create_topic(Topic("other"))
+    orders.ok("subscription", "add", "other", "b", "topic:orders")
+    names = [s["name"] for s in orders.ok("subscription", "list", "--json").objects]
+    assert names == ["billing", "b"]
+    assert orders.ok("subscription", "list", "orders").lines[1].split() == [
+        "orders",
+        "billing",
+        "sqs:https://q",
+    ]
+    orders.ok("subscription", "remove", "orders", "billing", "--dry-run")
+    assert orders("subscription", "remove", "orders", "billing", stdin="\n").code == 1
+    assert orders.application.outbox.topic("orders").pushed
+    orders.ok("subscription", "remove", "orders", "billing", "--yes")
+    assert not orders.application.outbox.topic("orders").pushed
+    run = orders("subscription", "remove", "orders", "billing", "--yes", "--json")
+    assert (run.code, run.problem["type"]) == (1, "urn:fairbox:problem:unknown-subscription")
+    assert orders("subscription", "add", "orders", "x", "ftp://x").code == 2
+
+
+def test_the_outbox_is_counted_and_listed(orders: Cli) -> None:
+    refs = [sent(orders) for _ in range(3)]
+    orders.clock.advance(120)
+    refs.append(sent(orders))
+    orders.application.mark()
+    assert orders.ok("outbox", "count", "orders").out == "4\n"
+    assert orders.ok("outbox", "count", "--json").json == {"topic": None, "outstanding": 4}
+    assert orders.ok("outbox", "count", "orders", "--limit", "2", "--json").json == {
+        "topic": "orders",
+        "outstanding": 3,
+    }
+    old = orders.ok("outbox", "outstanding", "orders", "--older-than", "60", "--json").objects
+    assert [m["ref"] for m in old] == refs[:3]
+    assert len(orders.ok("outbox", "outstanding", "--json").objects) == 4
+    assert orders("outbox", "outstanding", "orders", "--older-than", "-1").code == 2
+
+
+def test_deliveries_are_listed_by_time(orders: Cli) -> None:
+    refs = [sent(orders) for _ in range(2)]
+    for ref in refs:
+        orders.application.outbox.mark_delivered([MessageRef.parse(ref)])
+        orders.application.mark()
+        orders.clock.advance(3600)
+    found = orders.ok("outbox", "delivered", "orders", "--json").objects
+    assert [d["ref"] for d in found] == refs
+    day = "2025-10-09"  # the clock began on it
+    assert [
+        d["ref"]
+        for d in orders.ok(
+            "outbox", "delivered", "--since", day, "--until", f"{day}T09:00:00", "--json"
+        ).objects
+    ] == refs[:1]
+    assert orders.ok(
+        "outbox", "delivered", "orders", "--since", f"{day}T11:30:00+02:00", "--json"
+    ).objects == [found[1]]
+    assert orders("outbox", "delivered", "--since", "yesterday").code == 2
+
+
+def test_the_sweep_rings_for_what_is_overdue(orders: Cli) -> None:
+    orders.application.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+    sent(orders)
+    orders.clock.advance(100)
+    swept = orders.ok("outbox", "sweep", "--older-than", "60", "--json").json
+    assert swept == {"overdue": 1, "shards": 1, "rung": 1}
+    orders.application.visit()
+    assert len(orders.application.destinations["sqs:billing"].received) == 1
+
+
+def test_a_body_that_is_offloaded_is_shown(orders: Cli) -> None:
+    body = json.dumps(["x" * 10] * 60_000).encode()
+    message = Message(topic="orders", body=body + bytes(range(256)) * 3000)
+    ref = orders.application.outbox.add(message)
+    shown = orders.ok("message", "show", str(ref), "--json").json
+    assert base64.b64decode(shown["body"]) == message.body

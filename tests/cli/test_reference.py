@@ -1,0 +1,67 @@
+"""The reference page of the command line: every verb stands there, and every command runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fairbox import Subscription, Topic
+from fairbox.cli.app import app
+from fairbox.dispatch.ports import Outcome
+from typer.main import get_command
+
+if TYPE_CHECKING:
+    from tests.cli.runs import Cli
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)
+
+
+def test_every_verb_has_a_command_on_the_page() -> None:
+    root = get_command(app)
+    verbs = {
+        f"fairbox {noun} {verb}"
+        for noun, group in root.commands.items()  # type: ignore[attr-defined] # it is a group
+        for verb in group.commands
+    }
+    assert {" ".join(command.split()[:3]) for command in COMMANDS} == verbs
+    assert set(re.findall(r"^### (.+)$", PAGE, re.MULTILINE)) == verbs
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_page_runs(cli: Cli, command: str, as_json: bool) -> None:
+    for name, value in variables(cli, command).items():
+        command = command.replace(f"${name}", value)
+    assert "$" not in command
+    program, *arguments = shlex.split(command)
+    assert program == "fairbox"
+    run = cli.ok(*arguments, *(["--json"] if as_json else []))
+    if as_json:
+        assert all(isinstance(found, dict) for found in run.objects)
+        assert run.err == ""
+
+
+def variables(cli: Cli, command: str) -> dict[str, str]:
+    """Return what a command's variables stand for, where it is to run."""
+    outbox = cli.application.outbox
+    if "topic create" not in command:
+        outbox.create_topic(Topic("orders"))
+    if "subscription remove" in command:
+        outbox.add_subscription(Subscription("orders", "billing", "sqs:q"))
+    batch = cli.opened(0 if "batch add" in command else 10)
+    if "batch retry" in command:
+        cli.application.batches.fail([f"{batch}:0:2"])
+    ref = cli.ok("message", "send", "orders", "{}").out.strip() if "$REF" in command else ""
+    return {"BATCH": batch, "REF": ref, "DEAD": dead(cli) if "$DEAD" in command else ""}
+
+
+def dead(cli: Cli) -> str:
+    cli.application.outbox.add_subscription(Subscription("orders", "b", "sqs:b", max_attempts=1))
+    cli.application.destinations["sqs:b"].answer = lambda _: Outcome("refused", "no")
+    ref = cli.ok("message", "send", "orders", "{}").out.strip()
+    cli.application.run(seconds=5)
+    return ref
