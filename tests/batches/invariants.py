@@ -11,7 +11,7 @@ from fairbox.batches.models import FailedItems, Leaf, Node, Request, Root, item_
 from fairbox.codec.batches import read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fairbox.batches.models import LeafKey, NodeKey
 
@@ -68,11 +68,13 @@ class Pieces:
         return ""
 
 
-def pieces(items: Iterable[dict[str, Any]]) -> Pieces:
-    """Sort the items of a table."""
+def pieces(
+    items: Iterable[dict[str, Any]], read: Callable[[dict[str, Any]], Any] = read_record
+) -> Pieces:
+    """Sort the items of a table; `read` makes records of them."""
     found = Pieces()
     for item in items:
-        record = read_record(item)
+        record = read(item)
         match record:
             case Root():
                 found.roots[record.batch] = record
@@ -91,7 +93,11 @@ def pieces(items: Iterable[dict[str, Any]]) -> Pieces:
 
 def broken(items: Iterable[dict[str, Any]], messages: Iterable[str]) -> str:
     """Say what is not as it must be at every moment; empty when all is."""
-    found = pieces(items)
+    return broken_pieces(pieces(items), messages)
+
+
+def broken_pieces(found: Pieces, messages: Iterable[str]) -> str:
+    """Say what is not as it must be at every moment; empty when all is."""
     announced = Counter(messages)
     for batch, root in found.roots.items():
         if announced[batch] != (root.state == "complete"):
