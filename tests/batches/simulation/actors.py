@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from fairbox.errors import (
@@ -108,12 +109,10 @@ class Cast:
             parent = self._parent_item(plan)
             self.until_done(lambda: batches.open("key", {"a": 1}, id=batch, parent_item=parent))
             for add in plan.adds:
-                groups = self.until_done(
-                    lambda add=add: batches.add(
-                        batch, add.count, request_id=add.request, group_size=add.size
-                    )
+                work = partial(
+                    batches.add, batch, add.count, request_id=add.request, group_size=add.size
                 )
-                self._oracle.handed_out(batch, add.request, groups)
+                self._oracle.handed_out(batch, add.request, self.until_done(work))
             self.until_done(lambda: batches.seal(batch))
             self.produced.add(batch)
         except GaveUpError:

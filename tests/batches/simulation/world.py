@@ -144,8 +144,13 @@ class World:
             self._enter_producer(stage, cast, plan, rng)
             if rng.random() < 0.08:  # another process, with the same work
                 self._enter_producer(stage, cast, plan, rng)
-        workers = [f"worker {number}" for number in range(rng.choice((1, 2, 2, 3)))]
-        oracle.on_issue = lambda: [stage.enter(name, cast.work) for name in workers]
+        workers = rng.choice((1, 2, 2, 3))
+
+        def hire() -> None:
+            for number in range(workers):
+                stage.enter(f"worker {number}", cast.work)
+
+        oracle.on_issue = hire
         for share, name, act in (
             (self._weather.cancels, "cancel", cast.cancel),
             (self._weather.cleanups, "cleanup", cast.clean),
