@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import sys
 import time
@@ -39,17 +40,20 @@ def run(seeds: range, *, stormy: bool) -> Part:
     return Part(world.batches, broken)
 
 
-def parts(first: int, batches: int, workers: int, *, stormy: bool) -> Iterator[Part]:
-    """Yield parts until so many batches are simulated, or will be."""
+def parts(first: int, batches: int, workers: int, *, until: float, stormy: bool) -> Iterator[Part]:
+    """Yield parts until so many batches are simulated, or it is too late to begin another."""
     size = min(CHUNK, batches)
     with ProcessPoolExecutor(workers) as pool:
         starts = itertools.count(first, size)
         running: set[Future[Part]] = set()
         done = 0
         while done < batches:
-            while len(running) < workers and done + len(running) * size < batches:
+            late = time.monotonic() >= until
+            while not late and len(running) < workers and done + len(running) * size < batches:
                 start = next(starts)
                 running.add(pool.submit(run, range(start, start + size), stormy=stormy))
+            if not running:
+                return
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 done += future.result().batches
@@ -62,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, default=1_000_000, help="how many batches at least")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each is its own run")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for so long at most")
     parser.add_argument("--stormy", action="store_true", help="five times as many faults")
     given = parser.parse_args(arguments)
     if min(given.batches, given.workers) < 1:
@@ -72,7 +77,10 @@ def main(arguments: list[str] | None = None) -> int:
                TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("batches", total=given.batches)
-        for part in parts(given.seed, given.batches, given.workers, stormy=given.stormy):
+        until = began + given.minutes * 60
+        for part in parts(
+            given.seed, given.batches, given.workers, until=until, stormy=given.stormy
+        ):
             done += part.batches
             progress.update(task, completed=min(done, given.batches))
             for seed, breaches in part.broken:

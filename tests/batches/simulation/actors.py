@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from fairbox.batches.models import LeafKey, NodeKey
     from fairbox.tracking import Batches
 
+    from tests.batches.invariants import Cause
     from tests.batches.simulation.oracle import Oracle
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Cast:
         oracle: Oracle,
         rng: random.Random,
         plans: list[Plan],
-        stream: list[LeafKey | NodeKey | str],
+        stream: list[Cause],
         turn: Callable[[], None],
     ) -> None:
         self._batches = batches
@@ -175,19 +175,25 @@ class Cast:
                 self._turn()  # it is late
             end = min(len(self._stream), self.read + self._rng.randint(1, 6))
             start = max(0, self.read - 3) if self._rng.random() < 0.1 else self.read
-            try:
-                self.cascade(self._stream[start:end])
-            except BUSY:
-                continue
-            self.read = end
+            if self.cascade(self._stream[start:end]):
+                self.read = end
 
-    def cascade(self, records: list[LeafKey | NodeKey | str]) -> None:
-        """Do what these records ask for."""
-        children = dict.fromkeys(records)
-        keys = [c for c in children if not isinstance(c, str)]
-        self._oracle.completed(self._batches.cascade(keys))
-        for batch in (c for c in children if isinstance(c, str)):
-            self._oracle.completed(self._batches.tell(batch))
+    def cascade(self, records: list[Cause]) -> bool:
+        """Do what these records ask for; return whether none of it is left.
+
+        The function on the stream names what it leaves, and the stream brings it again: so here
+        what a record asked for is looked up.
+        """
+        causes = dict.fromkeys(records)
+        try:
+            self._oracle.completed(
+                self._batches.cascade(c for c in causes if not isinstance(c, str))
+            )
+            for batch in (c for c in causes if isinstance(c, str)):
+                self._oracle.completed(self._batches.tell(batch))
+        except BUSY:
+            return False
+        return not self._oracle.undone(causes)
 
     def clean(self) -> None:
         """Look at a batch as the cleanup does, in earnest or too early."""

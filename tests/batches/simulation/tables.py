@@ -19,9 +19,9 @@ from tests.batches.simulation.lean import LeanDynamoDB
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fairbox.batches.models import LeafKey, Metadata, NodeKey, Record
+    from fairbox.batches.models import Metadata, Record
 
-    from tests.batches.invariants import Pieces
+    from tests.batches.invariants import Cause, Pieces
 
 OUTBOX, DELIVERIES, BATCHES = "outbox", "deliveries", "batches"
 START = 1_760_000_000.0
@@ -116,7 +116,7 @@ class Tables:
         self._database = database(self.clock)
         self.client = Tap(self._database.client, self._written)
         self._records: dict[int, tuple[Item, Record | Metadata]] = {}
-        self.stream: list[LeafKey | NodeKey | str] = []
+        self.stream: list[Cause] = []
         self.on_announcement: Callable[[str, Announced], None] = lambda _topic, _body: None
 
     def reset(self) -> None:

@@ -190,7 +190,8 @@ class World:
         for _ in range(_CALM_ROUNDS):
             while calm.read < len(self._tables.stream):
                 end = len(self._tables.stream)
-                calm.cascade(self._tables.stream[calm.read : end])
+                if not calm.cascade(self._tables.stream[calm.read : end]):
+                    raise AssertionError("a cascade alone leaves something")
                 calm.read = end
             left = oracle.left()
             if not left:
