@@ -1,13 +1,20 @@
-"""What acks cost: request units of real code, exact, on a manual clock, at several sizes."""
+"""What batches cost: request units of real code, exact, on a manual clock, at several sizes.
+
+What a batch of a billion items costs is arithmetic, which is held to one of ten million.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.testing import CostMeter
+from fairbox.testing import CostMeter, MemoryDynamoDB
 from fairbox.testing.application import MemoryApplication
 
+from benchmarks.baseline_004 import NAME as SEED
+from benchmarks.baseline_004 import SeedBatches, definition
+from benchmarks.batch_proof import prove
+from benchmarks.batch_sizes import DOLLARS_PER_RRU, DOLLARS_PER_WRU, Shape
 from benchmarks.figures import Figure
 
 if TYPE_CHECKING:
@@ -16,29 +23,80 @@ if TYPE_CHECKING:
     from fairbox.testing import Reading
 
 SMALL, LARGE = 10, 10_000
+GROUPS: Final = (10, 100, 1000)
+MADE: Final = 10_000_000
+BILLION: Final = 1_000_000_000
 _GROUP_SIZE: Final = 16
-_DOLLARS_PER_MILLION_WRU: Final = 0.625
-_DOLLARS_PER_MILLION_RRU: Final = 0.125
+_FULL: Final = 7168
+_HOUR: Final = 488_889  # hours since 1970 UTC, in 2025
 
 
-def figures(*, acks: int = 200, bulk: int = 1000) -> list[Figure]:
+def figures(
+    *, acks: int = 200, bulk: int = 1000, made: int = MADE, groups: Sequence[int] = GROUPS
+) -> tuple[list[Figure], list[str]]:
     """Return the figures of batches.
 
     Args:
         acks: single acks, of items drawn at random, that growth is measured over.
         bulk: acks of one leaf in one request.
+        made: items of the batch that the arithmetic is held to.
+        groups: sizes at which single acks are compared with source 004's.
+
+    Returns:
+        The figures, and where the arithmetic is wrong.
     """
     one = _Metered().of_one_leaf(bulk)
     single = _Metered().of_one_leaf(1)
-    few, many = (
-        _Metered().singly(groups, min(acks, SMALL * (_GROUP_SIZE - 2))) for groups in (SMALL, LARGE)
-    )
+    few, many = (_Metered().singly(n, min(acks, SMALL * (_GROUP_SIZE - 2))) for n in (SMALL, LARGE))
+    growth = _dollars(many) / _dollars(few)
+    proof = prove(Shape(made))
     return [
         Figure("batches.wru_per_ack", "WRU", one.wru / bulk),
-        Figure("batches.rru_per_ack", "RRU", one.rru / bulk),
+        Figure("batches.rru_per_ack", "RRU", one.rru / bulk, 1 / bulk, "one read a leaf"),
         Figure("batches.wru_per_ack.single", "WRU", single.wru),
-        Figure("batches.rru_per_ack.single", "RRU", single.rru),
-        Figure("batches.ack_growth_10_to_10000_groups", "ratio", _dollars(many) / _dollars(few)),
+        Figure("batches.rru_per_ack.single", "RRU", single.rru, 1.0, "one read a leaf"),
+        Figure("batches.ack_growth_10_to_10000_groups", "ratio", growth),
+        *(figure for count in groups for figure in _beside_the_seed(count)),
+        *_of_a_billion(),
+        Figure(f"batches.arithmetic_holds.{made}_items", "share", float(not proof.differences)),
+    ], [f"the arithmetic is wrong: {text}" for text in proof.differences]
+
+
+def _beside_the_seed(groups: int) -> list[Figure]:
+    """A single ack of a batch of so many full groups, and source 004's."""
+    ours = _Metered().singly(groups, 1, size=_FULL)
+    seed = _seed_ack(groups)
+    return [
+        Figure(f"batches.{unit.lower()}_per_ack.{groups}_groups", unit, value, other, SEED)
+        for unit, value, other in (("WRU", ours.wru, seed.wru), ("RRU", ours.rru, seed.rru))
+    ]
+
+
+def _seed_ack(groups: int) -> Reading:
+    meter = CostMeter(MemoryDynamoDB())
+    meter.create_table(**definition())
+    tracker = SeedBatches(meter)
+    tracker.open("batch")
+    tracker.add("batch", groups, _FULL)
+    tracker.seal("batch")
+    meter.reset()
+    tracker.ack("batch", 0, [1])
+    return meter.reading()
+
+
+def _of_a_billion() -> list[Figure]:
+    """What 10^9 items come to, added at once and acked a thousand of a group at a time."""
+    shape, name = Shape(BILLION), "batches.10^9_items"
+    created, acked = shape.created(), shape.acked()
+    return [
+        Figure(f"{name}.leaves", "items", shape.leaves),
+        Figure(f"{name}.nodes", "items", shape.nodes),
+        Figure(f"{name}.stored", "GB", shape.stored(hour=_HOUR, opened=_HOUR * 3_600_000) / 1e9),
+        Figure(f"{name}.created", "WRU", created.wru),
+        Figure(f"{name}.created.dollars", "$", created.dollars),
+        Figure(f"{name}.acked", "WRU", acked.wru),
+        Figure(f"{name}.acked.per_ack", "WRU", acked.wru / BILLION),
+        Figure(f"{name}.acked.dollars", "$", acked.dollars),
     ]
 
 
@@ -60,19 +118,16 @@ class _Metered:
         (group,) = self._batches.add(batch, 7168, request_id="all")
         return self._acked([list(group.item_ids())[:count]])
 
-    def singly(self, groups: int, count: int) -> Reading:
+    def singly(self, groups: int, count: int, size: int = _GROUP_SIZE) -> Reading:
         """What so many single acks cost in a batch of so many groups, none of them the last."""
         batch = self._batches.open().id
-        added = self._batches.add(
-            batch, groups * _GROUP_SIZE, request_id="all", group_size=_GROUP_SIZE
-        )
+        added = self._batches.add(batch, groups * size, request_id="all", group_size=size)
         self._batches.seal(batch)
-        items = [item for group in added for item in list(group.item_ids())[1:]]
         # the first write of a leaf drops its add's name: no group is read for it twice
         self._batches.ack(f"{group.id}:0" for group in added)
-        count = min(count, len(items))
-        drawn = random.Random(7).sample(items, count)
-        return self._acked([[item] for item in drawn])
+        places = random.Random(7).sample(range(groups * (size - 1)), count)
+        drawn = [divmod(place, size - 1) for place in places]
+        return self._acked([[f"{added[group].id}:{index + 1}"] for group, index in drawn])
 
     def _acked(self, requests: Sequence[Sequence[str]]) -> Reading:
         self._meters[0].reset()
@@ -82,4 +137,4 @@ class _Metered:
 
 
 def _dollars(reading: Reading) -> float:
-    return reading.wru * _DOLLARS_PER_MILLION_WRU + reading.rru * _DOLLARS_PER_MILLION_RRU
+    return reading.wru * DOLLARS_PER_WRU + reading.rru * DOLLARS_PER_RRU

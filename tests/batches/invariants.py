@@ -7,13 +7,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox.batches.ids import bit_of, first_group, node_of, slot_of
-from fairbox.batches.models import FailedItems, Leaf, Node, Request, Root, item_ids
+from fairbox.batches.models import (
+    FailedItems,
+    Leaf,
+    LeafKey,
+    Node,
+    NodeKey,
+    Request,
+    Root,
+    item_ids,
+)
 from fairbox.codec.batches import read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from fairbox.batches.models import LeafKey, NodeKey
+Cause = LeafKey | NodeKey | str
+"""What a stream record asks for: an emptied leaf or node cleared, an ended batch's parent told."""
 
 
 @dataclass
@@ -47,6 +57,19 @@ class Pieces:
         """The ids of all pending items."""
         return {item for leaf in self.leaves.values() for item in item_ids(leaf)}
 
+    def undone(self, cause: Cause) -> bool:
+        """Whether what a stream record asked for is still to be done."""
+        if isinstance(cause, str):
+            return cause in self.untold()
+        root = self.roots.get(cause.batch)
+        if root is None or root.ended:
+            return False
+        if isinstance(cause, NodeKey):
+            node = self.nodes[cause.batch, cause.node]
+            return not node.bits and bool(root.bits >> slot_of(cause.node) & 1)
+        leaf = self.leaves[cause.batch, cause.group]
+        return not leaf.count and self.marked(leaf)
+
     def emptied(self) -> list[LeafKey | NodeKey]:
         """What the stream has brought, or will."""
         leaves: list[LeafKey | NodeKey] = [x.key for x in self.leaves.values() if not x.count]
@@ -68,11 +91,13 @@ class Pieces:
         return ""
 
 
-def pieces(items: Iterable[dict[str, Any]]) -> Pieces:
-    """Sort the items of a table."""
+def pieces(
+    items: Iterable[dict[str, Any]], read: Callable[[dict[str, Any]], Any] = read_record
+) -> Pieces:
+    """Sort the items of a table; `read` makes records of them."""
     found = Pieces()
     for item in items:
-        record = read_record(item)
+        record = read(item)
         match record:
             case Root():
                 found.roots[record.batch] = record
@@ -91,7 +116,11 @@ def pieces(items: Iterable[dict[str, Any]]) -> Pieces:
 
 def broken(items: Iterable[dict[str, Any]], messages: Iterable[str]) -> str:
     """Say what is not as it must be at every moment; empty when all is."""
-    found = pieces(items)
+    return broken_pieces(pieces(items), messages)
+
+
+def broken_pieces(found: Pieces, messages: Iterable[str]) -> str:
+    """Say what is not as it must be at every moment; empty when all is."""
     announced = Counter(messages)
     for batch, root in found.roots.items():
         if announced[batch] != (root.state == "complete"):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.batches import adding, ids
 from fairbox.batches.models import Leaf, LeafKey, NodeKey, Root
 
 from tests.batches.explorer import Explorer, Process, Scenario
+from tests.batches.trees import small_trees
+from tests.batches.twins import (
+    any_leaf_counts,
+    child_before_parent,
+    count_before_commit,
+    message_apart,
+    refill_of_clear_bits_only,
+    tell_every_time,
+    unconditional,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.tracking import Batches
 
@@ -22,14 +29,10 @@ B = "00000000-0000-4000-8000-00000000000b"
 
 
 @pytest.fixture(autouse=True)
-def small_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tree() -> Iterator[None]:
     """A tree whose root has one group, whose nodes have two, and whose adds are soon large."""
-    for module in (ids, adding):
-        monkeypatch.setattr(module, "ROOT_GROUPS", 1)
-        monkeypatch.setattr(module, "NODE_GROUPS", 2)
-    monkeypatch.setattr("fairbox.batches.looking.ROOT_GROUPS", 1)
-    monkeypatch.setattr(adding, "SMALL_GROUPS", 2)
-    monkeypatch.setattr(adding, "CHUNK", 2)
+    with small_trees():
+        yield
 
 
 def item(group: int, index: int = 0, batch: str = A) -> str:
@@ -156,113 +159,6 @@ def test_every_interleaving_keeps_the_promises(scenario: Scenario) -> None:
     report = Explorer(scenario).search()
     assert not report.violation, "\n".join([report.violation, *report.trace])
     assert report.states > 10
-
-
-def child_before_parent(batches: Batches) -> None:
-    ending: Any = batches._ending
-
-    def read_root(self: Any, batch: str, children: Any) -> Any:
-        under = self.read_children(children)
-        return self.store.root(batch), under
-
-    def read_node(self: Any, key: NodeKey, children: Any) -> Any:
-        leaves = list(self.store.leaves(children).values())
-        return self.store.nodes([key]).get(key), leaves
-
-    ending.read_root = MethodType(read_root, ending)
-    ending.read_node = MethodType(read_node, ending)
-
-
-def refill_of_clear_bits_only(batches: Batches) -> None:
-    ending: Any = batches._ending
-    shipped = ending.refilled
-
-    def refilled(leaf: Leaf) -> Any:
-        return [c for c in shipped(leaf) if c.new.bits != c.old.bits]
-
-    ending.refilled = refilled
-
-
-def unconditional(kind: type) -> Callable[[Batches], None]:
-    def twin(batches: Batches) -> None:
-        store: Any = batches.store
-        shipped = store.condition
-
-        def condition(change: Any) -> dict[str, Any]:
-            if change.old is not None and isinstance(change.new, kind):
-                return {
-                    "ConditionExpression": "attribute_exists(#pk)",
-                    "ExpressionAttributeNames": {"#pk": "pk"},
-                }
-            result: dict[str, Any] = shipped(change)
-            return result
-
-        store.condition = condition
-
-    return twin
-
-
-def message_apart(batches: Batches) -> None:
-    store: Any = batches.store
-    shipped = store.write
-
-    def write(changes: Any, actions: Any = ()) -> Any:
-        refused = shipped(changes)
-        if refused is None and actions:
-            shipped([], actions)
-        return refused
-
-    store.write = write
-
-
-def count_before_commit(batches: Batches) -> None:
-    work: Any = batches._adding
-    store: Any = batches.store
-    reserve, write = work.reserve, store.write
-
-    def early(root: Root, wanted: Any) -> Any:
-        def grown(changes: Any, actions: Any = ()) -> Any:
-            first = replace(changes[0], new=replace(changes[0].new, total=root.total + 3))
-            return write([first, *changes[1:]], actions)
-
-        store.write = grown
-        try:
-            return reserve(root, wanted)
-        finally:
-            store.write = write
-
-    work.reserve = early
-
-
-def any_leaf_counts(batches: Batches) -> None:
-    ending: Any = batches._ending
-    shipped = ending.store.leaves
-
-    def issued(wanted: Any) -> Any:
-        return shipped(wanted)
-
-    ending.issued = issued
-
-
-def tell_every_time(batches: Batches) -> None:
-    ending: Any = batches._ending
-    store: Any = ending.store
-    shipped = ending.tell
-
-    def tell(batch: str) -> Any:
-        root_of = store.root
-
-        def untold(of: str) -> Any:
-            root = root_of(of)
-            return replace(root, told=False) if root is not None and of == batch else root
-
-        store.root = untold
-        try:
-            return shipped(batch)
-        finally:
-            store.root = root_of
-
-    ending.tell = tell
 
 
 TWINS = [

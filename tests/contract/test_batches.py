@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import BatchBusy, BatchEnded, Batches, BatchSealed, Outbox, UnknownItems
-from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox import BatchBusy, BatchEnded, Batches, BatchSealed, UnknownItems
 from fairbox.codec.batches import emptied
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
 
 from tests.batches.invariants import broken
+from tests.contract.batch_world import World, made_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_numbers = itertools.count()
-
-
-@dataclass
-class World:
-    """Tables of their own in one engine, and batches over them."""
-
-    client: Any
-    prefix: str
-
-    def batches(self) -> Batches:
-        return Batches(
-            self.client,
-            table=f"{self.prefix}-batches",
-            outbox_table=f"{self.prefix}-outbox",
-            deliveries_table=f"{self.prefix}-deliveries",
-        )
-
-    def items(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.client.scan(
-            TableName=f"{self.prefix}-batches", ConsistentRead=True
-        )["Items"]
-        return found
-
-    def completed(self) -> list[Any]:
-        outbox = Outbox(
-            self.client, table=f"{self.prefix}-outbox", deliveries_table=f"{self.prefix}-deliveries"
-        )
-        return [json.loads(m.body) for m in outbox.outstanding(COMPLETED_TOPIC)]
-
 
 @pytest.fixture
 def world(client: Any) -> World:
-    prefix = f"world-{next(_numbers)}"
-    tables = table_definitions(outbox=f"{prefix}-outbox", deliveries=f"{prefix}-deliveries")
-    for definition in [*tables, batches_definition(f"{prefix}-batches")]:
-        client.create_table(**{k: v for k, v in definition.items() if k != "StreamSpecification"})
-    return World(client, prefix)
+    return made_world(client)
 
 
 def ids(batch: str, groups: Iterable[int]) -> list[str]:

@@ -252,6 +252,22 @@ def test_a_cancelled_batch_never_completes_and_refuses(app: MemoryApplication) -
     assert messages(app) == []
 
 
+def test_ids_that_go_with_their_batch_between_two_reads_are_not_called_unknown(
+    app: MemoryApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = opened(app, 97, size=1)  # a large add: its leaves name their request
+    requests = app.batches.store.requests
+
+    def erased_first(keys: Any) -> Any:
+        app.batches.cancel(batch)
+        return requests(keys)
+
+    monkeypatch.setattr(app.batches.store, "requests", erased_first)
+    with pytest.raises(BatchEnded) as refused:
+        app.batches.ack([f"{batch}:7:0"])
+    assert (refused.value.state, refused.value.items) == ("cancelled", (f"{batch}:7:0",))
+
+
 def test_a_complete_batch_is_not_cancelled(app: MemoryApplication) -> None:
     batch = opened(app)
     app.batches.seal(batch)

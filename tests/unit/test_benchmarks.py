@@ -6,8 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from fairbox.testing import MemoryDynamoDB
 
-from benchmarks import cost
+from benchmarks import batches, cost
+from benchmarks.ack_workers import GROUP_SIZE, Plan
+from benchmarks.baseline_004 import SeedBatches, definition
+from benchmarks.batch_proof import prove
+from benchmarks.batch_sizes import Shape
 from benchmarks.figures import Figure, show, write
 from benchmarks.latency import percentile
 from benchmarks.throughput import Run
@@ -105,3 +110,76 @@ def test_a_percentile_is_interpolated_at_its_rank() -> None:
 def test_a_run_gives_messages_a_second_and_cpu_a_message() -> None:
     run = Run(messages=200, seconds=4.0, cpu_seconds=1.0, expected=200)
     assert (run.rate, run.cpu_ms) == (50.0, 5.0)
+
+
+SHAPES = [
+    Shape(1, 1, 1),
+    Shape(640, 64, 10),  # on the root alone
+    Shape(650, 10, 7),  # one group under a node, the last one smaller
+    Shape(961, 10, 10),  # one group more than a small add has
+    Shape(20_000, 16, 9),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s.items}-of-{s.group_size}")
+def test_the_arithmetic_of_batches_is_what_a_batch_in_memory_costs(shape: Shape) -> None:
+    assert prove(shape).differences == []
+
+
+def test_a_wrong_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shape, "nodes", 1)
+    differences = prove(Shape(640, 64, 10)).differences
+    assert "nodes: 0 counted, 1 computed" in differences
+    assert any(text.startswith("WRU of creation: ") for text in differences)
+
+
+def test_a_billion_items_are_a_small_tree_that_costs_less_than_20_cents() -> None:
+    shape = Shape(10**9)
+    assert (shape.leaves, shape.nodes) == (139_509, 20)
+    assert shape.created().dollars < 0.20
+    assert shape.acked().wru / shape.items < 0.0013
+    assert shape.stored(hour=488_889, opened=1_760_000_000_000) < 0.15e9
+
+
+def test_costs_of_acks_stay_within_their_targets() -> None:
+    found, faults = batches.figures(acks=60, made=20_000, groups=(10, 30))
+    values = {figure.name: figure for figure in found}
+    assert faults == []
+    assert values["batches.wru_per_ack"].value <= 0.01
+    assert values["batches.wru_per_ack.single"].value == 1
+    assert values["batches.ack_growth_10_to_10000_groups"].value <= 1.1
+    for name in ("batches.rru_per_ack", "batches.rru_per_ack.single"):
+        assert values[name].ratio == pytest.approx(1)
+    of_the_seed = [values[f"batches.rru_per_ack.{n}_groups"].baseline for n in (10, 30)]
+    assert of_the_seed == [4, 8]  # it reads 1,000 bytes a group with every ack; this reads one leaf
+    assert len(values) == len(found)
+
+
+class TestSource004:
+    """The baseline tracks a batch as source 004 does."""
+
+    @pytest.fixture
+    def seed(self) -> SeedBatches:
+        client = MemoryDynamoDB()
+        client.create_table(**definition())
+        return SeedBatches(client)
+
+    def test_the_last_ack_of_a_sealed_batch_finds_it_finished(self, seed: SeedBatches) -> None:
+        seed.open("b")
+        seed.add("b", groups=30, size=3)
+        assert not seed.seal("b")
+        found = [seed.ack("b", group, [0, 1, 2]) for group in range(30)]
+        assert found == [False] * 29 + [True]
+
+    def test_a_seal_after_the_last_ack_finds_it_finished(self, seed: SeedBatches) -> None:
+        seed.open("b")
+        seed.add("b", groups=1, size=9)
+        assert not seed.ack("b", 0, range(9))
+        assert seed.seal("b")
+
+
+def test_the_workers_of_the_benchmark_share_all_items_and_none_twice() -> None:
+    plans = [Plan("b", groups=3, number=n, workers=4) for n in range(4)]
+    items = [item for plan in plans for item in plan.items()]
+    assert len(items) == len(set(items)) == 3 * GROUP_SIZE
+    assert set(items) == {(group, index) for group in range(3) for index in range(GROUP_SIZE)}
