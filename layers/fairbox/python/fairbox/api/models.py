@@ -63,6 +63,10 @@ class MessageIn(_In):
     fairness_key: str | None = Field(
         default=None, description="The tenant that its share counts for."
     )
+    batch_item: str | None = Field(
+        default=None,
+        description="`batch:group:index`: the item that delivery acks and death fails.",
+    )
     after: str | None = Field(
         default=None, description="A UUIDv7 that this message's id sorts above."
     )
@@ -179,6 +183,7 @@ class MessageOut(_Out):
     size: int | None = Field(default=None, description="Bytes of the body.")
     dedup_key: str | None = None
     fairness_key: str | None = None
+    batch_item: str | None = None
     pending: list[str] | None = Field(
         default=None,
         description="Subscriptions that still lack it, or that it died for; null: all.",

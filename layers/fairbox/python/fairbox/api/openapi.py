@@ -82,6 +82,7 @@ _EVENT: Final[Schema] = {
         "datacontenttype": {"type": "string"},
         "dataschema": {"type": "string", "format": "uri"},
         "partitionkey": {"type": "string", "description": "At most 256 bytes."},
+        "batchitem": {"type": "string", "description": "`batch:group:index`."},
         "data": {"description": "Any JSON value; stored as it was written."},
         "data_base64": {"type": "string", "contentEncoding": "base64"},
     },
