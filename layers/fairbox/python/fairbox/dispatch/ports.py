@@ -217,6 +217,19 @@ class Archive(Protocol):
         ...
 
 
+class AckQueue(Protocol):
+    """Takes acks of batch items for the function that writes them, coalesced by group."""
+
+    def put(self, bodies: Sequence[str]) -> None:
+        """Put messages as `fairbox.batches.queueing.pack` writes them into the queue.
+
+        Raises:
+            Unavailable: some were not taken; all may be put again.
+            NotConfigured: there is no such queue.
+        """
+        ...
+
+
 class MarkingStore(Protocol):
     """What marking needs of the tables."""
 

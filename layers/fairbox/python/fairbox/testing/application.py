@@ -28,6 +28,7 @@ from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.ids import IdGenerator
 from fairbox.outbox import Outbox
+from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
 from fairbox.tracking import Batches
@@ -201,6 +202,7 @@ class MemoryApplication:
         self.given_up = MemoryGivenUp()
         self.destinations = MemoryDestinations()
         self.doorbells = MemoryDoorbells(self.clock)
+        self.acks = MemoryAcks()
         self.outbox = Outbox(
             self.client,
             table=OUTBOX,
@@ -230,7 +232,7 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        self._marking = Marking(self._store(), self.archive, self.clock)
+        self._marking = Marking(self._store(), self.archive, self.clock, self.acks)
         self._relayed: str | None = None
         self._marked: str | None = None
         self._cascaded: str | None = None
@@ -267,6 +269,11 @@ class MemoryApplication:
             self._marking.handle(chunk)
             self._marked = chunk[-1]["dynamodb"]["SequenceNumber"]
         return len(records)
+
+    def ack(self) -> int:
+        """Ack what lies in the ack queue, but ids that are unknown or gone; return how many."""
+        known, _ = self.batches.known(dict.fromkeys(self.acks.take()))
+        return self.batches.ack(known).changed if known else 0
 
     def cascade(self) -> list[str]:
         """Clear upwards what the batches' stream shows as emptied; return what completed."""
@@ -319,7 +326,7 @@ class MemoryApplication:
         end = self.clock.now() + seconds
         last_sweep = self.clock.now()
         while True:
-            while self.relay() or self.mark() or self.visit():
+            while self.relay() or self.mark() or self.visit() or self.ack() or self.cascade():
                 pass
             if self.clock.now() >= end:
                 return
