@@ -25,6 +25,7 @@ from fairbox.ids import time_of
 from fairbox.publishing import Publishing
 from fairbox.reading import Reading, age_ms, check_limit
 from fairbox.settings import (
+    BATCHES_TABLE,
     BODIES_BUCKET,
     DELIVERIES_TABLE,
     DOORBELL_QUEUE_URL,
@@ -60,6 +61,8 @@ class Outbox(Administration, Publishing, Reading):
         dynamodb: boto3's DynamoDB client, or one that has its methods.
         table: name of the outbox table.
         deliveries_table: name of the deliveries table.
+        batches_table: name of the batches table, for `redrive` of messages that carry a batch item;
+            None: their redrive is refused.
         bodies: where bodies go that do not fit an item; None: such bodies are refused.
         doorbells: rings for visits, for `sweep`; None: `sweep` is refused.
         clock, rng: time and jitter; the machine's by default.
@@ -78,12 +81,20 @@ class Outbox(Administration, Publishing, Reading):
         *,
         table: str,
         deliveries_table: str,
+        batches_table: str | None = None,
         bodies: BodyStore | None = None,
         doorbells: Doorbells | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        tables = Tables(dynamodb, outbox=table, deliveries=deliveries_table, clock=clock, rng=rng)
+        tables = Tables(
+            dynamodb,
+            outbox=table,
+            deliveries=deliveries_table,
+            batches=batches_table,
+            clock=clock,
+            rng=rng,
+        )
         self._begin(tables, bodies, doorbells)
 
     @classmethod
@@ -109,6 +120,7 @@ class Outbox(Administration, Publishing, Reading):
             make_client("dynamodb"),
             table=table,
             deliveries_table=deliveries,
+            batches_table=settings.optional(BATCHES_TABLE),
             bodies=S3Bodies(make_client("s3"), bucket) if bucket else None,
             doorbells=SqsDoorbells(make_client("sqs"), doorbell, later) if doorbell else None,
         )

@@ -26,6 +26,7 @@ from fairbox.outbox import Outbox
 from fairbox.settings import (
     ACK_QUEUE_URL,
     ARCHIVE_STREAM,
+    BATCHES_TABLE,
     BODIES_BUCKET,
     DELIVERIES_TABLE,
     DOORBELL_QUEUE_URL,
@@ -74,6 +75,7 @@ class Application:
             self._client("dynamodb"),
             outbox=self.settings.required(OUTBOX_TABLE),
             deliveries=self.settings.required(DELIVERIES_TABLE),
+            batches=self.settings.optional(BATCHES_TABLE),
             clock=self.clock,
             rng=self.rng,
         )

@@ -116,9 +116,16 @@ def _dead_item(stored: StoredMessage) -> Item:
         item[names.STATES] = states_value(stored.states)
     if stored.ref.due is not None:
         item[names.DUE] = number(stored.ref.due)
-    died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
-    item[names.REASON] = {"S": stored.reason or (died[-1] if died else "max_attempts")}
+    if stored.redriven:
+        item[names.REDRIVEN] = number(stored.redriven)
+    item[names.REASON] = {"S": reason_of(stored)}
     return item
+
+
+def reason_of(stored: StoredMessage) -> str:
+    """Return why a message died: what was said of it, or what the last failure said."""
+    died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
+    return stored.reason or (died[-1] if died else "") or "max_attempts"
 
 
 def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -207,6 +207,7 @@ class MemoryApplication:
             self.client,
             table=OUTBOX,
             deliveries_table=DELIVERIES,
+            batches_table=BATCHES,
             bodies=self.bodies,
             doorbells=self.doorbells,
             clock=self.clock,
@@ -239,7 +240,12 @@ class MemoryApplication:
 
     def _store(self) -> DynamoStore:
         tables = Tables(
-            self.client, outbox=OUTBOX, deliveries=DELIVERIES, clock=self.clock, rng=self.rng
+            self.client,
+            outbox=OUTBOX,
+            deliveries=DELIVERIES,
+            batches=BATCHES,
+            clock=self.clock,
+            rng=self.rng,
         )
         return DynamoStore(tables, self.bodies)
 
