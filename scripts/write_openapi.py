@@ -62,7 +62,14 @@ def page(document: dict[str, Any]) -> str:
             answers = " ".join(operation["responses"])
             rows.append(f"| `{method.upper()} {shown}` | {operation['summary']} | {answers} |")
     parts += ["\n".join(rows), "", "## What is sent\n"]
-    for name in ("MessageIn", "TopicIn", "RetryIn", "SubscriptionIn"):
+    for name in (
+        "MessageIn",
+        "TopicIn",
+        "RetryIn",
+        "SubscriptionIn",
+        "RedriveIn",
+        "RedriveWhereIn",
+    ):
         parts.append(table(name, document["components"]["schemas"][name]))
     parts.append(_LISTS)
     kinds = [f"| {status} | `{URN}{kind}` | {title} |" for kind, (status, title) in KINDS.items()]
@@ -84,6 +91,9 @@ def table(name: str, schema: dict[str, Any]) -> str:
         default = "required" if required else default
         rows.append(f"| `{field}` | {kind_of(told)} | {default} | {told.get('description', '')} |")
     return "\n".join([*rows, ""])
+
+
+_SENT = ("MessageIn", "TopicIn", "RetryIn", "SubscriptionIn", "RedriveIn", "RedriveWhereIn")
 
 
 def kind_of(schema: dict[str, Any]) -> str:

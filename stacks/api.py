@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROUTES: Final = (
     ("POST", "/topics/{topic}/messages"),
     ("GET", "/topics/{topic}/messages"),
+    ("POST", "/topics/{topic}/redrive"),
     ("GET", "/messages/{ref+}"),
     ("DELETE", "/messages/{ref+}"),
     ("GET", "/topics"),
@@ -139,7 +140,11 @@ class ApiStack(Stack):
             [
                 may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_index(storage.outbox, codec.OUTSTANDING_INDEX),
-                may.on_table(storage.deliveries, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
+                may.on_table(
+                    storage.deliveries,
+                    *may.READ_ITEMS,
+                    *("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"),
+                ),
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
                 may.on_objects(storage.bodies, "GetObject", "PutObject"),
                 may.list_bucket(storage.bodies),

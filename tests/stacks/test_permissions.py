@@ -72,7 +72,7 @@ EXPECTED: dict[str, Permissions] = {
     "Api": {
         "Outbox": READ | WRITE,
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
-        "Deliveries": READ | {"dynamodb:PutItem", "dynamodb:ConditionCheckItem"},
+        "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
         "Bodies": {"s3:ListBucket"},
         "Bodies/*": {"s3:GetObject", "s3:PutObject"},

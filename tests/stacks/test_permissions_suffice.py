@@ -121,12 +121,14 @@ def calls() -> dict[str, set[Call]]:
     with recorder[0].as_function("Repair"):
         app.repair()
     assert app.outbox.outstanding_count() == 0
+    with recorder[0].as_function("Api"):
+        assert app.outbox.redrive("orders").count, "the scenario has no dead letter"
     return recorder[0].calls
 
 
 @pytest.mark.parametrize(
     "function",
-    ["Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair"],
+    ["Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair", "Api"],
 )
 def test_a_function_may_do_what_it_does(
     function: str, calls: dict[str, set[Call]], assembly: Assembly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fairbox.administration import Administration
@@ -24,6 +24,7 @@ from fairbox.errors import (
 from fairbox.ids import time_of
 from fairbox.publishing import Publishing
 from fairbox.reading import Reading, age_ms, check_limit
+from fairbox.redriving import Redriving
 from fairbox.settings import (
     BATCHES_TABLE,
     BODIES_BUCKET,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import Doorbells
     from fairbox.messages import MessageRef
+    from fairbox.stored import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Administration, Publishing, Reading):
+class Outbox(Administration, Publishing, Reading, Redriving):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:
@@ -145,11 +147,22 @@ class Outbox(Administration, Publishing, Reading):
                 cancelled.
         """
         wanted = list(dict.fromkeys(refs))
-        missing = [r for r in wanted if not self.tables.lanes.mark_gone(r, "cancelled", reason)]
-        cancelled = [message_key(r) for r in wanted if r not in missing]
+        missing: list[MessageRef] = []
+        cancelled: list[MessageRef] = []
+        partly_dead: list[StoredMessage] = []
+        for ref in wanted:
+            item = self.tables.lanes.mark_gone(ref, "cancelled", reason)
+            if item is None:
+                missing.append(ref)
+            elif names.STATES in item and read_message(item).any_dead:
+                partly_dead.append(replace(read_message(item), gone="cancelled"))
+            else:
+                cancelled.append(ref)
         # whoever meets a marked message finishes the work, so that what is left unprocessed
         # here is cancelled all the same
-        self.tables.lanes.delete(cancelled)
+        self.tables.lanes.delete([message_key(ref) for ref in cancelled])
+        for stored in partly_dead:
+            self.tables.lanes.delete_marked(stored)  # meanwhile it may be gone, and redriven
         if missing:
             raise MessagesNotFound(missing)
 

@@ -129,6 +129,11 @@ class DeadLetter:
     raw: str = ""
 
     @property
+    def name(self) -> str:
+        """The text that names it: its ref without due time, whatever it holds."""
+        return f"{self.topic}/{self.epoch}/{self.shard}/{self.id}"
+
+    @property
     def message(self) -> Message | None:
         """The message, its body maybe still offloaded; None: it cannot be read."""
         return None if self.stored is None else self.stored.message

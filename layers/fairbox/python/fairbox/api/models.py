@@ -18,7 +18,7 @@ Encoding = Literal["utf-8", "base64"]
 Milliseconds = Annotated[int, Field(description="Milliseconds since 1970 UTC.")]
 
 
-class _In(BaseModel):
+class Input(BaseModel):
     """What comes in: nothing unknown, nothing converted. Built when it is first used."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
@@ -30,11 +30,13 @@ class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
-class _Out(BaseModel):
+class Output(BaseModel):
+    """What goes out. Built when it is first used."""
+
     model_config = ConfigDict(defer_build=True)
 
 
-class MessageIn(_In):
+class MessageIn(Input):
     """A message to publish."""
 
     body: Any = Field(
@@ -73,7 +75,7 @@ class MessageIn(_In):
     id: str | None = Field(default=None, description="A UUIDv7; made here unless it is given.")
 
 
-class RetryIn(_In):
+class RetryIn(Input):
     """How failures are repeated: exponential backoff with full jitter, then dead."""
 
     max_attempts: int = Field(default=10, ge=1, le=1000)
@@ -83,7 +85,7 @@ class RetryIn(_In):
     )
 
 
-class TopicIn(_In):
+class TopicIn(Input):
     """A topic as it should be."""
 
     shards: int = Field(default=8, ge=1, le=MAX_SHARDS)
@@ -95,7 +97,7 @@ class TopicIn(_In):
     retention: int = Field(default=7 * DAY, ge=3600, le=3650 * DAY, description="Seconds.")
 
 
-class SubscriptionIn(_In):
+class SubscriptionIn(Input):
     """A subscription as it should be."""
 
     destination: str = Field(
@@ -141,13 +143,13 @@ class NoQuery(_Query):
     """No parameters."""
 
 
-class Published(_Out):
+class Published(Output):
     """The refs of the messages, in the order of the request."""
 
     refs: list[str]
 
 
-class FailureOut(_Out):
+class FailureOut(Output):
     """One attempt that failed."""
 
     attempt: int
@@ -155,7 +157,7 @@ class FailureOut(_Out):
     error: str
 
 
-class SubscriptionStateOut(_Out):
+class SubscriptionStateOut(Output):
     """What is known of a message for a subscription that has not simply taken it."""
 
     subscription: str
@@ -165,7 +167,7 @@ class SubscriptionStateOut(_Out):
     history: list[FailureOut] = Field(description="The newest failures, oldest first.")
 
 
-class MessageOut(_Out):
+class MessageOut(Output):
     """A message as it lies in the outbox or among the dead letters."""
 
     ref: str
@@ -194,7 +196,7 @@ class MessageOut(_Out):
     raw: str | None = Field(default=None, description="An item that nothing could read, as JSON.")
 
 
-class DeliveryOut(_Out):
+class DeliveryOut(Output):
     """One delivery, as the ledger has it."""
 
     ref: str = Field(description="Without due time, which the ledger does not keep.")
@@ -207,14 +209,14 @@ class DeliveryOut(_Out):
     size: int
 
 
-class Messages(_Out):
+class Messages(Output):
     """A page of messages, or of deliveries."""
 
     messages: list[MessageOut | DeliveryOut]
     cursor: str | None = Field(description="Gives the next page; null: this was the last.")
 
 
-class EpochOut(_Out):
+class EpochOut(Output):
     """A width of a topic, and since when it holds."""
 
     number: int
@@ -222,7 +224,7 @@ class EpochOut(_Out):
     since: Milliseconds
 
 
-class SubscriptionOut(_Out):
+class SubscriptionOut(Output):
     """A subscription as it is."""
 
     topic: str
@@ -233,7 +235,7 @@ class SubscriptionOut(_Out):
     since: Milliseconds = Field(description="When it was added. Milliseconds since 1970 UTC.")
 
 
-class RetryOut(_Out):
+class RetryOut(Output):
     """How failures are repeated; seconds."""
 
     max_attempts: int
@@ -241,7 +243,7 @@ class RetryOut(_Out):
     cap: float
 
 
-class TopicOut(_Out):
+class TopicOut(Output):
     """A topic as it is."""
 
     name: str
@@ -255,13 +257,13 @@ class TopicOut(_Out):
     subscriptions: list[SubscriptionOut]
 
 
-class Topics(_Out):
+class Topics(Output):
     """Every topic, by name."""
 
     topics: list[TopicOut]
 
 
-class FiguresOut(_Out):
+class FiguresOut(Output):
     """What lies in the outbox, as counted from the stream; it trails by seconds."""
 
     outstanding: int = Field(description="Not yet delivered, delayed ones among them.")
@@ -279,7 +281,7 @@ class TopicFiguresOut(FiguresOut):
     topic: str
 
 
-class Stats(_Out):
+class Stats(Output):
     """Figures by topic, and in all."""
 
     as_of: Milliseconds
@@ -287,14 +289,14 @@ class Stats(_Out):
     topics: list[TopicFiguresOut]
 
 
-class FieldErrorOut(_Out):
+class FieldErrorOut(Output):
     """What a field should have been."""
 
     field: str
     expected: str
 
 
-class ProblemOut(_Out):
+class ProblemOut(Output):
     """Problem details (RFC 9457)."""
 
     type: str

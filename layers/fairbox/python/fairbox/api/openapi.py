@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from fairbox.api import models
+from fairbox.api import models, redrives
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -35,6 +35,10 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         ("malformed", "unknown-message", "conflict", "invalid-field"),
     ),
     "cancel_message": ({204: None}, ("malformed", "unknown-message", "conflict", "invalid-field")),
+    "redrive_dead_letters": (
+        {200: redrives.RedriveOut},
+        (*_BODY, "unknown-message", "conflict", *_TOPIC),
+    ),
     "list_topics": ({200: models.Topics}, ("invalid-field",)),
     "show_one_topic": ({200: models.TopicOut}, _TOPIC),
     "put_topic": (
@@ -122,7 +126,7 @@ def openapi() -> Schema:
 
 
 def _schemas() -> Schema:
-    inputs = (models.MessageIn, models.TopicIn, models.SubscriptionIn)
+    inputs = (models.MessageIn, models.TopicIn, models.SubscriptionIn, redrives.RedriveIn)
     used: dict[str, type[BaseModel]] = {model.__name__: model for model in inputs}
     used["ProblemOut"] = models.ProblemOut
     for answers, _ in _ANSWERS.values():
@@ -212,6 +216,8 @@ def _problems(kinds: Sequence[str]) -> Schema:
 def _request_body(name: str) -> Schema | None:
     if name == "put_topic":
         return _json_body("TopicIn", required=False)
+    if name == "redrive_dead_letters":
+        return _json_body("RedriveIn", required=True)
     if name == "put_subscription":
         return _json_body("SubscriptionIn", required=True)
     if name != "publish_messages":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import (
     BodyTooLarge,
+    DeadLettersUnreadable,
     FairboxError,
     InvalidInput,
     MessagesNotFound,
@@ -54,6 +55,7 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     MessagesNotFound: "unknown-message",
     TopicConflict: "conflict",
     TopicIsPushed: "conflict",
+    DeadLettersUnreadable: "conflict",
 }
 
 

@@ -14,6 +14,7 @@ from fairbox.api.lists import list_messages
 from fairbox.api.models import CancelQuery, ListQuery, NoQuery, SubscriptionIn, TopicIn, Topics
 from fairbox.api.problems import Refusal, malformed
 from fairbox.api.publishing import Publisher
+from fairbox.api.redrives import RedriveIn, redrive
 from fairbox.api.requests import checked
 from fairbox.api.stats import stats
 from fairbox.clock import milliseconds
@@ -130,6 +131,12 @@ def cancel_message(api: Api, request: Request) -> Answer:
     return Answer(204)
 
 
+def redrive_dead_letters(api: Api, request: Request) -> Answer:
+    """Put dead letters back, oldest first, each with its batch item."""
+    topic = check_topic(request.params["topic"])
+    return Answer(200, redrive(api.outbox, topic, request.model(RedriveIn)))
+
+
 def put_topic(api: Api, request: Request) -> Answer:
     """Create a topic, or bring its retry policy, window and retention up to date."""
     name = check_topic(request.params["topic"])
@@ -238,6 +245,7 @@ def _find(api: Api, ref: MessageRef) -> MessageOut | None:
 ROUTES: Final = (
     Route("POST", "/topics/{topic}/messages", publish_messages),
     Route("GET", "/topics/{topic}/messages", list_topic_messages, ListQuery),
+    Route("POST", "/topics/{topic}/redrive", redrive_dead_letters),
     Route("GET", "/messages/{ref+}", show_one_message),
     Route("DELETE", "/messages/{ref+}", cancel_message, CancelQuery),
     Route("GET", "/topics", list_topics),

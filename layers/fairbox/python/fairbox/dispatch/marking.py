@@ -215,7 +215,8 @@ def _lane_change(change: Change) -> LaneChange | None:
     delta = {"INSERT": 1, "REMOVE": -1, "MODIFY": 0}[change.kind]
     deaths = 0
     if change.kind == "MODIFY" and change.old is not None and change.new is not None:
-        deaths = int(change.new.any_dead) - int(change.old.any_dead)
+        redriven = change.new.redriven > change.old.redriven
+        deaths = int(change.new.any_dead) - int(change.old.any_dead or redriven)
     elif change.kind == "INSERT" and stored.redriven:
         deaths = -1
     if not delta and not deaths:

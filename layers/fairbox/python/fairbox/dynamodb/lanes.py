@@ -82,10 +82,14 @@ class Lanes:
         left = self.calls.batch_write(self.table, requests)
         return [request["DeleteRequest"]["Key"] for request in left]
 
-    def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> bool:
-        """Mark an outstanding message as leaving undelivered; return whether it was outstanding."""
+    def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> Item | None:
+        """Mark an outstanding message as leaving undelivered.
+
+        Returns:
+            Its item as it was, maybe marked already; None when it was not outstanding.
+        """
         try:
-            self.calls.call(
+            answer = self.calls.call(
                 "update_item",
                 TableName=self.table,
                 Key=message_key(ref),
@@ -97,13 +101,15 @@ class Lanes:
                     "#z": names.SIZE,
                 },
                 ExpressionAttributeValues={":g": {"S": gone}, ":r": {"S": reason}},
+                ReturnValues="ALL_OLD",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ConditionFailed as failed:
             # ours, when the answer to an earlier try was lost
             mark = failed.old.get(names.GONE), failed.old.get(names.REASON)
-            return mark == ({"S": gone}, {"S": reason})
-        return True
+            return dict(failed.old) if mark == ({"S": gone}, {"S": reason}) else None
+        item: Item = answer["Attributes"]
+        return item
 
     def delete_marked(self, stored: StoredMessage) -> bool:
         """Delete a message that carries `gone`; return whether it was there, in the same life."""

@@ -12,6 +12,7 @@ from fairbox.dynamodb.dead import DeadLane
 from fairbox.dynamodb.lanes import Lanes
 from fairbox.dynamodb.ledger import Ledger
 from fairbox.dynamodb.moves import Moves
+from fairbox.dynamodb.redrives import Redrives
 from fairbox.dynamodb.rows import ShardRows
 from fairbox.dynamodb.topics import TopicTable
 from fairbox.errors import NotConfigured
@@ -53,6 +54,7 @@ class Tables:
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)
         self.moves = Moves(self.lanes, self.dead, lambda: self.riding)
+        self.redrives = Redrives(self.lanes, self.dead, self.moves, lambda: self.riding)
 
     @cached_property
     def riding(self) -> Riding:
