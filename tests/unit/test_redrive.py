@@ -169,7 +169,7 @@ class TestChoosing:
     def test_by_id_by_ref_and_by_text(self) -> None:
         app = App("a", shards=4)
         refs = killed(app, 5, partition_key="k")
-        named = [refs[3].id, refs[0], str(refs[1]), refs[0]]
+        named: list[str | MessageRef] = [refs[3].id, refs[0], str(refs[1]), refs[0]]
         assert app.outbox.redrive("orders", named).refs == (refs[0], refs[1], refs[3])
         assert sorted(read_message(i).ref for i in app.dead()) == [refs[2], refs[4]]
 
