@@ -27,6 +27,8 @@ _SENT = (
     "TopicIn",
     "RetryIn",
     "SubscriptionIn",
+    "RedriveIn",
+    "RedriveWhereIn",
     "BatchIn",
     "AddIn",
     "ItemsIn",
@@ -109,6 +111,9 @@ def table(name: str, schema: dict[str, Any]) -> str:
         default = "required" if required else default
         rows.append(f"| `{field}` | {kind_of(told)} | {default} | {told.get('description', '')} |")
     return "\n".join([*rows, ""])
+
+
+_SENT = ("MessageIn", "TopicIn", "RetryIn", "SubscriptionIn", "RedriveIn", "RedriveWhereIn")
 
 
 def kind_of(schema: dict[str, Any]) -> str:

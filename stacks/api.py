@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROUTES: Final = (
     ("POST", "/topics/{topic}/messages"),
     ("GET", "/topics/{topic}/messages"),
+    ("POST", "/topics/{topic}/redrive"),
     ("GET", "/messages/{ref+}"),
     ("DELETE", "/messages/{ref+}"),
     ("GET", "/topics"),
@@ -152,7 +153,11 @@ class ApiStack(Stack):
             [
                 may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_index(storage.outbox, codec.OUTSTANDING_INDEX),
-                may.on_table(storage.deliveries, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
+                may.on_table(
+                    storage.deliveries,
+                    *may.READ_ITEMS,
+                    *("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"),
+                ),
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
                 may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),

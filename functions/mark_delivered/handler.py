@@ -22,7 +22,7 @@ def marking() -> Marking:
     """Return this process's marking."""
     app = application()
     archive = FirehoseArchive(app.client("firehose"), app.archive_stream, app.clock)
-    return Marking(app.store, archive, app.clock)
+    return Marking(app.store, archive, app.clock, app.acks)
 
 
 def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def repair() -> Repair:
         store=app.store,
         marking_store=app.store,
         cursor_store=RepairTable(app.tables),
-        marking=Marking(app.store, archive, app.clock),
+        marking=Marking(app.store, archive, app.clock, app.acks),
         given_up=S3Failures(app.s3, app.failures_bucket),
         doorbells=app.doorbells,
         clock=app.clock,

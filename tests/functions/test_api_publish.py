@@ -19,6 +19,7 @@ from tests.functions.api_client import ApiClient, load_handler, read_event, repl
 if TYPE_CHECKING:
     from fairbox.messages import Message
 
+ITEM = "0198f7a2-7d7e-7abc-8def-0123456789ab:17:4031"
 EVENT = {"specversion": "1.0", "source": "/shop", "type": "t"}
 
 
@@ -48,6 +49,7 @@ def test_a_json_message_keeps_every_field(api: ApiClient) -> None:
             "headers": {"traceparent": "00-1"},
             "dedup_key": "invoice-7",
             "fairness_key": "acme",
+            "batch_item": ITEM,
             "delay": 2.5,
             "id": given,
         },
@@ -57,6 +59,9 @@ def test_a_json_message_keeps_every_field(api: ApiClient) -> None:
     assert message.body == "grüezi".encode()
     assert (message.partition_key, message.content_type) == ("customer-42", "text/plain")
     assert (message.dedup_key, message.fairness_key) == ("invoice-7", "acme")
+    assert message.batch_item == ITEM
+    shown = api.call("GET", f"/messages/{reply.json['refs'][0]}")
+    assert shown.json["batch_item"] == ITEM
     assert (dict(message.headers), message.delay, message.id) == (
         {"traceparent": "00-1"},
         2.5,

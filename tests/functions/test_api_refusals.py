@@ -63,6 +63,7 @@ def _nothing_is_written(application: MemoryApplication, api: ApiClient) -> Any:
         ({"body": "x", "partition_key": 7}, "partition_key"),
         ({"body": "x", "dedup_key": "a\nb"}, "dedup_key"),
         ({"body": "x", "fairness_key": "\ud800"}, "fairness_key"),
+        ({"body": "x", "batch_item": "x:1"}, "batch_item"),
         ({"body": "x", "content_type": ""}, "content_type"),
         ({"body": "x", "content_type": "a\nb"}, "content_type"),
         ({"body": "x", "body_encoding": "rot13"}, "body_encoding"),

@@ -10,6 +10,7 @@ from fairbox.dispatch import counts, dispatcher, marking
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.packing import Job
 from fairbox.dispatch.ports import TAKEN
+from fairbox.dispatch.sending import Sender
 from fairbox.dispatch.sweep import Sweep, SweepReport
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.stored import StoredMessage
@@ -96,19 +97,20 @@ class TestBrokenTwins:
     def test_taking_silence_for_consent_loses_messages(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        send = Dispatcher._send
+        send = Sender.send_line
 
-        def twin(self: Dispatcher, *given: Any) -> Any:
+        def twin(self: Sender, *given: Any) -> Any:
             outcomes = send(self, *given)
             return {k: TAKEN if o.verdict == "throttled" else o for k, o in outcomes.items()}
 
-        monkeypatch.setattr(Dispatcher, "_send", twin)
+        monkeypatch.setattr(Sender, "send_line", twin)
         assert self.finds("lost: ", CALM)
 
     def test_dying_without_a_dead_letter_loses_messages(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(DynamoStore, "bury", lambda *_: None)
+        for move in ("bury", "finish"):
+            monkeypatch.setattr(DynamoStore, move, lambda self, m, _: self.delete_marked(m))
         assert self.finds("lost: ", CALM)
 
     def test_a_sweep_that_never_rings_leaves_messages_behind(

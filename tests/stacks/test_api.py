@@ -26,6 +26,7 @@ def test_the_routes_are_those_of_the_surface(assembly: Assembly) -> None:
     assert {route["RouteKey"] for route in routes} == {
         "POST /topics/{topic}/messages",
         "GET /topics/{topic}/messages",
+        "POST /topics/{topic}/redrive",
         "GET /messages/{ref+}",
         "DELETE /messages/{ref+}",
         "GET /topics",

@@ -93,7 +93,7 @@ EXPECTED: dict[str, Permissions] = {
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
         "Batches": READ | WRITE,
         **OPEN_BATCHES,
-        "Deliveries": READ | {"dynamodb:PutItem", "dynamodb:ConditionCheckItem"},
+        "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
         "Bodies": {"s3:ListBucket"},
         "Bodies/*": {"s3:GetObject", "s3:PutObject"},

@@ -127,6 +127,8 @@ def calls() -> dict[str, set[Call]]:
         app.repair()
     assert app.outbox.outstanding_count() == 0
     keep_batches(app, recorder[0])
+    with recorder[0].as_function("Api"):
+        assert app.outbox.redrive("orders").count, "the scenario has no dead letter"
     return recorder[0].calls
 
 
@@ -193,7 +195,7 @@ def enumerated(bodies: list[str]) -> list[tuple[str, str]]:
     "function",
     [
         *("Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair"),
-        *("AckBatches", "CascadeBatches", "CleanOrphans"),
+        *("AckBatches", "CascadeBatches", "CleanOrphans", "Api"),
     ],
 )
 def test_a_function_may_do_what_it_does(

@@ -24,6 +24,9 @@ def _clean(text: str) -> bool:
 
 names = st.from_regex(r"\A[a-z][a-z0-9._-]{0,8}\Z").filter(lambda n: n != "pull")
 keys = st.none() | st.text(max_size=20).filter(_clean)
+items = st.none() | st.builds(
+    "{}:{}:{}".format, st.uuids(), st.integers(0, 999_999_999), st.integers(0, 7167)
+)
 errors = st.text(st.characters(codec="utf-8"), max_size=20)
 times = st.integers(0, LATEST)
 
@@ -50,7 +53,7 @@ def messages(draw: st.DrawFn) -> Message:
         delay=draw(st.just(0) | st.floats(0, 366 * 86400)),
         dedup_key=draw(keys),
         fairness_key=draw(keys),
-        batch_item=draw(keys),
+        batch_item=draw(items),
         id=draw(ids()),
     )
 

@@ -365,6 +365,31 @@ def test_an_event_survives_the_way_through_message_and_envelope(event: CloudEven
         assert one.dedup_key == event.dedup_key
 
 
+ITEM = "0198f7a2-7d7e-7abc-8def-0123456789ab:17:4031"
+
+
+def test_a_batch_item_travels_as_the_extension_batchitem() -> None:
+    event = CloudEvent(id="1", source="/a", type="t", extensions={"batchitem": ITEM})
+    message = event.to_message("orders")
+    assert message.batch_item == ITEM
+    assert "ce-batchitem" not in message.headers
+    sent = stored(headers=message.headers, batch_item=message.batch_item)
+    assert json.loads(envelope(sent))["batchitem"] == ITEM
+    assert binary_headers(sent)["ce-batchitem"] == ITEM
+
+
+def test_a_malformed_batch_item_of_an_event_is_refused_by_its_name() -> None:
+    event = CloudEvent(id="1", source="/a", type="t", extensions={"batchitem": "no item"})
+    with pytest.raises(InvalidInput) as caught:
+        event.to_message("orders")
+    assert caught.value.field == "ce.batchitem"
+
+
+def test_no_header_passes_itself_off_as_a_batch_item() -> None:
+    event = json.loads(envelope(stored(headers={"ce-batchitem": ITEM})))
+    assert "batchitem" not in event
+
+
 @given(
     st.dictionaries(
         st.from_regex(r"(ce-)?[A-Za-z0-9_-]{1,12}", fullmatch=True),

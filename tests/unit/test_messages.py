@@ -32,7 +32,8 @@ HALF = "\ud800"  # half a character: no UTF-8
         *(("partition_key", v) for v in ("a" * 257, "é" * 129, "a\nb", "\x00", "\t", HALF, 7)),
         *(("dedup_key", v) for v in ("a" * 257, "\x7f")),
         *(("fairness_key", v) for v in ("a" * 257, "\r")),
-        *(("batch_item", v) for v in ("a" * 257, "\n")),
+        *(("batch_item", v) for v in ("", "x", 5, ID, f"{ID}:0", f"{ID}:0:-1", f"{ID}:00:1")),
+        *(("batch_item", v) for v in (f"{ID.upper()}:0:1", f"{ID}:0:1\n", f"{ID}:0:1:2")),
         *(("content_type", v) for v in ("", " text", "tëxt", "a" * 256, "text/plain\r\n", None)),
         *(("headers", v) for v in ({"": "x"}, {"a b": "x"}, {"é": "x"}, {5: "x"}, ["a"], "ab")),
         ("headers", {f"h{n}": "x" for n in range(65)}),
@@ -49,6 +50,12 @@ def test_what_a_field_does_not_take_is_refused_by_its_name(field: str, value: An
         Message(**{"topic": "orders", "body": b"", name: value})
     assert caught.value.field == field
     assert caught.value.expected
+
+
+def test_a_batch_item_is_kept_as_it_was_given() -> None:
+    assert Message(topic="orders", body=b"", batch_item=f"{ID}:17:4031").batch_item == (
+        f"{ID}:17:4031"
+    )
 
 
 def test_a_body_beyond_the_limit_is_refused_with_its_size() -> None:

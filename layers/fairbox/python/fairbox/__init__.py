@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         BatchEnded,
         BatchSealed,
         BodyTooLarge,
+        DeadLettersUnreadable,
         FairboxError,
         InvalidInput,
         MessagesNotFound,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
     from fairbox.messages import Message, MessageRef
     from fairbox.outbox import Outbox, SweepResult
+    from fairbox.redriving import RedriveResult
     from fairbox.stored import DeadLetter, Delivery
     from fairbox.topics import RetryPolicy, Subscription, Topic
     from fairbox.tracking import Batches
@@ -48,6 +50,7 @@ __all__ = [
     "Batches",
     "BodyTooLarge",
     "DeadLetter",
+    "DeadLettersUnreadable",
     "Delivery",
     "FailedItem",
     "FairboxError",
@@ -61,6 +64,7 @@ __all__ = [
     "Outbox",
     "Page",
     "Progress",
+    "RedriveResult",
     "RequestConflict",
     "RetryPolicy",
     "Subscription",
@@ -91,6 +95,7 @@ _HOMES: Final = {
     "Outbox": "outbox",
     "Page": "batches.models",
     "Progress": "batches.models",
+    "RedriveResult": "redriving",
     "RetryPolicy": "topics",
     "Subscription": "topics",
     "SweepResult": "outbox",

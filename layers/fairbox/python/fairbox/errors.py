@@ -10,6 +10,7 @@ FairboxError
 ├── TopicIsPushed                    .topic
 ├── MessagesNotFound                 .missing
 ├── MessagesNotWritten               .missing
+├── DeadLettersUnreadable            .unreadable
 ├── Unreadable                       .key .reason
 ├── UnknownBatch                     .batch
 ├── UnknownItems                     .items
@@ -91,9 +92,12 @@ class TopicIsPushed(FairboxError):
 
 
 class MessagesNotFound(FairboxError):
-    """Some of the messages asked for are not there; the others were served."""
+    """Some of the messages asked for are not there; the others were served.
 
-    def __init__(self, missing: Sequence[MessageRef]) -> None:
+    Each is named as it was asked for: by its ref or, where that was given alone, by its id.
+    """
+
+    def __init__(self, missing: Sequence[MessageRef | str]) -> None:
         super().__init__(f"not found: {', '.join(map(str, missing))}")
         self.missing = tuple(missing)
 
@@ -104,6 +108,17 @@ class MessagesNotWritten(FairboxError):
     def __init__(self, missing: Sequence[MessageRef]) -> None:
         super().__init__(f"not written: {', '.join(map(str, missing))}")
         self.missing = tuple(missing)
+
+
+class DeadLettersUnreadable(FairboxError):
+    """Some of the dead letters asked for are no messages, so they cannot be redriven; others were.
+
+    Each is named `topic/epoch/shard/` and what its key ends in.
+    """
+
+    def __init__(self, unreadable: Sequence[str]) -> None:
+        super().__init__(f"cannot be redriven, for nothing can read them: {', '.join(unreadable)}")
+        self.unreadable = tuple(unreadable)
 
 
 class Unreadable(FairboxError):

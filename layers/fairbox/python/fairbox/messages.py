@@ -11,6 +11,7 @@ from typing import Final
 
 from fairbox.errors import BodyTooLarge, InvalidInput
 from fairbox.ids import new_id, parse_id, time_of
+from fairbox.items import check_item
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_KEY_BYTES: Final = 256
@@ -98,7 +99,8 @@ class Message:
         delay: seconds until it is due.
         dedup_key: the caller's own name for it, on topics with a deduplication window.
         fairness_key: the tenant that its share is counted for.
-        batch_item: the batch item (`batch:group:index`) that its delivery acks.
+        batch_item: the batch item (`batch:group:index`) that its delivery acks, its death fails
+            and its redrive puts back.
         after: an id that this one must sort above (hybrid clock across hosts).
         id: a UUIDv7; made here unless it is given.
 
@@ -124,8 +126,9 @@ class Message:
             raise InvalidInput("body", f"bytes, got {type(self.body).__name__}")
         if len(self.body) > MAX_BODY_BYTES:
             raise BodyTooLarge(len(self.body), MAX_BODY_BYTES)
-        for name in ("partition_key", "dedup_key", "fairness_key", "batch_item"):
+        for name in ("partition_key", "dedup_key", "fairness_key"):
             check_text(name, getattr(self, name))
+        check_item(self.batch_item)
         if not isinstance(self.content_type, str) or not _CONTENT_TYPE.fullmatch(self.content_type):
             raise InvalidInput("content_type", "a media type of at most 255 ASCII characters")
         object.__setattr__(

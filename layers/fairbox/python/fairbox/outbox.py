@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fairbox.administration import Administration
@@ -24,7 +24,9 @@ from fairbox.errors import (
 from fairbox.ids import time_of
 from fairbox.publishing import Publishing
 from fairbox.reading import Reading, age_ms, check_limit
+from fairbox.redriving import Redriving
 from fairbox.settings import (
+    BATCHES_TABLE,
     BODIES_BUCKET,
     DELIVERIES_TABLE,
     DOORBELL_QUEUE_URL,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import Doorbells
     from fairbox.messages import MessageRef
+    from fairbox.stored import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,15 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Administration, Publishing, Reading):
+class Outbox(Administration, Publishing, Reading, Redriving):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:
         dynamodb: boto3's DynamoDB client, or one that has its methods.
         table: name of the outbox table.
         deliveries_table: name of the deliveries table.
+        batches_table: name of the batches table, for `redrive` of messages that carry a batch item;
+            None: their redrive is refused.
         bodies: where bodies go that do not fit an item; None: such bodies are refused.
         doorbells: rings for visits, for `sweep`; None: `sweep` is refused.
         clock, rng: time and jitter; the machine's by default.
@@ -78,12 +83,20 @@ class Outbox(Administration, Publishing, Reading):
         *,
         table: str,
         deliveries_table: str,
+        batches_table: str | None = None,
         bodies: BodyStore | None = None,
         doorbells: Doorbells | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        tables = Tables(dynamodb, outbox=table, deliveries=deliveries_table, clock=clock, rng=rng)
+        tables = Tables(
+            dynamodb,
+            outbox=table,
+            deliveries=deliveries_table,
+            batches=batches_table,
+            clock=clock,
+            rng=rng,
+        )
         self._begin(tables, bodies, doorbells)
 
     @classmethod
@@ -115,6 +128,7 @@ class Outbox(Administration, Publishing, Reading):
             client("dynamodb"),
             table=table,
             deliveries_table=deliveries,
+            batches_table=settings.optional(BATCHES_TABLE),
             bodies=S3Bodies(client("s3"), bucket) if bucket else None,
             doorbells=SqsDoorbells(client("sqs"), doorbell, later) if doorbell else None,
         )
@@ -139,11 +153,22 @@ class Outbox(Administration, Publishing, Reading):
                 cancelled.
         """
         wanted = list(dict.fromkeys(refs))
-        missing = [r for r in wanted if not self.tables.lanes.mark_gone(r, "cancelled", reason)]
-        cancelled = [message_key(r) for r in wanted if r not in missing]
+        missing: list[MessageRef] = []
+        cancelled: list[MessageRef] = []
+        partly_dead: list[StoredMessage] = []
+        for ref in wanted:
+            item = self.tables.lanes.mark_gone(ref, "cancelled", reason)
+            if item is None:
+                missing.append(ref)
+            elif names.STATES in item and read_message(item).any_dead:
+                partly_dead.append(replace(read_message(item), gone="cancelled"))
+            else:
+                cancelled.append(ref)
         # whoever meets a marked message finishes the work, so that what is left unprocessed
         # here is cancelled all the same
-        self.tables.lanes.delete(cancelled)
+        self.tables.lanes.delete([message_key(ref) for ref in cancelled])
+        for stored in partly_dead:
+            self.tables.lanes.delete_marked(stored)  # meanwhile it may be gone, and redriven
         if missing:
             raise MessagesNotFound(missing)
 

@@ -70,7 +70,7 @@ class StoredMessage:
         gone: why it leaves undelivered; None while it is outstanding.
         reason: what `cancel`, `purge` or a reader said of it.
         offloaded: where the body lies when it does not lie in the item, fetched or not.
-        redriven: it was put back from the dead letters.
+        redriven: how often it was put back from the dead letters.
     """
 
     message: Message
@@ -82,7 +82,7 @@ class StoredMessage:
     gone: Gone | None = None
     reason: str = ""
     offloaded: Offloaded | None = None
-    redriven: bool = False
+    redriven: int = 0
 
     def lacking(self, subscriptions: frozenset[str]) -> frozenset[str]:
         """Return which of the topic's subscriptions still lack the message and are not dead."""
@@ -127,6 +127,11 @@ class DeadLetter:
     died_at: int
     stored: StoredMessage | None
     raw: str = ""
+
+    @property
+    def name(self) -> str:
+        """The text that names it: its ref without due time, whatever it holds."""
+        return f"{self.topic}/{self.epoch}/{self.shard}/{self.id}"
 
     @property
     def message(self) -> Message | None:

@@ -115,7 +115,12 @@ class Batches(Viewing):
         clock = clock or SystemClock()
         rng = rng or random.SystemRandom()
         tables = Tables(
-            dynamodb, outbox=outbox_table, deliveries=deliveries_table, clock=clock, rng=rng
+            dynamodb,
+            outbox=outbox_table,
+            deliveries=deliveries_table,
+            batches=table,
+            clock=clock,
+            rng=rng,
         )
         self.store: BatchStore = BatchTable(tables.calls, table)
         announcer = OutboxAnnouncer(Outbox.over(tables))

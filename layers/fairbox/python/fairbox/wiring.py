@@ -17,12 +17,14 @@ from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dynamodb.bodies import S3Bodies
 from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.doorbells import SqsDoorbells
+from fairbox.dynamodb.queues import SqsAcks
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
 from fairbox.metrics import DEAD, FAILED, SENT, Metrics
 from fairbox.outbox import Outbox
 from fairbox.settings import (
+    ACK_QUEUE_URL,
     ARCHIVE_STREAM,
     BATCHES_TABLE,
     BODIES_BUCKET,
@@ -75,6 +77,7 @@ class Application:
             self._client("dynamodb"),
             outbox=self.settings.required(OUTBOX_TABLE),
             deliveries=self.settings.required(DELIVERIES_TABLE),
+            batches=self.settings.optional(BATCHES_TABLE),
             clock=self.clock,
             rng=self.rng,
         )
@@ -103,6 +106,13 @@ class Application:
             self.settings.required(DOORBELL_QUEUE_URL),
             self.settings.optional(LATER_QUEUE_URL),
             clock=self.clock,
+        )
+
+    @cached_property
+    def acks(self) -> _LazyAcks:
+        """The ack queue; the setting is needed, and its client made, when the first ack comes."""
+        return _LazyAcks(
+            lambda: SqsAcks(self._client("sqs"), self.settings.required(ACK_QUEUE_URL))
         )
 
     @cached_property
@@ -222,6 +232,20 @@ class _LazyBodies:
 
     def expire(self, bucket: str, key: str) -> None:
         self._bodies.expire(bucket, key)
+
+
+class _LazyAcks:
+    """An ack queue whose client is made when the first ack is put there."""
+
+    def __init__(self, make: Callable[[], SqsAcks]) -> None:
+        self._make = make
+
+    @cached_property
+    def _acks(self) -> SqsAcks:
+        return self._make()
+
+    def put(self, bodies: Sequence[str]) -> None:
+        self._acks.put(bodies)
 
 
 class _LazyDoorbells:

@@ -50,6 +50,7 @@ def show_message(outbox: Outbox, stored: StoredMessage, now: int) -> MessageOut:
         size=stored.size,
         dedup_key=message.dedup_key,
         fairness_key=message.fairness_key,
+        batch_item=message.batch_item,
         pending=None if stored.pending is None else sorted(stored.pending),
         subscriptions=_states(stored),
     )

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fairbox.api.bases import In as _In
+from fairbox.api.bases import In as Input
 from fairbox.api.bases import Milliseconds
-from fairbox.api.bases import Out as _Out
+from fairbox.api.bases import Out as Output
 from fairbox.api.bases import Query as _Query
 from fairbox.messages import MAX_DELAY_SECONDS
 from fairbox.sharding import MAX_SHARDS
@@ -21,7 +21,7 @@ State = Literal["outstanding", "waiting", "dead", "delivered"]
 Encoding = Literal["utf-8", "base64"]
 
 
-class MessageIn(_In):
+class MessageIn(Input):
     """A message to publish."""
 
     body: Any = Field(
@@ -50,13 +50,17 @@ class MessageIn(_In):
     fairness_key: str | None = Field(
         default=None, description="The tenant that its share counts for."
     )
+    batch_item: str | None = Field(
+        default=None,
+        description="`batch:group:index`: the item that delivery acks and death fails.",
+    )
     after: str | None = Field(
         default=None, description="A UUIDv7 that this message's id sorts above."
     )
     id: str | None = Field(default=None, description="A UUIDv7; made here unless it is given.")
 
 
-class RetryIn(_In):
+class RetryIn(Input):
     """How failures are repeated: exponential backoff with full jitter, then dead."""
 
     max_attempts: int = Field(default=10, ge=1, le=1000)
@@ -66,7 +70,7 @@ class RetryIn(_In):
     )
 
 
-class TopicIn(_In):
+class TopicIn(Input):
     """A topic as it should be."""
 
     shards: int = Field(default=8, ge=1, le=MAX_SHARDS)
@@ -78,7 +82,7 @@ class TopicIn(_In):
     retention: int = Field(default=7 * DAY, ge=3600, le=3650 * DAY, description="Seconds.")
 
 
-class SubscriptionIn(_In):
+class SubscriptionIn(Input):
     """A subscription as it should be."""
 
     destination: str = Field(
@@ -124,13 +128,13 @@ class NoQuery(_Query):
     """No parameters."""
 
 
-class Published(_Out):
+class Published(Output):
     """The refs of the messages, in the order of the request."""
 
     refs: list[str]
 
 
-class FailureOut(_Out):
+class FailureOut(Output):
     """One attempt that failed."""
 
     attempt: int
@@ -138,7 +142,7 @@ class FailureOut(_Out):
     error: str
 
 
-class SubscriptionStateOut(_Out):
+class SubscriptionStateOut(Output):
     """What is known of a message for a subscription that has not simply taken it."""
 
     subscription: str
@@ -148,7 +152,7 @@ class SubscriptionStateOut(_Out):
     history: list[FailureOut] = Field(description="The newest failures, oldest first.")
 
 
-class MessageOut(_Out):
+class MessageOut(Output):
     """A message as it lies in the outbox or among the dead letters."""
 
     ref: str
@@ -166,6 +170,7 @@ class MessageOut(_Out):
     size: int | None = Field(default=None, description="Bytes of the body.")
     dedup_key: str | None = None
     fairness_key: str | None = None
+    batch_item: str | None = None
     pending: list[str] | None = Field(
         default=None,
         description="Subscriptions that still lack it, or that it died for; null: all.",
@@ -176,7 +181,7 @@ class MessageOut(_Out):
     raw: str | None = Field(default=None, description="An item that nothing could read, as JSON.")
 
 
-class DeliveryOut(_Out):
+class DeliveryOut(Output):
     """One delivery, as the ledger has it."""
 
     ref: str = Field(description="Without due time, which the ledger does not keep.")
@@ -189,14 +194,14 @@ class DeliveryOut(_Out):
     size: int
 
 
-class Messages(_Out):
+class Messages(Output):
     """A page of messages, or of deliveries."""
 
     messages: list[MessageOut | DeliveryOut]
     cursor: str | None = Field(description="Gives the next page; null: this was the last.")
 
 
-class EpochOut(_Out):
+class EpochOut(Output):
     """A width of a topic, and since when it holds."""
 
     number: int
@@ -204,7 +209,7 @@ class EpochOut(_Out):
     since: Milliseconds
 
 
-class SubscriptionOut(_Out):
+class SubscriptionOut(Output):
     """A subscription as it is."""
 
     topic: str
@@ -215,7 +220,7 @@ class SubscriptionOut(_Out):
     since: Milliseconds = Field(description="When it was added. Milliseconds since 1970 UTC.")
 
 
-class RetryOut(_Out):
+class RetryOut(Output):
     """How failures are repeated; seconds."""
 
     max_attempts: int
@@ -223,7 +228,7 @@ class RetryOut(_Out):
     cap: float
 
 
-class TopicOut(_Out):
+class TopicOut(Output):
     """A topic as it is."""
 
     name: str
@@ -237,13 +242,13 @@ class TopicOut(_Out):
     subscriptions: list[SubscriptionOut]
 
 
-class Topics(_Out):
+class Topics(Output):
     """Every topic, by name."""
 
     topics: list[TopicOut]
 
 
-class FiguresOut(_Out):
+class FiguresOut(Output):
     """What lies in the outbox, as counted from the stream; it trails by seconds."""
 
     outstanding: int = Field(description="Not yet delivered, delayed ones among them.")
@@ -261,7 +266,7 @@ class TopicFiguresOut(FiguresOut):
     topic: str
 
 
-class Stats(_Out):
+class Stats(Output):
     """Figures by topic, and in all."""
 
     as_of: Milliseconds
@@ -269,14 +274,14 @@ class Stats(_Out):
     topics: list[TopicFiguresOut]
 
 
-class FieldErrorOut(_Out):
+class FieldErrorOut(Output):
     """What a field should have been."""
 
     field: str
     expected: str
 
 
-class ProblemOut(_Out):
+class ProblemOut(Output):
     """Problem details (RFC 9457)."""
 
     type: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from fairbox.api import batch_models, models
+from fairbox.api import batch_models, models, redrives
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -37,6 +37,10 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         ("malformed", "unknown-message", "conflict", "invalid-field"),
     ),
     "cancel_message": ({204: None}, ("malformed", "unknown-message", "conflict", "invalid-field")),
+    "redrive_dead_letters": (
+        {200: redrives.RedriveOut},
+        (*_BODY, "unknown-message", "conflict", *_TOPIC),
+    ),
     "list_topics": ({200: models.Topics}, ("invalid-field",)),
     "show_one_topic": ({200: models.TopicOut}, _TOPIC),
     "put_topic": (
@@ -78,6 +82,7 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "ack_items": (batch_models.ItemsIn, True),
     "fail_items": (batch_models.FailsIn, True),
     "retry_items": (batch_models.ItemsIn, True),
+    "redrive_dead_letters": (redrives.RedriveIn, True),
 }
 """By operation: the model of its JSON body, and whether there must be one."""
 
@@ -116,6 +121,7 @@ _EVENT: Final[Schema] = {
         "datacontenttype": {"type": "string"},
         "dataschema": {"type": "string", "format": "uri"},
         "partitionkey": {"type": "string", "description": "At most 256 bytes."},
+        "batchitem": {"type": "string", "description": "`batch:group:index`."},
         "data": {"description": "Any JSON value; stored as it was written."},
         "data_base64": {"type": "string", "contentEncoding": "base64"},
     },

@@ -10,6 +10,7 @@ from fairbox.errors import (
     BatchEnded,
     BatchSealed,
     BodyTooLarge,
+    DeadLettersUnreadable,
     FairboxError,
     InvalidInput,
     MessagesNotFound,
@@ -70,6 +71,7 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     UnknownBatch: "unknown-batch",
     BatchSealed: "batch-sealed",
     RequestConflict: "request-conflict",
+    DeadLettersUnreadable: "conflict",
 }
 
 

@@ -13,6 +13,7 @@ from fairbox.api.lists import list_messages
 from fairbox.api.models import CancelQuery, ListQuery, SubscriptionIn, TopicIn, Topics
 from fairbox.api.problems import Refusal, malformed
 from fairbox.api.publishing import Publisher
+from fairbox.api.redrives import RedriveIn, redrive
 from fairbox.api.requests import checked
 from fairbox.api.routing import Answer, Route
 from fairbox.api.stats import stats
@@ -91,6 +92,12 @@ def cancel_message(api: Api, request: Request) -> Answer:
             raise
         raise Refusal("conflict", f"{ref} is dead: only what is outstanding is cancelled") from None
     return Answer(204)
+
+
+def redrive_dead_letters(api: Api, request: Request) -> Answer:
+    """Put dead letters back, oldest first, each with its batch item."""
+    topic = check_topic(request.params["topic"])
+    return Answer(200, redrive(api.outbox, topic, request.model(RedriveIn)))
 
 
 def put_topic(api: Api, request: Request) -> Answer:
@@ -201,6 +208,7 @@ def _find(api: Api, ref: MessageRef) -> MessageOut | None:
 ROUTES: Final = (
     Route("POST", "/topics/{topic}/messages", publish_messages),
     Route("GET", "/topics/{topic}/messages", list_topic_messages, ListQuery),
+    Route("POST", "/topics/{topic}/redrive", redrive_dead_letters),
     Route("GET", "/messages/{ref+}", show_one_message),
     Route("DELETE", "/messages/{ref+}", cancel_message, CancelQuery),
     Route("GET", "/topics", list_topics),

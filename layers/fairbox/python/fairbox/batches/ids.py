@@ -1,14 +1,13 @@
-"""Item ids, bitfields, and the shape of a batch's tree: groups, slots, nodes."""
+"""Batch ids, bitfields, and the shape of a batch's tree: groups, slots, nodes."""
 
 from __future__ import annotations
 
-import re
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
+from fairbox.items import ItemId, parse_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,28 +17,6 @@ ROOT_GROUPS: Final = 64
 NODE_GROUPS: Final = 7168
 ROOT_SLOTS: Final = 7168
 MAX_GROUPS: Final = ROOT_GROUPS + (ROOT_SLOTS - ROOT_GROUPS) * NODE_GROUPS
-_ITEM: Final = re.compile(
-    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,4})",
-    re.ASCII,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ItemId:
-    """Names one item: batch, ordinal of its group, index within the group."""
-
-    batch: str
-    group: int
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.batch}:{self.group}:{self.index}"
-
-
-def parse_item(text: str) -> ItemId | None:
-    """Return the item that `batch:group:index` names; None when the text names none."""
-    found = _ITEM.fullmatch(text) if isinstance(text, str) else None
-    return None if found is None else ItemId(found[1], int(found[2]), int(found[3]))
 
 
 def check_batch_id(text: str, *, field: str = "id") -> str:
@@ -106,3 +83,24 @@ def pack(field: int, size: int) -> bytes:
 def unpack(raw: bytes) -> int:
     """Return the bitfield that `pack` wrote."""
     return int.from_bytes(raw, "little")
+
+
+__all__ = [
+    "MAX_GROUPS",
+    "MAX_GROUP_SIZE",
+    "NODE_GROUPS",
+    "ROOT_GROUPS",
+    "ROOT_SLOTS",
+    "ItemId",
+    "bit_of",
+    "bits",
+    "check_batch_id",
+    "first_group",
+    "mask",
+    "node_of",
+    "ones",
+    "pack",
+    "parse_item",
+    "slot_of",
+    "unpack",
+]

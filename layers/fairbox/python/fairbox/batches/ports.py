@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -23,6 +24,20 @@ if TYPE_CHECKING:
     )
 
 Refused = list["Record | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a transaction was not written.
+
+    Attributes:
+        records: for each change the record that stands in its way, as far as known.
+        actions: for each action its code and the old image of what it names; none when another
+            transaction was under way.
+    """
+
+    records: Refused
+    actions: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
 
 class BatchStore(Protocol):
@@ -73,6 +88,12 @@ class BatchStore(Protocol):
             None when it is written. When a condition did not hold, or another transaction was
             under way: for each change the record that stands in its way, as far as known.
         """
+        ...
+
+    def move(
+        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
+    ) -> Refusal | None:
+        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
         ...
 
     def delete(

@@ -124,27 +124,46 @@ class Settling(Cascade):
 
     def fail_leaf(self, leaf: Leaf, hit: int, reason: str) -> tuple[Leaf | None, None]:
         """Fail what is pending of these, the leaf and its failed items in one transaction."""
+        made = self.failing(leaf, hit, reason)
+        if made is None:
+            return leaf, None
+        new, changes = made
+        return (new if self.store.write(changes) is None else None), None
+
+    def failing(self, leaf: Leaf, hit: int, reason: str) -> tuple[Leaf, list[Change]] | None:
+        """Return the leaf with these failed, and the changes; None when none of it is pending."""
         hit &= leaf.pending
         if not hit:
-            return leaf, None
+            return None
         there = self.store.failed([leaf.key]).get(leaf.key)
         reasons = tuple((index, short(reason)) for index in bits(hit)) if reason else ()
         items = FailedItems(leaf.batch, leaf.group, hit, leaf.size, reasons)
         new = failed(leaf, hit, self.hour)
-        changes = [Change(new, leaf), Change(with_failures(there, items), there)]
-        return (new if self.store.write(changes) is None else None), None
+        return new, [Change(new, leaf), Change(with_failures(there, items), there)]
 
     def retry_leaf(self, leaf: Leaf, hit: int) -> tuple[Leaf | None, None]:
         """Make failed items pending again; an emptied leaf is filled with its ancestors."""
+        made = self.retrying(leaf, hit)
+        if made is None:
+            return leaf, None
+        new, changes = made
+        return (new if self.store.write(changes) is None else None), None
+
+    def retrying(self, leaf: Leaf, hit: int) -> tuple[Leaf, list[Change]] | None:
+        """Return the leaf with these pending again, and the changes; None when none has failed.
+
+        Raises:
+            BatchEnded: the leaf is empty, and the batch has ended.
+        """
         there = self.store.failed([leaf.key]).get(leaf.key)
         hit &= there.bits if there is not None else 0
         if there is None or not hit:
-            return leaf, None
+            return None
         new = retried(leaf, hit, self.hour)
         changes = [Change(new, leaf), Change(without_failures(there, hit), there)]
         if leaf.count == 0:
             changes += self.refilled(leaf)
-        return (new if self.store.write(changes) is None else None), None
+        return new, changes
 
     def refilled(self, leaf: Leaf) -> list[Change]:
         """Return the changes of an emptied leaf's ancestors, up to the first that is not empty.

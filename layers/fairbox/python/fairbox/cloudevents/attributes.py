@@ -9,6 +9,9 @@ from typing import Final
 SPECVERSION: Final = "1.0"
 REF: Final = "fairboxref"
 HEADERS: Final = "fairboxheaders"
+BATCH_ITEM: Final = "batchitem"
+OURS: Final = frozenset({REF, HEADERS, BATCH_ITEM})
+"""Extensions that say what the message has a field for; no header gives them."""
 TRACING: Final = ("traceparent", "tracestate")
 MEMBERS: Final = frozenset({"data", "data_base64", "specversion", "datacontenttype"})
 _MAX_NAME: Final = 64  # the specification's 20 is a recommendation

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.cloudevents import attributes
 from fairbox.errors import InvalidInput
+from fairbox.items import check_item
 from fairbox.messages import Message, check_text
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class CloudEvent:
     ) -> Message:
         """Return the message that carries the event.
 
-        Its headers `ce-NAME` keep the producer's attributes, from which the envelope is made again.
+        Its headers `ce-NAME` keep the producer's attributes, from which the envelope is made again;
+        the extension `batchitem` is its batch item.
 
         Args:
             topic: where it goes.
@@ -94,12 +96,13 @@ class CloudEvent:
             InvalidInput: the message would not be one; the error names the field.
         """
         check_text("ce.partitionkey", self.partitionkey)
+        batch_item = check_item(self.extensions.get(attributes.BATCH_ITEM), field="ce.batchitem")
         headers = {"ce-id": self.id, "ce-source": self.source, "ce-type": self.type}
         for name in ("subject", "time", "dataschema"):
             if (value := getattr(self, name)) is not None:
                 headers[f"ce-{name}"] = value
         for name, value in self.extensions.items():
-            if name not in (attributes.REF, attributes.HEADERS):
+            if name not in attributes.OURS:
                 headers[name if name in attributes.TRACING else f"ce-{name}"] = value
         return Message(
             topic=topic,
@@ -109,6 +112,7 @@ class CloudEvent:
             headers=self._transport_headers() | headers,
             dedup_key=self.dedup_key,
             fairness_key=fairness_key,
+            batch_item=batch_item,
             delay=delay,
             id=message_id,
         )

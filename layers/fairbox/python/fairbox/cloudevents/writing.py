@@ -51,7 +51,7 @@ def split_headers(message: Message) -> tuple[dict[str, str], dict[str, str]]:
         lower = header.lower()
         name = lower.removeprefix("ce-")
         legal = attributes.is_name(name) and attributes.expected(name, value) is None
-        ours = name in attributes.MEMBERS or name in (attributes.REF, attributes.HEADERS)
+        ours = name in attributes.MEMBERS or name in attributes.OURS
         if legal and not ours and (name != lower or name in attributes.TRACING):
             given[name] = value
         else:
@@ -76,6 +76,8 @@ def attributes_of(stored: StoredMessage, *, uri: str | None = None) -> dict[str,
     if message.partition_key is not None and attributes.is_text(message.partition_key):
         given["partitionkey"] = message.partition_key
     result |= given
+    if message.batch_item is not None:
+        result[attributes.BATCH_ITEM] = message.batch_item
     result[attributes.REF] = str(stored.ref)
     uri = uri or claim_check(stored)
     if uri is not None:

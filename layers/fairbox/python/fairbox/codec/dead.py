@@ -1,17 +1,20 @@
-"""Items of lane `dead` to dead letters; what was buried as unreadable stays raw."""
+"""Items of lane `dead` to dead letters and back; what was buried as unreadable stays raw."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import names
-from fairbox.codec.keys import parse_lane_pk
-from fairbox.codec.messages import read_message
+from fairbox.codec.keys import message_key, parse_lane_pk
+from fairbox.codec.messages import message_item, number, pending_value, read_message
 from fairbox.errors import Unreadable
 from fairbox.stored import DeadLetter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fairbox.codec.keys import Item
+    from fairbox.stored import StoredMessage
 
 
 def read_dead(item: Mapping[str, Any]) -> DeadLetter:
@@ -39,3 +42,24 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
         stored=stored,
         raw=raw,
     )
+
+
+def published_item(stored: StoredMessage) -> Item:
+    """Return the item of a message as it was published, its body where it lies: without state."""
+    item, _ = message_item(stored.message, stored.ref, bucket=None)
+    if stored.offloaded is not None:
+        item.pop(names.BODY, None)
+        item[names.OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
+        item[names.SIZE] = number(stored.size)
+    return item
+
+
+def returning_item(letter: StoredMessage) -> Item:
+    """Return the item that a dead letter comes back as: in its own lane, under its own key.
+
+    For the subscriptions that it died for, and no other, with nothing of what failed.
+    """
+    item = published_item(letter) | message_key(letter.ref)
+    if letter.pending is not None:
+        item[names.PENDING] = pending_value(letter.pending)
+    return item | {names.REDRIVEN: number(letter.redriven + 1)}

@@ -140,7 +140,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         gone=_gone(item),
         reason=_s(item, names.REASON) or "",
         offloaded=offloaded,
-        redriven=names.REDRIVEN in item,
+        redriven=int(item[names.REDRIVEN]["N"]) if names.REDRIVEN in item else 0,
     )
 
 
@@ -206,7 +206,7 @@ def pending_value(pending: frozenset[str]) -> dict[str, Any]:
 def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
     """Return the original item with the state of `stored` in it, under `stored`'s own key."""
     item = dict(original) | message_key(stored.ref, stored.lane)
-    for name in (names.PENDING, names.STATES, names.GONE, names.REASON):
+    for name in (names.PENDING, names.STATES, names.GONE, names.REASON, names.REDRIVEN):
         item.pop(name, None)
     if stored.pending is not None:
         item[names.PENDING] = pending_value(stored.pending)
@@ -216,6 +216,8 @@ def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
         item[names.GONE] = {"S": stored.gone}
     if stored.reason:
         item[names.REASON] = {"S": stored.reason}
+    if stored.redriven:
+        item[names.REDRIVEN] = number(stored.redriven)
     if stored.lane != "later" and stored.ref.due is not None:
         item[names.DUE] = number(stored.ref.due)
     return item

@@ -92,6 +92,9 @@ def _inserted(change: Change, new: StoredMessage) -> Event:
 def _modified(
     change: Change, old: StoredMessage, new: StoredMessage, topic: TopicState | None
 ) -> Iterator[Event]:
+    if new.redriven > old.redriven:  # put back into a message that others still lack
+        yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
+        return
     for name, state in sorted(new.states.items()):
         before = old.state(name)
         for failure in state.history:

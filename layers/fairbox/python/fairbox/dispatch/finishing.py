@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairbox.errors import FairboxError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -11,12 +13,30 @@ if TYPE_CHECKING:
     from fairbox.stored import StoredMessage
 
 
-def finish_marked(store: Store, messages: Sequence[StoredMessage]) -> int:
-    """Bury the dead among messages that carry `gone`, delete all; return how many there were."""
+def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[str]) -> int:
+    """Bury the dead among messages that carry `gone`, delete the others.
+
+    A message that cannot be finished now, such as one whose batch item's group is busy, stays
+    marked for whoever meets it next, and stops no other.
+
+    Args:
+        store: the tables.
+        messages: all marked.
+        errors: what went wrong is added.
+
+    Returns:
+        How many were finished.
+    """
+    finished = 0
     for stored in messages:
         died = frozenset(name for name, state in stored.states.items() if state.dead)
-        if stored.gone == "dead" and died:
-            store.bury(stored, died)
-    if messages:
-        store.delete(messages)
-    return len(messages)
+        try:
+            if stored.gone == "dead" and died:
+                store.finish(stored, died)
+            else:
+                store.delete_marked(stored)
+        except FairboxError as error:
+            errors.append(str(error))
+        else:
+            finished += 1
+    return finished

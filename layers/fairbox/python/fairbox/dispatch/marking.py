@@ -1,4 +1,4 @@
-"""Marking: ledger, archive, counts and index, all from the stream (stream-driven marking).
+"""Marking: ledger, archive, acks, counts and index, all from the stream (stream-driven marking).
 
 Marking sees every record of a message and knows nothing of the relay. It may see records again, in
 other batches, after a retry or a bisection: the archive and ledger drop repetitions on reading, the
@@ -11,12 +11,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.batches.queueing import pack
 from fairbox.clock import milliseconds
 from fairbox.codec.ledger import MAX_PER_ROW, SHARED, SPAN_MS, ledger_item
 from fairbox.codec.records import read_record, record_lane
 from fairbox.dispatch.counts import LaneChange, apply_changes
 from fairbox.dispatch.events import archive_line, events_of
-from fairbox.errors import Unavailable, Unreadable
+from fairbox.errors import NotConfigured, Unavailable, Unreadable
+from fairbox.settings import ACK_QUEUE_URL
 from fairbox.stored import Delivery, Offloaded, ShardRow
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from fairbox.clock import Clock
     from fairbox.codec.records import Change
-    from fairbox.dispatch.ports import Archive, MarkingStore
+    from fairbox.dispatch.ports import AckQueue, Archive, MarkingStore
 
 SMALL_TOPIC: Final = 25
 _CAS_TRIES: Final = 8
@@ -40,12 +42,14 @@ class MarkReport:
         events: kind -> how many.
         ledger_rows, row_writes: rows written.
         unreadable: records whose images the codec could not read; they were counted only.
+        acks: batch items of delivered messages, put into the ack queue.
     """
 
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     ledger_rows: int = 0
     row_writes: int = 0
     unreadable: int = 0
+    acks: int = 0
 
 
 @dataclass(slots=True)
@@ -57,6 +61,7 @@ class _Work:
     changes: dict[Shard, list[LaneChange]] = field(default_factory=lambda: defaultdict(list))
     bodies: list[Offloaded] = field(default_factory=list)
     sequences: list[str] = field(default_factory=list)
+    acks: dict[str, None] = field(default_factory=dict)  # each item once, in order
 
 
 class Marking:
@@ -66,17 +71,23 @@ class Marking:
         store: the tables.
         archive: keeps every event.
         clock: gives the time.
+        acks: takes the batch items of delivered messages. None: there are no batches, and a
+            delivered message that carries an item fails the invocation, so that nothing is lost.
     """
 
-    def __init__(self, store: MarkingStore, archive: Archive, clock: Clock) -> None:
+    def __init__(
+        self, store: MarkingStore, archive: Archive, clock: Clock, acks: AckQueue | None = None
+    ) -> None:
         self._store = store
         self._archive = archive
         self._clock = clock
+        self._acks = acks
 
     def handle(self, records: Iterable[Mapping[str, Any]]) -> MarkReport:
         """Mark records as Lambda hands them over; any part of it may be repeated.
 
         Raises:
+            NotConfigured: a delivered message carries a batch item, and there is no ack queue.
             FairboxError: something was not written; all the records are to come again.
         """
         report = MarkReport()
@@ -90,6 +101,7 @@ class Marking:
         if rows:
             self._store.write_ledger(rows)
         report.ledger_rows = len(rows)
+        report.acks = self._ack(work.acks)
         report.row_writes = self._count(work.changes)
         for offloaded in work.bodies:
             self._store.expire_body(offloaded)
@@ -114,9 +126,20 @@ class Marking:
         if lane_change is not None:
             work.changes[ref.topic, ref.epoch, ref.shard].append(lane_change)
         old = change.old
+        item = _acked_item(change)
+        if item is not None:
+            work.acks[item] = None
         if change.kind == "REMOVE" and old is not None and old.offloaded is not None:
             # a dead letter still needs its body
             work.bodies += [] if old.any_dead else [old.offloaded]
+
+    def _ack(self, items: Mapping[str, None]) -> int:
+        """Put items into the ack queue, a thousand and more a message; return how many."""
+        if items and self._acks is None:
+            raise NotConfigured(ACK_QUEUE_URL)
+        if items and self._acks is not None:
+            self._acks.put(pack(items))
+        return len(items)
 
     def _take_unreadable(self, record: Mapping[str, Any], work: _Work) -> None:
         """Count an item that is no message of the codec's; whoever delivers buries it."""
@@ -173,6 +196,18 @@ class Marking:
         raise Unavailable("update_item", f"{len(waiting)} shard rows are changed by others")
 
 
+def _acked_item(change: Change) -> str | None:
+    """Return the batch item that this change acks: of a message that left as delivered.
+
+    One that died for a subscription has failed its item, and the first outcome stands. Its record
+    must not ack: it may come late, when a redrive has put the item back.
+    """
+    old = change.old
+    if change.kind != "REMOVE" or old is None or old.lane == "dead":
+        return None
+    return None if old.gone is not None or old.any_dead else old.message.batch_item
+
+
 def _lane_change(change: Change) -> LaneChange | None:
     stored = change.stored
     if stored.lane == "dead":
@@ -180,7 +215,8 @@ def _lane_change(change: Change) -> LaneChange | None:
     delta = {"INSERT": 1, "REMOVE": -1, "MODIFY": 0}[change.kind]
     deaths = 0
     if change.kind == "MODIFY" and change.old is not None and change.new is not None:
-        deaths = int(change.new.any_dead and not change.old.any_dead)
+        redriven = change.new.redriven > change.old.redriven
+        deaths = int(change.new.any_dead) - int(change.old.any_dead or redriven)
     elif change.kind == "INSERT" and stored.redriven:
         deaths = -1
     if not delta and not deaths:

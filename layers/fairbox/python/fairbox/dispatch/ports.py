@@ -171,7 +171,7 @@ class Store(Protocol):
         ...
 
     def delete(self, messages: Sequence[StoredMessage]) -> None:
-        """Delete the items, 25 a call."""
+        """Delete what every subscription has taken, 25 a call."""
         ...
 
     def save_state(self, stored: StoredMessage, before: StoredMessage) -> Saved:
@@ -182,14 +182,37 @@ class Store(Protocol):
         """
         ...
 
-    def bury(self, stored: StoredMessage, pending: frozenset[str]) -> None:
-        """Put the message into lane `dead` for these subscriptions; again adds to what is there."""
+    def delete_unchanged(self, before: StoredMessage) -> Saved:
+        """Delete a message whose state is as in `before`; as `save_state`."""
+        ...
+
+    def delete_marked(self, stored: StoredMessage) -> None:
+        """Delete a message that carries `gone`; nothing where it is gone or was redriven."""
+        ...
+
+    def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a message, which the caller has just marked as dead, into lane `dead`.
+
+        A batch item that it carries fails in the same transaction; where it is settled already, was
+        never issued, or its batch has ended, the move goes alone.
+
+        Raises:
+            BatchBusy: others kept changing the item's group; nothing is written.
+            NotConfigured: it carries an item, and there is no batches table.
+        """
+        ...
+
+    def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a message that somebody marked as dead, as `bury`; nothing where it was moved."""
         ...
 
     def bury_partly(
-        self, stored: StoredMessage, before: StoredMessage, pending: frozenset[str]
+        self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
     ) -> Saved:
-        """Bury for these subscriptions and save the state, in one transaction; as `save_state`."""
+        """Bury for these subscriptions and save the state, in one transaction; as `save_state`.
+
+        A batch item fails as with `bury`.
+        """
         ...
 
     def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
@@ -213,6 +236,19 @@ class Archive(Protocol):
 
         Raises:
             Unavailable: some were not taken; all may be written again.
+        """
+        ...
+
+
+class AckQueue(Protocol):
+    """Takes acks of batch items for the function that writes them, coalesced by group."""
+
+    def put(self, bodies: Sequence[str]) -> None:
+        """Put messages as `fairbox.batches.queueing.pack` writes them into the queue.
+
+        Raises:
+            Unavailable: some were not taken; all may be put again.
+            NotConfigured: there is no such queue.
         """
         ...
 

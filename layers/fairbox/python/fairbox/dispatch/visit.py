@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.finishing import finish_marked
 from fairbox.dispatch.ports import Doorbell
 from fairbox.ids import time_of
@@ -13,7 +14,7 @@ from fairbox.ids import time_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.dispatcher import Dispatcher, Report
+    from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.ports import ShardPage
     from fairbox.stored import ShardRow, StoredMessage
     from fairbox.topics import TopicState
@@ -163,7 +164,10 @@ class Visits:
     ) -> list[StoredMessage]:
         """Finish what is marked as leaving; return the messages that are outstanding."""
         marked = [m for m in messages if m.gone]
-        report.finished += finish_marked(self._store, marked)
+        errors: list[str] = []
+        report.finished += finish_marked(self._store, marked, errors)
+        if errors:
+            report.deliveries.append(Report(errors=errors))
         return [m for m in messages if not m.gone]
 
     def _deliver(

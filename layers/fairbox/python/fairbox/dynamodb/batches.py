@@ -19,6 +19,7 @@ from fairbox.batches.models import (
     Root,
     StillWriting,
 )
+from fairbox.batches.ports import Refusal
 from fairbox.codec import batches as codec
 from fairbox.codec.names import PK, SK
 from fairbox.dynamodb.calls import TRIES, ConditionFailed
@@ -149,6 +150,13 @@ class BatchTable:
 
         One change alone is a plain write, at half the units of a transaction.
         """
+        refusal = self.move(changes, actions)
+        return None if refusal is None else refusal.records
+
+    def move(
+        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
+    ) -> Refusal | None:
+        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
         made = [self._action(change) for change in changes]
         try:
             if len(made) == 1 and not actions:
@@ -156,13 +164,15 @@ class BatchTable:
             else:
                 self._calls.call("transact_write_items", TransactItems=[*made, *actions])
         except ConditionFailed as failed:
-            return [_record(failed.old)]
+            return Refusal([_record(failed.old)])
         except TransactionCancelled as cancelled:
-            return [_record(old) for _, old in cancelled.reasons[: len(made)]]
+            reasons = cancelled.reasons
+            records = [_record(old) for _, old in reasons[: len(made)]]
+            return Refusal(records, reasons[len(made) :])
         except Unavailable as error:
             if not _conflict(error):
                 raise
-            return [None] * len(made)
+            return Refusal([None] * len(made))
         return None
 
     def _action(self, change: Change | StillWriting) -> dict[str, Any]:

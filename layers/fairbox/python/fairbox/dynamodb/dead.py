@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.clock import milliseconds
 from fairbox.codec import names
-from fairbox.codec.dead import read_dead
+from fairbox.codec.dead import published_item, read_dead
 from fairbox.codec.keys import key, key_text, lane_pk, message_key, parse_lane_pk
-from fairbox.codec.messages import message_item, number, pending_value, states_value
+from fairbox.codec.messages import number, pending_value, states_value
+from fairbox.dynamodb import states
+from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
@@ -75,6 +78,19 @@ class DeadLane:
         item: Item | None = answer.get("Item")
         return item
 
+    def find(self, ref: MessageRef) -> StoredMessage | None:
+        """Return a dead letter's message (consistent); None where there is none that can be read.
+
+        One that nothing can read lies there as it was, raw.
+        """
+        item = self.get(ref)
+        return None if item is None else read_dead(item).stored
+
+    def remove(self, letter: StoredMessage) -> None:
+        """Delete a dead letter that is as it was read."""
+        with suppress(ConditionFailed):
+            self.calls.call("delete_item", **states.unchanged(self.table, letter))
+
     def items(self, refs: Sequence[MessageRef]) -> list[Item]:
         """Return the dead letters' items that are there (consistent)."""
         keys = {(r.topic, r.epoch, r.shard, r.id): message_key(r, "dead") for r in refs}
@@ -106,19 +122,21 @@ class DeadLane:
 
 
 def _dead_item(stored: StoredMessage) -> Item:
-    item, _ = message_item(stored.message, stored.ref, bucket=None)
-    if stored.offloaded is not None:
-        item.pop(names.BODY, None)
-        item[names.OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
-        item[names.SIZE] = number(stored.size)
-    item |= message_key(stored.ref, "dead")
+    item = published_item(stored) | message_key(stored.ref, "dead")
     if stored.states:
         item[names.STATES] = states_value(stored.states)
     if stored.ref.due is not None:
         item[names.DUE] = number(stored.ref.due)
-    died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
-    item[names.REASON] = {"S": stored.reason or (died[-1] if died else "max_attempts")}
+    if stored.redriven:
+        item[names.REDRIVEN] = number(stored.redriven)
+    item[names.REASON] = {"S": reason_of(stored)}
     return item
+
+
+def reason_of(stored: StoredMessage) -> str:
+    """Return why a message died: what was said of it, or what the last failure said."""
+    died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
+    return stored.reason or (died[-1] if died else "") or "max_attempts"
 
 
 def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:

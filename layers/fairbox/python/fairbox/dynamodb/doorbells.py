@@ -6,11 +6,10 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from fairbox.clock import SystemClock, milliseconds
 from fairbox.dispatch.ports import Doorbell
-from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.dynamodb.queues import send_all
+from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.messages import MessageRef, check_topic
 from fairbox.settings import LATER_QUEUE_URL
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 GROUPS: Final = 8
 MAX_DELAY_SECONDS: Final = 900
 _REFS_A_DOORBELL: Final = 100
-_PER_CALL: Final = 10
-_TRIES: Final = 3
 
 
 class SqsDoorbells:
@@ -79,32 +76,11 @@ class SqsDoorbells:
                         "MessageDeduplicationId": self._new_id(),
                     }
                 )
-        self._send(self._queue_url, at_once)
+        send_all(self._client, self._queue_url, at_once)
         if later:
             if self._later_url is None:
                 raise NotConfigured(LATER_QUEUE_URL)
-            self._send(self._later_url, later)
-
-    def _send(self, url: str, entries: list[dict[str, Any]]) -> None:
-        for start in range(0, len(entries), _PER_CALL):
-            waiting = [
-                {"Id": str(n), **entry}
-                for n, entry in enumerate(entries[start : start + _PER_CALL])
-            ]
-            failure = ""
-            for _ in range(_TRIES):
-                try:
-                    answer = self._client.send_message_batch(QueueUrl=url, Entries=waiting)
-                except (ClientError, BotoCoreError) as error:
-                    failure = str(error)
-                    continue
-                failed = {entry["Id"] for entry in answer.get("Failed", [])}
-                failure = str(answer.get("Failed", ""))
-                waiting = [entry for entry in waiting if entry["Id"] in failed]
-                if not waiting:
-                    break
-            if waiting:
-                raise Unavailable("send_message_batch", failure)
+            send_all(self._client, self._later_url, later)
 
 
 def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:

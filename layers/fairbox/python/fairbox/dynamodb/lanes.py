@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import names
 from fairbox.codec.keys import due_sk, lane_pk, message_key
-from fairbox.codec.messages import pending_value, read_message, states_value
+from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import ShardPage
+from fairbox.dynamodb import states
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import MessagesNotWritten, TransactionCancelled, Unreadable
 
@@ -81,10 +82,14 @@ class Lanes:
         left = self.calls.batch_write(self.table, requests)
         return [request["DeleteRequest"]["Key"] for request in left]
 
-    def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> bool:
-        """Mark an outstanding message as leaving undelivered; return whether it was outstanding."""
+    def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> Item | None:
+        """Mark an outstanding message as leaving undelivered.
+
+        Returns:
+            Its item as it was, maybe marked already; None when it was not outstanding.
+        """
         try:
-            self.calls.call(
+            answer = self.calls.call(
                 "update_item",
                 TableName=self.table,
                 Key=message_key(ref),
@@ -96,86 +101,47 @@ class Lanes:
                     "#z": names.SIZE,
                 },
                 ExpressionAttributeValues={":g": {"S": gone}, ":r": {"S": reason}},
+                ReturnValues="ALL_OLD",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ConditionFailed as failed:
             # ours, when the answer to an earlier try was lost
             mark = failed.old.get(names.GONE), failed.old.get(names.REASON)
-            return mark == ({"S": gone}, {"S": reason})
+            return dict(failed.old) if mark == ({"S": gone}, {"S": reason}) else None
+        item: Item = answer["Attributes"]
+        return item
+
+    def delete_marked(self, stored: StoredMessage) -> bool:
+        """Delete a message that carries `gone`; return whether it was there, in the same life."""
+        try:
+            self.calls.call("delete_item", **states.marked(self.table, stored))
+        except ConditionFailed:
+            return False
         return True
 
-    def state_update(self, stored: StoredMessage, before: StoredMessage) -> dict[str, Any]:
-        """Return the update that writes pending, states and gone where they are as in `before`."""
-        sets: list[str] = []
-        values: dict[str, Any] = {}
-        conditions = ["attribute_exists(#z)", "attribute_not_exists(#g)"]
-        expression_names = {"#z": names.SIZE, "#g": names.GONE}
-        for name, placeholder, new, old in (
-            (
-                names.PENDING,
-                "p",
-                None if stored.pending is None else pending_value(stored.pending),
-                None if before.pending is None else pending_value(before.pending),
-            ),
-            (
-                names.STATES,
-                "s",
-                states_value(stored.states) if stored.states else None,
-                states_value(before.states) if before.states else None,
-            ),
-        ):
-            expression_names[f"#{placeholder}"] = name
-            if new is not None and new != old:
-                sets.append(f"#{placeholder} = :{placeholder}")
-                values[f":{placeholder}"] = new
-            if old is None:
-                conditions.append(f"attribute_not_exists(#{placeholder})")
-            else:
-                conditions.append(f"#{placeholder} = :old_{placeholder}")
-                values[f":old_{placeholder}"] = old
-        if stored.gone:
-            sets.append("#g = :g")
-            values[":g"] = {"S": stored.gone}
-        if stored.reason != before.reason:
-            sets.append("#r = :r")
-            expression_names["#r"] = names.REASON
-            values[":r"] = {"S": stored.reason}
-        return {
-            "TableName": self.table,
-            "Key": message_key(stored.ref, stored.lane),
-            "UpdateExpression": "SET " + ", ".join(sets),
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": expression_names,
-            "ExpressionAttributeValues": values,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+    def delete_unchanged(self, before: StoredMessage) -> Saved:
+        """Delete an outstanding message whose state is as in `before`; see `save_state`."""
+        try:
+            self.calls.call("delete_item", **states.unchanged(self.table, before))
+        except ConditionFailed as failed:
+            return read_message(failed.old) if failed.old else "absent"
+        return "saved"
 
     def save_state(
         self, stored: StoredMessage, before: StoredMessage, *others: dict[str, Any]
     ) -> Saved:
         """Write the state, with other actions in one transaction; see `ports.Store.save_state`."""
-        update = self.state_update(stored, before)
+        update = states.update(self.table, stored, before)
         try:
             if others:
                 self.calls.call("transact_write_items", TransactItems=[{"Update": update}, *others])
             else:
                 self.calls.call("update_item", **update)
         except ConditionFailed as failed:
-            old = failed.old
+            return saved_or_there(failed.old, stored)
         except TransactionCancelled as cancelled:
-            old = dict(cancelled.reasons[0][1])
-        else:
-            return "saved"
-        if not old:
-            return "absent"
-        there = read_message(old)
-        # ours, when the answer to an earlier try was lost
-        same = (there.pending, there.states, there.gone) == (
-            stored.pending,
-            dict(stored.states),
-            stored.gone,
-        )
-        return "saved" if same else there
+            return saved_or_there(cancelled.reasons[0][1], stored)
+        return "saved"
 
     def page(
         self,
@@ -296,6 +262,21 @@ class Lanes:
             if limit is not None and total >= limit:
                 return limit
         return total
+
+
+def saved_or_there(old: Mapping[str, Any], stored: StoredMessage) -> Saved:
+    """Return what a refused write of the state found, by the old image that came back."""
+    if not old:
+        return "absent"
+    there = read_message(old)
+    # ours, when the answer to an earlier try was lost
+    same = (there.pending, there.states, there.gone, there.redriven) == (
+        stored.pending,
+        dict(stored.states),
+        stored.gone,
+        stored.redriven,
+    )
+    return "saved" if same else there
 
 
 def _key_pair(item: Mapping[str, Any]) -> tuple[str, str]:

@@ -109,16 +109,27 @@ class DynamoStore:
         """Write pending, states, gone and reason where they are as in `before`."""
         return self._tables.lanes.save_state(stored, before)
 
-    def bury(self, stored: StoredMessage, pending: frozenset[str]) -> None:
-        """Put the message into lane `dead` for these subscriptions."""
-        self._tables.dead.bury(stored, pending)
+    def delete_unchanged(self, before: StoredMessage) -> Saved:
+        """Delete a message whose state is as in `before`."""
+        return self._tables.lanes.delete_unchanged(before)
+
+    def delete_marked(self, stored: StoredMessage) -> None:
+        """Delete a message that carries `gone`; nothing where it is gone or was redriven."""
+        self._tables.lanes.delete_marked(stored)
+
+    def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a message, which the caller has just marked as dead, into lane `dead`."""
+        self._tables.moves.bury(stored, died)
+
+    def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a message that somebody marked as dead; nothing where it was moved."""
+        self._tables.moves.finish(stored, died)
 
     def bury_partly(
-        self, stored: StoredMessage, before: StoredMessage, pending: frozenset[str]
+        self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
     ) -> Saved:
         """Bury for these subscriptions and save the state, in one transaction."""
-        action = {"Update": self._tables.dead.bury_action(stored, pending)}
-        return self._tables.lanes.save_state(stored, before, action)
+        return self._tables.moves.bury_partly(stored, before, died)
 
     def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
         """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""

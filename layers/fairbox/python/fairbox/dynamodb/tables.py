@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fairbox.clock import SystemClock
@@ -10,20 +11,26 @@ from fairbox.dynamodb.calls import Calls
 from fairbox.dynamodb.dead import DeadLane
 from fairbox.dynamodb.lanes import Lanes
 from fairbox.dynamodb.ledger import Ledger
+from fairbox.dynamodb.moves import Moves
+from fairbox.dynamodb.redrives import Redrives
 from fairbox.dynamodb.rows import ShardRows
 from fairbox.dynamodb.topics import TopicTable
+from fairbox.errors import NotConfigured
+from fairbox.settings import BATCHES_TABLE
 
 if TYPE_CHECKING:
+    from fairbox.batches.riding import Riding
     from fairbox.clock import Clock
 
 
 class Tables:
-    """Outbox and deliveries.
+    """Outbox and deliveries, and batches as far as messages carry their items.
 
     Args:
         client: boto3's DynamoDB client, or one that has its methods.
         outbox: name of the outbox table.
         deliveries: name of the deliveries table.
+        batches: name of the batches table; None: messages with a batch item stay where they are.
         clock, rng: time and jitter; the machine's by default.
     """
 
@@ -33,14 +40,33 @@ class Tables:
         *,
         outbox: str,
         deliveries: str,
+        batches: str | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.calls = Calls(client, clock or SystemClock(), rng or random.SystemRandom())
         self.outbox = outbox
         self.deliveries = deliveries
+        self.batches = batches
         self.lanes = Lanes(self.calls, outbox)
         self.rows = ShardRows(self.calls, outbox)
         self.topics = TopicTable(self.calls, outbox)
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)
+        self.moves = Moves(self.lanes, self.dead, lambda: self.riding)
+        self.redrives = Redrives(self.lanes, self.dead, self.moves, lambda: self.riding)
+
+    @cached_property
+    def riding(self) -> Riding:
+        """What moves batch items with their messages.
+
+        Raises:
+            NotConfigured: there is no batches table.
+        """
+        if self.batches is None:
+            raise NotConfigured(BATCHES_TABLE)
+        # imported where it is used: no cold start pays for it
+        from fairbox.batches.riding import Riding  # noqa: PLC0415
+        from fairbox.dynamodb.batches import BatchTable  # noqa: PLC0415
+
+        return Riding(BatchTable(self.calls, self.batches), self.calls.clock, self.calls.rng)

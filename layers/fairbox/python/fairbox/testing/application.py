@@ -28,6 +28,7 @@ from fairbox.dynamodb.tables import Tables
 from fairbox.ids import IdGenerator
 from fairbox.keeping import Keeper
 from fairbox.outbox import Outbox
+from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
 from fairbox.tracking import Batches
@@ -201,10 +202,12 @@ class MemoryApplication:
         self.given_up = MemoryGivenUp()
         self.destinations = MemoryDestinations()
         self.doorbells = MemoryDoorbells(self.clock)
+        self.acks = MemoryAcks()
         self.outbox = Outbox(
             self.client,
             table=OUTBOX,
             deliveries_table=DELIVERIES,
+            batches_table=BATCHES,
             bodies=self.bodies,
             doorbells=self.doorbells,
             clock=self.clock,
@@ -231,14 +234,19 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        self._marking = Marking(self._store(), self.archive, self.clock)
+        self._marking = Marking(self._store(), self.archive, self.clock, self.acks)
         self._relayed: str | None = None
         self._marked: str | None = None
         self._cascaded: str | None = None
 
     def _store(self) -> DynamoStore:
         tables = Tables(
-            self.client, outbox=OUTBOX, deliveries=DELIVERIES, clock=self.clock, rng=self.rng
+            self.client,
+            outbox=OUTBOX,
+            deliveries=DELIVERIES,
+            batches=BATCHES,
+            clock=self.clock,
+            rng=self.rng,
         )
         return DynamoStore(tables, self.bodies)
 
@@ -268,6 +276,11 @@ class MemoryApplication:
             self._marking.handle(chunk)
             self._marked = chunk[-1]["dynamodb"]["SequenceNumber"]
         return len(records)
+
+    def ack(self) -> int:
+        """Ack what lies in the ack queue, but ids that are unknown or gone; return how many."""
+        known, _ = self.batches.known(dict.fromkeys(self.acks.take()))
+        return self.batches.ack(known).changed if known else 0
 
     def cascade(self) -> list[str]:
         """Do what the batches' stream asks for, as `cascade_batches`; return what completed."""
@@ -320,7 +333,7 @@ class MemoryApplication:
         end = self.clock.now() + seconds
         last_sweep = self.clock.now()
         while True:
-            while self.relay() or self.mark() or self.visit():
+            while self.relay() or self.mark() or self.visit() or self.ack() or self.cascade():
                 pass
             if self.clock.now() >= end:
                 return

@@ -1,0 +1,66 @@
+"""Sending to SQS queues, ten a call, until every message is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fairbox.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PER_CALL: Final = 10
+_TRIES: Final = 3
+
+
+def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
+    """Send messages, ten a call; those that a call refused are sent again.
+
+    Args:
+        client: boto3's SQS client.
+        url: the queue.
+        entries: as of `SendMessageBatch`, without `Id`.
+
+    Raises:
+        Unavailable: some were refused to the last try; those before them are in the queue.
+    """
+    for start in range(0, len(entries), _PER_CALL):
+        chunk = entries[start : start + _PER_CALL]
+        waiting = [{"Id": str(n), **entry} for n, entry in enumerate(chunk)]
+        failure = ""
+        for _ in range(_TRIES):
+            try:
+                answer = client.send_message_batch(QueueUrl=url, Entries=waiting)
+            except (ClientError, BotoCoreError) as error:
+                failure = str(error)
+                continue
+            failed = {entry["Id"] for entry in answer.get("Failed", [])}
+            failure = str(answer.get("Failed", ""))
+            waiting = [entry for entry in waiting if entry["Id"] in failed]
+            if not waiting:
+                break
+        if waiting:
+            raise Unavailable("send_message_batch", failure)
+
+
+class SqsAcks:
+    """The ack queue: implements `fairbox.dispatch.ports.AckQueue`.
+
+    Args:
+        client: boto3's SQS client.
+        queue_url: a standard queue; order and repetition of acks do not matter.
+    """
+
+    def __init__(self, client: Any, queue_url: str) -> None:
+        self._client = client
+        self._queue_url = queue_url
+
+    def put(self, bodies: Sequence[str]) -> None:
+        """Put messages of acks into the queue, ten of 64 KB a call.
+
+        Raises:
+            Unavailable: some could not be put there; all may be put again.
+        """
+        send_all(self._client, self._queue_url, [{"MessageBody": body} for body in bodies])

@@ -1,0 +1,115 @@
+"""The way back from lane `dead`: each dead letter in one transaction, with its batch item."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fairbox.codec.dead import returning_item
+from fairbox.codec.messages import read_message
+from fairbox.dynamodb import states
+from fairbox.errors import BatchBusy, TransactionCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fairbox.batches.riding import Riding
+    from fairbox.dynamodb.dead import DeadLane
+    from fairbox.dynamodb.lanes import Lanes
+    from fairbox.dynamodb.moves import Moves
+    from fairbox.stored import StoredMessage
+
+Returned = Literal["inserted", "merged", "gone"]
+_TRIES: Final = 8
+_REFUSED: Final = "ConditionalCheckFailed"
+
+
+class Redrives:
+    """Puts dead letters back into their own lanes.
+
+    Args:
+        lanes: of the outbox.
+        dead: lane `dead`.
+        moves: finishes what somebody began to move there.
+        riding: gives what moves batch items; asked for when a dead letter carries one.
+    """
+
+    def __init__(
+        self, lanes: Lanes, dead: DeadLane, moves: Moves, riding: Callable[[], Riding]
+    ) -> None:
+        self._lanes = lanes
+        self._dead = dead
+        self._moves = moves
+        self._riding = riding
+
+    def put_back(self, letter: StoredMessage) -> Returned:
+        """Put a dead letter back for the subscriptions that it died for, with a fresh state.
+
+        4 WRU a KB, and with a batch item what `Riding.retry_with` says. It may be repeated.
+
+        Args:
+            letter: as read from lane `dead`.
+
+        Returns:
+            `inserted`; `merged`: into the message, which others still lack; `gone`: it is a dead
+            letter no more, and others have put it back or taken it away.
+
+        Raises:
+            BatchBusy: others kept changing the message, or its item's group; nothing is written.
+        """
+        there: StoredMessage | None = None
+        for _ in range(_TRIES):
+            reasons = self._write(letter, there)
+            if reasons is None:
+                return "inserted" if there is None else "merged"
+            (code, image), (removal, _) = reasons[0], reasons[1]
+            if code == _REFUSED:
+                there = self._outstanding(image)
+                if there is not None and there.redriven > letter.redriven:
+                    self._dead.remove(letter)  # written by who came late: it is back already
+                    return "gone"
+            if _REFUSED in (code, removal):
+                again = self._dead.find(letter.ref)
+                if again is None:
+                    return "gone"
+                letter = again
+        raise BatchBusy([str(letter.ref)])
+
+    def _outstanding(self, image: Mapping[str, Any]) -> StoredMessage | None:
+        """Return the message that lies in the outbox, when it is not leaving; else help it out."""
+        if not image:
+            return None
+        there = read_message(image)
+        if there.gone is None:
+            return there
+        died = frozenset(name for name, state in there.states.items() if state.dead)
+        if there.gone == "dead" and died:
+            self._moves.finish(there, died)
+        else:
+            self._lanes.delete_marked(there)
+        return None
+
+    def _write(
+        self, letter: StoredMessage, there: StoredMessage | None
+    ) -> Sequence[tuple[str, Mapping[str, Any]]] | None:
+        """Make the transaction; return None, or the reasons of its two actions of ours."""
+        removal = {"Delete": states.unchanged(self._dead.table, letter)}
+        actions = [self._returning(letter, there), removal]
+        item = letter.message.batch_item
+        if item is not None:
+            return self._riding().retry_with(item, actions).refused or None
+        try:
+            self._lanes.calls.call("transact_write_items", TransactItems=actions)
+        except TransactionCancelled as cancelled:
+            return cancelled.reasons
+        return None
+
+    def _returning(self, letter: StoredMessage, there: StoredMessage | None) -> dict[str, Any]:
+        if there is None:
+            put = self._lanes.put_action(returning_item(letter))
+            return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
+        pending = None if there.pending is None else there.pending | (letter.pending or frozenset())
+        alive = {name: state for name, state in there.states.items() if not state.dead}
+        times = max(there.redriven, letter.redriven) + 1
+        after = replace(there, pending=pending, states=alive, redriven=times)
+        return {"Update": states.update(self._lanes.table, after, there)}
