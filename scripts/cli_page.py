@@ -19,9 +19,9 @@ region and credentials the AWS SDK's own. Against the local application: `make u
 `source .local/env`.
 
 Every verb takes `--json`: one JSON object on standard output, and for a list one object a line, in
-the field names of the [HTTP API](http-api.md). Times are milliseconds since 1970 UTC. Without it,
-what is printed is for people and may change; but `batch open` and `message send` print the bare id
-or ref, `batch missing` an id a line, `batch add` an id and a size a line.
+the field names of the [HTTP API](http-api.md), times in milliseconds since 1970 UTC. Without it,
+what is printed is for people, times in UTC, and may change; but `batch open` and `message send`
+print the bare id or ref, `batch missing` an id a line, `batch add` an id and a size a line.
 
 Every verb takes `--endpoint-url`, DynamoDB's in place of the SDK's own.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.cli.app import app
-from fairbox.cli.session import _plain
+from fairbox.cli.session import cell
 from fairbox.dynamodb.clients import make_client
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Throttled, Unavailable
 from typer.main import get_command
@@ -114,8 +114,14 @@ def test_usage_that_is_wrong_ends_with_2(cli: Cli, arguments: tuple[str, ...]) -
 
 
 def test_text_that_is_no_print_is_escaped() -> None:
-    assert _plain("a\x1b[2Jb") == '"a\\u001b[2Jb"'
-    assert (_plain("é"), _plain(None), _plain(True)) == ("é", "", "true")
+    assert cell("user_key", "a\x1b[2Jb") == '"a\\u001b[2Jb"'
+    assert (cell("a", "é"), cell("a", None), cell("a", True)) == ("é", "", "true")
+
+
+def test_people_read_times_in_utc() -> None:
+    assert cell("opened_at", 1_760_000_000_999) == "2025-10-09T08:53:20+00:00"
+    assert cell("opened_at", None) == ""
+    assert cell("total", 1_760_000_000_999) == "1760000000999"
 
 
 def test_the_console_script_gives_help_without_loading_the_sdk() -> None:

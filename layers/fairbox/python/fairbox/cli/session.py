@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -73,7 +74,7 @@ class Session:
             width = max(map(len, fields), default=0)
             for name, value in fields.items():
                 if value is not None:
-                    typer.echo(f"{name:<{width}}  {_plain(value)}")
+                    typer.echo(f"{name:<{width}}  {cell(name, value)}")
 
     def lines(self, entries: Iterable[tuple[Mapping[str, object], str]]) -> None:
         """Print a list as it comes: JSON objects, or texts, one a line."""
@@ -86,15 +87,15 @@ class Session:
             for fields in entries:
                 typer.echo(as_json(fields))
             return
-        rows = [[_plain(fields[column]) for column in columns] for fields in entries]
+        rows = [[cell(column, fields[column]) for column in columns] for fields in entries]
         if not rows:
             self.note("nothing")
             return
         # a few of them make no table worth a library
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         for row in ([column.upper() for column in columns], *rows):
-            cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-            typer.echo("  ".join(cells).rstrip())
+            padded = (f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
+            typer.echo("  ".join(padded).rstrip())
 
     def note(self, text: str) -> None:
         """Say something beside the result, on standard error; nothing with JSON."""
@@ -143,7 +144,10 @@ def as_json(fields: Mapping[str, object]) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def _plain(value: object) -> str:
+def cell(name: str, value: object) -> str:
+    """Return a field as people read it: times by their names' ending, in UTC."""
+    if name.endswith("_at") and isinstance(value, int):
+        return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
     if isinstance(value, str):
         # what a user once stored must not move the cursor
         return value if value.isprintable() else json.dumps(value)
