@@ -113,9 +113,6 @@ def table(name: str, schema: dict[str, Any]) -> str:
     return "\n".join([*rows, ""])
 
 
-_SENT = ("MessageIn", "TopicIn", "RetryIn", "SubscriptionIn", "RedriveIn", "RedriveWhereIn")
-
-
 def kind_of(schema: dict[str, Any]) -> str:
     """Return a field's type and bounds in words."""
     if "anyOf" in schema:
