@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from fairbox import Outbox, Topic
+from fairbox import Batches, Outbox, Topic
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryApplication
 
@@ -57,7 +57,7 @@ def _anchors(page: Path) -> set[str]:
 
 @pytest.fixture
 def application(monkeypatch: pytest.MonkeyPatch) -> MemoryApplication:
-    """The application in memory, which `Outbox.from_env` and boto3's clients lead to."""
+    """The application in memory, which `from_env` and boto3's clients lead to."""
     app = MemoryApplication(clock=ManualClock(time.time()))
     app.client.create_table(
         TableName="Orders",
@@ -66,6 +66,7 @@ def application(monkeypatch: pytest.MonkeyPatch) -> MemoryApplication:
         BillingMode="PAY_PER_REQUEST",
     )
     monkeypatch.setattr(Outbox, "from_env", lambda: app.outbox)
+    monkeypatch.setattr(Batches, "from_env", lambda: app.batches)
     monkeypatch.setattr(boto3, "client", lambda service: {"dynamodb": app.client}[service])
     return app
 
