@@ -213,6 +213,12 @@ class Settling(Cascade):
         writers = {(leaf.batch, leaf.request) for leaf in leaves.values() if leaf.request}
         names = [(batch, request) for batch, request in writers if request is not None]
         requests = self.store.requests(names) if names else {}
+        # no request any more: between the two reads it was erased, and the leaf is as good as gone
+        leaves = {
+            key: leaf
+            for key, leaf in leaves.items()
+            if leaf.request is None or (leaf.batch, leaf.request) in requests
+        }
         missing = {key.batch for key in wanted if key not in leaves}
         roots = {r.batch: r for r in self.store.roots(missing)} if missing else {}
         found = Divided()
