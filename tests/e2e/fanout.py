@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
 
 GROUPS = 130
-GROUP_SIZE = 40
+GROUP_SIZE = 30
 ITEMS = GROUPS * GROUP_SIZE
 FAILED = 50
 PRODUCERS = 4
 REPEATED = 0.2
-KILLS = 6
+KILLS = 4
 HURRY_SECONDS = 5
 """After which messages of a killed window come again; deployed, six times the time limit."""
 GARBAGE = (
