@@ -17,7 +17,7 @@ from fairbox_pipeline.lines import FIELDS, Line, digest, read_lines, readable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 EVENT: Final = "event"
 MALFORMED: Final = "malformed"
@@ -134,7 +134,7 @@ class one_file_a_batch:  # noqa: N801 - reads as what it does: with one_file_a_b
             self._spark.conf.set(_ARROW_ROWS, self._before)
 
 
-def _binary(spark: SparkSession) -> Any:
+def _binary(spark: SparkSession) -> DataFrameReader:
     return spark.read.format("binaryFile").option("pathGlobFilter", PATTERN)
 
 
