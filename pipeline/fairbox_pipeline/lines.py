@@ -2,7 +2,7 @@
 
 Python, not Spark's own reader, for four reasons: Spark drops a damaged file whole or hides where it
 broke, knows no line numbers, accepts what follows a JSON object, and turns wrong types into NULL or
-into strings. It is also faster here: see docs/decisions/0006-pipeline.md.
+into strings: see docs/decisions/0006-pipeline.md.
 """
 
 from __future__ import annotations

@@ -136,6 +136,13 @@ def test_percentiles_are_interpolated_and_hours_are_those_of_the_delivery(
     assert [tuple(row[3:]) for row in figures] == [pytest.approx(row[3:]) for row in expected]
 
 
+def test_an_hour_that_no_calendar_has_is_told_in_milliseconds(spark: SparkSession) -> None:
+    nanoseconds = 1_763_500_000_000_000_000  # from a producer that knows no better
+    made = message(spark, added_at=0, subscriptions=[taker("s", nanoseconds)])
+    hours = [row["hour"] for row in latencies(first_deliveries(made)).collect()]
+    assert hours == [str(nanoseconds - nanoseconds % HOUR), None]
+
+
 @pytest.mark.parametrize(
     ("sizes", "needed"),
     [([0], 1), ([1024 * 14_000], 1), ([1024 * 14_000 + 1], 2), ([1024 * 14_000] * 3, 3)],
