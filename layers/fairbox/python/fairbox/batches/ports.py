@@ -89,12 +89,6 @@ class BatchStore(Protocol):
         """
         ...
 
-    def move(
-        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
-    ) -> Refusal | None:
-        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
-        ...
-
     def delete(
         self,
         batch: str,
@@ -110,6 +104,16 @@ class BatchStore(Protocol):
 
     def listed(self, state: str, until: int | None = None) -> Iterator[str]:
         """Yield batch ids in a state, with `until` those to be looked at by then."""
+        ...
+
+
+class MovingStore(BatchStore, Protocol):
+    """A store that says which action of a transaction was refused."""
+
+    def move(
+        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
+    ) -> Refusal | None:
+        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
         ...
 
 
