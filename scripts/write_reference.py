@@ -14,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import fairbox
 from fairbox import errors, metrics, testing
+from fairbox.codec import batches
 from fairbox.codec.keys import lane_pk, message_sk, topic_range
 from fairbox.codec.ledger import ledger_pk
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
 from scripts.docstrings import commented, constants, markdown, public_members, signature
@@ -148,29 +149,32 @@ def _metrics() -> Iterable[str]:
     yield (
         f"Namespace `{metrics.NAMESPACE}`, written as lines of CloudWatch's embedded metric "
         f"format. Each figure is written by topic (dimensions `service` = `{metrics.SERVICE}` and "
-        "`topic`) and over all topics (dimension `service` alone). `Unreadable` and `Rung` are "
-        "written over all topics only."
+        "`topic`) and over all topics (dimension `service` alone); of those marked *, only the "
+        "latter is written."
     )
-    units = {name: "Seconds" if name == metrics.OLDEST_AGE else "Count" for name in _names()}
-    rows = [(f"`{name}`", units[name], text) for name, text in _names().items()]
+    rows = [
+        (f"`{n}`{' *' * (n in metrics.OVERALL)}", metrics.UNITS.get(n, "Count"), text)
+        for n, text in _names().items()
+    ]
     yield _table(("metric", "unit", "what it is"), rows)
 
 
 def _names() -> dict[str, str]:
     found = constants(LIBRARY / "metrics.py")
-    return {str(value): text for value, text in found.values() if text}
+    return {str(value): text for value, text in found.values() if text and str(value).isalpha()}
 
 
 def _tables() -> Iterable[str]:
     yield "# Tables"
     yield _NOTE
     yield (
-        "Two tables, paid by request. Names are short because they are billed with every item; "
+        "Three tables, paid by request. Names are short because they are billed with every item; "
         "only `fairbox.codec` spells them. Why the tables are as they are: "
-        "[data model](../explanation/data-model.md)."
+        "[data model](../explanation/data-model.md), [batches](../explanation/batches.md)."
     )
     yield "## Keys and indexes"
-    for definition in table_definitions(outbox="Outbox", deliveries="Deliveries"):
+    definitions = table_definitions(outbox="Outbox", deliveries="Deliveries")
+    for definition in (*definitions, batches_definition("Batches")):
         yield from _keys(definition)
     yield "## Items"
     low, _ = topic_range("orders")
@@ -196,15 +200,31 @@ def _tables() -> Iterable[str]:
                 "first time (ms), first and last stream sequence number",
             ),
             ("deduplication row", "Deliveries", "`dedup#orders#` and a digest", "`!`"),
+            *_batch_items(),
         ],
     )
     yield "## Attributes"
-    for heading, names in commented(LIBRARY / "codec/names.py"):
+    modules = ("codec/names.py", "codec/batches.py")
+    for heading, names in (group for name in modules for group in commented(LIBRARY / name)):
         rows = [(f"`{value}`", _spaced(name), comment) for name, value, comment in names]
         rows = [row for row in rows if row[2]]
         if rows:
             yield f"### {heading[:1].upper()}{heading[1:]}"
             yield _table(("attribute", "name", "type and meaning"), rows)
+
+
+def _batch_items() -> Iterable[tuple[str, str, str, str]]:
+    keys = {
+        "root": batches.root_key(_ID),
+        "node": batches.node_key(_ID, 0),
+        "leaf: a group's pending items": batches.leaf_key(_ID, 17),
+        "a group's failed items": batches.failed_key(_ID, 17),
+        "request of an add": batches.request_key(_ID, "0f6c..."),
+        "metadata": batches.meta_key(_ID),
+    }
+    for item, key in keys.items():
+        pk, sk = (value["S"] for value in key.values())
+        yield item, "Batches", _row(pk), _row(sk)
 
 
 def _spaced(name: str) -> str:

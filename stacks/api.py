@@ -11,6 +11,7 @@ from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
 from aws_cdk import aws_logs as logs
 from fairbox import codec
+from fairbox.codec import batches as batch_codec
 
 from stacks.components import permissions as may
 from stacks.components.function import FairboxFunction, removal_policy, retention_days
@@ -134,6 +135,7 @@ class ApiStack(Stack):
             environment={
                 "FAIRBOX_BODIES_BUCKET": storage.bodies.bucket_name,
                 "FAIRBOX_DOORBELL_QUEUE_URL": doorbell.queue_url,
+                "FAIRBOX_BATCHES_TABLE": storage.batches.table_name,
             },
         )
         api.allow(
@@ -146,6 +148,8 @@ class ApiStack(Stack):
                     *("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"),
                 ),
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
+                may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
+                may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
                 may.on_objects(storage.bodies, "GetObject", "PutObject"),
                 may.list_bucket(storage.bodies),
                 may.send_to(doorbell),

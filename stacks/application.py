@@ -8,6 +8,7 @@ from aws_cdk import App, Tags
 
 from stacks.api import ApiStack
 from stacks.assets import build_layers
+from stacks.batches import BatchesStack
 from stacks.components.function import Platform
 from stacks.config import config_from_context
 from stacks.delivery import DeliveryStack
@@ -49,7 +50,14 @@ def build_application(root: Path, *, context: Mapping[str, Any], outdir: Path | 
         deliveries=storage.deliveries,
         alarm_topic=storage.alarm_topic,
     )
-    delivery = DeliveryStack(app, "FairboxDelivery", platform=platform, storage=storage)
+    batches = BatchesStack(app, "FairboxBatches", platform=platform, storage=storage)
+    delivery = DeliveryStack(
+        app,
+        "FairboxDelivery",
+        platform=platform,
+        storage=storage,
+        ack_queue=batches.acks.queue,
+    )
     api = ApiStack(
         app,
         "FairboxApi",
@@ -62,6 +70,7 @@ def build_application(root: Path, *, context: Mapping[str, Any], outdir: Path | 
         "FairboxMonitoring",
         platform=platform,
         storage=storage,
+        batches=batches,
         delivery=delivery,
         api=api,
     )

@@ -77,6 +77,24 @@ class Config:
     """How long records are gathered before they are marked."""
     deliver_shard_concurrency: int
     """Visits at a time, for each doorbell queue."""
+    ack_batches_window_seconds: int
+    """How long acks of batches' items are gathered before they are written; from 1."""
+    ack_batches_messages: int
+    """Messages of the ack queue in one window at most; each holds up to 1,300 ids."""
+    ack_batches_concurrency: int
+    """Windows that are written at a time."""
+    ack_batches_timeout_seconds: int
+    """For one window; the queue hands it out again after six times as long."""
+    cascade_batches_window_seconds: int
+    """How long emptied groups are gathered before their parents are written."""
+    open_batch_days: int
+    """Days without activity after which an open batch is reaped; from 7, when the first look is."""
+    sealed_batch_days: int
+    """Days without activity after which a sealed batch is reaped."""
+    clean_orphans_dry_run: bool
+    """Whether the cleanup only reports what it would do."""
+    stalled_batch_hours: int
+    """Hours without activity after which a batch counts as stalled."""
     reserve_concurrency: bool
     """Whether scheduled functions reserve one execution; a new account may have none to spare."""
     api_rate_limit: int
@@ -91,6 +109,10 @@ class Config:
     """Lag of a stream reader above which the alarm goes off, after three minutes."""
     alarm_dead_count: int
     """Dead letters above which the alarm goes off."""
+    alarm_stalled_batches: int
+    """Batches that neither progress nor complete above which the alarm goes off."""
+    alarm_acks_dropped: int
+    """Acks that could not be acks, in five minutes, above which the alarm goes off."""
     alarm_archive_age_seconds: int
     """Age of what has not reached the archive above which the alarm goes off."""
 

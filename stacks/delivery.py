@@ -19,6 +19,7 @@ from stacks.components.triggers import (
 )
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_sqs as sqs
     from constructs import Construct
 
     from stacks.components.function import Platform
@@ -39,12 +40,19 @@ class DeliveryStack(Stack):
     """
 
     def __init__(
-        self, scope: Construct, id_: str, *, platform: Platform, storage: StorageStack
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        platform: Platform,
+        storage: StorageStack,
+        ack_queue: sqs.IQueue,
     ) -> None:
         super().__init__(scope, id_, description="Fairbox: functions that deliver and record.")
         self._platform = platform
         self._config = platform.config
         self._storage = storage
+        self._ack_queue = ack_queue
         self.doorbells = Doorbells(self, "Doorbells", alarm_topic=platform.alarm_topic)
         self.relay = self._relay()
         self.mark_delivered = self._mark_delivered()
@@ -66,7 +74,7 @@ class DeliveryStack(Stack):
             description="Sends what was just added, straight from the stream.",
             memory_mb=512,
             timeout_seconds=30,
-            environment=self._rings() | self._reads_bodies(),
+            environment=self._rings() | self._reads_bodies() | self._settles(),
         )
         relay.allow(self._dispatch(may.FAST_SERVICES))
         StreamTrigger(
@@ -94,7 +102,9 @@ class DeliveryStack(Stack):
             description="Writes ledger, archive, counts and index from the stream.",
             memory_mb=1024,
             timeout_seconds=60,
-            environment=self._archives() | self._reads_bodies(),
+            environment=self._archives()
+            | self._reads_bodies()
+            | {"FAIRBOX_ACK_QUEUE_URL": self._ack_queue.queue_url},
         )
         mark_delivered.allow(
             [
@@ -102,6 +112,7 @@ class DeliveryStack(Stack):
                 may.on_table(storage.deliveries, "PutItem", "BatchWriteItem"),
                 may.put_records(storage.archive.stream),
                 may.on_objects(storage.bodies, "PutObjectTagging"),
+                may.send_to(self._ack_queue),
             ]
         )
         # one batch of a stream shard at a time: counts are kept by sequence number
@@ -155,7 +166,7 @@ class DeliveryStack(Stack):
             description="Visits the shard that a doorbell names.",
             memory_mb=512,
             timeout_seconds=30,
-            environment=self._rings() | self._reads_bodies() | webhooks,
+            environment=self._rings() | self._reads_bodies() | self._settles() | webhooks,
             may_ring_itself=True,
         )
         deliver_shard.allow(self._dispatch(may.ALL_SERVICES))
@@ -189,13 +200,15 @@ class DeliveryStack(Stack):
                 "FAIRBOX_FAILURES_BUCKET": storage.failures.bucket_name,
             }
             | self._archives()
-            | self._reads_bodies(),
+            | self._reads_bodies()
+            | self._settles(),
             one_at_a_time=True,
         )
         repair.allow(
             [
                 may.on_table(storage.outbox, "Scan", *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_table(storage.deliveries, *may.WRITE_ITEMS),
+                may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_objects(
                     storage.failures, "GetObject", "DeleteObject", below=may.FAILURES_PREFIX
                 ),
@@ -214,6 +227,7 @@ class DeliveryStack(Stack):
         return [
             may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
             may.on_table(storage.deliveries, "PutItem", "UpdateItem"),
+            may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
             may.on_objects(storage.bodies, "GetObject"),
             may.list_bucket(storage.bodies),
             may.send_to(self.doorbells.now, self.doorbells.later),
@@ -225,6 +239,10 @@ class DeliveryStack(Stack):
             "FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url,
             "FAIRBOX_LATER_QUEUE_URL": self.doorbells.later.queue_url,
         }
+
+    def _settles(self) -> dict[str, str]:
+        """A message that dies fails its item of a batch."""
+        return {"FAIRBOX_BATCHES_TABLE": self._storage.batches.table_name}
 
     def _archives(self) -> dict[str, str]:
         return {"FAIRBOX_ARCHIVE_STREAM": self._storage.archive.stream_name}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from fairbox import codec
+from fairbox.codec import batches as batch_codec
 
 from stacks.components import metrics
 from stacks.components import permissions as may
@@ -16,9 +17,12 @@ from stacks.components.function import FairboxFunction
 from stacks.components.triggers import ClockTrigger
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from constructs import Construct
 
     from stacks.api import ApiStack
+    from stacks.batches import BatchesStack
     from stacks.components.function import Platform
     from stacks.delivery import DeliveryStack
     from stacks.storage import StorageStack
@@ -38,41 +42,53 @@ class MonitoringStack(Stack):
         *,
         platform: Platform,
         storage: StorageStack,
+        batches: BatchesStack,
         delivery: DeliveryStack,
         api: ApiStack,
     ) -> None:
         super().__init__(scope, id_, description="Fairbox: counts, alarms and dashboard.")
         self._platform = platform
-        self.count_outstanding = self._count_outstanding()
+        self.count_outstanding = self._count_outstanding(storage)
         self._alarm_on_counts()
-        self._alarm_on_lag(storage, delivery)
+        self._alarm_on_batches()
+        stream_functions = [delivery.relay, delivery.mark_delivered, batches.cascade_batches]
+        self._alarm_on_lag(storage, stream_functions)
         Dashboard(
             self,
             "Dashboard",
-            functions=[*delivery.functions, api.api, self.count_outstanding],
-            stream_functions=[delivery.relay, delivery.mark_delivered],
+            functions=[
+                *delivery.functions,
+                *batches.functions,
+                api.api,
+                self.count_outstanding,
+            ],
+            stream_functions=stream_functions,
             queues=[delivery.doorbells.now, delivery.doorbells.later],
             dead_letters=delivery.doorbells.dead_letters,
-            tables=[storage.outbox, storage.deliveries],
+            ack_queues=[batches.acks.queue, batches.acks.dead_letters],
+            tables=[storage.outbox, storage.deliveries, storage.batches],
             http_api=api.http_api,
         )
 
-    def _count_outstanding(self) -> FairboxFunction:
+    def _count_outstanding(self, storage: StorageStack) -> FairboxFunction:
         outbox = self._platform.outbox
         count_outstanding = FairboxFunction(
             self,
             "CountOutstanding",
             platform=self._platform,
             name="count_outstanding",
-            description="Counts what is outstanding, and how old it is, by topic.",
+            description="Counts what is outstanding, and how old it is, by topic; and batches.",
             memory_mb=256,
             timeout_seconds=60,
+            environment={"FAIRBOX_BATCHES_TABLE": storage.batches.table_name},
             one_at_a_time=True,
         )
         count_outstanding.allow(
             [
                 may.on_table(outbox, "GetItem", "Query"),
                 may.on_index(outbox, codec.OUTSTANDING_INDEX),
+                may.on_table(storage.batches, "GetItem", "BatchGetItem"),
+                may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
             ]
         )
         ClockTrigger(
@@ -108,10 +124,28 @@ class MonitoringStack(Stack):
             "Messages could not be delivered and wait as dead letters.",
         )
 
-    def _alarm_on_lag(self, storage: StorageStack, delivery: DeliveryStack) -> None:
+    def _alarm_on_batches(self) -> None:
+        """Alarms on batches that stand still, and on acks of what nobody may ack."""
+        config = self._platform.config
+        self._alarm(
+            "StalledBatches",
+            metrics.hourly(metrics.STALLED_BATCHES),
+            config.alarm_stalled_batches,
+            f"Batches have neither progressed nor completed for {config.stalled_batch_hours} h.",
+        )
+        self._alarm(
+            "BatchAcksDropped",
+            metrics.summed(metrics.BATCH_ACKS_DROPPED, Duration.minutes(5)),
+            config.alarm_acks_dropped,
+            "Acks named items that were never issued, or of batches cancelled or reaped.",
+        )
+
+    def _alarm_on_lag(
+        self, storage: StorageStack, stream_functions: Sequence[FairboxFunction]
+    ) -> None:
         """Alarms on those who follow the stream, and on the archive."""
         config = self._platform.config
-        for function in (delivery.relay, delivery.mark_delivered):
+        for function in stream_functions:
             self._alarm(
                 f"{function.node.id}IteratorAge",
                 metrics.iterator_age(function.function),

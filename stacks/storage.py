@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from fairbox import codec
+from fairbox.codec import batches as batch_codec
 
 from stacks.components.archive import Archive
 from stacks.components.buckets import access_logs_bucket, private_bucket
@@ -30,6 +31,7 @@ class StorageStack(Stack):
     Attributes:
         outbox: messages that are outstanding, shard rows, topic rows; streamed.
         deliveries: the ledger, dead letters, deduplication rows.
+        batches: the batches' trees; streamed.
         archive: every event of every message, as NDJSON in S3, through Firehose.
         bodies: bodies too large for the table.
         failures: stream batches that were given up, with their records.
@@ -45,6 +47,7 @@ class StorageStack(Stack):
         )
         self.outbox = self._outbox(config)
         self.deliveries = self._deliveries(config)
+        self.batches = self._batches(config)
         access_logs = access_logs_bucket(self, "AccessLogs", config=config)
         self.archive = Archive(self, "Archive", config=config, access_logs=access_logs)
         self.bodies = private_bucket(
@@ -101,6 +104,22 @@ class StorageStack(Stack):
             index_name=codec.DELIVERED_INDEX,
             partition_key=dynamodb.Attribute(name=codec.LEDGER_DAY, type=_STRING),
             sort_key=dynamodb.Attribute(name=codec.LEDGER_TIME, type=_NUMBER),
+            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        )
+        return table
+
+    def _batches(self, config: Config) -> dynamodb.Table:
+        """Only what is left of a batch's root expires; a tree is erased by hand, in order."""
+        table = self._table(
+            "Batches",
+            config,
+            stream=dynamodb.StreamViewType.NEW_IMAGE,
+            time_to_live_attribute=batch_codec.EXPIRES_AT,
+        )
+        table.add_global_secondary_index(
+            index_name=batch_codec.OPEN_BATCHES_INDEX,
+            partition_key=dynamodb.Attribute(name=batch_codec.BUCKET, type=_STRING),
+            sort_key=dynamodb.Attribute(name=batch_codec.LOOK, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.KEYS_ONLY,
         )
         return table

@@ -1,4 +1,4 @@
-"""Count outstanding: each minute, the outstanding count and the oldest age by topic."""
+"""Count outstanding: each minute, what is outstanding by topic, and the batches that are open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from functools import cache
 from typing import Any
 
 from fairbox.dispatch.outstanding import count_outstanding
-from fairbox.metrics import DEAD_COUNT, OLDEST_AGE, OUTSTANDING_COUNT
+from fairbox.metrics import (
+    DEAD_COUNT,
+    OLDEST_AGE,
+    OLDEST_BATCH_AGE,
+    OPEN_BATCHES,
+    OUTSTANDING_COUNT,
+)
 from fairbox.wiring import Application
 
 
@@ -17,7 +23,7 @@ def application() -> Application:
 
 
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Write the metrics, by topic and in all."""
+    """Write the metrics, by topic and in all, and those of batches."""
     app = application()
     app.store.refresh()
     figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
@@ -37,4 +43,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         DEAD_COUNT: sum(f.dead for f in values),
     }
     app.metrics.emit(total)
-    return total
+    batches = app.keeper.open_batches()
+    open_ = {OPEN_BATCHES: batches.count, OLDEST_BATCH_AGE: batches.oldest_age}
+    app.metrics.emit(open_)
+    return total | open_

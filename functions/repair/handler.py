@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fairbox.dispatch.cascading import cascade_records
 from fairbox.dispatch.marking import Marking
 from fairbox.dispatch.repair import Repair
 from fairbox.dynamodb.archive import FirehoseArchive
 from fairbox.dynamodb.failures import S3Failures
 from fairbox.dynamodb.repairs import RepairTable
+from fairbox.settings import BATCHES_TABLE
 from fairbox.wiring import Application
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 logger = logging.getLogger("fairbox")
 
@@ -36,7 +41,13 @@ def repair() -> Repair:
         given_up=S3Failures(app.s3, app.failures_bucket),
         doorbells=app.doorbells,
         clock=app.clock,
+        others={app.settings.required(BATCHES_TABLE): _replay_batches},
     )
+
+
+def _replay_batches(records: Sequence[Mapping[str, Any]], deadline: float) -> bool:
+    """Cascade what a given-up batch of the batches' stream shows; say whether all is done."""
+    return cascade_records(records, application().keeper, deadline=deadline).again is None
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Dashboard(Construct):
         stream_functions: Sequence[FairboxFunction],
         queues: Sequence[sqs.Queue],
         dead_letters: Sequence[sqs.Queue],
+        ack_queues: Sequence[sqs.Queue],
         tables: Sequence[dynamodb.Table],
         http_api: apigateway.HttpApi,
     ) -> None:
@@ -42,6 +43,7 @@ class Dashboard(Construct):
             _waiting(),
             _sent(),
             _behind(stream_functions, queues, dead_letters),
+            *_batches(ack_queues),
             _functions(functions),
             [*_tables(tables), _api(http_api)],
         ]
@@ -94,6 +96,27 @@ def _depth(queue: sqs.Queue) -> cloudwatch.Metric:
     return queue.metric_approximate_number_of_messages_visible(
         period=metrics.MINUTE, statistic="Maximum", label=queue.node.id
     )
+
+
+def _batches(ack_queues: Sequence[sqs.Queue]) -> list[list[cloudwatch.IWidget]]:
+    """How many batches are open and since when, how they end, and how acks come in."""
+    ended = (metrics.BATCHES_COMPLETED, metrics.BATCHES_ORPHANED)
+    acks = (metrics.BATCH_ACKS, metrics.BATCH_ACKS_DROPPED)
+    return [
+        [
+            _graph(
+                "Open batches",
+                metrics.total(metrics.OPEN_BATCHES).with_(label="open"),
+                metrics.hourly(metrics.STALLED_BATCHES).with_(label="stalled"),
+            ),
+            _graph("Oldest open batch (s)", metrics.total(metrics.OLDEST_BATCH_AGE)),
+            _graph("Batches ended", *map(metrics.summed, ended)),
+        ],
+        [
+            _graph("Acks of items", *map(metrics.summed, acks)),
+            _graph("Acks waiting", *map(_depth, ack_queues)),
+        ],
+    ]
 
 
 def _functions(functions: Sequence[FairboxFunction]) -> list[cloudwatch.IWidget]:

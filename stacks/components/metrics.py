@@ -16,6 +16,14 @@ OUTSTANDING_COUNT: Final = "OutstandingCount"
 OLDEST_AGE: Final = "OldestAge"
 """Seconds."""
 DEAD_COUNT: Final = "DeadCount"
+OPEN_BATCHES: Final = "OpenBatches"
+OLDEST_BATCH_AGE: Final = "OldestBatchAge"
+"""Seconds."""
+STALLED_BATCHES: Final = "StalledBatches"
+BATCHES_COMPLETED: Final = "BatchesCompleted"
+BATCHES_ORPHANED: Final = "BatchesOrphaned"
+BATCH_ACKS: Final = "BatchAcks"
+BATCH_ACKS_DROPPED: Final = "BatchAcksDropped"
 SENT: Final = "Sent"
 FAILED: Final = "Failed"
 DEAD: Final = "Dead"
@@ -34,6 +42,16 @@ def total(name: str) -> cloudwatch.Metric:
         period=MINUTE,
         statistic="Maximum",
     )
+
+
+def hourly(name: str) -> cloudwatch.Metric:
+    """A figure that is written each hour."""
+    return total(name).with_(period=Duration.hours(1))
+
+
+def summed(name: str, period: Duration = MINUTE) -> cloudwatch.Metric:
+    """What happened in a time, over all functions."""
+    return total(name).with_(statistic="Sum", period=period)
 
 
 def by_topic(name: str, statistic: str) -> cloudwatch.MathExpression:

@@ -23,6 +23,10 @@ READ_ITEMS: Final = ("GetItem", "BatchGetItem", "Query")
 """Reads by key; a scan is granted by name."""
 WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem")
 """Writes, alone, in batches and in transactions (which need no action of their own)."""
+SETTLE_ITEMS: Final = ("GetItem", "BatchGetItem", "PutItem")
+"""On the batches' table: acks, fails, cascades; each write is a whole item under a condition."""
+ANNOUNCE_ITEMS: Final = ("Query", "PutItem", "UpdateItem")
+"""On the outbox: the message of a batch that ends, and its topic where it is missing."""
 
 _SEND_ACTIONS: Final = {
     "sqs": ("sqs:SendMessage",),

@@ -11,6 +11,8 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 from fairbox import codec
+from fairbox.batches.models import ENDED
+from fairbox.codec import batches as batch_codec
 
 from stacks.components import permissions as may
 
@@ -39,6 +41,19 @@ def inserted(lane: str) -> Pattern:
 def any_message() -> list[Pattern]:
     """Filters of stream records: a message that came, changed or went; no other row."""
     return [{"dynamodb": {"NewImage": _ANY}}, {"dynamodb": {"OldImage": _ANY}}]
+
+
+def emptied_or_ended() -> list[Pattern]:
+    """Filters of the batches' stream: a group or node emptied, or a batch that has just ended."""
+    absent = [{"exists": False}]
+    root = {
+        codec.SK: {"S": [batch_codec.ROOT_SK]},
+        batch_codec.STATE: {"S": sorted(ENDED)},
+        batch_codec.TOLD: {"BOOL": absent},
+        batch_codec.ERASED: {"N": absent},
+    }
+    emptied = {batch_codec.COUNT: {"N": ["0"]}}
+    return [{"dynamodb": {"NewImage": emptied}}, {"dynamodb": {"NewImage": root}}]
 
 
 class StreamTrigger(Construct):
@@ -106,7 +121,10 @@ class StreamTrigger(Construct):
 
 
 class QueueTrigger(Construct):
-    """A queue in front of a function; its dead-letter policy bounds repetition."""
+    """A queue in front of a function; its dead-letter policy bounds repetition.
+
+    Without a window, messages are taken as they come; a batch of more than ten needs one.
+    """
 
     def __init__(
         self,
@@ -117,6 +135,7 @@ class QueueTrigger(Construct):
         queue: sqs.IQueue,
         batch_size: int,
         maximum_concurrency: int,
+        window_seconds: int | None = None,
     ) -> None:
         super().__init__(scope, id_)
         function.allow([may.consume(queue)])
@@ -126,6 +145,7 @@ class QueueTrigger(Construct):
             function_name=function.function.function_name,
             event_source_arn=queue.queue_arn,
             batch_size=batch_size,
+            maximum_batching_window_in_seconds=window_seconds,
             function_response_types=_PARTIAL,
             scaling_config=lambda_.CfnEventSourceMapping.ScalingConfigProperty(
                 maximum_concurrency=maximum_concurrency

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox.batches import adding, ids
 from fairbox.batches.models import Leaf, LeafKey, NodeKey, Root
+from fairbox.errors import BatchBusy
+from fairbox.keeping import Keeper
 
 from tests.batches.explorer import Explorer, Process, Scenario
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 A = "00000000-0000-4000-8000-00000000000a"
 B = "00000000-0000-4000-8000-00000000000b"
+FOREVER = 1e12
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +64,21 @@ def ack(*items: str, name: str = "") -> Process:
 
 def clear(*keys: LeafKey | NodeKey) -> Process:
     return Process("stream", lambda b: b.cascade(keys))
+
+
+def window(*items: str, name: str = "") -> Process:
+    """A window of the ack queue; what is left of it would come again."""
+
+    def work(batches: Batches) -> None:
+        drained = Keeper(batches).drain([*items, "no id", item(99)], deadline=FOREVER)
+        if drained.left:
+            raise BatchBusy(drained.left)
+
+    return Process(name or f"window {items}", work, items)
+
+
+def stream(*causes: LeafKey | NodeKey | str, name: str = "cascade_batches") -> Process:
+    return Process(name, lambda b: Keeper(b).finish(causes, deadline=FOREVER))
 
 
 def seal() -> Process:
@@ -147,6 +165,26 @@ SCENARIOS = [
               retry(item(0, batch=B))], lost_answers=0),
     Scenario("a nested batch's last ack", nested,
              [ack(item(0)), Process("tell", lambda b: b.tell(A))]),
+    Scenario("two windows with the last acks", batch_of(2),
+             [window(item(0)), window(item(0, 1))], ends_complete, lost_answers=0),
+    Scenario("the same window twice", batch_of(1),
+             [window(item(0)), window(item(0), name="again")], ends_complete, lost_answers=0),
+    Scenario("a window against seal", batch_of(1, sealed=False), [window(item(0)), seal()],
+             ends_complete),
+    Scenario("a window against cancel", batch_of(1, 1), [window(item(0), item(1)), cancel()],
+             lost_answers=0),
+    Scenario("a window against reap", batch_of(2, settled=[item(0, 1)]),
+             [reap(), window(item(0))]),
+    Scenario("the stream's function against the last window", batch_of(1, 1, settled=[item(0)]),
+             [stream(LeafKey(A, 0)), window(item(1))], ends_complete, lost_answers=0),
+    Scenario("the stream's function against itself", batch_of(1, 1, settled=[item(0), item(1)]),
+             [stream(LeafKey(A, 1), LeafKey(A, 0)), stream(NodeKey(A, 0), LeafKey(A, 1))],
+             ends_complete),
+    Scenario("the stream's function against retry",
+             batch_of(1, 1, settled=[item(0)], failed=[item(1)]),
+             [stream(LeafKey(A, 1), LeafKey(A, 0)), retry(item(1))]),
+    Scenario("the stream's function tells against retry", end_child_with_failure,
+             [stream(A), retry(item(0, batch=B))], lost_answers=0),
 ]  # fmt: skip
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 

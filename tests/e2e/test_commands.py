@@ -77,6 +77,8 @@ def test_up_returns_when_everything_answers_and_down_ends_it(moved: Workspace) -
             "AWS_REGION",
             "FAIRBOX_OUTBOX_TABLE",
             "FAIRBOX_DELIVERIES_TABLE",
+            "FAIRBOX_BATCHES_TABLE",
+            "FAIRBOX_ACK_QUEUE_URL",
         }
         again = run(moved, "local", "up")
         assert again.returncode == 0

@@ -7,9 +7,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox import wiring
+from fairbox import Batches, wiring
+from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox.batches.queueing import pack
+from fairbox.codec.batches import emptied, newly_ended
 from fairbox.codec.records import image_item
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.errors import UnknownTopic
 from fairbox.settings import Settings
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.wiring import Application
@@ -30,6 +34,8 @@ ENVIRONMENT = {
     "FAIRBOX_LATER_QUEUE_URL": "https://sqs.test/later",
     "FAIRBOX_ARCHIVE_STREAM": "archive",
     "FAIRBOX_FAILURES_BUCKET": "failures",
+    "FAIRBOX_BATCHES_TABLE": "batches",
+    "FAIRBOX_ACK_QUEUE_URL": "https://sqs.test/acks",
 }
 SECONDS_LEFT = 25
 
@@ -112,18 +118,38 @@ class Context:
         return self.milliseconds
 
 
+def _asks(image: dict[str, Any]) -> bool:
+    return emptied(image) is not None or newly_ended(image) is not None
+
+
+def ack_event(*messages: Sequence[str] | str) -> dict[str, Any]:
+    """Return an event of the ack queue: ids make one message, a text is a body as it is."""
+    bodies = [m if isinstance(m, str) else pack(m)[0] for m in messages]
+    return {"Records": [{"messageId": f"m{n}", "body": body} for n, body in enumerate(bodies)]}
+
+
+def figures(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return the figures written over all topics since the last look."""
+    lines = [json.loads(t) for t in capsys.readouterr().out.splitlines() if '"_aws"' in t]
+    return {k: v for line in lines if "topic" not in line for k, v in line.items()}
+
+
 class Functions:
     """The functions, each in a process of its own as far as it can tell: nothing is shared."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Any], Any] = lambda client: client
+    ) -> None:
         self._monkeypatch = monkeypatch
+        self.environment = dict(ENVIRONMENT)
         self.clock = ManualClock()
         self.engine = MemoryDynamoDB(self.clock)
         for definition in table_definitions(outbox="outbox", deliveries="deliveries"):
             self.engine.create_table(**definition)
+        self.engine.create_table(**batches_definition("batches"))
         self.sqs, self.firehose, self.s3 = FakeSqs(), FakeFirehose(), FakeS3()
         clients = {
-            "dynamodb": self.engine,
+            "dynamodb": wrap(self.engine),
             "sqs": self.sqs,
             "firehose": self.firehose,
             "s3": self.s3,
@@ -131,9 +157,38 @@ class Functions:
         self._client: Callable[[str], Any] = clients.__getitem__
         monkeypatch.setattr(wiring, "make_clients", lambda _: lambda service, **_: clients[service])
         self.outbox: Outbox = self._application().outbox
+        self.batches = Batches(
+            self.engine,
+            table="batches",
+            outbox_table="outbox",
+            deliveries_table="deliveries",
+            clock=self.clock,
+        )
+
+    def batch(self, *sizes: int, seal: bool = True, **fields: Any) -> str:
+        """Open a batch with a group of each size; return its id."""
+        batch = self.batches.open(**fields).id
+        for number, size in enumerate(sizes):
+            self.batches.add(batch, size, request_id=f"r{number}")
+        if seal:
+            self.batches.seal(batch)
+        return batch
+
+    def announced(self, topic: str = COMPLETED_TOPIC) -> list[dict[str, Any]]:
+        """Return the messages of a topic of batches."""
+        try:
+            return [json.loads(m.body) for m in self.outbox.outstanding(topic)]
+        except UnknownTopic:
+            return []
+
+    def stream(self, after: str | None = None) -> dict[str, Any]:
+        """Return the batches' stream as one event, without what the mapping filters."""
+        records = self.engine.stream("batches").take(after)
+        images = [r for r in records if "NewImage" in r["dynamodb"]]
+        return {"Records": [r for r in images if _asks(r["dynamodb"]["NewImage"])]}
 
     def _application(self) -> Application:
-        application = Application(Settings(ENVIRONMENT), self._client)
+        application = Application(Settings(self.environment), self._client)
         application.clock = self.clock  # type: ignore[assignment] # a clock by what it does
         return application
 

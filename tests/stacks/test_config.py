@@ -73,6 +73,16 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("relay_parallelization", 11),
         ("mark_delivered_window_seconds", -1),
         ("deliver_shard_concurrency", 1),
+        ("ack_batches_window_seconds", 0),
+        ("ack_batches_messages", 10_001),
+        ("ack_batches_concurrency", 1),
+        ("ack_batches_timeout_seconds", 901),
+        ("cascade_batches_window_seconds", 301),
+        ("open_batch_days", 6),
+        ("sealed_batch_days", 0),
+        ("stalled_batch_hours", 0),
+        ("clean_orphans_dry_run", "maybe"),
+        ("alarm_stalled_batches", -1),
         ("api_rate_limit", 0),
         ("alarm_dead_count", -1),
     ],
@@ -103,5 +113,5 @@ def test_a_setting_that_the_default_profile_lacks_is_missing() -> None:
 
 
 def test_every_setting_but_switches_has_a_check() -> None:
-    switches = {"webhook_allow_private", "reserve_concurrency"}
+    switches = {"webhook_allow_private", "reserve_concurrency", "clean_orphans_dry_run"}
     assert set(checks.CHECKS) | switches == set(Config.__dataclass_fields__)

@@ -32,8 +32,7 @@ def streams(assembly: Assembly) -> dict[str, dict[str, Any]]:
 
 def queues(assembly: Assembly) -> dict[str, dict[str, Any]]:
     return {
-        name.removeprefix("FairboxDelivery/"): one
-        for name, one in assembly.of_type("AWS::SQS::Queue").items()
+        name.partition("/")[2]: one for name, one in assembly.of_type("AWS::SQS::Queue").items()
     }
 
 
@@ -203,6 +202,7 @@ def test_schedules_run_often_enough_and_are_not_repeated(assembly: Assembly) -> 
         "SweepFunction": "rate(1 minute)",
         "RepairFunction": "rate(1 hour)",
         "CountOutstandingFunction": "rate(1 minute)",
+        "CleanOrphansFunction": "rate(1 hour)",
     }
     retries = {
         plain(one["FunctionName"]): one["MaximumRetryAttempts"]
@@ -229,14 +229,28 @@ RINGS = {"FAIRBOX_DOORBELL_QUEUE_URL": "DoorbellsNow"}
 RINGS_LATER = {"FAIRBOX_LATER_QUEUE_URL": "DoorbellsLater"}
 BODIES = {"FAIRBOX_BODIES_BUCKET": "Bodies"}
 ARCHIVES = {"FAIRBOX_ARCHIVE_STREAM": "ArchiveStream"}
+BATCHES = {"FAIRBOX_BATCHES_TABLE": "Batches"}
 ENVIRONMENTS = {
-    "relay": RINGS | RINGS_LATER | BODIES,
-    "mark_delivered": ARCHIVES | BODIES,
+    "relay": RINGS | RINGS_LATER | BODIES | BATCHES,
+    "mark_delivered": ARCHIVES | BODIES | {"FAIRBOX_ACK_QUEUE_URL": "AcksQueue"},
+    "ack_batches": BATCHES,
+    "cascade_batches": BATCHES,
+    "clean_orphans": BATCHES
+    | {
+        "FAIRBOX_OPEN_BATCH_DAYS": "7",
+        "FAIRBOX_SEALED_BATCH_DAYS": "14",
+        "FAIRBOX_STALLED_BATCH_HOURS": "24",
+        "FAIRBOX_CLEAN_ORPHANS_DRY_RUN": "false",
+    },
     "sweep": RINGS,
-    "deliver_shard": RINGS | RINGS_LATER | BODIES | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
-    "repair": RINGS | ARCHIVES | BODIES | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
-    "api": RINGS | BODIES,
-    "count_outstanding": {},
+    "deliver_shard": RINGS
+    | RINGS_LATER
+    | BODIES
+    | BATCHES
+    | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
+    "repair": RINGS | ARCHIVES | BODIES | BATCHES | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
+    "api": RINGS | BODIES | BATCHES,
+    "count_outstanding": BATCHES,
 }
 
 
@@ -272,7 +286,7 @@ def test_scheduled_work_runs_once_at_a_time_where_an_account_can_reserve(
         for name, one in assembly.functions().items()
         if "ReservedConcurrentExecutions" in one
     }
-    assert reserved == {"sweep": 1, "repair": 1, "count_outstanding": 1}
+    assert reserved == {"sweep": 1, "repair": 1, "count_outstanding": 1, "clean_orphans": 1}
     assert not any(
         "ReservedConcurrentExecutions" in one for one in local_assembly.functions().values()
     )

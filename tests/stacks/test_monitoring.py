@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox import metrics
 
+from stacks.components import metrics as shown
 from tests.stacks.assembly import plain
 from tests.stacks.conftest import SETTINGS
 
@@ -18,6 +20,9 @@ FUNCTIONS = (
     "Sweep",
     "DeliverShard",
     "Repair",
+    "AckBatches",
+    "CascadeBatches",
+    "CleanOrphans",
     "Api",
     "CountOutstanding",
 )
@@ -80,6 +85,8 @@ def test_errors_and_throttles_of_a_function_are_told(
         ("OutstandingCount", "OutstandingCount", 100_000),
         ("OldestAge", "OldestAge", 600),
         ("DeadCount", "DeadCount", 0),
+        ("StalledBatches", "StalledBatches", 0),
+        ("BatchAcksDropped", "BatchAcksDropped", 0),
     ],
 )
 def test_what_waits_too_long_or_died_is_told(
@@ -96,7 +103,7 @@ def test_silence_of_the_count_is_told_too(assembly: Assembly) -> None:
     assert alarms(assembly)["OutstandingCount"]["TreatMissingData"] == "breaching"
 
 
-@pytest.mark.parametrize("function", ["Relay", "MarkDelivered"])
+@pytest.mark.parametrize("function", ["Relay", "MarkDelivered", "CascadeBatches"])
 def test_who_falls_behind_the_stream_is_told(assembly: Assembly, function: str) -> None:
     alarm = alarms(assembly)[f"{function}IteratorAge"]
     assert (alarm["MetricName"], alarm["Statistic"]) == ("IteratorAge", "Maximum")
@@ -112,6 +119,29 @@ def test_a_doorbell_put_aside_is_told(assembly: Assembly, queue: str) -> None:
     assert plain(alarm["Dimensions"][0]["Value"]) == f"{queue}.QueueName"
 
 
+def test_acks_put_aside_are_told(assembly: Assembly) -> None:
+    alarm = alarms(assembly)["AcksDeadLettersNotEmpty"]
+    assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
+    assert alarm["Threshold"] == 0
+    assert plain(alarm["Dimensions"][0]["Value"]) == "AcksDeadLetters.QueueName"
+
+
+def test_batches_that_stand_still_are_told_by_the_hour_that_counts_them(
+    assembly: Assembly,
+) -> None:
+    alarm = alarms(assembly)["StalledBatches"]
+    assert (alarm["Period"], alarm["Statistic"]) == (3600, "Maximum")
+    assert "24 h" in alarm["AlarmDescription"]
+    alarm = alarms(assembly)["BatchAcksDropped"]
+    assert (alarm["Period"], alarm["Statistic"]) == (300, "Sum")
+
+
+def test_metrics_are_named_as_the_functions_write_them() -> None:
+    named = {n: v for n, v in vars(shown).items() if n.isupper() and isinstance(v, str)}
+    written = {n: getattr(metrics, n) for n in named if n != "METRICS_NAMESPACE"}
+    assert named == written | {"METRICS_NAMESPACE": metrics.NAMESPACE}
+
+
 def test_an_archive_that_nothing_reaches_is_told(assembly: Assembly) -> None:
     alarm = alarms(assembly)["ArchiveAge"]
     assert alarm["MetricName"] == "DeliveryToS3.DataFreshness"
@@ -125,8 +155,12 @@ def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
     body = plain(dashboard["DashboardBody"])
     for metric in ("OutstandingCount", "OldestAge", "DeadCount", "Sent", "Failed", "Dead"):
         assert f'{{Fairbox,service,topic}} MetricName=\\"{metric}\\"' in body
+    for metric in ("OpenBatches", "OldestBatchAge", "StalledBatches", "BatchesCompleted"):
+        assert f'"{metric}"' in body
+    for metric in ("BatchesOrphaned", "BatchAcks", "BatchAcksDropped"):
+        assert f'"{metric}"' in body
     for metric in ("IteratorAge", "Errors", "Throttles", "Duration", "WriteThrottleEvents"):
         assert f'"{metric}"' in body
-    assert body.count('"ApproximateNumberOfMessagesVisible"') == 4
+    assert body.count('"ApproximateNumberOfMessagesVisible"') == 6
     for function in FUNCTIONS:
         assert f"{function}Function" in body

@@ -39,7 +39,19 @@ STREAM: Permissions = {
     "Failures": {"s3:ListBucket"},
     "Failures/*": {"s3:PutObject"},
 }
+BATCHES_STREAM: Permissions = {
+    "Batches.StreamArn": STREAM["Outbox.StreamArn"],
+    "Batches/stream/*": STREAM["Outbox/stream/*"],
+    "Failures": STREAM["Failures"],
+    "Failures/*": STREAM["Failures/*"],
+}
+SETTLE: Permissions = {
+    "Batches": {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem"},
+    "Outbox": {"dynamodb:Query", "dynamodb:PutItem", "dynamodb:UpdateItem"},
+}
+OPEN_BATCHES: Permissions = {"Batches/index/OpenBatches": {"dynamodb:Query"}}
 DISPATCH: Permissions = {
+    "Batches": READ | WRITE,
     "Outbox": READ | WRITE,
     "Deliveries": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
     "Bodies": {"s3:ListBucket"},
@@ -57,12 +69,19 @@ EXPECTED: dict[str, Permissions] = {
         "Deliveries": {"dynamodb:PutItem", "dynamodb:BatchWriteItem"},
         "ArchiveStream": {"firehose:PutRecordBatch"},
         "Bodies/*": {"s3:PutObjectTagging"},
+        "AcksQueue": SEND,
     },
+    "AckBatches": SETTLE | {"AcksQueue": RECEIVE},
+    "CascadeBatches": SETTLE | BATCHES_STREAM,
+    "CleanOrphans": SETTLE
+    | OPEN_BATCHES
+    | {"Batches": SETTLE["Batches"] | {"dynamodb:Query", "dynamodb:BatchWriteItem"}},
     "Sweep": OUTSTANDING | {"DoorbellsNow": SEND},
     "DeliverShard": DISPATCH | {"DoorbellsNow": SEND | RECEIVE, "DoorbellsLater": SEND | RECEIVE},
     "Repair": {
         "Outbox": READ | WRITE | {"dynamodb:Scan"},
         "Deliveries": WRITE,
+        "Batches": READ | WRITE,
         "DoorbellsNow": SEND,
         "ArchiveStream": {"firehose:PutRecordBatch"},
         "Bodies/*": {"s3:PutObjectTagging"},
@@ -72,13 +91,17 @@ EXPECTED: dict[str, Permissions] = {
     "Api": {
         "Outbox": READ | WRITE,
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
+        "Batches": READ | WRITE,
+        **OPEN_BATCHES,
         "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
         "Bodies": {"s3:ListBucket"},
         "Bodies/*": {"s3:GetObject", "s3:PutObject"},
         "DoorbellsNow": SEND,
     },
-    "CountOutstanding": OUTSTANDING,
+    "CountOutstanding": OUTSTANDING
+    | OPEN_BATCHES
+    | {"Batches": {"dynamodb:GetItem", "dynamodb:BatchGetItem"}},
 }
 """By function, without what all have: their own logs, and traces."""
 

@@ -6,9 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Message, Subscription, Topic
+from fairbox import Batches, Message, Subscription, Topic
+from fairbox.batches.acking import ack_messages
+from fairbox.batches.queueing import pack
+from fairbox.dispatch.cascading import cascade_records
 from fairbox.dispatch.ports import Outcome
-from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.keeping import Keeper
+from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +37,8 @@ IN_TRANSACTIONS = {
     "Delete": "DeleteItem",
     "ConditionCheck": "ConditionCheckItem",
 }
-NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries"}
+NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries", BATCHES: "Batches"}
+HOUR = 3600.0
 
 
 class Recorder:
@@ -93,11 +98,20 @@ def calls() -> dict[str, set[Call]]:
     )
     app.destinations["sqs:bad"].answer = lambda _: refused
     app.destinations["sqs:worse"].answer = lambda _: refused
-    for n in range(40):
+    batch = app.batches.open().id
+    (group,) = app.batches.add(batch, 40, request_id="r")
+    for n, item in enumerate(group.item_ids()):
         topic = "ordered" if n % 4 == 0 else "orders"
         delay = 5 if n % 4 == 1 else 0
         app.outbox.add(
-            Message(topic=topic, body=b"x", partition_key=f"k{n}", delay=delay, id=app.ids.next())
+            Message(
+                topic=topic,
+                body=b"x",
+                partition_key=f"k{n}",
+                delay=delay,
+                batch_item=item if n % 2 else None,
+                id=app.ids.next(),
+            )
         )
     unreadable = app.engine.items(OUTBOX)[-1] | {"z": {"N": "-1"}, "sk": {"S": "zz"}}
     app.engine.put_item(TableName=OUTBOX, Item=unreadable)
@@ -123,12 +137,75 @@ def calls() -> dict[str, set[Call]]:
     assert app.outbox.outstanding_count() == 0
     with recorder[0].as_function("Api"):
         assert app.outbox.redrive("orders").count, "the scenario has no dead letter"
+    keep_batches(app, recorder[0])
     return recorder[0].calls
+
+
+def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:
+    """Let batches complete, fail, nest, orphan and be erased, by every function that may do it."""
+    ended: list[str] = []
+    for who in ("AckBatches", "CascadeBatches", "CleanOrphans", "Repair"):
+        parent = app.batches.open(metadata={"a": 1}).id
+        app.batches.add(parent, 2, request_id="r", group_size=1)
+        batch = app.batches.open(metadata={"a": 1}, parent_item=f"{parent}:0:0").id
+        app.batches.add(batch, 97 * 2, request_id="large", group_size=2)
+        app.batches.seal(batch)
+        app.batches.fail([f"{batch}:3:1"])
+        ids = [i for group in range(97) for i in (f"{batch}:{group}:0", f"{batch}:{group}:1")]
+        with recorder.as_function("AckBatches"):
+            if who != "AckBatches":  # it dies before it cascades
+                ending: Any = app.batches._ending
+                ending.cascade = lambda _: []
+                app.batches.ack(ids)
+                del ending.cascade
+            else:
+                acked = ack_messages(enumerated(pack(ids)), started(app), deadline=1e10)
+                assert acked.completed == [batch]
+        records = app.engine.stream(BATCHES).take()
+        with recorder.as_function(who):
+            if who == "CleanOrphans":
+                app.clock.advance(25 * HOUR)
+                assert started(app).clean(deadline=1e10, open_hours=24, sealed_hours=24)
+            elif who != "AckBatches":
+                cascade_records(records, started(app), deadline=1e10)
+        assert app.batches.progress(batch).state == "complete", who
+        ended.append(batch)
+    with recorder.as_function("CountOutstanding"):
+        assert started(app).open_batches().count > 0
+    with recorder.as_function("CleanOrphans"):
+        app.clock.advance(9 * 24 * HOUR)
+        cleaned = started(app).clean(deadline=1e10, open_hours=24, sealed_hours=24)
+        assert started(app).stalled(24, deadline=1e10).finished
+    assert cleaned.reaped
+    assert cleaned.erased >= len(ended)
+
+
+def started(app: MemoryApplication) -> Keeper:
+    """What a function has after a cold start, in an application that has no topic of batches."""
+    for item in app.engine.items(OUTBOX):
+        if "fairbox.batches" in item["sk"]["S"]:
+            app.engine.delete_item(TableName=OUTBOX, Key={n: item[n] for n in ("pk", "sk")})
+    batches = Batches(
+        app.client,
+        table=BATCHES,
+        outbox_table=OUTBOX,
+        deliveries_table=DELIVERIES,
+        clock=app.clock,
+        rng=app.rng,
+    )
+    return Keeper(batches)
+
+
+def enumerated(bodies: list[str]) -> list[tuple[str, str]]:
+    return [(str(number), body) for number, body in enumerate(bodies)]
 
 
 @pytest.mark.parametrize(
     "function",
-    ["Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair", "Api"],
+    [
+        *("Relay", "MarkDelivered", "Sweep", "DeliverShard", "CountOutstanding", "Repair"),
+        *("AckBatches", "CascadeBatches", "CleanOrphans", "Api"),
+    ],
 )
 def test_a_function_may_do_what_it_does(
     function: str, calls: dict[str, set[Call]], assembly: Assembly

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairbox import codec
+from fairbox.batches.models import Root
+from fairbox.codec import batches as batch_codec
 from fairbox.codec import names
+from fairbox.dynamodb.definitions import batches_definition
 
 from tests.stacks.assembly import plain
 
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
+
+BATCH = "0198f7a2-0000-7000-8000-000000000001"
 
 
 def table(assembly: Assembly, name: str) -> dict[str, Any]:
@@ -23,7 +28,11 @@ def keys(schema: list[dict[str, str]]) -> dict[str, str]:
 
 def test_tables_are_encrypted_recoverable_and_protected_from_deletion(assembly: Assembly) -> None:
     tables = assembly.of_type("AWS::DynamoDB::Table")
-    assert set(tables) == {"FairboxStorage/Outbox", "FairboxStorage/Deliveries"}
+    assert set(tables) == {
+        "FairboxStorage/Outbox",
+        "FairboxStorage/Deliveries",
+        "FairboxStorage/Batches",
+    }
     for name, properties in tables.items():
         assert properties["SSESpecification"] == {"SSEEnabled": True}
         recovery = properties["PointInTimeRecoverySpecification"]
@@ -74,6 +83,30 @@ def test_the_deliveries_expire_and_are_found_by_day_and_time(assembly: Assembly)
     assert index["IndexName"] == codec.DELIVERED_INDEX
     assert keys(index["KeySchema"]) == {"HASH": codec.LEDGER_DAY, "RANGE": codec.LEDGER_TIME}
     assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+
+
+def test_the_batches_stream_what_they_become_and_only_their_tombstones_expire(
+    assembly: Assembly,
+) -> None:
+    batches = table(assembly, "Batches")
+    assert batches["StreamSpecification"]["StreamViewType"] == "NEW_IMAGE"
+    assert batches["TimeToLiveSpecification"] == {
+        "AttributeName": batch_codec.EXPIRES_AT,
+        "Enabled": True,
+    }
+    live = Root(BATCH, "complete", 1, look=2, message=BATCH)
+    assert batch_codec.EXPIRES_AT not in batch_codec.item_of(live)
+    assert "LocalSecondaryIndexes" not in batches
+
+
+def test_the_table_of_batches_is_the_one_that_the_library_s_tests_run_on(
+    assembly: Assembly,
+) -> None:
+    made, wanted = table(assembly, "Batches"), batches_definition("Batches")
+    for name in ("KeySchema", "GlobalSecondaryIndexes", "BillingMode"):
+        assert made[name] == wanted[name], name
+    types = sorted(made["AttributeDefinitions"], key=lambda one: str(one["AttributeName"]))
+    assert types == sorted(wanted["AttributeDefinitions"], key=lambda one: one["AttributeName"])
 
 
 def test_buckets_are_private_encrypted_and_closed_to_plain_http(assembly: Assembly) -> None:

@@ -33,11 +33,39 @@ FAILED: Final = "Failed"
 DEAD: Final = "Dead"
 """Messages that died, once for each subscription; written by `relay` and `deliver_shard`."""
 UNREADABLE: Final = "Unreadable"
-"""Stream records that the codec could not read; written by `relay` and `mark_delivered`."""
+"""Records that the codec could not read; by `relay`, `mark_delivered` and `cascade_batches`."""
 RUNG: Final = "Rung"
 """What was rung for: messages by `relay`, shards by `sweep`."""
+OPEN_BATCHES: Final = "OpenBatches"
+"""Batches that are open or sealed; written by `count_outstanding` each minute."""
+OLDEST_BATCH_AGE: Final = "OldestBatchAge"
+"""Since the oldest of them was opened; written by `count_outstanding` each minute."""
+STALLED_BATCHES: Final = "StalledBatches"
+"""Those in which nothing was added or settled for `stalled_batch_hours`; by `clean_orphans`."""
+BATCHES_COMPLETED: Final = "BatchesCompleted"
+"""Batches that completed, whoever did it; written by `cascade_batches` from the stream."""
+BATCHES_ORPHANED: Final = "BatchesOrphaned"
+"""Batches that were reaped; written by `cascade_batches` from the stream."""
+BATCH_ACKS: Final = "BatchAcks"
+"""Items that `ack_batches` acked; one that had been acked before does not count."""
+BATCH_ACKS_DROPPED: Final = "BatchAcksDropped"
+"""Ids that `ack_batches` could not ack: never issued, no ids, or of a batch cancelled or reaped."""
 
-_UNITS: Final[Mapping[str, str]] = {OLDEST_AGE: "Seconds"}
+UNITS: Final[Mapping[str, str]] = {OLDEST_AGE: "Seconds", OLDEST_BATCH_AGE: "Seconds"}
+# those that are written over all topics only
+OVERALL: Final = frozenset(
+    {
+        UNREADABLE,
+        RUNG,
+        OPEN_BATCHES,
+        OLDEST_BATCH_AGE,
+        STALLED_BATCHES,
+        BATCHES_COMPLETED,
+        BATCHES_ORPHANED,
+        BATCH_ACKS,
+        BATCH_ACKS_DROPPED,
+    }
+)
 
 
 class Metrics:
@@ -65,7 +93,7 @@ class Metrics:
                         "Namespace": NAMESPACE,
                         "Dimensions": [dimensions],
                         "Metrics": [
-                            {"Name": name, "Unit": _UNITS.get(name, "Count")} for name in figures
+                            {"Name": name, "Unit": UNITS.get(name, "Count")} for name in figures
                         ],
                     }
                 ],

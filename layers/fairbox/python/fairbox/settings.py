@@ -33,6 +33,14 @@ WEBHOOK_ALLOW_PRIVATE: Final = "FAIRBOX_WEBHOOK_ALLOW_PRIVATE"
 """`true`: webhooks may use `http` and go to private addresses. Default `false`."""
 WEBHOOK_SECRETS: Final = "FAIRBOX_WEBHOOK_SECRETS"
 """ARNs of the secrets that sign webhooks, with commas between; none: unsigned."""
+OPEN_BATCH_DAYS: Final = "FAIRBOX_OPEN_BATCH_DAYS"
+"""Days without activity after which `clean_orphans` reaps an open batch, from 7. Default 7."""
+SEALED_BATCH_DAYS: Final = "FAIRBOX_SEALED_BATCH_DAYS"
+"""Days without activity after which `clean_orphans` reaps a sealed batch. Default 14."""
+STALLED_BATCH_HOURS: Final = "FAIRBOX_STALLED_BATCH_HOURS"
+"""Hours without activity after which `clean_orphans` counts a batch as stalled. Default 24."""
+CLEAN_ORPHANS_DRY_RUN: Final = "FAIRBOX_CLEAN_ORPHANS_DRY_RUN"
+"""`true`: `clean_orphans` reports what it would do, and changes nothing. Default `false`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +83,14 @@ class Settings:
         if value not in ("true", "false"):
             raise InvalidInput(name, "'true' or 'false'")
         return value == "true"
+
+    def whole(self, name: str, default: int) -> int:
+        """Return the value as a whole number from 1; `default` when it is missing or empty.
+
+        Raises:
+            InvalidInput: it is anything else.
+        """
+        text = self.values.get(name, "") or str(default)
+        if not text.isascii() or not text.isdigit() or int(text) < 1:
+            raise InvalidInput(name, "a whole number from 1")
+        return int(text)

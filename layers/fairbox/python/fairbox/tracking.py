@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.adding import Adding
-from fairbox.batches.ending import Ending, Look
+from fairbox.batches.ending import Ending
 from fairbox.batches.ids import MAX_GROUP_SIZE, check_batch_id
 from fairbox.batches.models import COMPLETED_TOPIC, ENDED, ORPHANED_TOPIC, State
 from fairbox.clock import SystemClock
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from fairbox.batches.cascade import Emptied
+    from fairbox.batches.ending import Look
     from fairbox.batches.models import AckResult, Announcement, Batch, FailedItem, Group, Progress
     from fairbox.batches.ports import BatchStore
+    from fairbox.batches.work import Parts
     from fairbox.clock import Clock
 
 CANCEL_ERASES_GROUPS: Final = 100
@@ -122,8 +124,9 @@ class Batches:
         self.store: BatchStore = BatchTable(tables.calls, table)
         announcer = OutboxAnnouncer(Outbox.over(tables))
         ids = ids or IdGenerator(clock)
-        self._adding = Adding(self.store, announcer, clock, rng, ids)
-        self._ending = Ending(self.store, announcer, clock, rng, ids)
+        self.parts: Parts = (self.store, announcer, clock, rng, ids)
+        self._adding = Adding(*self.parts)
+        self._ending = Ending(*self.parts)
 
     @classmethod
     def from_env(cls, settings: Settings | None = None) -> Batches:
@@ -281,7 +284,7 @@ class Batches:
 
     def tell(self, batch: str) -> list[str]:
         """Settle the parent item of a nested batch that has ended; return what completed."""
-        return self._ending.tell(batch)
+        return self._ending.tell(batch) or []
 
     def due(self) -> Iterator[str]:
         """Yield the batches that are to be looked at, or erased, by now."""

@@ -31,25 +31,24 @@ class Cascade(Work):
         Returns:
             The ids of the batches that this completed, nested ones first.
         """
-        nodes: defaultdict[NodeKey, set[LeafKey]] = defaultdict(set)
-        roots: defaultdict[str, set[Emptied]] = defaultdict(set)
-        for child in emptied:
-            node = node_of(child.group) if isinstance(child, LeafKey) else None
-            if isinstance(child, NodeKey) or node is None:
-                roots[child.batch].add(child)
-            else:
-                nodes[NodeKey(child.batch, node)].add(child)
+        nodes, roots = by_parent(emptied)
         for key, children in nodes.items():
             if self.clear_node(key, children):
                 roots[key.batch].add(key)
         completed: list[str] = []
         for batch, under_root in roots.items():
-            completed += self.clear_root(batch, under_root)
+            completed += self.clear_root(batch, under_root) or []
         return completed
 
-    def clear_node(self, key: NodeKey, children: Collection[LeafKey]) -> bool:
-        """Clear emptied leaves from a node; return whether it is empty now."""
-        for _ in self.tries(CASCADE_TRIES):
+    def clear_node(
+        self, key: NodeKey, children: Collection[LeafKey], tries: int = CASCADE_TRIES
+    ) -> bool | None:
+        """Clear emptied leaves from a node.
+
+        Returns:
+            Whether it is empty now; None when every race was lost.
+        """
+        for _ in self.tries(tries):
             node, leaves = self.read_node(key, children)
             if node is None:
                 return False
@@ -66,7 +65,7 @@ class Cascade(Work):
             )
             if self.store.write([Change(new, node)]) is None:
                 return not new.bits
-        return False
+        return None
 
     def read_node(
         self, key: NodeKey, children: Collection[LeafKey]
@@ -75,10 +74,16 @@ class Cascade(Work):
         node = self.store.nodes([key]).get(key)
         return node, [] if node is None else list(self.store.leaves(children).values())
 
-    def clear_root(self, batch: str, children: Collection[Emptied]) -> list[str]:
-        """Clear emptied leaves and nodes from a root; return the batches completed by that."""
+    def clear_root(
+        self, batch: str, children: Collection[Emptied], tries: int = CASCADE_TRIES
+    ) -> list[str] | None:
+        """Clear emptied leaves and nodes from a root.
+
+        Returns:
+            The batches completed by that; None when every race was lost.
+        """
         message = self.ids.next()
-        for _ in self.tries(CASCADE_TRIES):
+        for _ in self.tries(tries):
             root, under = self.read_root(batch, children)
             if root is None:
                 return []
@@ -90,7 +95,7 @@ class Cascade(Work):
             written = self.decide(root, new, message)
             if written is not None:
                 return self.after_end(written, message)
-        return []
+        return None
 
     def read_root(
         self, batch: str, children: Collection[Emptied]
@@ -115,16 +120,16 @@ class Cascade(Work):
         """
         completed = [root.batch] if root.message == message else []
         if root.ended and root.parent_item is not None and not root.told:
-            completed += self.tell(root.batch)
+            completed += self.tell(root.batch) or []
         return completed
 
-    def tell(self, batch: str) -> list[str]:
+    def tell(self, batch: str, tries: int = CASCADE_TRIES) -> list[str] | None:
         """Settle the parent's item of a nested batch that has ended, once.
 
         Returns:
-            The ids of the batches that this completed.
+            The ids of the batches that this completed; None when every race was lost.
         """
-        for _ in self.tries(CASCADE_TRIES):
+        for _ in self.tries(tries):
             root = self.store.root(batch)
             item = parse_item(root.parent_item or "") if root is not None else None
             if root is None or item is None or not root.ended or root.told:
@@ -140,7 +145,7 @@ class Cascade(Work):
                 settled = changes[1].new if len(changes) > 1 else None
                 emptied = isinstance(settled, Leaf) and settled.count == 0
                 return self.cascade([key]) if emptied else []
-        return []
+        return None
 
     def _settled(self, leaf: Leaf, index: int, child: Root) -> list[Change]:
         hit = 1 << index
@@ -153,6 +158,21 @@ class Cascade(Work):
             Change(failed(leaf, hit, self.hour), leaf),
             Change(with_failures(there, new), there),
         ]
+
+
+def by_parent(
+    emptied: Iterable[Emptied],
+) -> tuple[dict[NodeKey, set[LeafKey]], defaultdict[str, set[Emptied]]]:
+    """Return emptied leaves by their node, and what lies directly under a root by batch."""
+    nodes: defaultdict[NodeKey, set[LeafKey]] = defaultdict(set)
+    roots: defaultdict[str, set[Emptied]] = defaultdict(set)
+    for child in emptied:
+        node = node_of(child.group) if isinstance(child, LeafKey) else None
+        if isinstance(child, NodeKey) or node is None:
+            roots[child.batch].add(child)
+        else:
+            nodes[NodeKey(child.batch, node)].add(child)
+    return nodes, roots
 
 
 def _cleared(root: Root, children: Collection[Leaf | Node]) -> Root | None:

@@ -28,7 +28,7 @@ class Look:
 
     Attributes:
         fate: what became of the batch; with a dry run, what would have.
-        active: hour since 1970 UTC of its last activity.
+        active: hour since 1970 UTC of its last activity; of an ended one, when it may be erased.
         progress: at that time, of a batch that was reaped.
     """
 
@@ -201,9 +201,11 @@ class Ending(Looking):
             return Look(batch, "cancelled" if done else "kept")
         active = max([_since(root), *(n.hour for n in nodes), *(x.hour for x in leaves)])
         limit = sealed_hours if root.state == "sealed" else open_hours
+        if not emptied and self.hour - active >= limit:
+            active = max(active, self.finished_hour(root))
         if emptied or self.hour - active < limit:
             if not dry_run:
-                self._keep(root, active)
+                self._keep(root, active, limit)
             return Look(batch, "kept", active)
         return self._reap(root, active, dry_run=dry_run)
 
@@ -240,12 +242,13 @@ class Ending(Looking):
         parent = None if item is None else self.store.root(item.batch)
         return parent is not None and parent.state in ("cancelled", "reaped")
 
-    def _keep(self, root: Root, active: int) -> None:
+    def _keep(self, root: Root, active: int, limit: int) -> None:
         item = self.parent_of(root)
         if item is not None and self.hour - active < DAY_HOURS:
             self.stamp(LeafKey(item.batch, item.group))
         hours = WEEK_HOURS if root.state == "open" and item is None else DAY_HOURS
-        look = max(active, self.hour) + hours
+        # no later than when it would be an orphan, should nothing happen any more
+        look = max(self.hour + 1, min(max(active, self.hour) + hours, active + limit))
         if look != root.look:
             self.store.write([Change(replace(root, look=look, version=root.version + 1), root)])
 

@@ -6,7 +6,15 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.ids import ROOT_GROUPS, bits, first_group, node_of, parse_item
+from fairbox.batches.ids import (
+    ROOT_GROUPS,
+    bits,
+    first_group,
+    node_of,
+    ones,
+    parse_item,
+    slot_of,
+)
 from fairbox.batches.models import Change, FailedItem, LeafKey, NodeKey, Progress, item_ids
 from fairbox.batches.settling import Settling
 from fairbox.errors import UnknownBatch
@@ -104,6 +112,21 @@ class Looking(Settling):
             base = first_group(node.node)
             groups += [base + bit for bit in bits(node.bits)]
         return groups
+
+    def finished_hour(self, root: Root) -> int:
+        """Return the newest hour of what is finished directly under a root; 0 for nothing.
+
+        A last ack of a group leaves its hour there, where no walk over the unfinished comes by.
+        """
+        given = root.next_group
+        groups = bits(ones(0, min(given, ROOT_GROUPS)) & ~root.bits)
+        last = node_of(given - 1) if given else None
+        numbers = range(0 if last is None else last + 1)
+        done = [NodeKey(root.batch, n) for n in numbers if not root.bits >> slot_of(n) & 1]
+        keys = [LeafKey(root.batch, group) for group in groups]
+        hours = [leaf.hour for leaf in self.store.leaves(keys).values()]
+        hours += [node.hour for node in self.store.nodes(done).values()]
+        return max(hours, default=0)
 
     def missing(self, batch: str) -> Iterator[str]:
         """Yield the ids of pending items, by group and index; none of an ended, erased batch.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from fairbox.batches.cascade import Cascade
-from fairbox.batches.ids import ItemId, bit_of, bits, node_of, parse_item, slot_of
+from fairbox.batches.ids import ItemId, bit_of, bits, mask, node_of, parse_item, slot_of
 from fairbox.batches.models import (
     AckResult,
     Change,
@@ -28,16 +28,34 @@ from fairbox.errors import BatchBusy, BatchEnded, InvalidInput, UnknownItems
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fairbox.batches.models import Root
 
 Verb = Literal["ack", "fail", "retry"]
 
 
 @dataclass(slots=True)
-class _Outcome:
+class Outcome:
+    """What a call has done so far; `ended` is the last batch that was found to have ended."""
+
     changed: int = 0
     emptied: list[LeafKey] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     ended: BatchEnded | None = None
+
+
+@dataclass(slots=True)
+class Divided:
+    """Items by what can become of them.
+
+    Attributes:
+        leaves: those that were read and have items to settle.
+        unknown: ids never issued.
+        ended: ids that went with a batch that was cancelled or reaped, with its root.
+    """
+
+    leaves: dict[LeafKey, Leaf] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    ended: list[tuple[Root, list[str]]] = field(default_factory=list)
 
 
 class Settling(Cascade):
@@ -54,9 +72,9 @@ class Settling(Cascade):
         """
         wanted = parse_items(items)
         leaves = self.issued(wanted)
-        outcome = _Outcome()
+        outcome = Outcome()
         for key, leaf in leaves.items():
-            self._settle_one(verb, leaf, wanted[key], reason, outcome)
+            self.settle_leaf(verb, leaf, wanted[key], outcome, reason)
         completed = self.cascade(outcome.emptied) if outcome.emptied else []
         if outcome.ended is not None:
             raise outcome.ended
@@ -64,13 +82,16 @@ class Settling(Cascade):
             raise BatchBusy(outcome.left)
         return AckResult(outcome.changed, tuple(completed))
 
-    def _settle_one(self, verb: Verb, leaf: Leaf, hit: int, reason: str, outcome: _Outcome) -> None:
+    def settle_leaf(
+        self, verb: Verb, leaf: Leaf, hit: int, outcome: Outcome, reason: str = ""
+    ) -> None:
+        """Settle these items of one leaf, and add to the outcome."""
         for _ in self.tries():
             written = {"ack": self.ack_leaf, "retry": self.retry_leaf}.get(verb)
             try:
                 new, refused = written(leaf, hit) if written else self.fail_leaf(leaf, hit, reason)
             except BatchEnded as ended:
-                outcome.ended = BatchEnded(ended.batch, ended.state, _texts(leaf.key, hit))
+                outcome.ended = BatchEnded(ended.batch, ended.state, item_texts(leaf.key, hit))
                 return
             if new is not None:
                 outcome.changed += (new.pending ^ leaf.pending).bit_count()
@@ -82,13 +103,13 @@ class Settling(Cascade):
                 self._gone(leaf.key, hit, outcome)
                 return
             leaf = again
-        outcome.left += _texts(leaf.key, hit)
+        outcome.left += item_texts(leaf.key, hit)
 
-    def _gone(self, key: LeafKey, hit: int, outcome: _Outcome) -> None:
+    def _gone(self, key: LeafKey, hit: int, outcome: Outcome) -> None:
         root = self.store.root(key.batch)
         state = "erased" if root is None else root.state
         if state != "complete":
-            outcome.ended = BatchEnded(key.batch, state, _texts(key, hit))
+            outcome.ended = BatchEnded(key.batch, state, item_texts(key, hit))
 
     def ack_leaf(self, leaf: Leaf, hit: int) -> tuple[Leaf | None, Leaf | None]:
         """Ack what is pending of these; return the leaf as it is now, or what refused."""
@@ -198,48 +219,65 @@ class Settling(Cascade):
             UnknownItems: some were never issued.
             BatchEnded: some are of a batch that was cancelled or reaped, and erased.
         """
+        found = self.divide(wanted)
+        if found.unknown:
+            raise UnknownItems(found.unknown)
+        for root, items in found.ended:
+            raise BatchEnded(root.batch, root.state, items)
+        return found.leaves
+
+    def divide(self, wanted: Mapping[LeafKey, int]) -> Divided:
+        """Read the leaves of these items, and say which of the items cannot be settled."""
         leaves = self.store.leaves(wanted)
         writers = {(leaf.batch, leaf.request) for leaf in leaves.values() if leaf.request}
         names = [(batch, request) for batch, request in writers if request is not None]
         requests = self.store.requests(names) if names else {}
-        missing = [key for key in wanted if key not in leaves]
-        roots = {r.batch: r for r in self.store.roots({key.batch for key in missing})}
-        unknown: list[str] = []
+        # no request any more: between the two reads it was erased, and the leaf is as good as gone
+        leaves = {
+            key: leaf
+            for key, leaf in leaves.items()
+            if leaf.request is None or (leaf.batch, leaf.request) in requests
+        }
+        missing = {key.batch for key in wanted if key not in leaves}
+        roots = {r.batch: r for r in self.store.roots(missing)} if missing else {}
+        found = Divided()
         ended: dict[str, list[str]] = {}
         for key, hit in wanted.items():
             leaf = leaves.get(key)
             if leaf is None:
                 root = roots.get(key.batch)
                 if root is None or not root.ended or key.group >= root.next_group:
-                    unknown += _texts(key, hit)
+                    found.unknown += item_texts(key, hit)
                 elif root.state != "complete":
-                    ended.setdefault(key.batch, []).extend(_texts(key, hit))
+                    ended.setdefault(key.batch, []).extend(item_texts(key, hit))
             elif leaf.request is not None and not _done(requests, leaf):
-                unknown += _texts(key, hit)
+                found.unknown += item_texts(key, hit)
             else:
-                unknown += _texts(key, hit >> leaf.size << leaf.size)
-        if unknown:
-            raise UnknownItems(unknown)
-        for batch, items in ended.items():
-            raise BatchEnded(batch, roots[batch].state, items)
-        return leaves
+                found.leaves[key] = leaf
+                found.unknown += item_texts(key, hit >> leaf.size << leaf.size)
+        found.ended = [(roots[batch], items) for batch, items in ended.items()]
+        return found
 
     def known(self, items: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Divide items into those that can be settled and those never issued or gone.
+        """Divide items into those that can be settled, and those never issued or gone."""
+        given = list(items)
+        wanted, malformed = split_items(given)
+        found = self.divide(wanted)
+        bad = {*malformed, *found.unknown, *(i for _, gone in found.ended for i in gone)}
+        return [i for i in given if i not in bad], [i for i in given if i in bad]
 
-        For the queue's function, which drops and counts the latter and settles the rest.
-        """
-        good, bad = list(items), []
-        while good:
-            try:
-                self.issued(parse_items(good))
-            except (UnknownItems, BatchEnded) as error:
-                dropped = set(error.items)
-                bad += [i for i in good if i in dropped]
-                good = [i for i in good if i not in dropped]
-            else:
-                break
-        return good, bad
+
+def split_items(items: Iterable[str]) -> tuple[dict[LeafKey, int], list[str]]:
+    """Return the indexes, as a bitfield, by leaf; and what is not `batch:group:index`."""
+    indexes: dict[LeafKey, set[int]] = {}
+    malformed: list[str] = []
+    for text in items:
+        item = parse_item(text)
+        if item is None:
+            malformed.append(text)
+        else:
+            indexes.setdefault(LeafKey(item.batch, item.group), set()).add(item.index)
+    return {key: mask(found) for key, found in indexes.items()}, malformed
 
 
 def parse_items(items: Iterable[str]) -> dict[LeafKey, int]:
@@ -251,17 +289,10 @@ def parse_items(items: Iterable[str]) -> dict[LeafKey, int]:
     """
     if isinstance(items, str):
         raise InvalidInput("items", "a list of item ids, not one text")
-    indexes: dict[LeafKey, set[int]] = {}
-    malformed: list[str] = []
-    for text in items:
-        item = parse_item(text)
-        if item is None:
-            malformed.append(text if isinstance(text, str) else repr(text))
-        else:
-            indexes.setdefault(LeafKey(item.batch, item.group), set()).add(item.index)
+    wanted, malformed = split_items(items)
     if malformed:
-        raise UnknownItems(malformed)
-    return {key: sum(1 << index for index in found) for key, found in indexes.items()}
+        raise UnknownItems([i if isinstance(i, str) else repr(i) for i in malformed])
+    return wanted
 
 
 def _done(requests: Mapping[tuple[str, str], object], leaf: Leaf) -> bool:
@@ -269,5 +300,6 @@ def _done(requests: Mapping[tuple[str, str], object], leaf: Leaf) -> bool:
     return bool(getattr(request, "done", False))
 
 
-def _texts(key: LeafKey, hit: int) -> list[str]:
+def item_texts(key: LeafKey, hit: int) -> list[str]:
+    """Return the ids of these indexes of a group."""
     return [str(ItemId(key.batch, key.group, index)) for index in bits(hit)]

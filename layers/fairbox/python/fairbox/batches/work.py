@@ -32,6 +32,10 @@ class Ids(Protocol):
         ...
 
 
+Parts = tuple["BatchStore", "Announcer", "Clock", "Random", Ids]
+"""What `Work` is made of."""
+
+
 class Work:
     """The parts that use cases share.
 

@@ -31,28 +31,29 @@ if TYPE_CHECKING:
 OPEN_BATCHES_INDEX: Final = "OpenBatches"
 BUCKETS: Final = 8
 
+# root, node, leaf, failed items, request, metadata (table Batches)
 BITS: Final = "b"  # B: pending items, unfinished groups or slots, failed items
 COUNT: Final = "n"  # N: bits set in a leaf or node; 0 rings the cascade
-LEAF_SIZE: Final = "z"  # N
-FAILED: Final = "f"  # N
-SETTLED: Final = "d"  # N
+LEAF_SIZE: Final = "z"  # N, items of a leaf; of each group of a request
+FAILED: Final = "f"  # N, failed items of a leaf; of a node's or root's finished children
+SETTLED: Final = "d"  # N, settled items of a node's or root's finished children
 VERSION: Final = "v"  # N, counted up by every write
-HOUR: Final = "a"  # N, hours since 1970 UTC of the last write
-WRITER: Final = "w"  # S, digest of the large add
-REASONS: Final = "r"  # L of L(N, S)
-STATE: Final = "st"  # S
-NEXT_GROUP: Final = "g"  # N
-TOTAL: Final = "t"  # N
+HOUR: Final = "a"  # N, of a leaf or node: hours since 1970 UTC of the last write
+WRITER: Final = "w"  # S, digest of the large add that wrote a leaf, until its next write
+REASONS: Final = "r"  # L of L(N, S), newest reasons of a group's failed items, by index
+STATE: Final = "st"  # S, of a root or request
+NEXT_GROUP: Final = "g"  # N, of a root: the next ordinal; of a request: its first
+TOTAL: Final = "t"  # N, items of all adds that are done
 OPENED: Final = "c"  # N, ms
-USER_KEY: Final = "u"  # S
-MESSAGE: Final = "m"  # S
-PARENT_ITEM: Final = "up"  # S
-TOLD: Final = "told"  # BOOL
+USER_KEY: Final = "u"  # S, the caller's name for the batch
+MESSAGE: Final = "m"  # S, id of the completion message
+PARENT_ITEM: Final = "up"  # S, item of another batch that this one's end settles
+TOLD: Final = "told"  # BOOL, whether it has
 BUCKET: Final = "h"  # S, state and bucket: hash key of OpenBatches
 LOOK: Final = "x"  # N, hour: range key of OpenBatches
-ERASED: Final = "k"  # N, cursor of the erasing
+ERASED: Final = "k"  # N, on a root: how far it is erased
 EXPIRES_AT: Final = "e"  # N, s: TTL
-REQUEST_COUNT: Final = "k"  # N, on requests
+REQUEST_COUNT: Final = "k"  # N, on a request: its items
 METADATA: Final = "j"  # S, JSON
 
 LEAF_SK: Final = "l"
@@ -307,3 +308,14 @@ def emptied(image: Mapping[str, Any]) -> LeafKey | NodeKey | str | None:
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
     return pk if ended else None
+
+
+def newly_ended(image: Mapping[str, Any]) -> State | None:
+    """Return the state of a batch that has just ended, as its root's first such image tells.
+
+    Later writes of an ended root (its parent told, its erasing) give None, as all else does.
+    """
+    state = image.get(STATE, {}).get("S")
+    if image.get(SK) != {"S": ROOT_SK} or state not in ENDED or TOLD in image or ERASED in image:
+        return None
+    return cast("State", state)

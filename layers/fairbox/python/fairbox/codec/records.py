@@ -49,6 +49,12 @@ class Change:
         return image
 
 
+def table_of(record: Mapping[str, Any]) -> str:
+    """Return the name of the table whose stream a record came from; empty where it does not say."""
+    _, _, rest = str(record.get("eventSourceARN", "")).partition(":table/")
+    return rest.partition("/")[0]
+
+
 def sequence_order(sequence: str) -> str:
     """Return a sequence number padded so that texts compare as the numbers do."""
     return sequence.zfill(_SEQUENCE_DIGITS)

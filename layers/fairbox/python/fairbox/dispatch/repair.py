@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.clock import milliseconds
 from fairbox.codec.messages import read_message
-from fairbox.codec.records import read_record
+from fairbox.codec.records import read_record, table_of
 from fairbox.codec.shards import is_shard_row, read_shard
 from fairbox.dispatch.counts import NEVER_MS
 from fairbox.dispatch.finishing import finish_marked
@@ -31,6 +32,7 @@ UNITS_A_SECOND: Final = 200.0
 MAX_SUSPECTS: Final = 200
 
 Shard = tuple[str, int, int]
+Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class RepairReport:
         flagged: overdue shards that no row showed.
         recounted: shard rows whose counts had been wrong for two runs.
         complete: whether the scan came to its end.
-        errors: why marked messages could not be finished; the next run tries again.
+        unfinished: marked messages that could not be finished; the next run tries again.
     """
 
     scanned: int = 0
@@ -95,7 +97,7 @@ class RepairReport:
     flagged: int = 0
     recounted: int = 0
     complete: bool = False
-    errors: list[str] = field(default_factory=list)
+    unfinished: int = 0
 
 
 @dataclass(slots=True)
@@ -118,6 +120,8 @@ class Repair:
         given_up: given-up batches.
         doorbells: rings for what they held undelivered.
         clock: time and pace.
+        others: replay given-up batches of other tables' streams until a deadline, by table;
+            False when something is left, and the batch is to be kept.
     """
 
     def __init__(
@@ -130,6 +134,7 @@ class Repair:
         given_up: GivenUp,
         doorbells: Doorbells,
         clock: Clock,
+        others: Mapping[str, Replay] | None = None,
     ) -> None:
         self._store = store
         self._rows = marking_store
@@ -138,6 +143,7 @@ class Repair:
         self._given_up = given_up
         self._doorbells = doorbells
         self._clock = clock
+        self._others = others or {}
 
     def run(self, *, deadline: float) -> RepairReport:
         """Replay given-up batches, then scan on until the end or the deadline (seconds since 1970).
@@ -150,7 +156,13 @@ class Repair:
         for name, records in self._given_up.batches():
             if self._clock.now() >= deadline:
                 return report
-            self._replay(records, report)
+            other = self._others.get(table_of(records[0])) if records else None
+            if other is None:
+                self._replay(records, report)
+            elif other(records, deadline):
+                report.replayed += len(records)
+            else:
+                continue
             self._given_up.done(name)
         self._scan(deadline, report)
         return report
@@ -218,7 +230,9 @@ class Repair:
             else:
                 shard.ready += 1
                 shard.overdue |= time_of(ref.id) + 2 * OVERDUE_MS < now
-        report.finished += finish_marked(self._store, marked, report.errors)
+        errors: list[str] = []
+        report.finished += finish_marked(self._store, marked, errors)
+        report.unfinished += len(errors)
 
     def _flag(self, seen: Mapping[Shard, _Seen], report: RepairReport) -> None:
         """Let the sweep look at overdue shards of pushed topics that no row shows."""

@@ -11,9 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox.batches.models import LeafKey, NodeKey
 from fairbox.codec import SIZE
-from fairbox.codec.batches import emptied
+from fairbox.dispatch.cascading import cascade_records
 from fairbox.dispatch.dispatcher import Dispatcher, in_turn
 from fairbox.dispatch.marking import Marking
 from fairbox.dispatch.outstanding import TopicFigures, count_outstanding
@@ -27,6 +26,7 @@ from fairbox.dynamodb.repairs import RepairTable
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.ids import IdGenerator
+from fairbox.keeping import Keeper
 from fairbox.outbox import Outbox
 from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.clock import ManualClock
@@ -222,6 +222,7 @@ class MemoryApplication:
             rng=self.rng,
             ids=self.ids,
         )
+        self.keeper = Keeper(self.batches)
         self.store = self._store()
         dispatcher = Dispatcher(
             self.store,
@@ -282,19 +283,15 @@ class MemoryApplication:
         return self.batches.ack(known).changed if known else 0
 
     def cascade(self) -> list[str]:
-        """Clear upwards what the batches' stream shows as emptied; return what completed."""
-        found: list[str] = []
+        """Do what the batches' stream asks for, as `cascade_batches`; return what completed."""
         records = self.engine.stream(BATCHES).take(self._cascaded)
-        images = [r["dynamodb"]["NewImage"] for r in records if "NewImage" in r["dynamodb"]]
-        children = {child for child in map(emptied, images) if child is not None}
-        keys = sorted(c for c in children if isinstance(c, LeafKey))
-        nodes = sorted(c for c in children if isinstance(c, NodeKey))
-        found += self.batches.cascade([*keys, *nodes])
-        for batch in sorted(c for c in children if isinstance(c, str)):
-            found += self.batches.tell(batch)
-        if records:
-            self._cascaded = records[-1]["dynamodb"]["SequenceNumber"]
-        return found
+        report = cascade_records(records, self.keeper, deadline=self.deadline)
+        for record in records:
+            sequence = record["dynamodb"]["SequenceNumber"]
+            if sequence == report.again:
+                break
+            self._cascaded = sequence
+        return report.completed
 
     def visit(self) -> int:
         """Answer the doorbells that are due; return how many."""
@@ -320,7 +317,11 @@ class MemoryApplication:
             given_up=self.given_up,
             doorbells=self.doorbells,
             clock=self.clock,
+            others={BATCHES: self._replay_batches},
         ).run(deadline=self.clock.now() + 870)
+
+    def _replay_batches(self, records: Sequence[Mapping[str, Any]], deadline: float) -> bool:
+        return cascade_records(records, self.keeper, deadline=deadline).again is None
 
     def figures(self) -> dict[str, TopicFigures]:
         """Return the figures by topic that `count_outstanding` writes."""
