@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.simulation.chaos import CALM, Chaos
 from tests.simulation.oracle import run
+from tests.simulation.rider_oracle import run_riding
 from tests.simulation.world import World
 
 SHOWN = 10
@@ -24,11 +25,15 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--messages", type=int, default=300, help="messages of each")
     parser.add_argument("--calm", action="store_true", help="only destinations that refuse")
+    parser.add_argument("--riding", action="store_true", help="with batches that ride on messages")
     given = parser.parse_args()
     chaos = CALM if given.calm else Chaos()
     broken = 0
     for seed in tqdm(range(given.first, given.first + given.seeds), unit="seed", disable=None):
-        breaches = run(World(seed, chaos), given.messages)
+        if given.riding:
+            breaches = run_riding(seed, chaos, given.messages)
+        else:
+            breaches = run(World(seed, chaos), given.messages)
         if not breaches:
             continue
         broken += 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.ports import Doorbell
     from fairbox.stored import StoredMessage
+    from fairbox.testing.acks import MemoryAcks
     from fairbox.testing.application import MemoryArchive, MemoryDestination, MemoryDoorbells
 
 
@@ -153,6 +154,20 @@ class FusedArchive:
     def write(self, lines: Sequence[bytes]) -> None:
         """Keep the lines."""
         self._archive.write(lines)
+        self._fuse.burn()
+
+
+class FusedAcks:
+    """The ack queue, at which an invocation may end, before it or after."""
+
+    def __init__(self, acks: MemoryAcks, fuse: Fuse) -> None:
+        self._acks = acks
+        self._fuse = fuse
+
+    def put(self, bodies: Sequence[str]) -> None:
+        """Put messages into the queue."""
+        self._fuse.burn()
+        self._acks.put(bodies)
         self._fuse.burn()
 
 

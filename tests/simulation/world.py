@@ -14,12 +14,13 @@ from fairbox.dispatch.sweep import Sweep
 from fairbox.dispatch.visit import Visits
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
-from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 from tests.simulation.chaos import (
     Chaos,
     Client,
     Fuse,
+    FusedAcks,
     FusedArchive,
     FusedDoorbells,
     Killed,
@@ -172,7 +173,8 @@ class World:
         ]
         relay = Relay(dispatchers[0])
         self._visits = Visits(dispatchers[1])
-        marking = Marking(self._store(), FusedArchive(app.archive, self._fuse), app.clock)
+        archive, acks = FusedArchive(app.archive, self._fuse), FusedAcks(app.acks, self._fuse)
+        marking = Marking(self._store(), archive, app.clock, acks)
         self.relay = Reader(self, lambda b: relay.handle(b, deadline=app.deadline), batch=100)
         self.marking = Reader(self, marking.handle, batch=150)
 
@@ -181,6 +183,7 @@ class World:
             self.app.client,
             outbox=OUTBOX,
             deliveries=DELIVERIES,
+            batches=BATCHES,
             clock=self.app.clock,
             rng=self.app.rng,
         )

@@ -98,11 +98,20 @@ def calls() -> dict[str, set[Call]]:
     )
     app.destinations["sqs:bad"].answer = lambda _: refused
     app.destinations["sqs:worse"].answer = lambda _: refused
-    for n in range(40):
+    batch = app.batches.open().id
+    (group,) = app.batches.add(batch, 40, request_id="r")
+    for n, item in enumerate(group.item_ids()):
         topic = "ordered" if n % 4 == 0 else "orders"
         delay = 5 if n % 4 == 1 else 0
         app.outbox.add(
-            Message(topic=topic, body=b"x", partition_key=f"k{n}", delay=delay, id=app.ids.next())
+            Message(
+                topic=topic,
+                body=b"x",
+                partition_key=f"k{n}",
+                delay=delay,
+                batch_item=item if n % 2 else None,
+                id=app.ids.next(),
+            )
         )
     unreadable = app.engine.items(OUTBOX)[-1] | {"z": {"N": "-1"}, "sk": {"S": "zz"}}
     app.engine.put_item(TableName=OUTBOX, Item=unreadable)
@@ -126,9 +135,9 @@ def calls() -> dict[str, set[Call]]:
     with recorder[0].as_function("Repair"):
         app.repair()
     assert app.outbox.outstanding_count() == 0
-    keep_batches(app, recorder[0])
     with recorder[0].as_function("Api"):
         assert app.outbox.redrive("orders").count, "the scenario has no dead letter"
+    keep_batches(app, recorder[0])
     return recorder[0].calls
 
 

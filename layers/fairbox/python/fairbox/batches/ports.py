@@ -90,12 +90,6 @@ class BatchStore(Protocol):
         """
         ...
 
-    def move(
-        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
-    ) -> Refusal | None:
-        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
-        ...
-
     def delete(
         self,
         batch: str,
@@ -115,6 +109,16 @@ class BatchStore(Protocol):
 
     def places(self, state: str, *, after: ListPlace | None, page: int) -> Iterator[ListPlace]:
         """Yield batches in a state with their places, behind one of these; `page` a call."""
+        ...
+
+
+class MovingStore(BatchStore, Protocol):
+    """A store that says which action of a transaction was refused."""
+
+    def move(
+        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
+    ) -> Refusal | None:
+        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
         ...
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.batches.models import Announcement, Change, Leaf
-    from fairbox.batches.ports import BatchStore
+    from fairbox.batches.ports import MovingStore
     from fairbox.clock import Clock
 
 Fate = Literal["changed", "settled", "unknown", "ended"]
@@ -49,8 +49,9 @@ class Riding(Settling):
         clock, rng: time and chance.
     """
 
-    def __init__(self, store: BatchStore, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: MovingStore, clock: Clock, rng: Random) -> None:
         super().__init__(store, _Silent(), clock, rng, IdGenerator(clock))
+        self._moving = store
 
     def fail_with(self, item: str, reason: str, actions: Sequence[dict[str, Any]]) -> Moved:
         """Fail an item and do these actions, in one transaction.
@@ -87,7 +88,7 @@ class Riding(Settling):
     ) -> Moved:
         for _ in self.tries():
             fate, changes = self._decided(verb, item, reason)
-            refusal = self.store.move(changes, actions)
+            refusal = self._moving.move(changes, actions)
             if refusal is None:
                 return Moved(fate)
             if any(code == "ConditionalCheckFailed" for code, _ in refusal.actions):

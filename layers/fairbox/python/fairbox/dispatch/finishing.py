@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from fairbox.errors import FairboxError
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.ports import Store
     from fairbox.stored import StoredMessage
+
+logger = logging.getLogger("fairbox")
 
 
 def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[str]) -> int:
@@ -36,6 +39,10 @@ def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[
             else:
                 store.delete_marked(stored)
         except FairboxError as error:
+            logger.warning(
+                "a marked message could not be finished",
+                extra={"ref": str(stored.ref), "error": str(error)},
+            )
             errors.append(str(error))
         else:
             finished += 1

@@ -86,7 +86,7 @@ class RepairReport:
         flagged: overdue shards that no row showed.
         recounted: shard rows whose counts had been wrong for two runs.
         complete: whether the scan came to its end.
-        errors: why marked messages could not be finished; the next run tries again.
+        unfinished: marked messages that could not be finished; the next run tries again.
     """
 
     scanned: int = 0
@@ -97,7 +97,7 @@ class RepairReport:
     flagged: int = 0
     recounted: int = 0
     complete: bool = False
-    errors: list[str] = field(default_factory=list)
+    unfinished: int = 0
 
 
 @dataclass(slots=True)
@@ -230,7 +230,9 @@ class Repair:
             else:
                 shard.ready += 1
                 shard.overdue |= time_of(ref.id) + 2 * OVERDUE_MS < now
-        report.finished += finish_marked(self._store, marked, report.errors)
+        errors: list[str] = []
+        report.finished += finish_marked(self._store, marked, errors)
+        report.unfinished += len(errors)
 
     def _flag(self, seen: Mapping[Shard, _Seen], report: RepairReport) -> None:
         """Let the sweep look at overdue shards of pushed topics that no row shows."""
