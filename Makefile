@@ -42,6 +42,12 @@ up: engines
 down: env
 	@$(RUN) -m local down
 
+FOLDER ?=
+
+.PHONY: export
+export: env
+	@$(RUN) -m local export $(if $(FOLDER),--folder $(FOLDER))
+
 BENCH ?=
 
 .PHONY: bench
