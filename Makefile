@@ -48,6 +48,10 @@ FOLDER ?=
 export: env
 	@$(RUN) -m local export $(if $(FOLDER),--folder $(FOLDER))
 
+.PHONY: pipeline-package
+pipeline-package: env
+	@$(RUN) scripts/package_pipeline.py
+
 BENCH ?=
 
 .PHONY: bench

@@ -89,6 +89,8 @@ CHECKS: Final[dict[str, Check]] = {
     "deliver_shard_concurrency": _between(2, 1000),
     "api_rate_limit": _between(1, 10_000),
     "api_burst_limit": _between(1, 10_000),
+    "pipeline_hour": _between(0, 23),
+    "pipeline_vcpu": _between(4, 1_000),
     "alarm_outstanding_count": _COUNT,
     "alarm_oldest_age_seconds": _COUNT,
     "alarm_iterator_age_ms": _COUNT,

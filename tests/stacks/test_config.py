@@ -103,5 +103,5 @@ def test_a_setting_that_the_default_profile_lacks_is_missing() -> None:
 
 
 def test_every_setting_but_switches_has_a_check() -> None:
-    switches = {"webhook_allow_private", "reserve_concurrency"}
+    switches = {"webhook_allow_private", "reserve_concurrency", "pipeline"}
     assert set(checks.CHECKS) | switches == set(Config.__dataclass_fields__)

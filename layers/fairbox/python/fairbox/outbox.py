@@ -22,8 +22,8 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.ids import time_of
-from fairbox.publishing import Publishing
 from fairbox.reading import Reading, age_ms, check_limit
+from fairbox.replaying import Replaying
 from fairbox.settings import (
     BODIES_BUCKET,
     DELIVERIES_TABLE,
@@ -53,7 +53,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Administration, Publishing, Reading):
+class Outbox(Administration, Replaying, Reading):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:
