@@ -30,8 +30,10 @@ RELEASE: Final = "emr-spark-8.0.0"
 """Spark 4.0.2 and Iceberg 1.10.1, as the pipeline's lock has them."""
 DATABASE: Final = "fairbox"
 """The namespace of the tables, in the catalog of the account."""
-CATALOG: Final = "warehouse"
-"""The name that the jobs' own session gives its catalog."""
+CATALOG: Final = "glue"
+"""The default catalog of a run; without one, the session takes a folder."""
+ICEBERG_JAR: Final = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
+"""Where releases have it."""
 _IDLE_MINUTES: Final = 2
 _GB_A_VCPU: Final = 8
 _DISK: Final = "1000 GB"
@@ -115,7 +117,11 @@ class SparkApplication(Construct):
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": "./environment",
-            "spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar",
+            "spark.jars": ICEBERG_JAR,
+            "spark.sql.extensions": (
+                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+            ),
+            "spark.sql.defaultCatalog": CATALOG,
             catalog: "org.apache.iceberg.spark.SparkCatalog",
             f"{catalog}.catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
             f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",

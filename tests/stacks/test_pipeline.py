@@ -127,6 +127,9 @@ def test_jobs_are_the_command_line_s_with_the_archive_and_the_warehouse(
         )
         assert settings["spark.archives"].strip().endswith("#environment")
         assert settings["spark.executorEnv.PYTHONPATH"].strip() == "./environment"
+        # a default catalog of another name: the session makes none of its own
+        assert settings["spark.sql.defaultCatalog"].strip() == "glue"
+        assert settings["spark.sql.catalog.glue.catalog-impl"].strip().endswith("GlueCatalog")
         assert settings["spark.submit.pyFiles"].strip().endswith(".zip")
 
 
