@@ -19,11 +19,11 @@ env: .local/stamps/python
 	@$(PYTHON) -m venv .local/uv || { echo "fairbox: python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	@.local/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-.local/stamps/python: requirements.lock pyproject.toml layers/fairbox/pyproject.toml | .local/uv/bin/uv
+.local/stamps/python: requirements.lock pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml | .local/uv/bin/uv
 	@echo "fairbox: installing the locked Python environment into .venv"
 	@test -x .venv/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv
 	@$(UV) pip sync --python .venv --require-hashes --compile-bytecode requirements.lock
-	@$(UV) pip install --quiet --python .venv --no-deps --editable layers/fairbox
+	@$(UV) pip install --quiet --python .venv --no-deps --editable layers/fairbox --editable pipeline
 	@mkdir -p .local/stamps && touch $@
 
 .PHONY: lock

@@ -1,4 +1,4 @@
-"""Installs DynamoDB Local: the locked files, fetched by their coordinates, verified by hash."""
+"""Installs DynamoDB Local, or another lock: files by their coordinates, verified by hash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from local.workspace import Workspace
 
 COORDINATE = "software.amazon.dynamodb:DynamoDBLocal:3.1.0"
-LOCK_FILE = Path(__file__).with_name("dynamodb-local.lock")
+NAME = "dynamodb-local"
+LOCK_FILE = Path(__file__).with_name(f"{NAME}.lock")
 DOWNLOADS_AT_ONCE = 8
 
 
@@ -81,7 +82,7 @@ def installed(workspace: Workspace) -> Path:
     Raises:
         LocalError: it is not installed as locked.
     """
-    folder = _folder(workspace)
+    folder = folder_of(workspace)
     if not (folder / ".complete").is_file():
         raise LocalError("DynamoDB Local is not installed: make engines")
     return folder
@@ -92,16 +93,17 @@ def install(
     *,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
     lock_file: Path = LOCK_FILE,
+    name: str = NAME,
 ) -> bool:
     """Fetch what the lock names, unless it is there; return whether anything was done.
 
     `progress` is called with files done and files in all. A file whose hash differs from the
-    lock is removed.
+    lock is removed. `name` is that of the installation, of which one is kept.
 
     Raises:
         LocalError: a file cannot be fetched, or is not the locked one.
     """
-    folder = _folder(workspace, lock_file)
+    folder = folder_of(workspace, lock_file, name)
     if (folder / ".complete").is_file():
         return False
     files = locked_files(lock_file)
@@ -118,14 +120,14 @@ def install(
             pool.shutdown(cancel_futures=True)
             raise
     (folder / ".complete").touch()
-    _remove_others(folder)
+    _remove_others(folder, name)
     return True
 
 
-def _folder(workspace: Workspace, lock_file: Path = LOCK_FILE) -> Path:
+def folder_of(workspace: Workspace, lock_file: Path = LOCK_FILE, name: str = NAME) -> Path:
     """One folder for each content of the lock: another lock is another installation."""
     fingerprint = hashlib.sha256(lock_file.read_bytes()).hexdigest()[:12]
-    return workspace.engines / f"dynamodb-local-{fingerprint}"
+    return workspace.engines / f"{name}-{fingerprint}"
 
 
 def _fetch(context: MavenContext, file: LockedFile, folder: Path) -> None:
@@ -152,7 +154,7 @@ def _with_retries(fetch: Callable[[], Path], name: str) -> Path:
             return fetch()
         except (OSError, RuntimeError) as exc:
             if pause is None:
-                raise LocalError(f"cannot fetch {name} of DynamoDB Local: {exc}") from exc
+                raise LocalError(f"cannot fetch {name}: {exc}") from exc
             time.sleep(pause)
     raise AssertionError("the last attempt returns or raises")
 
@@ -163,8 +165,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _remove_others(folder: Path) -> None:
-    for other in folder.parent.glob("dynamodb-local-*"):
+def _remove_others(folder: Path, name: str) -> None:
+    for other in folder.parent.glob(f"{name}-*"):
         if other != folder:
             shutil.rmtree(other)
 

@@ -1,4 +1,4 @@
-"""Sets the engines up: Java found, DynamoDB Local and the webhook payloads installed."""
+"""Sets the engines up: Java found, DynamoDB Local, Iceberg and the webhook payloads installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from local import dynamodb_local, engines, payloads
+from local import dynamodb_local, engines, iceberg, payloads
 from local.workspace import LocalError, Workspace
 
 
@@ -34,6 +34,9 @@ def _set_up(workspace: Workspace) -> None:
             bar.update(done - bar.n)
 
         dynamodb_local.install(workspace, progress=progress)
+    if not iceberg.jar(workspace).is_file():
+        print("fairbox: fetching the Iceberg runtime, 50 MB", file=sys.stderr)
+        iceberg.install(workspace)
     if payloads.install(workspace):
         print(f"fairbox: fetched the webhook payloads, {len(payloads.load(workspace))}")
 

@@ -1,0 +1,1 @@
+"""What happened to every message: Spark jobs over the archive."""

@@ -1,0 +1,66 @@
+"""The arguments that every job takes."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fairbox_pipeline.ingest import Window
+from fairbox_pipeline.session import location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def parser_of(
+    job: str, about: str, add: Callable[[argparse.ArgumentParser], None]
+) -> argparse.ArgumentParser:
+    """Return a job's parser: the common arguments, and its own."""
+    parser = argparse.ArgumentParser(
+        prog=f"fairbox-pipeline {job}", description=about, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--archive", required=True, type=location, metavar="URI", help="folder of the archive"
+    )
+    parser.add_argument(
+        "--warehouse", required=True, type=location, metavar="URI", help="folder of the tables"
+    )
+    moment = "ISO 8601 (UTC unless it says otherwise) or ms since 1970"
+    parser.add_argument(
+        "--since", type=moment_ms, metavar="T", help=f"take events from then on: {moment}"
+    )
+    parser.add_argument(
+        "--until", type=moment_ms, metavar="T", help=f"take events before then: {moment}"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
+    add(parser)
+    return parser
+
+
+def moment_ms(text: str) -> int:
+    """Return a moment in ms since 1970 UTC.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is no moment.
+    """
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a time: {text!r}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def window_of(options: argparse.Namespace) -> Window:
+    """Return which events a run takes.
+
+    Raises:
+        argparse.ArgumentTypeError: it ends before it begins.
+    """
+    if None not in (options.since, options.until) and options.since >= options.until:
+        raise argparse.ArgumentTypeError("--until is not after --since")
+    return Window(options.since, options.until)

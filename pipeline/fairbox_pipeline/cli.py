@@ -1,0 +1,61 @@
+"""`fairbox-pipeline JOB ...`: the command."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+JOBS: Final = {
+    "history": "archive to tables events and messages",
+    "latency": "added to delivered, by topic, subscription and hour",
+    "sizing": "load by shard, skew, hot keys, and how many shards each topic needs",
+    "reconcile": "what was lost, duplicated, out of order or is stuck",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job that the first argument names; return its exit code."""
+    names = "\n".join(f"  {name:<10} {about}" for name, about in JOBS.items())
+    parser = argparse.ArgumentParser(
+        prog="fairbox-pipeline",
+        description="What happened to every message, from the archive.",
+        epilog=f"jobs:\n{names}\n\nfairbox-pipeline JOB --help tells a job's arguments",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("job", choices=list(JOBS), metavar="JOB")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the job")
+    chosen = parser.parse_args(argv)
+    module = import_module(f"fairbox_pipeline.jobs.{chosen.job}")
+    with _clean_output():
+        return int(module.main(chosen.arguments))
+
+
+@contextlib.contextmanager
+def _clean_output() -> Iterator[None]:
+    """Keep standard output for the figures: what Spark's JVM writes there goes to standard error."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # not a file: a caller reads it
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(descriptor)
+    os.dup2(2, descriptor)
+    before = sys.stdout
+    sys.stdout = os.fdopen(kept, "w", encoding="utf-8")
+    try:
+        yield
+    finally:
+        sys.stdout.close()
+        sys.stdout = before
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What a job needs of the machine it runs on: Java, and the Iceberg runtime.
+
+The one module that reads the environment. On a cluster none of it is asked for: there `spark-submit`
+has started the JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from fairbox_pipeline.errors import PipelineError
+
+ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
+JAR_VARIABLE: Final = "FAIRBOX_ICEBERG_JAR"
+MEMORY_VARIABLE: Final = "FAIRBOX_PIPELINE_MEMORY"
+FOLDER_VARIABLE: Final = "FAIRBOX_LOCAL_FOLDER"
+JAVA_VERSIONS: Final = (17, 21)
+
+
+def submitted() -> bool:
+    """Whether `spark-submit` started this process: its JVM waits at a gateway."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def prepare() -> None:
+    """Let Spark find a Java that it runs on, and give its workers this Python.
+
+    Raises:
+        PipelineError: there is no Java 17 or 21.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["JAVA_HOME"] = str(_java_home())
+
+
+def driver_memory() -> str:
+    """How much memory the local JVM may take, as Spark writes it."""
+    return os.environ.get(MEMORY_VARIABLE, "3g")
+
+
+def iceberg_settings() -> dict[str, str]:
+    """How Spark gets Iceberg: the jar that `make engines` installed, else by its coordinates."""
+    given = os.environ.get(JAR_VARIABLE)
+    jar = Path(given) if given else _installed_jar()
+    if given and not Path(given).is_file():
+        raise PipelineError(f"{JAR_VARIABLE} names no file: {given}")
+    return {"spark.jars": str(jar)} if jar else {"spark.jars.packages": ICEBERG}
+
+
+def _installed_jar() -> Path | None:
+    repository = Path(__file__).resolve().parents[2]
+    root = Path(os.environ.get(FOLDER_VARIABLE) or repository / ".local")
+    _, artifact, version = ICEBERG.split(":")
+    return next(root.glob(f"engines/iceberg-*/{artifact}-{version}.jar"), None)
+
+
+def _java_home() -> Path:
+    for java in _javas():
+        home = _home_of(java)
+        if home is not None:
+            return home
+    raise PipelineError(
+        "Java 17 or 21 is missing (Spark runs on no other): apt-get install "
+        "openjdk-17-jre-headless, or set JAVA_HOME"
+    )
+
+
+def _javas() -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    candidates = [f"{home}/bin/java"] if home else []
+    candidates += ["java", *(str(p) for p in sorted(Path("/usr/lib/jvm").glob("*/bin/java")))]
+    return [found for c in candidates if (found := shutil.which(c))]
+
+
+def _home_of(java: str) -> Path | None:
+    """Return the home that a Java names, where Spark runs on its version."""
+    said = subprocess.run(
+        [java, "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    version = re.search(r'version "(\d+)', said.stderr)
+    home = re.search(r"java\.home = (.+)", said.stderr)
+    if not version or not home or int(version[1]) not in JAVA_VERSIONS:
+        return None
+    return Path(home[1].strip())

@@ -1,0 +1,279 @@
+"""Brings the tables up to date with an archive: events, malformed lines, messages.
+
+The order of the commits makes a crash harmless. Events first, each once by `event_id`; then malformed
+lines, each once by file, line and digest; then the list of files read: a file is listed only when
+all of it is in the tables, so after a crash it is read again and adds nothing twice. Messages follow
+events by snapshot: table `messages` remembers up to which snapshot of `events` it stands.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from fairbox_pipeline.errors import ConflictError, EmptyArchiveError
+from fairbox_pipeline.reading import DAMAGED, EVENT, list_files, one_file_a_batch, read_archive
+from fairbox_pipeline.schemas import (
+    EVENTS_TABLE,
+    FILES_TABLE,
+    KEY,
+    MALFORMED_TABLE,
+    MESSAGES_TABLE,
+)
+from fairbox_pipeline.transforms.events import (
+    events_between,
+    first_of_each,
+    malformed_lines,
+    name_in_archive,
+    not_in,
+)
+from fairbox_pipeline.transforms.messages import messages_of
+from fairbox_pipeline.warehouse import ATTEMPTS, lost_race, retried
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row
+
+    from fairbox_pipeline.progress import Teller
+    from fairbox_pipeline.warehouse import Warehouse
+
+SNAPSHOT_PROPERTY: Final = "fairbox.events-snapshot"
+_FOR_MESSAGES: Final = (
+    *("event", "at", "event_id", *KEY, "partition_key", "content_type", "size", "batch_item"),
+    *("ordering", "due", "subscription", "destination", "attempt"),
+)
+_SAME_LINE: Final = "t.file = s.file AND t.line = s.line AND t.digest = s.digest"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which events a run takes: `since` <= `at` < `until`, ms; None: open."""
+
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a run took from the archive.
+
+    Attributes:
+        files: how many files were read; those that are unchanged are not.
+        lines: how many lines they have.
+        damaged: why a file of this archive could not be read to its end, by its URI.
+        missing_days: days without a file between the archive's first and its last.
+    """
+
+    files: int = 0
+    lines: int = 0
+    damaged: dict[str, str] = field(default_factory=dict)
+    missing_days: tuple[str, ...] = ()
+
+
+def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -> Taken:
+    """Take what is new in an archive into the tables.
+
+    Raises:
+        UsageError: there is nothing at that place.
+        EmptyArchiveError: there is no file of an archive in it.
+        ConflictError: other runs won every race; what is in the tables is whole.
+    """
+    listed = list_files(warehouse.spark, archive)
+    known = warehouse.read(FILES_TABLE)
+    days = [row[0] for row in listed.select(_day_of("uri")).distinct().collect()]
+    if not days:
+        raise EmptyArchiveError(f"the archive is empty: no *.json.gz file below {archive}")
+    new = listed.join(known.where(_covers(window)), ["uri", "length", "modified"], "left_anti")
+    files = new.collect()
+    lines = 0
+    if files:
+        size = sum(row["length"] for row in files) / 1e6
+        teller.say(f"reading {len(files):,} files, {size:,.1f} MB, that are new or changed")
+        lines = _take(warehouse, archive, files, window, teller)
+    else:
+        teller.say("no file is new or changed")
+    with teller.step("messages"):
+        refresh_messages(warehouse)
+    broken = known.join(listed.select("uri"), "uri", "left_semi").where("damaged IS NOT NULL")
+    damaged = {row["uri"]: row["damaged"] for row in broken.collect()}
+    return Taken(len(files), lines, damaged, missing_days(days))
+
+
+def _take(
+    warehouse: Warehouse, archive: str, files: Sequence[Row], window: Window, teller: Teller
+) -> int:
+    """Take files into `events`, `malformed` and `files`; return how many lines they have."""
+    uris = [row["uri"] for row in files]
+    with one_file_a_batch(warehouse.spark):
+        with teller.step("events"):
+            lines, faulty = add_events(warehouse, uris, window)
+        with teller.step("malformed lines"):
+            damaged = _add_malformed(warehouse, archive, uris, faulty)
+    rows = [
+        (r["uri"], r["length"], r["modified"], window.since, window.until, damaged.get(r["uri"]))
+        for r in files
+    ]
+    listed = warehouse.spark.createDataFrame(rows, FILES_TABLE.schema)
+    actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri {actions}")
+    return lines
+
+
+def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tuple[int, list[str]]:
+    """Append the events that are not in the table; return lines read, and files with faults.
+
+    The append is refused where another run added events since this one looked which are known;
+    then it looks again.
+
+    Raises:
+        ConflictError: other runs won every race; nothing is written.
+    """
+    for _ in range(ATTEMPTS):
+        known = warehouse.snapshot(EVENTS_TABLE)
+        if known is None:
+            break
+        told = Observation("lines")
+        lines = read_archive(warehouse.spark, uris).observe(
+            told,
+            F.count(F.when(F.col("kind") != DAMAGED, 1)).alias("lines"),
+            F.to_json(F.collect_set(F.when(F.col("kind") != EVENT, F.col("uri")))).alias("faulty"),
+        )
+        fresh = not_in(
+            first_of_each(events_between(lines, window.since, window.until)),
+            warehouse.read_at(EVENTS_TABLE, known),
+        )
+        try:
+            warehouse.append_after(EVENTS_TABLE, fresh, known)
+        except Py4JJavaError as exc:
+            if not lost_race(exc):
+                raise
+            continue
+        return int(told.get["lines"]), json.loads(told.get["faulty"])
+    raise ConflictError(
+        f"another run added events {ATTEMPTS} times while this one did: run one at a time"
+    )
+
+
+def _add_malformed(
+    warehouse: Warehouse, archive: str, uris: Sequence[str], faulty: Sequence[str]
+) -> dict[str, str]:
+    """Put the malformed lines of files into their table; return which files are damaged, and why.
+
+    A line that its file's end had cut goes, when the file was read again and has it whole.
+    """
+    spark = warehouse.spark
+    read_again = spark.createDataFrame([(uri,) for uri in uris], "uri string").join(
+        warehouse.read(FILES_TABLE).where("damaged IS NOT NULL"), "uri", "left_semi"
+    )
+    again = [row[0] for row in read_again.collect()]
+    if not faulty and not again:
+        return {}
+    empty = spark.createDataFrame([], MALFORMED_TABLE.schema)
+    lines = read_archive(spark, faulty).select("uri", "line", "kind", "fault", "text", "digest", "cut") if faulty else None
+    found = malformed_lines(lines, archive) if lines is not None else empty
+    found = found.dropDuplicates(["file", "line", "digest"])
+    source = found.withColumn("gone", F.lit(False))
+    if again:
+        source = source.unionByName(_whole_now(warehouse, archive, again, found))
+    inserted = ", ".join(MALFORMED_TABLE.names)
+    values = ", ".join(f"s.{name}" for name in MALFORMED_TABLE.names)
+    warehouse.merge(
+        MALFORMED_TABLE,
+        source,
+        f"ON {_SAME_LINE} WHEN MATCHED AND s.gone THEN DELETE "
+        f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({inserted}) VALUES ({values})",
+    )
+    if lines is None:
+        return {}
+    broken = lines.where(F.col("kind") == DAMAGED).select("uri", "fault")
+    return {row["uri"]: row["fault"] for row in broken.collect()}
+
+
+def _whole_now(
+    warehouse: Warehouse, archive: str, again: Sequence[str], found: DataFrame
+) -> DataFrame:
+    """Return the cut lines of files read again that are not found any more."""
+    names = warehouse.spark.createDataFrame([(uri,) for uri in again], "uri string").select(
+        name_in_archive(F.col("uri"), archive).alias("file")
+    )
+    cut = warehouse.read(MALFORMED_TABLE).where("cut").join(names, "file", "left_semi")
+    gone = cut.join(found, ["file", "line", "digest"], "left_anti")
+    return gone.withColumn("gone", F.lit(True)).select(*MALFORMED_TABLE.names, "gone")
+
+
+def refresh_messages(warehouse: Warehouse) -> bool:
+    """Bring `messages` up to the events as they stand; return whether there was anything to do.
+
+    All events of each message that got new ones are read, in the few columns that this takes. A
+    row never goes back: events only grow in number, and a row of fewer events than stand there is
+    not written, so that runs may race.
+
+    Raises:
+        ConflictError: other runs won every race.
+    """
+    current = warehouse.snapshot(EVENTS_TABLE)
+    done = warehouse.property_of(MESSAGES_TABLE, SNAPSHOT_PROPERTY)
+    if current is None or done == str(current):
+        return False
+    events = warehouse.read_at(EVENTS_TABLE, current).select(*_FOR_MESSAGES)
+    new = warehouse.appended(EVENTS_TABLE, int(done), current) if done else None
+    if new is not None:
+        events = events.join(new.select(*KEY).distinct(), list(KEY), "left_semi")
+    _write_messages(warehouse, messages_of(events))
+    warehouse.set_property(MESSAGES_TABLE, SNAPSHOT_PROPERTY, str(current))
+    return True
+
+
+def _write_messages(warehouse: Warehouse, messages: DataFrame) -> None:
+    standing = warehouse.snapshot(MESSAGES_TABLE)
+    if standing is not None and warehouse.is_empty(MESSAGES_TABLE, standing):
+        try:
+            warehouse.append_after(MESSAGES_TABLE, messages, standing)
+        except Py4JJavaError as exc:
+            if not lost_race(exc):
+                raise
+        else:
+            return
+    same = " AND ".join(f"t.{name} = s.{name}" for name in KEY)
+    warehouse.merge(
+        MESSAGES_TABLE,
+        messages,
+        f"ON {same} WHEN MATCHED AND s.events > t.events THEN UPDATE SET * "
+        "WHEN NOT MATCHED THEN INSERT *",
+    )
+
+
+def _covers(window: Window) -> Any:
+    """Whether a file was read for a window that has all of this one."""
+    since, until = F.col("since").isNull(), F.col("until").isNull()
+    if window.since is not None:
+        since = since | (F.col("since") <= window.since)
+    if window.until is not None:
+        until = until | (F.col("until") >= window.until)
+    return since & until
+
+
+def _day_of(uri: str) -> Any:
+    return F.regexp_extract(uri, "/dt=([0-9]{4}-[0-9]{2}-[0-9]{2})/", 1)
+
+
+def missing_days(days: Sequence[str]) -> tuple[str, ...]:
+    """Return the days between the first and the last that are not among them; not dates: none."""
+    found = set()
+    for day in days:
+        try:
+            found.add(date.fromisoformat(day))
+        except ValueError:
+            continue
+    if not found:
+        return ()
+    span = (max(found) - min(found)).days
+    every = (min(found) + timedelta(days=n) for n in range(span))
+    return tuple(day.isoformat() for day in every if day not in found)

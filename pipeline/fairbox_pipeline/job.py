@@ -1,0 +1,144 @@
+"""How a job runs: arguments, session, tables brought up to date, figures, report of the run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from fairbox_pipeline.arguments import parser_of, window_of
+from fairbox_pipeline.errors import Exit, PipelineError
+from fairbox_pipeline.ingest import Taken, ingest
+from fairbox_pipeline.progress import Teller
+from fairbox_pipeline.runs import WorkMeter, row_of
+from fairbox_pipeline.schemas import RUNS_TABLE
+from fairbox_pipeline.session import open_session
+from fairbox_pipeline.showing import show
+from fairbox_pipeline.warehouse import Warehouse, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a job works with.
+
+    Attributes:
+        spark: the session; namespace `fairbox` is the warehouse's.
+        warehouse: the tables, brought up to date with the archive.
+        options: the arguments as parsed.
+        teller: for words on standard error.
+    """
+
+    spark: SparkSession
+    warehouse: Warehouse
+    options: argparse.Namespace
+    teller: Teller
+
+
+def _no_arguments(_: argparse.ArgumentParser) -> None:
+    """Most jobs have none of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job.
+
+    Attributes:
+        name: as the command takes it.
+        about: one sentence for `--help`.
+        figures: does the work and returns what is printed.
+        arguments: adds the job's own to a parser.
+    """
+
+    name: str
+    about: str
+    figures: Callable[[Context], Figures]
+    arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+
+
+def run(job: Job, argv: Sequence[str] | None = None) -> int:
+    """Run a job and print its figures; return the exit code.
+
+    Every job first takes what is new in the archive into the tables, as `history` does; its
+    figures describe the tables as they stand then.
+    """
+    parser = parser_of(job.name, job.about, job.arguments)
+    options = parser.parse_args(argv)
+    try:
+        figures = _figures(job, options, parser)
+    except PipelineError as exc:
+        print(f"fairbox: {exc}", file=sys.stderr)
+        return int(exc.exit_code)
+    except (Py4JJavaError, PySparkException) as exc:
+        print(f"fairbox: {failure(exc)}", file=sys.stderr)
+        return int(Exit.FAILED)
+    if options.json:
+        print(json.dumps(figures, ensure_ascii=False))
+    else:
+        show(job.name, figures)
+    return int(Exit.OK)
+
+
+def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser) -> Figures:
+    try:
+        window = window_of(options)
+    except argparse.ArgumentTypeError as exc:
+        parser.error(str(exc))
+    began = time.time()
+    spark = open_session(options.warehouse)
+    teller, meter = Teller(spark), WorkMeter(spark)
+    warehouse = Warehouse(spark)
+    warehouse.prepare()
+    taken = ingest(warehouse, options.archive, window, teller)
+    _warn(taken, teller)
+    with teller.step(job.name):
+        figures = job.figures(Context(spark, warehouse, options, teller))
+    _report(job, warehouse, taken, meter, began)
+    return figures
+
+
+def _warn(taken: Taken, teller: Teller) -> None:
+    for uri, why in sorted(taken.damaged.items()):
+        teller.say(f"damaged file {uri}: {why}; what could be read is in the tables")
+    if taken.missing_days:
+        days = ", ".join(taken.missing_days[:10])
+        more = len(taken.missing_days) - 10
+        teller.say(f"no file of {days}" + (f" and {more} days more" if more > 0 else ""))
+
+
+def _report(
+    job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, began: float
+) -> None:
+    """Write the run into table `runs`, and tell it."""
+    work = meter.read()
+    ended = time.time()
+    row = row_of(
+        warehouse.spark,
+        work=work,
+        run=str(uuid.uuid4()),
+        job=job.name,
+        began=round(began * 1000),
+        ended=round(ended * 1000),
+        files=taken.files,
+        lines=taken.lines,
+    )
+    warehouse.append(RUNS_TABLE, row)
+    Teller().say(
+        f"{job.name}: {taken.lines:,} lines of {taken.files:,} files in {ended - began:.1f} s; "
+        f"{work.stages} stages read {work.input_rows:,} rows, shuffled "
+        f"{work.shuffle_bytes / 1e6:,.1f} MB, spilled {work.spill_bytes / 1e6:,.1f} MB; "
+        f"skew {work.skew or 1.0}"
+    )

@@ -1,0 +1,42 @@
+"""Job `history`: archive to tables `events` and `messages`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.schemas import EVENTS_TABLE, MALFORMED_TABLE, MESSAGES_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def figures(context: Context) -> Figures:
+    """Count what stands in the tables."""
+    tables = context.warehouse
+    counted = tables.read(MESSAGES_TABLE).groupBy("topic", "state").count()
+    states: dict[str, int] = {}
+    topics: dict[str, dict[str, int]] = {}
+    for topic, state, count in counted.orderBy("topic", "state").collect():
+        topics.setdefault(topic, {})[state] = count
+        states[state] = states.get(state, 0) + count
+    return {
+        "events": tables.read(EVENTS_TABLE).count(),
+        "messages": sum(states.values()),
+        "malformed": tables.read(MALFORMED_TABLE).count(),
+        "states": dict(sorted(states.items())),
+        "topics": topics,
+    }
+
+
+JOB: Final = Job("history", "Take the archive into tables events and messages.", figures)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return the exit code."""
+    return run(JOB, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Bytes of an archive file to lines, and lines to events or to what is wrong with them.
+
+Python, not Spark's own reader, for four reasons: Spark drops a damaged file whole or hides where it
+broke, knows no line numbers, accepts what follows a JSON object, and turns wrong types into NULL or
+into strings. It is also faster here: see docs/decisions/0006-pipeline.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from fairbox_pipeline.schemas import DRIFT, EVENTS, OPTIONAL, REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PIECE: Final = 1 << 20
+_GZIP: Final = 31  # zlib's window bits with a gzip header
+_MOST: Final = (1 << 63) - 1
+_PYTHON: Final[dict[str, type]] = {"string": str, "bigint": int, "map<string,string>": dict}
+_TYPES: Final = {c.name: _PYTHON[c.type.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
+_REQUIRED: Final = tuple(c.name for c in REQUIRED)
+FIELDS: Final = (*REQUIRED, *OPTIONAL, *DRIFT)
+
+
+class DamagedError(Exception):
+    """A gzip stream that ends or breaks before its end; what came before is read."""
+
+
+class MalformedError(Exception):
+    """A line that is no event; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a file, with its event or its fault.
+
+    Attributes:
+        number: from 1.
+        event: the fields of the event; None where the line is malformed, or marks damage.
+        reason: why it is malformed, or why the file is damaged.
+        raw: the bytes of a malformed line; None where the line marks damage.
+        cut: the file ended inside this line.
+    """
+
+    number: int
+    event: dict[str, Any] | None = None
+    reason: str | None = None
+    raw: bytes | None = None
+    cut: bool = False
+
+
+def read_lines(content: bytes) -> Iterator[Line]:
+    """Yield every line of a gzip file, and last of all, where it is damaged, a line that says so."""
+    number = 0
+    damage: str | None = None
+    pieces = _gunzip(content)
+    rest: list[bytes] = []
+    while True:
+        try:
+            piece = next(pieces, None)
+        except DamagedError as exc:
+            damage = str(exc)
+            break
+        if piece is None:
+            break
+        first, *others = piece.split(b"\n")
+        rest.append(first)
+        for other in others:
+            number += 1
+            yield _line(number, b"".join(rest))
+            rest = [other]
+    last = b"".join(rest)
+    if last:
+        number += 1
+        yield _line(number, last, cut=damage is not None)
+    if damage is not None:
+        yield Line(number, reason=damage)
+
+
+def _line(number: int, raw: bytes, *, cut: bool = False) -> Line:
+    try:
+        return Line(number, event=parse_event(raw))
+    except MalformedError as exc:
+        reason = f"the file ends inside this line; {exc}" if cut else str(exc)
+        return Line(number, reason=reason, raw=raw, cut=cut)
+
+
+def _gunzip(content: bytes) -> Iterator[bytes]:
+    """Yield what a gzip file of any number of members holds.
+
+    Raises:
+        DamagedError: after all that could be read.
+    """
+    if not content:
+        raise DamagedError("the file is empty: it has no gzip header")
+    while content:
+        stream = zlib.decompressobj(_GZIP)
+        while not stream.eof:
+            if not content:
+                raise DamagedError("the gzip stream ends before its end")
+            try:
+                piece = stream.decompress(content, _PIECE)
+            except zlib.error as exc:
+                raise DamagedError(f"the gzip stream is broken: {exc}") from exc
+            content = stream.unconsumed_tail
+            if piece:
+                yield piece
+        content = stream.unused_data.lstrip(b"\0")  # padding after the last member
+
+
+def parse_event(raw: bytes) -> dict[str, Any]:
+    """Return the fields of an event by name.
+
+    A field that is not known goes to `extra`, a known one of another type to `changed`, both JSON
+    objects; a field that is null counts as absent.
+
+    Raises:
+        MalformedError: not one JSON object, or a field named on all events is absent, null or of
+            another type, or the event is none of the eight.
+    """
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise MalformedError(f"not one JSON object: {exc}") from None
+    if type(found) is not dict:
+        raise MalformedError(f"not one JSON object: a {type(found).__name__}")
+    event: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
+    for name, value in found.items():
+        kind = _TYPES.get(name)
+        if kind is None:
+            extra[name] = value
+        elif value is None:
+            continue
+        elif type(value) is kind and (kind is str or _fits(value, kind)):
+            event[name] = value
+        else:
+            changed[name] = value
+    for name in _REQUIRED:
+        if name not in event:
+            raise MalformedError(_what_is_wrong(name, found, changed))
+    if event["event"] not in EVENTS:
+        raise MalformedError("event is none of the eight")
+    if extra:
+        event["extra"] = _json(extra)
+    if changed:
+        event["changed"] = _json(changed)
+    return event
+
+
+def _fits(value: Any, kind: type) -> bool:
+    """Whether an integer has 64 bits with its sign, and headers are strings."""
+    if kind is int:
+        return bool(value <= _MOST)
+    return all(type(v) is str for v in value.values())
+
+
+def _what_is_wrong(name: str, found: dict[str, Any], changed: dict[str, Any]) -> str:
+    if name in changed:
+        wanted = "an integer" if _TYPES[name] is int else "a string"
+        return f"{name} is not {wanted}"
+    return f"{name} is null" if name in found else f"{name} is missing"
+
+
+def _json(fields: dict[str, Any]) -> str:
+    return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def readable(raw: bytes) -> str:
+    r"""Return a line as text, with bytes that are not UTF-8 as `\xNN`."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def digest(raw: bytes) -> str:
+    """SHA-256 of a line, in hex."""
+    return hashlib.sha256(raw).hexdigest()

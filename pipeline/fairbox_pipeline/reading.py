@@ -1,0 +1,155 @@
+"""The archive as DataFrames: which files there are, and what stands in them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+
+from fairbox_pipeline.errors import UsageError
+from fairbox_pipeline.lines import FIELDS, Line, digest, read_lines, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENT: Final = "event"
+MALFORMED: Final = "malformed"
+DAMAGED: Final = "damaged"
+PATTERN: Final = "*.json.gz"
+_BATCH_ROWS: Final = 10_000
+_BATCH_BYTES: Final = 16 << 20
+_ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ARROW: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+
+LINE_SCHEMA: Final = StructType(
+    [
+        StructField("uri", StringType()),
+        StructField("line", LongType()),
+        StructField("kind", StringType()),
+        StructField("fault", StringType()),
+        StructField("text", StringType()),
+        StructField("digest", StringType()),
+        StructField("cut", BooleanType()),
+        *(StructField(c.name, c.type) for c in FIELDS),
+    ]
+)
+_FAULT_TYPES: Final = (
+    ("uri", pa.string()),
+    ("line", pa.int64()),
+    ("kind", pa.string()),
+    ("fault", pa.string()),
+    ("text", pa.string()),
+    ("digest", pa.string()),
+    ("cut", pa.bool_()),
+)
+_EVENT_TYPES: Final = tuple((c.name, _ARROW[c.type.simpleString()]) for c in FIELDS)
+_ARROW_SCHEMA: Final = pa.schema([*_FAULT_TYPES, *_EVENT_TYPES])
+
+
+def list_files(spark: SparkSession, archive: str) -> DataFrame:
+    """List the archive's files at any depth: columns `uri`, `length`, `modified` (ms).
+
+    Raises:
+        UsageError: there is nothing at that place.
+    """
+    try:
+        found = _binary(spark).option("recursiveFileLookup", "true").load(escaped(archive))
+    except AnalysisException as exc:
+        if exc.getCondition() == "PATH_NOT_FOUND":
+            raise UsageError(f"there is no archive at {archive}") from None
+        raise
+    return found.select(
+        F.col("path").alias("uri"),
+        "length",
+        F.unix_millis("modificationTime").alias("modified"),
+    )
+
+
+def read_archive(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
+    """Read files line by line, in `LINE_SCHEMA`.
+
+    `kind` is `event` (the event's columns are set), `malformed` (`fault`, `text`, `digest`, `cut`)
+    or `damaged` (`fault`: the file could not be read to its end). An action on it needs
+    `one_file_a_batch`.
+    """
+    content = _binary(spark).load([escaped(uri) for uri in uris]).select("path", "content")
+    return content.mapInArrow(_read_batches, LINE_SCHEMA)
+
+
+class one_file_a_batch:  # noqa: N801 - reads as what it does: with one_file_a_batch(spark)
+    """While it is open, Spark hands Python one file at a time: memory is that of one file a core."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._before: str | None = None
+
+    def __enter__(self) -> None:
+        self._before = self._spark.conf.get(_ARROW_ROWS)
+        self._spark.conf.set(_ARROW_ROWS, "1")
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            self._spark.conf.set(_ARROW_ROWS, self._before)
+
+
+def _binary(spark: SparkSession) -> Any:
+    return spark.read.format("binaryFile").option("pathGlobFilter", PATTERN)
+
+
+def escaped(path: str) -> str:
+    """Return a path of which nothing is read as a pattern."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def _read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn rows of (path, content) into rows of `LINE_SCHEMA`."""
+    for batch in batches:
+        for uri, content in zip(batch["path"], batch["content"], strict=True):
+            yield from _batches_of(uri.as_py(), content.as_py())
+
+
+def _batches_of(uri: str, content: bytes) -> Iterator[pa.RecordBatch]:
+    rows: list[dict[str, Any]] = []
+    held = 0
+    for line in read_lines(content):
+        row, weight = _row(line)
+        rows.append(row)
+        held += weight
+        if len(rows) == _BATCH_ROWS or held >= _BATCH_BYTES:
+            yield _batch(uri, rows)
+            rows, held = [], 0
+    if rows:
+        yield _batch(uri, rows)
+
+
+def _row(line: Line) -> tuple[dict[str, Any], int]:
+    """Return a row without its uri, and about how many bytes are long in it."""
+    if line.event is not None:
+        row = line.event
+        row["line"] = line.number
+        row["kind"] = EVENT
+        if (headers := row.get("headers")) is not None:
+            row["headers"] = list(headers.items())
+        return row, len(row.get("body") or "")
+    row = {"line": line.number, "fault": line.reason, "cut": line.cut}
+    if line.raw is None:
+        return row | {"kind": DAMAGED}, 0
+    row |= {"kind": MALFORMED, "text": readable(line.raw), "digest": digest(line.raw)}
+    return row, len(line.raw)
+
+
+def _batch(uri: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    columns = [pa.array([uri] * len(rows), pa.string())]
+    for name, kind in (*_FAULT_TYPES[1:], *_EVENT_TYPES):
+        columns.append(pa.array([row.get(name) for row in rows], kind))
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)

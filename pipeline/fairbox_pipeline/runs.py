@@ -1,0 +1,77 @@
+"""The report of a run: how much Spark read, wrote, shuffled and spilled, and how uneven it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fairbox_pipeline.schemas import RUNS_TABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the stages of a run did.
+
+    Attributes:
+        stages: that ran to their end.
+        input_rows, output_rows: read and written by them, sources and tables alike.
+        shuffle_bytes: written for other stages.
+        spill_bytes: that went to disk because memory was short.
+        skew: slowest task by median task, in the stage of over one task where it is greatest.
+    """
+
+    stages: int = 0
+    input_rows: int = 0
+    output_rows: int = 0
+    shuffle_bytes: int = 0
+    spill_bytes: int = 0
+    skew: float | None = None
+
+
+class WorkMeter:
+    """Reads from Spark's own status store what was done since the meter was made."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._before = max((stage.stageId() for stage in self._stages()), default=-1)
+
+    def read(self) -> Work:
+        """Return what the stages did that ended since."""
+        stages = [s for s in self._stages() if s.stageId() > self._before]
+        ended = [s for s in stages if s.status().toString() == "COMPLETE"]
+        skews = [skew for stage in ended if (skew := _skew(stage)) is not None]
+        return Work(
+            stages=len(ended),
+            input_rows=sum(s.inputRecords() for s in ended),
+            output_rows=sum(s.outputRecords() for s in ended),
+            shuffle_bytes=sum(s.shuffleWriteBytes() for s in ended),
+            spill_bytes=sum(s.diskBytesSpilled() for s in ended),
+            skew=max(skews, default=None),
+        )
+
+    def _stages(self) -> list[Any]:
+        context: Any = self._spark.sparkContext
+        quantiles = context._gateway.new_array(context._jvm.double, 2)  # noqa: SLF001 - no other way
+        quantiles[0], quantiles[1] = 0.5, 1.0
+        store = context._jsc.sc().statusStore()  # noqa: SLF001 - Python has no other door to it
+        nothing = context._jvm.java.util.ArrayList()  # noqa: SLF001 - as above
+        found = store.stageList(nothing, False, True, quantiles, nothing)  # noqa: FBT003 - Java
+        return [found.apply(index) for index in range(found.size())]
+
+
+def _skew(stage: Any) -> float | None:
+    told = stage.taskMetricsDistributions()
+    if stage.numCompleteTasks() <= 1 or told.isEmpty():
+        return None
+    times = told.get().executorRunTime()
+    median, most = times.apply(0), times.apply(1)
+    return round(most / median, 2) if median else None
+
+
+def row_of(spark: SparkSession, *, work: Work, **of_run: Any) -> DataFrame:
+    """Return the row of table `runs`: `run`, `job`, `began`, `ended`, `files`, `lines` and work."""
+    values = {name: getattr(work, name) for name in Work.__slots__} | of_run
+    return spark.createDataFrame([tuple(values[n] for n in RUNS_TABLE.names)], RUNS_TABLE.schema)

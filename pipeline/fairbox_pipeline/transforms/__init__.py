@@ -1,0 +1,1 @@
+"""Pure steps, DataFrame to DataFrame: they read no table and write none."""

@@ -1,0 +1,214 @@
+"""The Iceberg tables of a warehouse: made, versioned, and written so that runs may race."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from fairbox_pipeline.errors import ConflictError, PipelineError, VersionError
+from fairbox_pipeline.schemas import TABLES, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSION: Final = 1
+VERSION_PROPERTY: Final = "fairbox.version"
+ATTEMPTS: Final = 5
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.distribution-mode": "hash",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    VERSION_PROPERTY: str(VERSION),
+}
+_RACES: Final = (
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+    "org.apache.iceberg.exceptions.AlreadyExistsException",
+    "TableAlreadyExistsException",
+    "NamespaceAlreadyExistsException",
+)
+
+
+class Warehouse:
+    """Tables of namespace `fairbox`, through one session.
+
+    Every write of a table is one Iceberg commit: it is there whole, or not at all.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def prepare(self) -> None:
+        """Make what is missing, and refuse what another version wrote.
+
+        Raises:
+            VersionError: the warehouse is of another version; nothing has changed.
+        """
+        retried(lambda: self.spark.sql("CREATE NAMESPACE IF NOT EXISTS fairbox"), "the namespace")
+        found = {row["tableName"] for row in self.spark.sql("SHOW TABLES IN fairbox").collect()}
+        for table in TABLES:
+            if table.name in found:
+                self._check(table)
+        for table in TABLES:
+            if table.name not in found or self.snapshot(table) is None:
+                retried(lambda t=table: self._create(t), table.full_name)  # type: ignore[misc]
+
+    def _check(self, table: Table) -> None:
+        written = self.property_of(table, VERSION_PROPERTY)
+        if written == str(VERSION):
+            return
+        told = f"is of version {written}" if written else "has no version"
+        newer = written is not None and written.isdigit() and int(written) > VERSION
+        todo = (
+            "run a newer fairbox-pipeline"
+            if newer
+            else "rebuild it: run history over the whole archive with another --warehouse"
+        )
+        raise VersionError(
+            f"table {table.full_name} of the warehouse {told}, this pipeline writes version "
+            f"{VERSION}: {todo}"
+        )
+
+    def _create(self, table: Table) -> None:
+        columns = ", ".join(
+            f"`{c.name}` {c.type.simpleString()} COMMENT '{_quoted(c.meaning)}'"
+            for c in table.columns
+        )
+        parts = f" PARTITIONED BY ({', '.join(table.partition)})" if table.partition else ""
+        properties = ", ".join(
+            f"'{k}'='{v}'" for k, v in {**_PROPERTIES, **table.properties}.items()
+        )
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {table.full_name} ({columns}) USING iceberg{parts} "
+            f"COMMENT '{_quoted(table.meaning)}' TBLPROPERTIES ({properties})"
+        )
+        if self.snapshot(table) is not None:
+            return
+        if table.order:
+            order = ", ".join(table.order)
+            spread = "DISTRIBUTED BY PARTITION " if table.partition else ""
+            self.spark.sql(
+                f"ALTER TABLE {table.full_name} WRITE {spread}LOCALLY ORDERED BY {order}"
+            )
+        # an empty first snapshot, so that every later commit has one to be validated from
+        empty = self.spark.createDataFrame([], table.schema)
+        empty.writeTo(table.full_name).append()
+
+    def read(self, table: Table) -> DataFrame:
+        """Return a table as it stands."""
+        return self.spark.read.table(table.full_name)
+
+    def snapshot(self, table: Table) -> int | None:
+        """Return the id of a table's current snapshot; None before its first."""
+        rows = self.spark.sql(
+            f"SELECT snapshot_id FROM {table.full_name}.refs WHERE name = 'main'"
+        ).collect()
+        return int(rows[0][0]) if rows else None
+
+    def is_empty(self, table: Table, snapshot: int) -> bool:
+        """Whether a table had no row at a snapshot."""
+        rows = self.spark.sql(
+            f"SELECT summary['total-records'] FROM {table.full_name}.snapshots "
+            f"WHERE snapshot_id = {snapshot}"
+        ).collect()
+        return bool(rows) and rows[0][0] == "0"
+
+    def property_of(self, table: Table, name: str) -> str | None:
+        """Return a property of a table; None where it has none."""
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES {table.full_name}").collect()
+        return next((str(row["value"]) for row in rows if row["key"] == name), None)
+
+    def set_property(self, table: Table, name: str, value: str) -> None:
+        """Set a property of a table."""
+        retried(
+            lambda: self.spark.sql(
+                f"ALTER TABLE {table.full_name} SET TBLPROPERTIES ('{name}'='{value}')"
+            ),
+            table.full_name,
+        )
+
+    def read_at(self, table: Table, snapshot: int) -> DataFrame:
+        """Return a table as it stood at a snapshot."""
+        reader = self.spark.read.format("iceberg").option("snapshot-id", str(snapshot))
+        return reader.load(table.full_name)
+
+    def appended(self, table: Table, after: int, until: int) -> DataFrame | None:
+        """Return the rows appended after a snapshot; None where its history is gone."""
+        ancestors = self.spark.sql(
+            f"SELECT snapshot_id FROM {table.full_name}.history WHERE is_current_ancestor"
+        )
+        if after not in {row[0] for row in ancestors.collect()}:
+            return None
+        reader = self.spark.read.format("iceberg").option("start-snapshot-id", str(after))
+        return reader.option("end-snapshot-id", str(until)).load(table.full_name)
+
+    def append_after(self, table: Table, rows: DataFrame, snapshot: int) -> None:
+        """Append rows in one commit, only if nothing was added since a snapshot.
+
+        Raises:
+            Py4JJavaError: a race was lost (see `retried`), or the job failed; nothing is written.
+        """
+        writer = rows.writeTo(table.full_name).option("isolation-level", "serializable")
+        writer.option("validate-from-snapshot-id", str(snapshot)).overwrite(F.lit(False))
+
+    def append(self, table: Table, rows: DataFrame) -> None:
+        """Append rows in one commit."""
+        retried(lambda: rows.writeTo(table.full_name).append(), table.full_name)
+
+    def replace(self, table: Table, rows: DataFrame) -> None:
+        """Put rows in the place of all that a table holds, in one commit."""
+        retried(lambda: rows.writeTo(table.full_name).overwrite(F.lit(True)), table.full_name)
+
+    def merge(self, table: Table, rows: DataFrame, clauses: str) -> None:
+        """Run `MERGE INTO table t USING rows s` with the given condition and actions.
+
+        Raises:
+            ConflictError: other runs won every race.
+        """
+        view = f"merged_into_{table.name}"
+        rows.createOrReplaceTempView(view)
+        statement = f"MERGE INTO {table.full_name} t USING {view} s {clauses}"
+        retried(lambda: self.spark.sql(statement), table.full_name)
+
+
+def retried(write: Callable[[], object], what: str) -> None:
+    """Write, again where another run's commit came between.
+
+    Raises:
+        ConflictError: it did so every time.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            write()
+        except (Py4JJavaError, PySparkException) as exc:
+            if not lost_race(exc):
+                raise
+        else:
+            return
+    raise ConflictError(
+        f"another run changed {what} {ATTEMPTS} times while this one wrote it: run one at a time"
+    )
+
+
+def lost_race(exc: BaseException) -> bool:
+    """Whether a write failed because another run's commit came first."""
+    return any(name in str(exc) for name in _RACES)
+
+
+def failure(exc: BaseException) -> PipelineError:
+    """Return what Spark raised as one line of this program's own."""
+    text = str(exc)
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
+    told = causes[-1].removeprefix("Caused by: ") if causes else text.partition("\n")[0]
+    return PipelineError(f"Spark failed: {told}")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
