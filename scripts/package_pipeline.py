@@ -7,6 +7,8 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from stacks.assets import AssetError
 from stacks.packages import build_package
 

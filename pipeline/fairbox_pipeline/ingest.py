@@ -176,7 +176,11 @@ def _add_malformed(
     if not faulty and not again:
         return {}
     empty = spark.createDataFrame([], MALFORMED_TABLE.schema)
-    lines = read_archive(spark, faulty).select("uri", "line", "kind", "fault", "text", "digest", "cut") if faulty else None
+    lines = (
+        read_archive(spark, faulty).select("uri", "line", "kind", "fault", "text", "digest", "cut")
+        if faulty
+        else None
+    )
     found = malformed_lines(lines, archive) if lines is not None else empty
     found = found.dropDuplicates(["file", "line", "digest"])
     source = found.withColumn("gone", F.lit(False))

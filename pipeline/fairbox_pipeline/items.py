@@ -143,7 +143,8 @@ def rows_of(file: Content, read: Any) -> Iterator[Row]:
         text, fault = b"", f"the file is no gzip: {exc}"
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            row = _row(orjson.loads(line), read)
+            parsed = orjson.loads(line)
+            row = _row(parsed if isinstance(parsed, dict) else {}, read)
         except (orjson.JSONDecodeError, ItemError) as exc:
             row = {"kind": FAULT, "fault": str(exc)}
         if row is not None:
@@ -162,25 +163,27 @@ def rows_of(file: Content, read: Any) -> Iterator[Row]:
 
 def _row(line: Any, read: Any) -> Row | None:
     """Read a line of a full export (`Item`) or of an incremental one (`Keys`, `NewImage`)."""
-    if not isinstance(line, dict) or not ("Item" in line or "Keys" in line):
+    images = {name: line.get(name) for name in ("Item", "NewImage", "Keys", "Metadata")}
+    if any(not isinstance(image, dict) for image in images.values() if image is not None):
+        raise ItemError("an image is no JSON object")
+    item = images["Item"] or images["NewImage"]
+    keys = item or images["Keys"]
+    if not keys:
         raise ItemError("the line has neither Item nor Keys")
-    item = line.get("Item") or line.get("NewImage")
-    keys = item or line["Keys"]
-    found = {}
+    found: Row = {}
     for name in (attributes.PK, attributes.SK):
         if name not in keys:
             raise ItemError(f"{name}: is missing")
         found[name] = _value(keys[name], name, "S")
-    if "Metadata" in line:
-        stamp = line["Metadata"].get("WriteTimestampMicros")
-        found["written"] = _value(stamp, "WriteTimestampMicros", "N")
-    if item is None:
-        return found | {"kind": DELETED}
-    row: Row | None = read(found[attributes.PK], found[attributes.SK], item)
-    if row is None:
-        # it may have been one that was of interest before
-        return found | {"kind": DELETED} if "Metadata" in line else None
-    return found | row | {"kind": ITEM}
+    stamp = images["Metadata"]
+    if stamp is not None:
+        name = "WriteTimestampMicros"
+        found["written"] = _value(stamp.get(name), name, "N")
+    row = None if item is None else read(found[attributes.PK], found[attributes.SK], item)
+    if row is not None:
+        return found | row | {"kind": ITEM}
+    # what an incremental export says of another item, or of none: one may have been there before
+    return found | {"kind": DELETED} if stamp is not None else None
 
 
 def batches_of(

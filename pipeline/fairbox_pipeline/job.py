@@ -119,9 +119,7 @@ def _warn(taken: Taken, teller: Teller) -> None:
         teller.say(f"no file of {days}" + (f" and {more} days more" if more > 0 else ""))
 
 
-def _report(
-    job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, began: float
-) -> None:
+def _report(job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, began: float) -> None:
     """Write the run into table `runs`, and tell it."""
     work = meter.read()
     ended = time.time()

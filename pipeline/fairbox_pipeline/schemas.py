@@ -150,7 +150,9 @@ MESSAGES_TABLE: Final = Table(
         Column("added_at", _LONG, "earliest `added`, ms; null: none was seen"),
         Column("first_at", _LONG, "earliest event, ms"),
         Column("last_at", _LONG, "latest event, ms"),
-        Column("delivered_at", _LONG, "when the last subscription first had it, ms; in `delivered`"),
+        Column(
+            "delivered_at", _LONG, "when the last subscription first had it, ms; in `delivered`"
+        ),
         Column("dead_at", _LONG, "latest `dead`, ms"),
         Column("redriven_at", _LONG, "latest `redriven`, ms"),
         Column("events", _LONG, "how many events it has"),

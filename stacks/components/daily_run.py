@@ -31,6 +31,7 @@ RETRIES: Final = 2
 _SETTLING_SECONDS: Final = 600
 """What a slow stream reader and Firehose's own retries may add to its buffer."""
 _POLL_SECONDS: Final = 60
+_MOMENT: Final = "$.outbox.time"
 _RULE: Final = "StepFunctionsGetEventsForEMRServerlessJobRule"
 """The managed rule by which Step Functions hears that a job has ended."""
 
@@ -155,6 +156,7 @@ class DailyRun(Construct):
                 },
                 "ResultSelector": {
                     "arn.$": arn,
+                    "time.$": "$.ExportDescription.ExportTime",
                     "uri.$": (
                         f"States.Format('{uri}{{}}', "
                         f"States.ArrayGetItem(States.StringSplit({arn}, '/'), 3))"
@@ -195,11 +197,13 @@ class DailyRun(Construct):
         return look, done
 
     def _job(self, job: str, arguments: list[str]) -> sfn.CustomState:
-        paths = [argument for argument in arguments if argument.startswith("$.")]
+        # what happened after the snapshot is the next run's: the snapshot does not know of it
         given = [
             *(job, "--archive", self._archive_uri, "--warehouse", self.warehouse_uri, "--json"),
+            *("--until", _MOMENT),
             *arguments,
         ]
+        paths = [text for text in given if text.startswith("$.")]
         listed = ", ".join(text if text in paths else f"'{text}'" for text in given)
         return sfn.CustomState(
             self,

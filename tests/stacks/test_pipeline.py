@@ -138,6 +138,12 @@ def test_reconcile_is_given_the_snapshot_that_was_just_made(machine: dict[str, A
     arguments = parameters["JobDriver"]["SparkSubmit"]["EntryPointArguments.$"]
     assert arguments.endswith("'--outstanding', $.outbox.uri)")
     assert "$.outbox.uri" in parameters["ClientToken.$"]
+    for state in jobs(machine).values():
+        arguments = state["Parameters"]["JobDriver"]["SparkSubmit"]["EntryPointArguments.$"]
+        # a message that was added after the snapshot would else be taken for lost
+        assert "'--until', $.outbox.time" in arguments
+    selected = machine["States"]["ExportOutbox"]["ResultSelector"]
+    assert selected["time.$"] == "$.ExportDescription.ExportTime"
     made = machine["States"]["ExportOutbox"]["ResultSelector"]["uri.$"]
     assert "exports/outbox/AWSDynamoDB/" in made
     assert machine["States"]["ExportOutbox"]["ResultPath"] == "$.outbox"
