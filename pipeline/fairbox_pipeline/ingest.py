@@ -34,7 +34,7 @@ from fairbox_pipeline.transforms.events import (
     not_in,
 )
 from fairbox_pipeline.transforms.messages import messages_of
-from fairbox_pipeline.warehouse import ATTEMPTS, lost_race, retried
+from fairbox_pipeline.warehouse import ATTEMPTS, lost_race
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +49,7 @@ _FOR_MESSAGES: Final = (
     *("event", "at", "event_id", *KEY, "partition_key", "content_type", "size", "batch_item"),
     *("ordering", "due", "subscription", "destination", "attempt"),
 )
+_OF_FAULTS: Final = ("uri", "line", "kind", "fault", "text", "digest", "cut")
 _SAME_LINE: Final = "t.file = s.file AND t.line = s.line AND t.digest = s.digest"
 
 
@@ -85,31 +86,45 @@ def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -
         EmptyArchiveError: there is no file of an archive in it.
         ConflictError: other runs won every race; what is in the tables is whole.
     """
-    listed = list_files(warehouse.spark, archive)
-    known = warehouse.read(FILES_TABLE)
-    days = [row[0] for row in listed.select(_day_of("uri")).distinct().collect()]
+    marked = _marked(warehouse, archive, window)
+    seen = marked.agg(
+        F.collect_set(_day_of("uri")),
+        F.count(F.when(F.col("new"), 1)),
+        F.collect_list(F.when(F.col("damaged").isNotNull(), F.struct("uri", "damaged"))),
+    ).collect()[0]
+    days, new, unchanged = seen
     if not days:
         raise EmptyArchiveError(f"the archive is empty: no *.json.gz file below {archive}")
-    new = listed.join(known.where(_covers(window)), ["uri", "length", "modified"], "left_anti")
-    files = new.collect()
+    damaged = {row["uri"]: row["damaged"] for row in unchanged}
     lines = 0
-    if files:
+    if new:
+        files = marked.where("new").select("uri", "length", "modified").collect()
         size = sum(row["length"] for row in files) / 1e6
-        teller.say(f"reading {len(files):,} files, {size:,.1f} MB, that are new or changed")
-        lines = _take(warehouse, archive, files, window, teller)
+        teller.say(f"reading {new:,} files, {size:,.1f} MB, that are new or changed")
+        lines, found = _take(warehouse, archive, files, window, teller)
+        damaged |= found
     else:
         teller.say("no file is new or changed")
     with teller.step("messages"):
         refresh_messages(warehouse)
-    broken = known.join(listed.select("uri"), "uri", "left_semi").where("damaged IS NOT NULL")
-    damaged = {row["uri"]: row["damaged"] for row in broken.collect()}
-    return Taken(len(files), lines, damaged, missing_days(days))
+    return Taken(new, lines, damaged, missing_days(days))
+
+
+def _marked(warehouse: Warehouse, archive: str, window: Window) -> DataFrame:
+    """List the archive's files: `uri`, `length`, `modified`, `new`, and `damaged` as known."""
+    known = warehouse.read(FILES_TABLE).where(_covers(window)).withColumn("known", F.lit(True))
+    marked = list_files(warehouse.spark, archive).join(
+        known.select("uri", "length", "modified", "damaged", "known"),
+        ["uri", "length", "modified"],
+        "left",
+    )
+    return marked.withColumn("new", F.col("known").isNull())
 
 
 def _take(
     warehouse: Warehouse, archive: str, files: Sequence[Row], window: Window, teller: Teller
-) -> int:
-    """Take files into `events`, `malformed` and `files`; return how many lines they have."""
+) -> tuple[int, dict[str, str]]:
+    """Take files into `events`, `malformed` and `files`; return their lines, and what is damaged."""
     uris = [row["uri"] for row in files]
     with one_file_a_batch(warehouse.spark):
         with teller.step("events"):
@@ -123,7 +138,7 @@ def _take(
     listed = warehouse.spark.createDataFrame(rows, FILES_TABLE.schema)
     actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri {actions}")
-    return lines
+    return lines, damaged
 
 
 def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tuple[int, list[str]]:
@@ -168,36 +183,32 @@ def _add_malformed(
 
     A line that its file's end had cut goes, when the file was read again and has it whole.
     """
-    spark = warehouse.spark
-    read_again = spark.createDataFrame([(uri,) for uri in uris], "uri string").join(
-        warehouse.read(FILES_TABLE).where("damaged IS NOT NULL"), "uri", "left_semi"
-    )
-    again = [row[0] for row in read_again.collect()]
+    again = _damaged_before(warehouse, uris)
     if not faulty and not again:
         return {}
-    empty = spark.createDataFrame([], MALFORMED_TABLE.schema)
-    lines = (
-        read_archive(spark, faulty).select("uri", "line", "kind", "fault", "text", "digest", "cut")
-        if faulty
-        else None
-    )
-    found = malformed_lines(lines, archive) if lines is not None else empty
-    found = found.dropDuplicates(["file", "line", "digest"])
-    source = found.withColumn("gone", F.lit(False))
-    if again:
-        source = source.unionByName(_whole_now(warehouse, archive, again, found))
+    source = warehouse.spark.createDataFrame([], MALFORMED_TABLE.schema)
+    damaged: dict[str, str] = {}
+    if faulty:
+        lines = read_archive(warehouse.spark, faulty).select(*_OF_FAULTS)
+        source = malformed_lines(lines, archive).dropDuplicates(["file", "line", "digest"])
+        broken = lines.where(F.col("kind") == DAMAGED)
+        damaged = {row["uri"]: row["fault"] for row in broken.collect()}
+    gone = _whole_now(warehouse, archive, again, source)
     inserted = ", ".join(MALFORMED_TABLE.names)
     values = ", ".join(f"s.{name}" for name in MALFORMED_TABLE.names)
     warehouse.merge(
         MALFORMED_TABLE,
-        source,
+        source.withColumn("gone", F.lit(False)).unionByName(gone),
         f"ON {_SAME_LINE} WHEN MATCHED AND s.gone THEN DELETE "
         f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({inserted}) VALUES ({values})",
     )
-    if lines is None:
-        return {}
-    broken = lines.where(F.col("kind") == DAMAGED).select("uri", "fault")
-    return {row["uri"]: row["fault"] for row in broken.collect()}
+    return damaged
+
+
+def _damaged_before(warehouse: Warehouse, uris: Sequence[str]) -> list[str]:
+    """Return which of these files were damaged when they were last read."""
+    broken = warehouse.read(FILES_TABLE).where("damaged IS NOT NULL").select("uri").collect()
+    return sorted({row["uri"] for row in broken} & set(uris))
 
 
 def _whole_now(
@@ -237,7 +248,7 @@ def refresh_messages(warehouse: Warehouse) -> bool:
 
 def _write_messages(warehouse: Warehouse, messages: DataFrame) -> None:
     standing = warehouse.snapshot(MESSAGES_TABLE)
-    if standing is not None and warehouse.is_empty(MESSAGES_TABLE, standing):
+    if standing is not None and warehouse.count(MESSAGES_TABLE) == 0:
         try:
             warehouse.append_after(MESSAGES_TABLE, messages, standing)
         except Py4JJavaError as exc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -52,13 +52,26 @@ class Warehouse:
             VersionError: the warehouse is of another version; nothing has changed.
         """
         retried(lambda: self.spark.sql("CREATE NAMESPACE IF NOT EXISTS fairbox"), "the namespace")
-        found = {row["tableName"] for row in self.spark.sql("SHOW TABLES IN fairbox").collect()}
+        found = [table for table in TABLES if self._catalog.tableExists(self._name(table))]
+        for table in found:
+            self._check(table)
         for table in TABLES:
-            if table.name in found:
-                self._check(table)
-        for table in TABLES:
-            if table.name not in found or self.snapshot(table) is None:
-                retried(lambda t=table: self._create(t), table.full_name)  # type: ignore[misc]
+            if table not in found or self.snapshot(table) is None:
+                self._create(table)
+
+    @property
+    def _catalog(self) -> Any:
+        """Iceberg's own catalog: its metadata are at hand without a Spark job."""
+        name = self.spark.conf.get("spark.sql.defaultCatalog")
+        manager = self.spark._jsparkSession.sessionState().catalogManager()  # noqa: SLF001 - no other way
+        return manager.catalog(name).icebergCatalog()
+
+    def _name(self, table: Table) -> Any:
+        jvm: Any = self.spark._jvm  # noqa: SLF001 - as above
+        return jvm.org.apache.iceberg.catalog.TableIdentifier.parse(table.full_name)
+
+    def _metadata(self, table: Table) -> Any:
+        return self._catalog.loadTable(self._name(table))
 
     def _check(self, table: Table) -> None:
         written = self.property_of(table, VERSION_PROPERTY)
@@ -85,10 +98,11 @@ class Warehouse:
         properties = ", ".join(
             f"'{k}'='{v}'" for k, v in {**_PROPERTIES, **table.properties}.items()
         )
-        self.spark.sql(
+        statement = (
             f"CREATE TABLE IF NOT EXISTS {table.full_name} ({columns}) USING iceberg{parts} "
             f"COMMENT '{_quoted(table.meaning)}' TBLPROPERTIES ({properties})"
         )
+        retried(lambda: self.spark.sql(statement), table.full_name)
         if self.snapshot(table) is not None:
             return
         if table.order:
@@ -98,8 +112,7 @@ class Warehouse:
                 f"ALTER TABLE {table.full_name} WRITE {spread}LOCALLY ORDERED BY {order}"
             )
         # an empty first snapshot, so that every later commit has one to be validated from
-        empty = self.spark.createDataFrame([], table.schema)
-        empty.writeTo(table.full_name).append()
+        retried(lambda: self._metadata(table).newFastAppend().commit(), table.full_name)
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as it stands."""
@@ -107,32 +120,26 @@ class Warehouse:
 
     def snapshot(self, table: Table) -> int | None:
         """Return the id of a table's current snapshot; None before its first."""
-        rows = self.spark.sql(
-            f"SELECT snapshot_id FROM {table.full_name}.refs WHERE name = 'main'"
-        ).collect()
-        return int(rows[0][0]) if rows else None
+        current = self._metadata(table).currentSnapshot()
+        return int(current.snapshotId()) if current else None
 
-    def is_empty(self, table: Table, snapshot: int) -> bool:
-        """Whether a table had no row at a snapshot."""
-        rows = self.spark.sql(
-            f"SELECT summary['total-records'] FROM {table.full_name}.snapshots "
-            f"WHERE snapshot_id = {snapshot}"
-        ).collect()
-        return bool(rows) and rows[0][0] == "0"
+    def count(self, table: Table) -> int:
+        """Return how many rows a table has, from its metadata."""
+        current = self._metadata(table).currentSnapshot()
+        return int(current.summary().get("total-records")) if current else 0
 
     def property_of(self, table: Table, name: str) -> str | None:
         """Return a property of a table; None where it has none."""
-        rows = self.spark.sql(f"SHOW TBLPROPERTIES {table.full_name}").collect()
-        return next((str(row["value"]) for row in rows if row["key"] == name), None)
+        found = self._metadata(table).properties().get(name)
+        return None if found is None else str(found)
 
     def set_property(self, table: Table, name: str, value: str) -> None:
         """Set a property of a table."""
-        retried(
-            lambda: self.spark.sql(
-                f"ALTER TABLE {table.full_name} SET TBLPROPERTIES ('{name}'='{value}')"
-            ),
-            table.full_name,
-        )
+
+        def commit() -> None:
+            self._metadata(table).updateProperties().set(name, value).commit()
+
+        retried(commit, table.full_name)
 
     def read_at(self, table: Table, snapshot: int) -> DataFrame:
         """Return a table as it stood at a snapshot."""
@@ -141,10 +148,8 @@ class Warehouse:
 
     def appended(self, table: Table, after: int, until: int) -> DataFrame | None:
         """Return the rows appended after a snapshot; None where its history is gone."""
-        ancestors = self.spark.sql(
-            f"SELECT snapshot_id FROM {table.full_name}.history WHERE is_current_ancestor"
-        )
-        if after not in {row[0] for row in ancestors.collect()}:
+        history = self._metadata(table).history()
+        if after not in {int(entry.snapshotId()) for entry in history}:
             return None
         reader = self.spark.read.format("iceberg").option("start-snapshot-id", str(after))
         return reader.option("end-snapshot-id", str(until)).load(table.full_name)

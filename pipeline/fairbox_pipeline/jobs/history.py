@@ -22,9 +22,9 @@ def figures(context: Context) -> Figures:
         topics.setdefault(topic, {})[state] = count
         states[state] = states.get(state, 0) + count
     return {
-        "events": tables.read(EVENTS_TABLE).count(),
+        "events": tables.count(EVENTS_TABLE),
         "messages": sum(states.values()),
-        "malformed": tables.read(MALFORMED_TABLE).count(),
+        "malformed": tables.count(MALFORMED_TABLE),
         "states": dict(sorted(states.items())),
         "topics": topics,
     }
