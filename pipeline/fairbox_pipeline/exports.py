@@ -242,7 +242,7 @@ class Snapshot:
             for file in manifest.files:
                 row = found.get((number, _name(file.uri)))
                 if row is None:
-                    raise PipelineError(f"{file.uri} is missing: the manifest names it")
+                    raise PipelineError(f"{file.uri} is missing or empty: the manifest names it")
                 if row["fault"] != file.md5:
                     raise PipelineError(f"{file.uri} does not agree with its checksum")
                 if row["line"] != file.items:

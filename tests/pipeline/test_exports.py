@@ -19,9 +19,8 @@ from tests.pipeline.exporting import Bucket, checksum
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from fairbox_pipeline.exports import Snapshot
+    from pyspark.sql import SparkSession
 
 
 def uid(n: int) -> str:
@@ -153,9 +152,13 @@ def test_a_data_file_that_was_altered_cut_or_lost_is_refused(
     folder = bucket.full([item(1), item(2)])
     path, _ = first_file(folder)
     content = path.read_bytes()
-    for other in (gzip.compress(b'{"Item":{}}\n'), content[:-9], b""):
+    for other, told in (
+        (gzip.compress(b'{"Item":{}}\n'), "checksum"),
+        (content[:-9], "checksum"),
+        (b"", "missing or empty"),
+    ):
         path.write_bytes(other)
-        with pytest.raises(PipelineError, match="checksum"), exports.messages(spark, [str(folder)]):
+        with pytest.raises(PipelineError, match=told), exports.messages(spark, [str(folder)]):
             pass
     path.unlink()
     with pytest.raises(PipelineError, match="missing"), exports.messages(spark, [str(folder)]):
@@ -170,9 +173,9 @@ def test_counts_that_do_not_agree_are_refused(spark: SparkSession, bucket: Bucke
     manifest = folder / "manifest-files.json"
     manifest.write_text(manifest.read_text().replace(entry["md5Checksum"], checksum(shorter)))
     bucket.resign(folder)
-    with pytest.raises(PipelineError, match="holds 1 items, the manifest says 2"):
-        with exports.messages(spark, [str(folder)]):
-            pass
+    told = "holds 1 items, the manifest says 2"
+    with pytest.raises(PipelineError, match=told), exports.messages(spark, [str(folder)]):
+        pass
     summary = folder / "manifest-summary.json"
     summary.write_text(summary.read_text().replace('"itemCount": 3', '"itemCount": 4'))
     bucket.resign(folder)

@@ -149,7 +149,8 @@ def test_units_are_whole_kilobytes_by_item(spark: SparkSession) -> None:
             ("a", None, {"h": "v"}, None, 900),
             ("b", None, None, "s3://b/k", 500_000),
         ],
-        "topic string, partition_key string, headers map<string,string>, body_uri string, size long",
+        "topic string, partition_key string, headers map<string,string>, body_uri string, "
+        "size long",
     )
     found = {row["topic"]: row.asDict() for row in replay.units(table).collect()}
     assert found["a"] == {"topic": "a", "messages": 2, "bytes": 1000, "wru": 3}
