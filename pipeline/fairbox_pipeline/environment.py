@@ -1,7 +1,7 @@
 """What a job needs of the machine it runs on: Java, and the Iceberg runtime.
 
-The one module that reads the environment. On a cluster none of it is asked for: there `spark-submit`
-has started the JVM.
+The one module that reads the environment. On a cluster none of it is asked for: there
+`spark-submit` has started the JVM.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def shard_number(key: Column, shards: Column) -> Column:
 
 
 def partition_hash(key: Column) -> Column:
-    """Return bytes 0 to 7 of the domain's SHA-256 as an unsigned big-endian number (decimal(20))."""
+    """Return bytes 0 to 7 of the domain's SHA-256 as an unsigned big-endian decimal(20)."""
     prefix = F.unhex(F.lit(_PARTITION_DOMAIN.hex()))
     digest = F.sha2(F.concat(prefix, key.cast("binary")), 256)
     return F.conv(F.substring(digest, 1, 16), 16, 10).cast("decimal(20,0)")

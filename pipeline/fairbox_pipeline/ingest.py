@@ -1,9 +1,10 @@
 """Brings the tables up to date with an archive: events, malformed lines, messages.
 
-The order of the commits makes a crash harmless. Events first, each once by `event_id`; then malformed
-lines, each once by file, line and digest; then the list of files read: a file is listed only when
-all of it is in the tables, so after a crash it is read again and adds nothing twice. Messages follow
-events by snapshot: table `messages` remembers up to which snapshot of `events` it stands.
+The order of the commits makes a crash harmless. Events first, each once by `event_id`; then
+malformed lines, each once by file, line and digest; then the list of files read: a file is listed
+only when all of it is in the tables, so after a crash it is read again and adds nothing twice.
+Messages follow events by snapshot: table `messages` remembers up to which snapshot of `events` it
+stands.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _FOR_MESSAGES: Final = (
     *("ordering", "due", "subscription", "destination", "attempt"),
 )
 _OF_FAULTS: Final = ("uri", "line", "kind", "fault", "text", "digest", "cut")
-_SAME_LINE: Final = "t.file = s.file AND t.line = s.line AND t.digest = s.digest"
+_SAME_LINE: Final = "ON t.file = s.file AND t.line = s.line AND t.digest = s.digest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def _marked(warehouse: Warehouse, archive: str, window: Window) -> DataFrame:
 def _take(
     warehouse: Warehouse, archive: str, files: Sequence[Row], window: Window, teller: Teller
 ) -> tuple[int, dict[str, str]]:
-    """Take files into `events`, `malformed` and `files`; return their lines, and what is damaged."""
+    """Take files into the tables; return how many lines they have, and which are damaged."""
     uris = [row["uri"] for row in files]
     with one_file_a_batch(warehouse.spark):
         with teller.step("events"):
@@ -194,13 +195,11 @@ def _add_malformed(
         broken = lines.where(F.col("kind") == DAMAGED)
         damaged = {row["uri"]: row["fault"] for row in broken.collect()}
     gone = _whole_now(warehouse, archive, again, source)
-    inserted = ", ".join(MALFORMED_TABLE.names)
-    values = ", ".join(f"s.{name}" for name in MALFORMED_TABLE.names)
     warehouse.merge(
         MALFORMED_TABLE,
         source.withColumn("gone", F.lit(False)).unionByName(gone),
-        f"ON {_SAME_LINE} WHEN MATCHED AND s.gone THEN DELETE "
-        f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({inserted}) VALUES ({values})",
+        f"{_SAME_LINE} WHEN MATCHED AND s.gone THEN DELETE "
+        "WHEN NOT MATCHED AND NOT s.gone THEN INSERT *",
     )
     return damaged
 
@@ -241,28 +240,15 @@ def refresh_messages(warehouse: Warehouse) -> bool:
     new = warehouse.appended(EVENTS_TABLE, int(done), current) if done else None
     if new is not None:
         events = events.join(new.select(*KEY).distinct(), list(KEY), "left_semi")
-    _write_messages(warehouse, messages_of(events))
-    warehouse.set_property(MESSAGES_TABLE, SNAPSHOT_PROPERTY, str(current))
-    return True
-
-
-def _write_messages(warehouse: Warehouse, messages: DataFrame) -> None:
-    standing = warehouse.snapshot(MESSAGES_TABLE)
-    if standing is not None and warehouse.count(MESSAGES_TABLE) == 0:
-        try:
-            warehouse.append_after(MESSAGES_TABLE, messages, standing)
-        except Py4JJavaError as exc:
-            if not lost_race(exc):
-                raise
-        else:
-            return
     same = " AND ".join(f"t.{name} = s.{name}" for name in KEY)
     warehouse.merge(
         MESSAGES_TABLE,
-        messages,
+        messages_of(events),
         f"ON {same} WHEN MATCHED AND s.events > t.events THEN UPDATE SET * "
         "WHEN NOT MATCHED THEN INSERT *",
     )
+    warehouse.set_property(MESSAGES_TABLE, SNAPSHOT_PROPERTY, str(current))
+    return True
 
 
 def _covers(window: Window) -> Any:

@@ -80,13 +80,13 @@ def run(job: Job, argv: Sequence[str] | None = None) -> int:
     try:
         figures = _figures(job, options, parser)
     except PipelineError as exc:
-        print(f"fairbox: {exc}", file=sys.stderr)
+        Teller().say(str(exc))
         return int(exc.exit_code)
     except (Py4JJavaError, PySparkException) as exc:
-        print(f"fairbox: {failure(exc)}", file=sys.stderr)
+        Teller().say(str(failure(exc)))
         return int(Exit.FAILED)
     if options.json:
-        print(json.dumps(figures, ensure_ascii=False))
+        sys.stdout.write(json.dumps(figures, ensure_ascii=False) + "\n")
     else:
         show(job.name, figures)
     return int(Exit.OK)

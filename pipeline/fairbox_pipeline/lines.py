@@ -56,7 +56,7 @@ class Line:
 
 
 def read_lines(content: bytes) -> Iterator[Line]:
-    """Yield every line of a gzip file, and last of all, where it is damaged, a line that says so."""
+    """Yield every line of a gzip file, and at the end of a damaged one a line that says so."""
     number = 0
     damage: str | None = None
     pieces = _gunzip(content)
@@ -130,6 +130,23 @@ def parse_event(raw: bytes) -> dict[str, Any]:
         raise MalformedError(f"not one JSON object: {exc}") from None
     if type(found) is not dict:
         raise MalformedError(f"not one JSON object: a {type(found).__name__}")
+    event, extra, changed = _sorted_by_type(found)
+    for name in _REQUIRED:
+        if name not in event:
+            raise MalformedError(_what_is_wrong(name, found, changed))
+    if event["event"] not in EVENTS:
+        raise MalformedError("event is none of the eight")
+    if extra:
+        event["extra"] = _json(extra)
+    if changed:
+        event["changed"] = _json(changed)
+    return event
+
+
+def _sorted_by_type(
+    found: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return the fields that are as they should be, those not known, and those of another type."""
     event: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     changed: dict[str, Any] = {}
@@ -143,16 +160,7 @@ def parse_event(raw: bytes) -> dict[str, Any]:
             event[name] = value
         else:
             changed[name] = value
-    for name in _REQUIRED:
-        if name not in event:
-            raise MalformedError(_what_is_wrong(name, found, changed))
-    if event["event"] not in EVENTS:
-        raise MalformedError("event is none of the eight")
-    if extra:
-        event["extra"] = _json(extra)
-    if changed:
-        event["changed"] = _json(changed)
-    return event
+    return event, extra, changed
 
 
 def _fits(value: Any, kind: type) -> bool:

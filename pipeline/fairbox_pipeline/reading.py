@@ -87,7 +87,7 @@ def read_archive(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
 
 
 class one_file_a_batch:  # noqa: N801 - reads as what it does: with one_file_a_batch(spark)
-    """While it is open, Spark hands Python one file at a time: memory is that of one file a core."""
+    """While it is open, Python gets one file at a time: memory is that of one file a core."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -58,7 +58,7 @@ class WorkMeter:
         quantiles[0], quantiles[1] = 0.5, 1.0
         store = context._jsc.sc().statusStore()  # noqa: SLF001 - Python has no other door to it
         nothing = context._jvm.java.util.ArrayList()  # noqa: SLF001 - as above
-        found = store.stageList(nothing, False, True, quantiles, nothing)  # noqa: FBT003 - Java
+        found = store.stageList(nothing, False, True, quantiles, nothing)
         return [found.apply(index) for index in range(found.size())]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
 from fairbox_pipeline import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CATALOG: Final = "warehouse"
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -32,7 +35,7 @@ def open_session(warehouse: str) -> SparkSession:
     Raises:
         PipelineError: Java is missing.
     """
-    spark = _shared().newSession()
+    spark = start().newSession()
     for name, value in _ALWAYS.items():
         spark.conf.set(name, value)
     if spark.conf.get(_DEFAULT_CATALOG, "spark_catalog") in ("spark_catalog", CATALOG):
@@ -44,12 +47,13 @@ def open_session(warehouse: str) -> SparkSession:
     return spark
 
 
-def _shared() -> SparkSession:
+def start(settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return this process's first session, started if need be with the given settings as well."""
     builder = SparkSession.builder.appName("fairbox-pipeline")
     builder = builder.config("spark.sql.extensions", EXTENSIONS)
     if not environment.submitted() and SparkSession.getActiveSession() is None:
         environment.prepare()
-        for name, value in _local_settings().items():
+        for name, value in {**_local_settings(), **(settings or {})}.items():
             builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -61,7 +65,9 @@ def _local_settings() -> dict[str, str]:
         "spark.driver.memory": environment.driver_memory(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.driver.extraJavaOptions": (
+            f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log.as_uri()}"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "16",

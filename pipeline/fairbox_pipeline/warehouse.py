@@ -174,13 +174,23 @@ class Warehouse:
     def merge(self, table: Table, rows: DataFrame, clauses: str) -> None:
         """Run `MERGE INTO table t USING rows s` with the given condition and actions.
 
+        Into an empty table the rows are appended, which saves the join. `rows` may have columns
+        more than the table, for the clauses to look at.
+
         Raises:
             ConflictError: other runs won every race.
         """
         view = f"merged_into_{table.name}"
         rows.createOrReplaceTempView(view)
-        statement = f"MERGE INTO {table.full_name} t USING {view} s {clauses}"
-        retried(lambda: self.spark.sql(statement), table.full_name)
+
+        def write() -> None:
+            standing = self.snapshot(table)
+            if standing is not None and self.count(table) == 0:
+                self.append_after(table, rows.select(*table.names), standing)
+            else:
+                self.spark.sql(f"MERGE INTO {table.full_name} t USING {view} s {clauses}")
+
+        retried(write, table.full_name)
 
 
 def retried(write: Callable[[], object], what: str) -> None:

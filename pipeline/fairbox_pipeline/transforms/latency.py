@@ -1,0 +1,61 @@
+"""First deliveries to latencies: exact percentiles, by topic, subscription and hour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from fairbox_pipeline.schemas import HOUR_MS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_HOUR_SECONDS: Final = HOUR_MS // 1000
+_PERCENTS: Final = (50, 90, 99)
+
+
+def latencies(deliveries: DataFrame) -> DataFrame:
+    """Return the rows of job `latency`, ordered; `hour` is null in the row of all hours.
+
+    `deliveries` has `topic`, `subscription`, `added_at` and `at`, both ms; those of which no
+    `added` was seen count nowhere. The throughput of all hours is the mean of the hours that had
+    deliveries.
+    """
+    measured = deliveries.where(F.col("added_at").isNotNull()).select(
+        "topic",
+        "subscription",
+        (F.col("at") - F.col("added_at")).alias("latency"),
+        (F.col("at") - F.pmod(F.col("at"), F.lit(HOUR_MS))).alias("hour_ms"),
+    )
+    topic_and_subscription = ("topic", "subscription")
+    hourly = measured.groupBy(*topic_and_subscription, "hour_ms").agg(*_figures(F.lit(1)))
+    overall = measured.groupBy(*topic_and_subscription).agg(
+        F.lit(None).cast("bigint").alias("hour_ms"), *_figures(F.count_distinct("hour_ms"))
+    )
+    hour = F.date_format(F.timestamp_millis("hour_ms"), "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    return (
+        hourly.unionByName(overall)
+        .orderBy("topic", "subscription", F.col("hour_ms").asc_nulls_last())
+        .select(
+            *topic_and_subscription,
+            hour.alias("hour"),
+            "count",
+            *(f"p{percent}_ms" for percent in _PERCENTS),
+            "max_ms",
+            "throughput_per_second",
+        )
+    )
+
+
+def _figures(hours: Column) -> list[Column]:
+    percentiles = [
+        F.percentile("latency", percent / 100).alias(f"p{percent}_ms") for percent in _PERCENTS
+    ]
+    count = F.count(F.lit(1))
+    return [
+        count.alias("count"),
+        *percentiles,
+        F.max("latency").alias("max_ms"),
+        (count / (hours * _HOUR_SECONDS)).alias("throughput_per_second"),
+    ]

@@ -1,0 +1,165 @@
+"""Archives and warehouses as they should not be: a clear message, an exit code, whole tables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox_pipeline.errors import Exit
+from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.warehouse import VERSION_PROPERTY, Warehouse
+
+from tests.pipeline.archives import START
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.pipeline.conftest import Pipeline
+
+DAY = "dt=2025-11-18/hour=21"
+
+
+def line(event: str, number: int, at: int = START, **fields: Any) -> dict[str, Any]:
+    key = {"topic": "orders", "epoch": 0, "shard": 0, "id": f"m{number}"}
+    return {"event": event, "at": at, **key, "event_id": f"{event}-{number}-{at}", **fields}
+
+
+def put(pipeline: Pipeline, name: str, *lines: dict[str, Any] | bytes, day: str = DAY) -> Path:
+    file = pipeline.archive / day / f"{name}.json.gz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    raw = [told if isinstance(told, bytes) else json.dumps(told).encode() for told in lines]
+    file.write_bytes(gzip.compress(b"".join(r + b"\n" for r in raw)))
+    return file
+
+
+def test_no_archive_and_an_empty_one_are_told_apart(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pipeline.code("history") == Exit.USAGE
+    assert "there is no archive at" in capsys.readouterr().err
+    (pipeline.archive / DAY).mkdir(parents=True)
+    (pipeline.archive / DAY / "readme.txt").write_text("not an archive file")
+    assert pipeline.code("history", "--json") == Exit.EMPTY
+    said = capsys.readouterr()
+    assert "the archive is empty" in said.err
+    assert not said.out
+
+
+def test_missing_days_are_named_and_do_not_matter(pipeline: Pipeline) -> None:
+    put(pipeline, "a", line("added", 1), day="dt=2025-11-18/hour=00")
+    put(pipeline, "b", line("added", 2), day="dt=2025-11-21/hour=00")
+    assert pipeline.run("history")["events"] == 2
+    assert "no file of 2025-11-19, 2025-11-20" in pipeline.said
+
+
+def test_a_half_written_file_is_named_and_read_again_when_it_is_whole(pipeline: Pipeline) -> None:
+    put(pipeline, "other", line("added", 999), b"broken")
+    file = put(pipeline, "half", *(line("added", n, text=f"{n * 7919:x}") for n in range(500)))
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+
+    half = pipeline.run("history")
+
+    assert 1 < half["events"] < 501
+    assert "damaged file" in pipeline.said
+    assert "half.json.gz" in pipeline.said
+    cut = [row for row in pipeline.rows("malformed") if row["cut"]]
+    assert [row["file"] for row in cut] == [f"{DAY}/half.json.gz"]
+    assert cut[0]["line"] == half["events"]  # the line after those of this file that were read
+    pipeline.run("history")
+    assert "damaged file" in pipeline.said
+    file.write_bytes(whole)
+    assert pipeline.run("history")["events"] == 501
+    assert "damaged" not in pipeline.said
+    assert [row["text"] for row in pipeline.rows("malformed")] == ["broken"]
+
+
+def test_a_file_delivered_again_with_other_content_is_read(pipeline: Pipeline) -> None:
+    put(pipeline, "a", line("added", 1))
+    pipeline.run("history")
+    put(pipeline, "a", line("added", 1), line("delivered", 1, START + 5, subscription="s"))
+    assert pipeline.run("history")["states"] == {"delivered": 1}
+
+
+def test_a_malformed_line_is_kept_with_its_file_and_number(pipeline: Pipeline) -> None:
+    put(pipeline, "a", line("added", 1), b"\xffgarbage", line("added", 2) | {"at": "1"})
+    assert pipeline.run("history")["malformed"] == 2
+    rows = sorted(pipeline.rows("malformed"), key=lambda row: row["line"])
+    assert [(row["file"], row["line"]) for row in rows] == [
+        (f"{DAY}/a.json.gz", 2),
+        (f"{DAY}/a.json.gz", 3),
+    ]
+    assert rows[0]["text"] == "\\xffgarbage"
+    assert rows[1]["reason"] == "at is not an integer"
+
+
+def test_fields_that_are_new_or_changed_are_kept_aside(pipeline: Pipeline) -> None:
+    put(pipeline, "a", line("added", 1, novel=[1], size="big", headers={"h": "v"}))
+    assert pipeline.run("history")["malformed"] == 0
+    (row,) = pipeline.rows("events", "extra", "changed", "size", "headers")
+    assert row == {
+        "extra": '{"novel":[1]}',
+        "changed": '{"size":"big"}',
+        "size": None,
+        "headers": {"h": "v"},
+    }
+
+
+def test_a_line_of_ten_megabytes_goes_through(pipeline: Pipeline) -> None:
+    put(pipeline, "a", line("added", 1, body="x" * 10_000_000), b"y" * 10_000_000)
+    assert pipeline.run("history")["malformed"] == 1
+    lengths = pipeline.spark.sql("SELECT length(body) FROM fairbox.events").collect()
+    assert lengths[0][0] == 10_000_000
+    lengths = pipeline.spark.sql("SELECT length(text) FROM fairbox.malformed").collect()
+    assert lengths[0][0] == 10_000_000
+
+
+def test_a_window_takes_its_events_and_the_rest_comes_later(pipeline: Pipeline) -> None:
+    # the folders lie about the times
+    put(
+        pipeline, "a", *(line("added", n, START + n) for n in range(10)), day="dt=1999-01-01/hour=1"
+    )
+    since, until = str(START + 2), "2025-11-18T21:06:40.005Z"
+    assert pipeline.run("history", "--since", since, "--until", until)["events"] == 3
+    assert pipeline.run("history", "--since", since, "--until", until)["events"] == 3
+    assert "no file is new" in pipeline.said
+    assert sorted(row["id"] for row in pipeline.rows("events", "id")) == ["m2", "m3", "m4"]
+    assert pipeline.run("history")["events"] == 10
+
+
+@pytest.mark.parametrize("arguments", [["--since", "soon"], ["--since", "5", "--until", "5"]])
+def test_a_time_that_is_none_is_refused(pipeline: Pipeline, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        pipeline.code("history", *arguments)
+    assert ended.value.code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("2", "run a newer fairbox-pipeline"), ("0", "rebuild it")]
+)
+def test_a_warehouse_of_another_version_is_refused_untouched(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], version: str, told: str
+) -> None:
+    put(pipeline, "a", line("added", 1))
+    warehouse = Warehouse(pipeline.spark)
+    warehouse.prepare()
+    warehouse.set_property(MESSAGES_TABLE, VERSION_PROPERTY, version)
+    before = warehouse.snapshot(EVENTS_TABLE)
+    assert pipeline.code("history") == Exit.VERSION
+    said = capsys.readouterr().err
+    assert f"is of version {version}" in said
+    assert told in said
+    assert warehouse.snapshot(EVENTS_TABLE) == before
+
+
+def test_a_list_of_outstanding_messages_of_another_form_is_refused(
+    pipeline: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(pipeline, "a", line("added", 1))
+    held = tmp_path / "held.ndjson"
+    assert pipeline.code("reconcile", "--outstanding", str(held)) == Exit.USAGE
+    held.write_text('{"topic":"orders","epoch":0,"shard":0,"id":"m1"}\n{"topic":"orders"}\n')
+    assert pipeline.code("reconcile", "--outstanding", str(held)) == Exit.USAGE
+    assert '{"topic":"orders"}' in capsys.readouterr().err

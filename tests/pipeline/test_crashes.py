@@ -1,0 +1,212 @@
+"""Runs that are cut off or race another: what stands is whole, and the next run completes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox_pipeline import ingest
+from fairbox_pipeline.errors import Exit
+from fairbox_pipeline.schemas import (
+    EVENTS_TABLE,
+    FILES_TABLE,
+    MALFORMED_TABLE,
+    MESSAGES_TABLE,
+    Table,
+)
+from fairbox_pipeline.warehouse import Warehouse
+
+from tests.pipeline.archives import Archive, random_archive
+from tests.pipeline.oracle import Oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from tests.pipeline.conftest import Pipeline
+
+TABLES = ("events", "messages", "malformed", "files")
+
+
+class Crash(Exception):
+    """Where a test cuts a run off."""
+
+
+def crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
+@pytest.fixture
+def archive(pipeline: Pipeline) -> Archive:
+    made = random_archive(11, messages=40, files=3)
+    made.write(pipeline.archive)
+    return made
+
+
+def test_a_crash_between_events_and_messages_is_repaired_by_the_next_run(
+    pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list(archive.files)
+    first = archive.write(pipeline.archive.with_name("first"), names[:1])
+    pipeline.run("history", archive=first)
+    with monkeypatch.context() as patched:
+        patched.setattr(ingest, "refresh_messages", crash)
+        with pytest.raises(Crash):
+            pipeline.run("history")
+    expected = Oracle(archive.lines()).history()
+    assert len(pipeline.rows("events", "event_id")) == expected["events"]
+    assert len(pipeline.rows("messages", "id")) < expected["messages"]
+
+    assert pipeline.run("history") == expected
+
+    assert "no file is new or changed" in pipeline.said
+
+
+@pytest.mark.parametrize("table", [MALFORMED_TABLE, FILES_TABLE], ids=lambda table: table.name)
+def test_a_crash_after_events_reads_the_files_again_and_adds_nothing_twice(
+    pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch, table: Table
+) -> None:
+    merge = Warehouse.merge
+
+    def crash_at(self: Warehouse, into: Table, rows: DataFrame, clauses: str) -> None:
+        if into is table:
+            raise Crash
+        merge(self, into, rows, clauses)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Warehouse, "merge", crash_at)
+        with pytest.raises(Crash):
+            pipeline.run("history")
+    assert pipeline.run("history") == Oracle(archive.lines()).history()
+    assert "reading 3 files" in pipeline.said
+
+
+def test_a_run_that_loses_the_race_looks_again_and_adds_no_event_twice(
+    pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Warehouse.append_after
+    other: list[str] = []
+
+    def late(self: Warehouse, table: Table, rows: DataFrame, snapshot: int) -> None:
+        if table is EVENTS_TABLE and not other:
+            other.append("ran")
+            uris = [str(path) for path in sorted(pipeline.archive.rglob("*.gz"))[:2]]
+            ingest.add_events(self, uris, ingest.Window())
+        append(self, table, rows, snapshot)
+
+    monkeypatch.setattr(Warehouse, "append_after", late)
+    assert pipeline.run("history") == Oracle(archive.lines()).history()
+    assert other
+
+
+def test_a_run_that_loses_every_race_writes_nothing_and_says_so(
+    pipeline: Pipeline,
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = archive.write(pipeline.archive.with_name("one"), list(archive.files)[:1])
+    pipeline.run("history", archive=one)
+    before = pipeline.contents(*TABLES)
+    append = Warehouse.append_after
+
+    def late(self: Warehouse, table: Table, rows: DataFrame, snapshot: int) -> None:
+        self.append(EVENTS_TABLE, self.read(EVENTS_TABLE).limit(1))
+        append(self, table, rows, snapshot)
+
+    monkeypatch.setattr(Warehouse, "append_after", late)
+    monkeypatch.setattr(ingest, "ATTEMPTS", 2)
+    assert pipeline.code("history") == Exit.CONFLICT
+    assert "run one at a time" in capsys.readouterr().err
+    after = pipeline.contents(*TABLES)
+    assert set(after["events"]) == set(before["events"])
+    assert {t: after[t] for t in TABLES[1:]} == {t: before[t] for t in TABLES[1:]}
+
+
+def test_a_message_never_goes_back_to_fewer_events(pipeline: Pipeline, archive: Archive) -> None:
+    pipeline.run("history")
+    before = pipeline.contents("messages")
+    warehouse = Warehouse(pipeline.spark)
+    stale = warehouse.read(MESSAGES_TABLE).selectExpr(
+        *(f"{name}" for name in MESSAGES_TABLE.names if name not in ("events", "state")),
+        "events - 1 AS events",
+        "'outstanding' AS state",
+    )
+    merged: list[str] = []
+    merge = Warehouse.merge
+
+    def stale_merge(self: Warehouse, into: Table, rows: DataFrame, clauses: str) -> None:
+        merged.append(into.name)
+        merge(self, into, stale.select(*rows.columns), clauses)
+
+    warehouse.set_property(MESSAGES_TABLE, ingest.SNAPSHOT_PROPERTY, "0")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Warehouse, "merge", stale_merge)
+        assert ingest.refresh_messages(warehouse)
+    assert merged == ["messages"]
+    assert pipeline.contents("messages") == before
+
+
+def test_messages_are_rebuilt_where_the_history_of_events_is_gone(
+    pipeline: Pipeline, archive: Archive
+) -> None:
+    names = list(archive.files)
+    pipeline.run("history", archive=archive.write(pipeline.archive.with_name("a"), names[:1]))
+    Warehouse(pipeline.spark).set_property(MESSAGES_TABLE, ingest.SNAPSHOT_PROPERTY, "12345")
+    assert pipeline.run("history") == Oracle(archive.lines()).history()
+
+
+def test_a_run_that_is_killed_is_completed_by_the_next(pipeline: Pipeline) -> None:
+    archive = random_archive(12, messages=200, files=4)
+    archive.write(pipeline.archive)
+    metadata = pipeline.warehouse / "fairbox" / "events" / "metadata"
+    process = start(pipeline)
+    try:
+        # made, ordered, empty snapshot, events: the fourth is the commit of this run
+        wait_until((metadata / "v4.metadata.json").exists, process)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+    assert len(pipeline.rows("messages", "id")) in (0, len(Oracle(archive.lines()).messages))
+
+    assert pipeline.run("history") == Oracle(archive.lines()).history()
+
+
+def start(pipeline: Pipeline) -> subprocess.Popen[bytes]:
+    places = ["--archive", str(pipeline.archive), "--warehouse", str(pipeline.warehouse)]
+    return subprocess.Popen(
+        [Path(sys.executable).with_name("fairbox-pipeline"), "history", *places],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 240
+    while not happened():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline, "the run does not get there"
+        time.sleep(0.01)
+
+
+def test_the_command_prints_one_object_and_nothing_else(
+    pipeline: Pipeline, archive: Archive
+) -> None:
+    command = Path(sys.executable).with_name("fairbox-pipeline")
+    places = ["--archive", str(pipeline.archive), "--warehouse", str(pipeline.warehouse)]
+    done: Any = subprocess.run(
+        [command, "history", *places, "--json"], capture_output=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == Oracle(archive.lines()).history()
+    assert done.stdout.count(b"\n") == 1
+    assert b"fairbox: history: " in done.stderr
