@@ -15,12 +15,15 @@ from fairbox_pipeline import exports
 from fairbox_pipeline.errors import PipelineError, UsageError
 
 from tests.pipeline.exporting import Bucket, checksum
+from tests.pipeline.writing import added, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fairbox_pipeline.exports import Snapshot
     from pyspark.sql import SparkSession
+
+    from tests.pipeline.conftest import Pipeline
 
 
 def uid(n: int) -> str:
@@ -222,3 +225,41 @@ def test_trackers_come_with_their_bits(spark: SparkSession, bucket: Bucket) -> N
     assert int.from_bytes(rows["leaf"]["bits"], "little") == 0b110
     assert (rows["leaf"]["count"], rows["leaf"]["failed"]) == (2, 1)
     assert int.from_bytes(rows["failed"]["bits"], "little") == 0b1
+
+
+def test_reconcile_takes_an_export_for_what_the_outbox_holds(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    write(pipeline.archive, [added(n) for n in range(5)])
+    bucket = Bucket(tmp_path / "bucket")
+
+    def held(n: int, **more: Any) -> dict[str, Any]:
+        line = added(n)
+        message = Message(topic="orders", body=b"{}", id=line["id"])
+        ref = MessageRef("orders", 0, line["shard"], line["id"])
+        return message_item(message, ref, bucket=None)[0] | more
+
+    leaving = held(2, g={"S": "cancelled"})
+    full = bucket.full([held(0), held(1), leaving, held(3, t={"N": "1"}), SHARD_ROW])
+    found = pipeline.run("reconcile", "--outstanding", str(full))
+    # 2 is on its way out, 3 cannot be read, 4 is not there
+    assert (found["added"], found["outstanding"], found["lost"]) == (5, 2, 3)
+    assert "t: is N, expected S" in pipeline.said
+    more = bucket.incremental(
+        [{"put": held(4)}, {"delete": held(0)}], "2026-11-19T05:00:00Z", "2026-11-19T06:00:00Z"
+    )
+    found = pipeline.run("reconcile", "--outstanding", str(more), "--outstanding", str(full))
+    assert (found["outstanding"], found["lost"]) == (2, 3)
+    assert {row["id"] for row in pipeline.rows("findings") if row["kind"] == "lost"} == {
+        added(n)["id"] for n in (0, 2, 3)
+    }
+
+
+def test_an_altered_export_stops_reconcile_in_one_line(pipeline: Pipeline, tmp_path: Path) -> None:
+    write(pipeline.archive, [added(0)])
+    folder = Bucket(tmp_path / "bucket").full([item(1)])
+    first_file(folder)[0].write_bytes(gzip.compress(b""))
+    assert pipeline.code("reconcile", "--outstanding", str(folder)) == 1
+    told = pipeline.capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("fairbox: ")
+    assert "checksum" in told

@@ -73,7 +73,7 @@ def test_findings_choose_what_they_name(spark: SparkSession) -> None:
     assert ids(replay.named_by(table, findings, ("lost", "stuck"))) == [uid(1), uid(2)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def many(spark: SparkSession) -> DataFrame:
     chance = random.Random(1)
     keys = ["", "a", "b", "c", None, "é"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,10 @@ from pygal.style import Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+# pygal adds a finder of a form that Python no longer has, for maps that are not used here: every
+# later import of the process would warn of it
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__.partition(".")[0] != "pygal"]
 
 COLOURS: Final = 8
 """Variables `--c1` to `--c8`, which the page defines for both schemes."""
