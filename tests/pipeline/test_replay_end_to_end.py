@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.pipeline.conftest import Pipeline
 
-MESSAGES = 1200
+MESSAGES = 600
 TABLES = {"outbox": "replayed-outbox", "deliveries": "replayed-deliveries"}
 
 
@@ -141,7 +141,7 @@ def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
         start_new_session=True,
         text=True,
     )
-    kill_when(process, reader, 250)
+    kill_when(process, reader, 120)
     before = len(reader.taken)
     assert before < len(expected)
     # by its id alone
@@ -182,7 +182,7 @@ def test_a_dry_run_counts_and_costs_and_writes_nothing(pipeline: Pipeline, archi
     dry = pipeline.run("replay", "--state", "delivered", "--dry-run")
     expected = [n for n in range(MESSAGES) if n % 3]
     assert (dry["chosen"], dry["dry_run"], dry["without_body"]) == (len(expected), True, 0)
-    assert dry["topics"] == {"ledger": 80, "orders": 720}
+    assert dry["topics"] == {"ledger": 40, "orders": 360}
     assert dry["wru"] >= 3 * len(expected)
     assert dry["cost_usd"] == pytest.approx(dry["wru"] * 0.625e-6, abs=1e-6)
     assert "outcome" not in dry
