@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import agreement, batches, cold_start, cost, latency, throughput
+from benchmarks import agreement, batches, cold_start, cost, latency, pipeline, throughput
 from benchmarks.figures import Figure, show, write
 from local.workspace import LocalError, Workspace
 
@@ -29,6 +29,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
     "latency": lambda: (latency.figures(), []),
+    "pipeline": lambda: (pipeline.figures(), []),
 }
 
 

@@ -93,7 +93,7 @@ def export_table(
     place = folder / key
     (place / "data").mkdir(parents=True)
     (place / "_started").touch()
-    files = []
+    files: list[dict[str, Any]] = []
     for segment in range(FILES):
         name = f"{key}/data/{new_id().replace('-', '')[:26]}.json.gz"
         lines = [_line(item) for item in _scan(dynamodb, table, segment)]
@@ -107,7 +107,7 @@ def export_table(
                 "dataFileS3Key": name,
             }
         )
-    items = sum(int(file["itemCount"]) for file in files)
+    items = sum(file["itemCount"] for file in files)
     described = dynamodb.describe_table(TableName=table)["Table"]
     summary = _summary(described, (started, now()), key, items)
     _write(place, "manifest-files", "".join(json.dumps(file) + "\n" for file in files))

@@ -19,6 +19,7 @@ from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import table_definitions
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
+from scripts import pipeline_page
 from scripts.docstrings import commented, constants, markdown, public_members, signature
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def pages() -> dict[str, str]:
         "metrics.md": _metrics,
         "tables.md": _tables,
         "errors.md": _errors,
+        "pipeline.md": lambda: pipeline_page.parts(_NOTE, _table),
     }
     return {name: _joined(maker()) for name, maker in makers.items()}
 

@@ -15,6 +15,7 @@ LIBRARY = ROOT / "layers" / "fairbox" / "python" / "fairbox"
 FUNCTIONS = ROOT / "functions"
 MODULES = sorted(LIBRARY.rglob("*.py"))
 HANDLERS = sorted(FUNCTIONS.rglob("*.py"))
+PIPELINE = sorted((ROOT / "pipeline" / "fairbox_pipeline").rglob("*.py"))
 SDK = {"boto3", "botocore"}
 # attributes that could stand for nothing else; the engine in memory knows any table's keys
 KEYS = {"pk", "sk"}
@@ -54,9 +55,9 @@ def test_the_import_contracts_are_kept() -> None:
     assert "0 broken" in done.stdout
 
 
-@pytest.mark.parametrize("path", MODULES + HANDLERS, ids=name_of)
+@pytest.mark.parametrize("path", MODULES + HANDLERS + PIPELINE, ids=name_of)
 def test_only_settings_reads_the_environment(path: Path) -> None:
-    if path.name == "settings.py":
+    if path.name == ("environment.py" if path in PIPELINE else "settings.py"):
         return
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Attribute):
@@ -103,7 +104,7 @@ def test_a_handler_translates_and_is_short(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
+@pytest.mark.parametrize("path", MODULES + PIPELINE, ids=name_of)
 def test_a_module_says_first_what_it_is_for(path: Path) -> None:
     text = ast.get_docstring(tree_of(path))
     assert text

@@ -9,17 +9,15 @@ stands.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.errors import ConflictError, EmptyArchiveError
-from fairbox_pipeline.reading import DAMAGED, EVENT, list_files, one_file_a_batch, read_archive
+from fairbox_pipeline.reading import DAMAGED, Tally, list_files, one_file_a_batch, read_archive
 from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
     FILES_TABLE,
@@ -155,12 +153,8 @@ def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tup
         known = warehouse.snapshot(EVENTS_TABLE)
         if known is None:
             break
-        told = Observation("lines")
-        lines = read_archive(warehouse.spark, uris).observe(
-            told,
-            F.count(F.when(F.col("kind") != DAMAGED, 1)).alias("lines"),
-            F.to_json(F.collect_set(F.when(F.col("kind") != EVENT, F.col("uri")))).alias("faulty"),
-        )
+        tally = Tally(warehouse.spark)
+        lines = read_archive(warehouse.spark, uris, tally)
         fresh = not_in(
             first_of_each(events_between(lines, window.since, window.until)),
             warehouse.read_at(EVENTS_TABLE, known),
@@ -171,7 +165,7 @@ def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tup
             if not lost_race(exc):
                 raise
             continue
-        return int(told.get["lines"]), json.loads(told.get["faulty"])
+        return tally.lines, tally.faulty
     raise ConflictError(
         f"another run added events {ATTEMPTS} times while this one did: run one at a time"
     )

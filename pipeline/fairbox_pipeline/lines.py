@@ -104,14 +104,33 @@ def _gunzip(content: bytes) -> Iterator[bytes]:
         while not stream.eof:
             if not content:
                 raise DamagedError("the gzip stream ends before its end")
+            before = stream.copy()
             try:
                 piece = stream.decompress(content, _PIECE)
             except zlib.error as exc:
+                yield from _salvaged(before, content)
                 raise DamagedError(f"the gzip stream is broken: {exc}") from exc
             content = stream.unconsumed_tail
             if piece:
                 yield piece
         content = stream.unused_data.lstrip(b"\0")  # padding after the last member
+
+
+def _salvaged(stream: Any, content: bytes) -> Iterator[bytes]:
+    """Yield what comes before the place where a stream breaks, in ever smaller steps."""
+    step = _PIECE
+    while step:
+        before = stream.copy()
+        try:
+            piece = stream.decompress(content, step)
+        except zlib.error:
+            stream = before
+            step //= 16
+            continue
+        content = stream.unconsumed_tail
+        if not piece:
+            return
+        yield piece
 
 
 def parse_event(raw: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
@@ -75,15 +76,55 @@ def list_files(spark: SparkSession, archive: str) -> DataFrame:
     )
 
 
-def read_archive(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
+class Tally:
+    """How many lines each file has, and which files have faults, counted while they are read.
+
+    A file that is read twice, because a task is repeated, counts once.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._counted: Accumulator[Any] = spark.sparkContext.accumulator({}, _Merged())
+
+    def add(self, uri: str, lines: int, *, faulty: bool) -> None:
+        """Count one file that is read."""
+        self._counted.add({uri: (lines, faulty)})
+
+    @property
+    def lines(self) -> int:
+        """Lines of all files."""
+        return sum(lines for lines, _ in self._counted.value.values())
+
+    @property
+    def faulty(self) -> list[str]:
+        """Files with malformed lines or damage, in order."""
+        return sorted(uri for uri, (_, faulty) in self._counted.value.items() if faulty)
+
+
+class _Merged(AccumulatorParam[Any]):
+    """Adds dicts by merging them."""
+
+    def zero(self, value: Any) -> Any:  # noqa: ARG002 - PySpark's signature
+        return {}
+
+    def addInPlace(self, value1: Any, value2: Any) -> Any:  # noqa: N802 - PySpark's name
+        return {**value1, **value2}
+
+
+def read_archive(spark: SparkSession, uris: Sequence[str], tally: Tally | None = None) -> DataFrame:
     """Read files line by line, in `LINE_SCHEMA`.
 
     `kind` is `event` (the event's columns are set), `malformed` (`fault`, `text`, `digest`, `cut`)
     or `damaged` (`fault`: the file could not be read to its end). An action on it needs
-    `one_file_a_batch`.
+    `one_file_a_batch`; after it the tally is complete.
     """
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for uri, content in zip(batch["path"], batch["content"], strict=True):
+                yield from _batches_of(uri.as_py(), content.as_py(), tally)
+
     content = _binary(spark).load([escaped(uri) for uri in uris]).select("path", "content")
-    return content.mapInArrow(_read_batches, LINE_SCHEMA)
+    return content.mapInArrow(read, LINE_SCHEMA)
 
 
 class one_file_a_batch:  # noqa: N801 - reads as what it does: with one_file_a_batch(spark)
@@ -111,23 +152,22 @@ def escaped(path: str) -> str:
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
-def _read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn rows of (path, content) into rows of `LINE_SCHEMA`."""
-    for batch in batches:
-        for uri, content in zip(batch["path"], batch["content"], strict=True):
-            yield from _batches_of(uri.as_py(), content.as_py())
-
-
-def _batches_of(uri: str, content: bytes) -> Iterator[pa.RecordBatch]:
+def _batches_of(uri: str, content: bytes, tally: Tally | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one file."""
     rows: list[dict[str, Any]] = []
-    held = 0
+    held = lines = 0
+    faulty = False
     for line in read_lines(content):
+        lines = line.number
+        faulty = faulty or line.event is None
         row, weight = _row(line)
         rows.append(row)
         held += weight
         if len(rows) == _BATCH_ROWS or held >= _BATCH_BYTES:
             yield _batch(uri, rows)
             rows, held = [], 0
+    if tally is not None:
+        tally.add(uri, lines, faulty=faulty)
     if rows:
         yield _batch(uri, rows)
 

@@ -58,16 +58,19 @@ def start(settings: Mapping[str, str] | None = None) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _local_settings() -> dict[str, str]:
+def java_options() -> str:
+    """How the local JVM collects garbage, and that it is quiet."""
     log = Path(__file__).with_name("log4j2.properties")
+    return f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log.as_uri()}"
+
+
+def _local_settings() -> dict[str, str]:
     return {
         "spark.master": "local[*]",
         "spark.driver.memory": environment.driver_memory(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": (
-            f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log.as_uri()}"
-        ),
+        "spark.driver.extraJavaOptions": java_options(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "16",

@@ -22,12 +22,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# of queries over a few rows, most of the time goes into compiling them
+SMALL = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.extraJavaOptions": f"{session.java_options()} -XX:TieredStopAtLevel=1",
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep them on one worker where there are several: each would start a Spark."""
     for item in items:
         if "tests/pipeline" in item.path.as_posix():
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.timeout(900))  # the first test starts a JVM
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +53,7 @@ def _no_sockets_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[SparkSession]:
     iceberg.install(Workspace())
-    small = {"spark.sql.shuffle.partitions": "2", "spark.master": "local[2]"}
-    first = session.start(small | {"spark.driver.memory": "1g"})
+    first = session.start(SMALL)
     yield first
     first.stop()
 

@@ -1,0 +1,222 @@
+"""The steps on small frames, compared whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox_pipeline.ingest import missing_days
+from fairbox_pipeline.outstanding import KEYS
+from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.transforms.deliveries import first_deliveries
+from fairbox_pipeline.transforms.events import name_in_archive
+from fairbox_pipeline.transforms.latency import latencies
+from fairbox_pipeline.transforms.messages import messages_of
+from fairbox_pipeline.transforms.reconcile import out_of_order, stuck
+from fairbox_pipeline.transforms.sizing import load_of_shards, load_of_topics, shards_needed
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HOUR = 3_600_000
+Told = tuple[str, int] | tuple[str, int, str]
+
+
+def events(spark: SparkSession, *told: Told, **fields: Any) -> DataFrame:
+    """Make the events of one message from (event, at, subscription)."""
+    rows = []
+    for number, (event, at, *subscription) in enumerate(told):
+        row: dict[str, Any] = dict.fromkeys(EVENTS_TABLE.names)
+        row |= {"event": event, "at": at, "topic": "t", "epoch": 0, "shard": 0, "id": "m"}
+        row |= {"event_id": str(number), "subscription": next(iter(subscription), None)} | fields
+        rows.append(row)
+    return spark.createDataFrame([tuple(r.values()) for r in rows], EVENTS_TABLE.schema)
+
+
+def message(spark: SparkSession, **fields: Any) -> DataFrame:
+    return messages(spark, fields)
+
+
+def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    """Make messages: what is not given is null, but for the key."""
+    empty: dict[str, Any] = dict.fromkeys(MESSAGES_TABLE.names)
+    key = {"topic": "t", "epoch": 0, "shard": 0, "id": "m"}
+    told = [tuple((empty | key | row).values()) for row in rows]
+    return spark.createDataFrame(told, MESSAGES_TABLE.schema)
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        ([("added", 1)], "outstanding"),
+        ([("added", 1), ("failed", 2, "a")], "outstanding"),
+        ([("delivered", 2, "a")], "delivered"),
+        ([("delivered", 2, "a"), ("failed", 1, "a")], "delivered"),
+        ([("delivered", 2, "a"), ("failed", 1, "b")], "outstanding"),
+        ([("delivered", 2, "a"), ("dead", 3, "b"), ("redriven", 4)], "outstanding"),
+        ([("dead", 5, "a"), ("redriven", 4)], "dead"),
+        ([("dead", 5, "a"), ("redriven", 5), ("delivered", 1, "a")], "delivered"),
+        ([("dead", 5, "a"), ("redriven", 6), ("dead", 7, "a")], "dead"),
+        ([("dead", 5, "a"), ("expired", 1)], "expired"),
+        ([("expired", 1), ("purged", 1)], "purged"),
+        ([("purged", 1), ("cancelled", 9), ("delivered", 2, "a")], "cancelled"),
+        ([("delivered", 2)], "delivered"),
+    ],
+)
+def test_the_state_is_the_first_that_holds_whatever_came_first(
+    spark: SparkSession, told: list[Told], state: str
+) -> None:
+    for order in (told, told[::-1]):
+        (row,) = messages_of(events(spark, *order)).collect()
+        assert row["state"] == state
+
+
+def test_a_message_counts_and_times_its_events(spark: SparkSession) -> None:
+    told: list[Told] = [
+        ("added", 10),
+        ("failed", 11, "b"),
+        ("delivered", 30, "b"),
+        ("delivered", 20, "a"),
+        ("delivered", 25, "a"),
+    ]
+    (row,) = messages_of(events(spark, *told, size=7, destination="sqs:x", attempt=2)).collect()
+    assert row.asDict(recursive=True) == dict.fromkeys(MESSAGES_TABLE.names) | {
+        "topic": "t",
+        "epoch": 0,
+        "shard": 0,
+        "id": "m",
+        "state": "delivered",
+        "size": 7,
+        "added_at": 10,
+        "first_at": 10,
+        "last_at": 30,
+        "delivered_at": 30,
+        "events": 5,
+        "deliveries": 3,
+        "failures": 1,
+        "attempts": 2,
+        "subscriptions": [
+            taker("a", 20, deliveries=2, destination="sqs:x"),
+            taker("b", 30, failures=1, destination="sqs:x"),
+        ],
+    }
+
+
+def taker(
+    name: str | None, at: int | None, *, deliveries: int = 1, failures: int = 0, **more: Any
+) -> dict[str, Any]:
+    return {
+        "subscription": name,
+        "destination": None,
+        "first_delivered_at": at,
+        "deliveries": deliveries,
+        "failures": failures,
+        "dead_at": None,
+    } | more
+
+
+def test_percentiles_are_interpolated_and_hours_are_those_of_the_delivery(
+    spark: SparkSession,
+) -> None:
+    times = [(HOUR - 1, HOUR + 9), (HOUR, HOUR + 20), (HOUR, HOUR + 30), (HOUR, 3 * HOUR)]
+    rows = [
+        {"id": str(n), "added_at": added, "subscriptions": [taker("s", at)]}
+        for n, (added, at) in enumerate(times)
+    ]
+    rows.append({"id": "unknown", "added_at": None, "subscriptions": [taker("s", HOUR)]})
+    figures = latencies(first_deliveries(messages(spark, *rows))).collect()
+    assert [tuple(row) for row in figures] == [
+        ("t", "s", "1970-01-01T01:00:00Z", 3, 20.0, 28.0, 29.8, 30, 3 / 3600),
+        ("t", "s", "1970-01-01T03:00:00Z", 1, *[2.0 * HOUR] * 3, 2 * HOUR, 1 / 3600),
+        (
+            "t",
+            "s",
+            None,
+            4,
+            25.0,
+            pytest.approx(30 + 0.7 * (2 * HOUR - 30)),
+            pytest.approx(30 + 0.97 * (2 * HOUR - 30)),
+            2 * HOUR,
+            4 / 7200,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "needed"),
+    [([0], 1), ([1024 * 14_000], 1), ([1024 * 14_000 + 1], 2), ([1024 * 14_000] * 3, 3)],
+)
+def test_a_topic_needs_a_shard_for_each_700_units_of_its_busiest_minute(
+    spark: SparkSession, sizes: list[int], needed: int
+) -> None:
+    rows = [{"id": str(n), "size": size, "added_at": 59_999} for n, size in enumerate(sizes)]
+    rows.append({"id": "later", "size": 1024 * 13_000, "added_at": 60_000})
+    assert [tuple(r) for r in shards_needed(messages(spark, *rows)).collect()] == [("t", needed)]
+
+
+def test_skew_is_of_the_newest_epoch_and_counts_its_empty_shards(spark: SparkSession) -> None:
+    rows = [{"id": f"{n}", "epoch": 0, "shard": 9, "size": 1} for n in range(5)]
+    rows += [{"id": f"{n}", "epoch": 1, "shard": s, "size": 2} for n, s in enumerate([3, 3, 0])]
+    made = messages(spark, *rows)
+    topics = load_of_topics(load_of_shards(made), shards_needed(made))
+    assert [tuple(row) for row in topics.collect()] == [("t", 8, 11, 2 / (3 / 4), 1)]
+
+
+def order_of(spark: SparkSession, *told: tuple[str, int, int], ordering: str = "key") -> list[str]:
+    """Return the late ids of (id, shard, delivered at) of one key."""
+    rows = [
+        {
+            "id": id_,
+            "shard": shard,
+            "epoch": shard,
+            "partition_key": "",
+            "ordering": ordering,
+            "subscriptions": [taker("s", at, deliveries=2)],
+        }
+        for id_, shard, at in told
+    ]
+    late = out_of_order(first_deliveries(messages(spark, *rows)))
+    return sorted(row["id"] for row in late.collect())
+
+
+def test_a_smaller_id_after_a_greater_is_out_of_order_across_shards(spark: SparkSession) -> None:
+    assert order_of(spark, ("b", 0, 1), ("a", 1, 2), ("c", 0, 3), ("b2", 0, 9)) == ["a", "b2"]
+
+
+def test_what_comes_at_the_same_time_is_in_order(spark: SparkSession) -> None:
+    assert order_of(spark, ("b", 0, 1), ("a", 1, 1)) == []
+
+
+def test_a_topic_without_order_has_no_disorder(spark: SparkSession) -> None:
+    assert order_of(spark, ("b", 0, 1), ("a", 1, 2), ordering="none") == []
+
+
+@pytest.mark.parametrize(("added_at", "found"), [(0, 1), (1, 0), (None, 0)])
+def test_a_message_is_stuck_when_it_is_held_for_longer(
+    spark: SparkSession, added_at: int | None, found: int
+) -> None:
+    held = spark.createDataFrame([("t", 0, 0, "m")], KEYS)
+    made = message(spark, added_at=added_at)
+    assert stuck(made, held, latest=1001, after_ms=1000).count() == found
+    assert stuck(made, held.limit(0), latest=1001, after_ms=1000).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("uri", "archive", "name"),
+    [
+        ("file:/a/dt=2026-01-01/hour=05/x.json.gz", "/a", "dt=2026-01-01/hour=05/x.json.gz"),
+        ("file:/a/dt=2026-01-01/x.json.gz", "/a/dt=2026-01-01", "dt=2026-01-01/x.json.gz"),
+        ("s3://b/a/deep/x.json.gz", "s3://b/a/", "deep/x.json.gz"),
+    ],
+)
+def test_a_file_has_one_name_whatever_part_of_the_archive_is_read(
+    spark: SparkSession, uri: str, archive: str, name: str
+) -> None:
+    (row,) = spark.range(1).select(name_in_archive(F.lit(uri), archive)).collect()
+    assert row[0] == name
+
+
+def test_missing_days_lie_between_the_first_and_the_last() -> None:
+    assert missing_days(["2026-03-01", "2026-02-27", "", "2026-13-99"]) == ("2026-02-28",)
+    assert missing_days([]) == ()
