@@ -179,7 +179,9 @@ def _row(line: Any, read: Any) -> Row | None:
     if stamp is not None:
         name = "WriteTimestampMicros"
         found["written"] = _value(stamp.get(name), name, "N")
-    row: Row | None = None if item is None else read(found[attributes.PK], found[attributes.SK], item)
+    row: Row | None = None
+    if item is not None:
+        row = read(found[attributes.PK], found[attributes.SK], item)
     if row is not None:
         return found | row | {"kind": ITEM}
     # what an incremental export says of another item, or of none: one may have been there before

@@ -25,6 +25,10 @@ DASHES: Final = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 3", "1 3", "6 2 1 2")
 _LABELS: Final = 6
 _WIDTH: Final = 760
 _HEIGHT: Final = 320
+_MARKS: Final = (
+    *(1, 10, 100, 1000, 10_000, 60_000, 600_000),
+    *(3_600_000, 6 * 3_600_000, 86_400_000, 7 * 86_400_000, 30 * 86_400_000, 365 * 86_400_000),
+)
 _UNITS: Final = (("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
@@ -63,6 +67,7 @@ def _options(**more: Any) -> dict[str, Any]:
         "truncate_legend": 28,
         "truncate_label": 40,
         "margin": 12,
+        "margin_bottom": 34,  # pygal reserves too little for one row of a legend
         "no_data_text": "nothing to show",
         "value_formatter": short,
         **more,
@@ -114,8 +119,10 @@ def lines(
     kind = pygal.StackedLine if stacked else pygal.Line
     positive = [v for values in series.values() for v in values if v is not None and v > 0]
     options = _options(fill=stacked, value_formatter=formatter)
+    if len(series) == 1:
+        options["show_legend"] = False
     if logarithmic and positive:
-        options |= {"logarithmic": True, "min_scale": 3}
+        options |= {"logarithmic": True, "y_labels": _marks(min(positive), max(positive))}
     if top is not None:
         options["range"] = (0, top)
     chart = kind(**options)
@@ -131,9 +138,16 @@ def lines(
     return _svg(chart, title)
 
 
+def _marks(least: float, most: float) -> list[float]:
+    """Return the durations (ms) that people know, from just below to just above two of them."""
+    below = max((mark for mark in _MARKS if mark <= least), default=_MARKS[0])
+    above = min((mark for mark in _MARKS if mark >= most), default=_MARKS[-1])
+    return [mark for mark in _MARKS if below <= mark <= above]
+
+
 def bars(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], *, title: str) -> str:
     """Draw one group of bars a label."""
-    chart = pygal.Bar(**_options())
+    chart = pygal.Bar(**_options(show_minor_x_labels=True))
     chart.x_labels = list(labels)
     for name, values in series.items():
         chart.add(name, list(values))

@@ -141,8 +141,8 @@ class Report:
         }
         return Part(
             "Latency",
-            "From added to first delivered, percentiles of each step; the scale is logarithmic. "
-            "Under a second is drawn as it was measured, but stamps are whole seconds.",
+            "From added to first delivered, percentiles of each step, on a logarithmic scale. "
+            "Deliveries are stamped by the second, so less than that says little.",
             charts.lines(
                 self._labels,
                 series,
@@ -237,6 +237,7 @@ class Report:
                 frozenset(range(2, 7)),
             ),
             nothing="Nothing was delivered.",
+            wide=True,
         )
 
     def _batches(self) -> Part:
