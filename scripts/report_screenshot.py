@@ -1,4 +1,4 @@
-"""Looks at a report in headless Chromium: two pictures, light and dark, and no word of complaint."""
+"""Looks at a report in headless Chromium: two pictures, light and dark, without complaint."""
 
 from __future__ import annotations
 
