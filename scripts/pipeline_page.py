@@ -21,13 +21,13 @@ else; words go to standard error."""
 _KEYS: Final = (
     (
         "`history`",
-        "`events`, `messages`, `malformed`, `states` {state: n}, `topics` {topic: states}",
+        "`events`, `messages`, `malformed`, `states` {state: n}, `topics` {topic: …}",
     ),
     (
         "`latency`",
         (
-            "`rows`: `topic` `subscription` `hour` (`2026-11-19T05:00:00Z`; null: all hours) `count` "
-            "`p50_ms` `p90_ms` `p99_ms` `max_ms` `throughput_per_second`"
+            "`rows`: `topic` `subscription` `hour` (`2026-11-19T05:00:00Z`; null: all hours) "
+            "`count` `p50_ms` `p90_ms` `p99_ms` `max_ms` `throughput_per_second`"
         ),
     ),
     (
@@ -96,8 +96,8 @@ _ARGUMENTS: Final = (
         "`--since T`, `--until T`",
         "all",
         (
-            "events from T on, or before T, by `at`, are what this run takes: ISO 8601 (UTC unless it "
-            "says otherwise) or ms. Malformed lines have no time and are always taken"
+            "events from T on, or before T, by `at`, are what this run takes: ISO 8601 (UTC unless "
+            "it says otherwise) or ms. Malformed lines have no time and are always taken"
         ),
     ),
     ("`--json`", "all", "one JSON object on standard output"),

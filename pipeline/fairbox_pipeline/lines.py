@@ -2,15 +2,14 @@
 
 Python, not Spark's own reader, for four reasons: Spark drops a damaged file whole or hides where it
 broke, knows no line numbers, accepts what follows a JSON object, and turns wrong types into NULL or
-into strings. It is also faster here: see docs/decisions/0006-pipeline.md.
+into strings: see docs/decisions/0006-pipeline.md.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
@@ -36,8 +35,7 @@ class MalformedError(Exception):
     """A line that is no event; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of a file, with its event or its fault.
 
     Attributes:

@@ -17,7 +17,7 @@ from fairbox_pipeline.lines import FIELDS, Line, digest, read_lines, readable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 EVENT: Final = "event"
 MALFORMED: Final = "malformed"
@@ -29,6 +29,7 @@ _ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW: Final = {
     "string": pa.string(),
     "bigint": pa.int64(),
+    "boolean": pa.bool_(),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 
@@ -44,17 +45,7 @@ LINE_SCHEMA: Final = StructType(
         *(StructField(c.name, c.type) for c in FIELDS),
     ]
 )
-_FAULT_TYPES: Final = (
-    ("uri", pa.string()),
-    ("line", pa.int64()),
-    ("kind", pa.string()),
-    ("fault", pa.string()),
-    ("text", pa.string()),
-    ("digest", pa.string()),
-    ("cut", pa.bool_()),
-)
-_EVENT_TYPES: Final = tuple((c.name, _ARROW[c.type.simpleString()]) for c in FIELDS)
-_ARROW_SCHEMA: Final = pa.schema([*_FAULT_TYPES, *_EVENT_TYPES])
+_ARROW_STRUCT: Final = pa.struct([(f.name, _ARROW[f.dataType.simpleString()]) for f in LINE_SCHEMA])
 
 
 def list_files(spark: SparkSession, archive: str) -> DataFrame:
@@ -143,7 +134,7 @@ class one_file_a_batch:  # noqa: N801 - reads as what it does: with one_file_a_b
             self._spark.conf.set(_ARROW_ROWS, self._before)
 
 
-def _binary(spark: SparkSession) -> Any:
+def _binary(spark: SparkSession) -> DataFrameReader:
     return spark.read.format("binaryFile").option("pathGlobFilter", PATTERN)
 
 
@@ -189,7 +180,7 @@ def _row(line: Line) -> tuple[dict[str, Any], int]:
 
 
 def _batch(uri: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    columns = [pa.array([uri] * len(rows), pa.string())]
-    for name, kind in (*_FAULT_TYPES[1:], *_EVENT_TYPES):
-        columns.append(pa.array([row.get(name) for row in rows], kind))
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+    """Return rows as a batch; what a row does not name is null."""
+    for row in rows:
+        row["uri"] = uri
+    return pa.RecordBatch.from_struct_array(pa.array(rows, _ARROW_STRUCT))

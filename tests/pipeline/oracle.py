@@ -89,8 +89,8 @@ class Oracle:
             "topics": {topic: dict(states) for topic, states in topics.items()},
         }
 
-    def latency(self) -> dict[tuple[str, str | None, str | None], dict[str, float]]:
-        """Figures by topic, subscription and hour (`YYYY-MM-DDTHH` as hours since 1970)."""
+    def latency(self) -> dict[tuple[str, str | None, float | None], dict[str, float]]:
+        """Figures by topic, subscription and hour, in hours since 1970; None: all hours."""
         samples: dict[tuple[str, str | None, Any], list[int]] = defaultdict(list)
         for (key, subscription), times in self.deliveries().items():
             added = self.added(key)

@@ -38,7 +38,7 @@ def test_the_golden_vectors_are_computed_natively(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(key,) for key, _ in golden], "key string")
     computed = [[int(n) for n in row] for row in frame.select(*columns).collect()]
     assert computed == [numbers for _, numbers in golden]
-    plan = frame.select(*columns)._jdf.queryExecution().toString()  # type: ignore[operator]
+    plan = frame.select(*columns)._jdf.queryExecution().toString()
     assert "PythonUDF" not in plan
     assert "ArrowEval" not in plan
 

@@ -36,7 +36,8 @@ def figures(context: Context) -> Figures:
     counted = messages.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
     states = {state: count for state, count, _ in counted}
     tables.replace(FINDINGS_TABLE, findings(context, messages, outstanding))
-    kinds = dict(tables.read(FINDINGS_TABLE).groupBy("kind").count().collect())
+    by_kind = tables.read(FINDINGS_TABLE).groupBy("kind").count().collect()
+    kinds: dict[str, int] = {row["kind"]: row["count"] for row in by_kind}
     held = outstanding.count()
     outstanding.unpersist()
     return {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _HOUR_SECONDS: Final = HOUR_MS // 1000
+_LAST_HOUR: Final = 253_402_297_200_000  # of the year 9999
 _PERCENTS: Final = (50, 90, 99)
 
 
@@ -33,19 +34,25 @@ def latencies(deliveries: DataFrame) -> DataFrame:
     overall = measured.groupBy(*topic_and_subscription).agg(
         F.lit(None).cast("bigint").alias("hour_ms"), *_figures(F.count_distinct("hour_ms"))
     )
-    hour = F.date_format(F.timestamp_millis("hour_ms"), "yyyy-MM-dd'T'HH:mm:ss'Z'")
     return (
         hourly.unionByName(overall)
         .orderBy("topic", "subscription", F.col("hour_ms").asc_nulls_last())
         .select(
             *topic_and_subscription,
-            hour.alias("hour"),
+            _hour_text().alias("hour"),
             "count",
             *(f"p{percent}_ms" for percent in _PERCENTS),
             "max_ms",
             "throughput_per_second",
         )
     )
+
+
+def _hour_text() -> Column:
+    """Return the hour as ISO 8601; as ms where no calendar has it, as of a clock gone wrong."""
+    hour = F.col("hour_ms")
+    text = F.date_format(F.timestamp_millis(hour), "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    return F.when(hour.between(0, _LAST_HOUR), text).otherwise(hour.cast("string"))
 
 
 def _figures(hours: Column) -> list[Column]:
