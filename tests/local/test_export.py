@@ -62,7 +62,7 @@ def test_an_export_holds_every_item_and_checksums_that_agree(
     dynamodb: Any, variables: dict[str, str], tmp_path: Path
 ) -> None:
     table = variables["FAIRBOX_OUTBOX_TABLE"]
-    items = [
+    items: list[dict[str, Any]] = [
         {
             "pk": {"S": f"ready#orders#0#{n % 3}"},
             "sk": {"S": f"{n:03}"},
@@ -95,7 +95,7 @@ def test_an_export_holds_every_item_and_checksums_that_agree(
         rows = gzip.decompress(content).splitlines()
         assert len(rows) == file["itemCount"]
         found += [json.loads(row)["Item"] for row in rows]
-    wanted = [item | {"b": {"B": base64.b64encode(item["b"]["B"]).decode()}} for item in items]  # type: ignore[index,call-overload] # of mixed values
+    wanted = [item | {"b": {"B": base64.b64encode(item["b"]["B"]).decode()}} for item in items]
     assert sorted(found, key=lambda i: i["sk"]["S"]) == wanted
 
 

@@ -212,7 +212,7 @@ def test_an_attribute_of_another_type_is_named_and_never_null(
 
 
 def test_trackers_come_with_their_bits(spark: SparkSession, bucket: Bucket) -> None:
-    records = [
+    records: list[Any] = [
         Root("b", "sealed", 5, "u", bits=1, next_group=1, total=9, failed=0),
         Leaf("b", 0, 0b110, count=2, size=9, failed=1),
         FailedItems("b", 0, 0b1, 9),

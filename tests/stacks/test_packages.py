@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stacks import packages
-from stacks.assets import AssetError
+from stacks.assets import FIXED_TIME, LIBRARY, AssetError
 from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def project(tmp_path: Path) -> Path:
     """A copy of what the package is made of, with one package that has an extension module."""
     root = tmp_path / "project"
-    for folder in (packages.JOBS, packages.LIBRARY):
+    for folder in (packages.JOBS, LIBRARY):
         shutil.copytree(ROOT / folder, root / folder)
     lock = (ROOT / "requirements.lock").read_text()
     one = re.search(r"^markupsafe==(?:.*\\\n)*.*\n", lock, re.MULTILINE)
@@ -68,9 +68,7 @@ def test_the_environment_is_the_same_twice_and_for_the_release_s_processor_and_p
     assert first.read_bytes() == second.read_bytes()
     with tarfile.open(first) as archive:
         names = archive.getnames()
-        assert {(m.mtime, m.mode, m.uid) for m in archive.getmembers()} == {
-            (packages.FIXED_TIME, 0o644, 0)
-        }
+        assert {(m.mtime, m.mode, m.uid) for m in archive.getmembers()} == {(FIXED_TIME, 0o644, 0)}
     modules = [name for name in names if name.endswith(".so")]
     assert modules
     assert all("cpython-311-aarch64" in name for name in modules)

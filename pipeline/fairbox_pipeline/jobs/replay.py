@@ -53,7 +53,7 @@ _SELECTORS: Final = ("topic", "key", "state", "added_since", "added_until", "fin
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the job's own arguments."""
-    many = {"action": "append", "default": [], "metavar": "TEXT"}
+    many: dict[str, Any] = {"action": "append", "default": [], "metavar": "TEXT"}
     parser.add_argument("--topic", **many, help="messages of this topic; again: or of that")
     parser.add_argument("--key", **many, help="with this partition key; again: or with that")
     parser.add_argument(
