@@ -42,6 +42,16 @@ up: engines
 down: env
 	@$(RUN) -m local down
 
+FOLDER ?=
+
+.PHONY: export
+export: env
+	@$(RUN) -m local export $(if $(FOLDER),--folder $(FOLDER))
+
+.PHONY: pipeline-package
+pipeline-package: env
+	@$(RUN) scripts/package_pipeline.py
+
 BENCH ?=
 
 .PHONY: bench

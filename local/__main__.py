@@ -1,11 +1,16 @@
-"""`python -m local up|down|status`: the local application in the background."""
+"""`python -m local up|down|status|export`: the local application in the background."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
+import boto3
+
+from local.export import export_tables
 from local.supervisor import State, Supervisor
 from local.synthesis import synthesise
 from local.workspace import LocalError, Workspace
@@ -23,6 +28,8 @@ def main(arguments: list[str] | None = None) -> None:
             print("fairbox: ended" if supervisor.stop() else "fairbox: nothing ran")
         elif chosen.command == "serve":
             supervisor.serve(chosen.assembly, durable=chosen.durable)
+        elif chosen.command == "export":
+            _export(supervisor, chosen.folder or workspace.root / "exports")
         else:
             state = supervisor.state()
             if state is None or not state.ready:
@@ -42,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--durable", action="store_true", help="keep the tables in .local/dynamodb"
         )
+    export = commands.add_parser("export", help="export the tables as DynamoDB does to S3")
+    export.add_argument("--folder", type=Path, help="stands for the bucket (.local/exports)")
     commands.add_parser("down", help="end what `up` started")
     commands.add_parser("status", help="show the addresses")
     return parser
@@ -54,6 +63,26 @@ def _up(supervisor: Supervisor, workspace: Workspace, *, durable: bool) -> None:
     else:
         state = supervisor.start(synthesise(workspace), durable=durable)
     _show(state, workspace)
+
+
+def _export(supervisor: Supervisor, folder: Path) -> None:
+    variables = supervisor.variables()
+    dynamodb = boto3.client(
+        "dynamodb",
+        endpoint_url=variables["AWS_ENDPOINT_URL_DYNAMODB"],
+        region_name=variables["AWS_REGION"],
+        aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+    )
+    made = export_tables(
+        dynamodb,
+        variables,
+        folder.resolve(),
+        now=lambda: datetime.now(UTC),
+        new_id=lambda: str(uuid.uuid4()),
+    )
+    for name, export in made.items():
+        print(f"{name:<10}  {export.items} items  {export.folder}")
 
 
 def _show(state: State, workspace: Workspace) -> None:

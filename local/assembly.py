@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+AWS_ONLY = frozenset({"FairboxPipeline"})
+"""Stacks of which nothing runs here: the pipeline's jobs are commands on this machine."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
@@ -24,7 +27,7 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """The stacks of one cloud assembly, in the order of its manifest."""
+    """The stacks of one cloud assembly, in the order of its manifest, without `AWS_ONLY`."""
 
     folder: Path
     stacks: tuple[Stack, ...]
@@ -55,8 +58,11 @@ def _stacks(folder: Path) -> Iterator[Stack]:
             yield from _stacks(folder / properties["directoryName"])
         elif artifact["type"] == "aws:cloudformation:stack":
             template = folder / properties["templateFile"]
+            stack = properties.get("stackName", name)
+            if stack in AWS_ONLY:
+                continue
             yield Stack(
-                name=properties.get("stackName", name),
+                name=stack,
                 template=json.loads(template.read_text("utf-8")),
                 assets=_assets(folder, template.name.removesuffix(".template.json")),
             )

@@ -157,6 +157,19 @@ class Supervisor:
                 ending.wait()
             self._state_file.unlink(missing_ok=True)
 
+    def variables(self) -> dict[str, str]:
+        """Return what `.local/env` exports, of the application that runs.
+
+        Raises:
+            LocalError: nothing runs.
+        """
+        state = self.state()
+        if state is None or not state.ready:
+            raise LocalError("nothing runs: make up")
+        lines = self._workspace.env_file.read_text("utf-8").splitlines()
+        pairs = (shlex.split(line)[1].partition("=") for line in lines)
+        return {name: value for name, _, value in pairs}
+
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
         self._workspace.folder(self._workspace.run)

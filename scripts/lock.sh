@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Resolve the workspace and write two locks of versions and hashes, for every platform, no addresses:
-# requirements.lock for this machine, layers/dependencies/requirements.lock for the functions' layer.
+# Resolve the workspace and write three locks of versions and hashes, for every platform, no addresses:
+# requirements.lock for this machine, layers/dependencies/requirements.lock for the functions' layer,
+# pipeline/requirements.lock for the pipeline's jobs on EMR Serverless.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export UV_PYTHON_DOWNLOADS=never
@@ -11,3 +12,6 @@ uv_export --all-packages --all-groups --all-extras --output-file requirements.lo
 # The runtime brings the SDK: the layer leaves out boto3 and what only boto3 needs.
 uv_export --package fairbox --extra functions --no-default-groups --prune boto3 \
     --output-file layers/dependencies/requirements.lock
+# The release brings Spark.
+uv_export --package fairbox-pipeline --extra replay --no-default-groups --prune pyspark \
+    --output-file pipeline/requirements.lock

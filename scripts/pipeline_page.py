@@ -44,6 +44,24 @@ _KEYS: Final = (
             "`duplicated` `out_of_order` `stuck` `wrong_shard`"
         ),
     ),
+    (
+        "`batches`",
+        (
+            "`batches`: `id` `items_seen` `acked` `failed` `pending` `tracker` {`state` `total` "
+            "`acked` `failed` `pending`} `differing` `agrees`; `differing_items`: `item` `outcome` "
+            "`tracked`, 100 at most; `malformed_items`: `batch_item` `messages`"
+        ),
+    ),
+    (
+        "`replay`",
+        (
+            "`replay` (its id) `dry_run` `ids` `chosen` `without_body` `bytes` `wru` `cost_usd` "
+            "`topics` {topic: n}; unless dry, `outcome` {`added`, `outstanding`, `done_before`, "
+            "`without_body`, `refused`: n}"
+        ),
+    ),
+    ("`report`", "`page`: where the HTML file is"),
+    ("`all`", "`history`, `reconcile`, `report`: the figures of each"),
 )
 _MEANINGS: Final = """\
 - **State** of a message, the first that holds: `cancelled`, `purged`, `expired` (it has that
@@ -61,7 +79,11 @@ _MEANINGS: Final = """\
   key: first deliveries whose id is less than one of the key delivered strictly earlier to the
   same subscription. **`stuck`**: named by `--outstanding` and added more than `--stuck-after`
   before the archive's latest event. **`wrong_shard`**: not where the hash of its key puts it
-  among the shards seen; not judged without its `added`."""
+  among the shards seen; not judged without its `added`.
+- **Batches**: a message with a batch item acks it when it is `delivered` and fails it when it is
+  `dead`; of several messages for one item the first outcome stands. `agrees`: the tracker says the
+  same of every item; what a message still carries may have been settled by a call. Null: there
+  is nothing to compare."""
 
 _ARGUMENTS: Final = (
     (
@@ -83,13 +105,31 @@ _ARGUMENTS: Final = (
     (
         "`--outstanding URI`",
         "`reconcile`",
-        "NDJSON of `topic` `epoch` `shard` `id`: file or folder",
+        (
+            "NDJSON of `topic` `epoch` `shard` `id`, a file or folder; or an export of the outbox "
+            "(the folder of its manifests), again for each incremental export after it"
+        ),
     ),
     ("`--stuck-after SECONDS`", "`reconcile`", "3600"),
+    ("`--trackers URI`", "`batches`", "export of the batches table, as above"),
+    (
+        "`--topic` `--key` `--state` `--added-since` `--added-until` `--findings` `--everything`",
+        "`replay`",
+        "which messages: [how-to](../how-to/replay-messages.md)",
+    ),
+    ("`--ids new\\|same`", "`replay`", "of the messages that are put back; `new`"),
+    ("`--replay ID`", "`replay`", "goes on with this one; else a new one begins"),
+    ("`--rate N`, `--lanes N`", "`replay`", "messages a second at most, 100; side by side, 8"),
+    ("`--dry-run`", "`replay`", "counts and cost alone"),
+    ("`--page URI`", "`report`", "where it goes; `report.html` in the warehouse"),
 )
 _VARIABLES: Final = (
     ("`FAIRBOX_PIPELINE_MEMORY`", "memory of the local JVM; `3g`"),
     ("`FAIRBOX_ICEBERG_JAR`", "Iceberg's runtime; else what `make engines` fetched, else Maven's"),
+    (
+        "`FAIRBOX_OUTBOX_TABLE`, `FAIRBOX_DELIVERIES_TABLE`, `FAIRBOX_BODIES_BUCKET`",
+        "of the outbox that `replay` writes to; and the AWS SDK's own",
+    ),
     ("`JAVA_HOME`", "a Java 17 or 21; else one is looked for"),
 )
 

@@ -13,20 +13,31 @@ from stacks.components.function import Platform
 from stacks.config import config_from_context
 from stacks.delivery import DeliveryStack
 from stacks.monitoring import MonitoringStack
+from stacks.packages import build_package
+from stacks.pipeline import PipelineStack
 from stacks.storage import StorageStack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from stacks.packages import PipelinePackage
 
-def build_application(root: Path, *, context: Mapping[str, Any], outdir: Path | None = None) -> App:
+
+def build_application(
+    root: Path,
+    *,
+    context: Mapping[str, Any],
+    outdir: Path | None = None,
+    package: PipelinePackage | None = None,
+) -> App:
     """The application of the project in folder `root`, ready to be synthesised.
 
     Args:
         root: the folder of `functions/`, `layers/` and `build/`.
         context: feature flags and settings; what the CDK command line hands on goes before it.
         outdir: where the cloud assembly goes; None: where the CDK command line wants it.
+        package: what the pipeline's jobs are started with; None: it is built where it is needed.
 
     Raises:
         ConfigError: a setting does not fit.
@@ -74,6 +85,16 @@ def build_application(root: Path, *, context: Mapping[str, Any], outdir: Path | 
         delivery=delivery,
         api=api,
     )
+    if storage.warehouse is not None:
+        PipelineStack(
+            app,
+            "FairboxPipeline",
+            config=config,
+            storage=storage,
+            warehouse=storage.warehouse,
+            alarm_topic=storage.alarm_topic,
+            package=package or build_package(root, root / "build" / "pipeline"),
+        )
     Tags.of(app).add("application", "fairbox")
     return app
 

@@ -44,7 +44,7 @@ def build_layers(root: Path, output: Path) -> tuple[Path, Path]:
         AssetError: uv is missing, or a package has no wheel for the platform.
     """
     output.mkdir(parents=True, exist_ok=True)
-    with _locked(output / ".lock"):
+    with locked(output / ".lock"):
         compiler = find_python()
         return build_dependencies(root, output, compiler), build_library(root, output, compiler)
 
@@ -183,7 +183,7 @@ def _remove(path: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """One build at a time, whatever the number of processes that synthesise."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

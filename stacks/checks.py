@@ -97,6 +97,8 @@ CHECKS: Final[dict[str, Check]] = {
     "stalled_batch_hours": _between(1, 24 * 365),
     "api_rate_limit": _between(1, 10_000),
     "api_burst_limit": _between(1, 10_000),
+    "pipeline_hour": _between(0, 23),
+    "pipeline_vcpu": _between(4, 1_000),
     "alarm_outstanding_count": _COUNT,
     "alarm_oldest_age_seconds": _COUNT,
     "alarm_iterator_age_ms": _COUNT,

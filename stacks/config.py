@@ -101,6 +101,12 @@ class Config:
     """Requests a second."""
     api_burst_limit: int
     """Requests at once."""
+    pipeline: bool
+    """Whether the data pipeline is deployed."""
+    pipeline_hour: int
+    """Hour (UTC) of its daily run."""
+    pipeline_vcpu: int
+    """The most that its jobs use at a time; 8 GB of memory each. Nothing while none runs."""
     alarm_outstanding_count: int
     """Messages above which the alarm goes off, after five minutes."""
     alarm_oldest_age_seconds: int

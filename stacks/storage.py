@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Aws, Duration, Stack
+from aws_cdk import Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -14,6 +14,7 @@ from fairbox.codec import batches as batch_codec
 
 from stacks.components.archive import Archive
 from stacks.components.buckets import access_logs_bucket, private_bucket
+from stacks.components.daily_run import EXPORTS
 from stacks.components.function import removal_policy
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _STRING = dynamodb.AttributeType.STRING
 _NUMBER = dynamodb.AttributeType.NUMBER
+_EXPORT_DAYS = 7
 
 
 class StorageStack(Stack):
@@ -35,6 +37,7 @@ class StorageStack(Stack):
         archive: every event of every message, as NDJSON in S3, through Firehose.
         bodies: bodies too large for the table.
         failures: stream batches that were given up, with their records.
+        warehouse: the pipeline's tables, and snapshots of the outbox; None without a pipeline.
         alarm_topic: where alarms go.
     """
 
@@ -72,6 +75,7 @@ class StorageStack(Stack):
                 s3.LifecycleRule(expiration=Duration.days(config.failures_retention_days))
             ],
         )
+        self.warehouse = self._warehouse(config, access_logs) if config.pipeline else None
         self.alarm_topic = self._alarm_topic(config)
 
     def _outbox(self, config: Config) -> dynamodb.Table:
@@ -150,6 +154,19 @@ class StorageStack(Stack):
             time_to_live_attribute=time_to_live_attribute,
             warm_throughput=warm_throughput,
         )
+
+    def _warehouse(self, config: Config, access_logs: s3.IBucket) -> s3.Bucket:
+        bucket = private_bucket(
+            self,
+            "Warehouse",
+            config=config,
+            access_logs=access_logs,
+            lifecycle_rules=[
+                s3.LifecycleRule(prefix=f"{EXPORTS}/", expiration=Duration.days(_EXPORT_DAYS))
+            ],
+        )
+        CfnOutput(self, "WarehouseBucket", value=bucket.bucket_name)
+        return bucket
 
     def _alarm_topic(self, config: Config) -> sns.ITopic:
         """The topic that the context names, else one that alarms of this account may publish to."""

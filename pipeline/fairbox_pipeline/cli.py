@@ -17,6 +17,10 @@ JOBS: Final = {
     "latency": "added to delivered, by topic, subscription and hour",
     "sizing": "load by shard, skew, hot keys, and how many shards each topic needs",
     "reconcile": "what was lost, duplicated, out of order or is stuck",
+    "batches": "batch progress from the history, compared with the trackers",
+    "replay": "messages back into the outbox",
+    "report": "one HTML page with the plots",
+    "all": "history, reconcile and report in one session",
 }
 
 

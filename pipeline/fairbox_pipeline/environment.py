@@ -20,6 +20,7 @@ ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
 JAR_VARIABLE: Final = "FAIRBOX_ICEBERG_JAR"
 MEMORY_VARIABLE: Final = "FAIRBOX_PIPELINE_MEMORY"
 FOLDER_VARIABLE: Final = "FAIRBOX_LOCAL_FOLDER"
+OUTBOX_VARIABLES: Final = ("FAIRBOX_OUTBOX_TABLE", "FAIRBOX_DELIVERIES_TABLE")
 JAVA_VERSIONS: Final = (17, 21)
 
 
@@ -51,6 +52,24 @@ def iceberg_settings() -> dict[str, str]:
     if given and not Path(given).is_file():
         raise PipelineError(f"{JAR_VARIABLE} names no file: {given}")
     return {"spark.jars": str(jar)} if jar else {"spark.jars.packages": ICEBERG}
+
+
+def of_outbox() -> dict[str, str]:
+    """Return what executors need to open the outbox: tables, region, endpoints; no credentials.
+
+    Raises:
+        PipelineError: a table is not named.
+    """
+    for name in OUTBOX_VARIABLES:
+        if not os.environ.get(name):
+            raise PipelineError(f"{name} is not set: it names a table of the outbox to write to")
+    kept = ("FAIRBOX_", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
+    return {name: value for name, value in os.environ.items() if name.startswith(kept)}
+
+
+def adopt(settings: dict[str, str]) -> None:
+    """Set what `of_outbox` returned, in an executor."""
+    os.environ.update(settings)
 
 
 def _installed_jar() -> Path | None:

@@ -1,4 +1,4 @@
-"""What the outbox still holds, as a list that somebody made of it."""
+"""What the outbox still holds: a list that somebody made of it, or an export of its table."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from fairbox_pipeline import exports
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.reading import escaped
 from fairbox_pipeline.schemas import KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS: Final = StructType(
@@ -26,17 +29,42 @@ KEYS: Final = StructType(
 _LINE: Final = "line as it stands"
 
 
-def read_outstanding(spark: SparkSession, uri: str | None) -> DataFrame:
-    """Return the messages that a list names: `topic` `epoch` `shard` `id`, each once.
+def read_outstanding(
+    spark: SparkSession, uris: Sequence[str] | None, say: Callable[[str], None]
+) -> DataFrame:
+    """Return the messages that the outbox holds: `topic` `epoch` `shard` `id`, each once.
 
-    The list is NDJSON, a file or a folder, gzip where names end in `.gz`; other fields do not
-    matter. None: nothing is named.
+    Args:
+        spark: reads wherever Spark can.
+        uris: a list (NDJSON, a file or a folder, gzip where names end in `.gz`; other fields do
+            not matter), or an export of the outbox with the incremental ones after it. None:
+            nothing is named.
+        say: is told what of an export is not as it should be.
 
     Raises:
         UsageError: there is nothing at that place, or a line is not of that form.
+        PipelineError: an export does not agree with its manifest.
     """
-    if uri is None:
+    if not uris:
         return spark.createDataFrame([], KEYS)
+    if any(exports.is_export(spark, uri) for uri in uris):
+        return _exported(spark, uris, say)
+    if len(uris) > 1:
+        raise UsageError("one list of outstanding messages, or exports of the outbox")
+    return _listed(spark, uris[0])
+
+
+def _exported(spark: SparkSession, uris: Sequence[str], say: Callable[[str], None]) -> DataFrame:
+    """Return what lies in the lanes `ready` and `later`, and is not marked as leaving."""
+    with exports.messages(spark, uris) as snapshot:
+        told = snapshot.fault_report()
+        if told is not None:
+            say(told)
+        held = snapshot.items.where(F.col("lane").isin("ready", "later") & F.col("gone").isNull())
+        return held.select(*KEY).distinct().localCheckpoint()
+
+
+def _listed(spark: SparkSession, uri: str) -> DataFrame:
     try:
         lines = spark.read.option("recursiveFileLookup", "true").text(escaped(uri))
     except AnalysisException as exc:

@@ -15,7 +15,7 @@ from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.lines import FIELDS, Line, digest, read_lines, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
@@ -109,7 +109,7 @@ def read_archive(spark: SparkSession, uris: Sequence[str], tally: Tally | None =
     `one_file_a_batch`; after it the tally is complete.
     """
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for uri, content in zip(batch["path"], batch["content"], strict=True):
                 yield from _batches_of(uri.as_py(), content.as_py(), tally)

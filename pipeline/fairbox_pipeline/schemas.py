@@ -228,6 +228,45 @@ RUNS_TABLE: Final = Table(
         Column("skew", DoubleType(), "slowest task by median task of the stage where it is worst"),
     ),
 )
+_TRACKER = StructType(
+    [
+        StructField("state", _STRING),
+        *(StructField(name, _LONG) for name in ("total", "acked", "failed", "pending")),
+    ]
+)
+BATCHES_TABLE: Final = Table(
+    "batches",
+    "One row a batch that a message carried an item of, or that a tracker knows; replaced by each "
+    "run of job `batches`.",
+    (
+        Column("batch", _STRING, "its id"),
+        Column("items_seen", _LONG, "distinct items that messages carried"),
+        Column("acked", _LONG, "of them, those whose first outcome was a delivery"),
+        Column("failed", _LONG, "of them, those whose first outcome was a death"),
+        Column("pending", _LONG, "of them, those whose messages are still under way, or cancelled"),
+        Column("tracker", _TRACKER, "what the batches table says; null: nothing"),
+        Column("differing", _LONG, "items of which history and tracker say different things"),
+        Column("agrees", BooleanType(), "whether there are none; null: nothing to compare"),
+    ),
+    order=("batch",),
+)
+REPLAYS_TABLE: Final = Table(
+    "replays",
+    "One row a message that a replay puts back: its plan, written before it begins.",
+    (
+        Column("replay", _STRING, "id of the replay"),
+        Column("lane", _LONG, "which of its lanes; each has a cursor in the outbox"),
+        Column("position", _LONG, "place in the lane, from 1"),
+        Column("topic", _STRING, ""),
+        Column("epoch", _LONG, "of the message as it was"),
+        Column("shard", _LONG, "of the message as it was"),
+        Column("id", _STRING, "of the message as it was"),
+        Column("new_id", _STRING, "of the message that is put back"),
+        Column("plan", _STRING, "what was asked for, as a JSON object"),
+    ),
+    partition=("replay",),
+    order=("lane", "position"),
+)
 TABLES: Final = (
     EVENTS_TABLE,
     MESSAGES_TABLE,
@@ -235,4 +274,6 @@ TABLES: Final = (
     FILES_TABLE,
     FINDINGS_TABLE,
     RUNS_TABLE,
+    BATCHES_TABLE,
+    REPLAYS_TABLE,
 )

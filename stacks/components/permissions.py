@@ -78,6 +78,15 @@ def list_bucket(bucket: s3.IBucket) -> Permission:
     return _allow(["s3:ListBucket"], bucket.bucket_arn)
 
 
+def on_exports(table: dynamodb.ITable) -> Permission:
+    """Look at the exports of `table` to S3."""
+    permission = _allow(["dynamodb:DescribeExport"], f"{table.table_arn}/export/*")
+    reason = "Exports have ids that DynamoDB makes when they start."
+    return Permission(
+        permission.statement, ((wildcard_finding(table, table.table_arn, "export/*"), reason),)
+    )
+
+
 def send_to(*queues: sqs.IQueue) -> Permission:
     """Send to each of `queues`."""
     return _allow(["sqs:SendMessage"], *(queue.queue_arn for queue in queues))

@@ -199,3 +199,13 @@ def test_a_layer_of_installed_packages_is_replaced_by_the_environment(tmp_path: 
 
 def test_a_template_error_is_a_local_error() -> None:
     assert issubclass(TemplateError, LocalError)
+
+
+def test_a_stack_that_runs_on_aws_alone_is_passed_over(tmp_path: Path) -> None:
+    spark = {"Spark": {"Type": "AWS::EMRServerless::Application"}}
+    stacks = {"FairboxPipeline": {"Resources": spark}, "App": {"Resources": {"Table": table()}}}
+    template = read_template(tmp_path, stacks)
+    refuse_unknown(template)
+    assert list(template.resources) == ["Table"]
+    with pytest.raises(LocalError, match="EMRServerless"):
+        refuse_unknown(read_template(tmp_path / "other", {"Other": {"Resources": spark}}))

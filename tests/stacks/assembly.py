@@ -100,6 +100,8 @@ def plain(value: Any) -> str:
             found = _IMPORTED.fullmatch(name)
             assert found is not None, name
             return found[1] + _kind(found[2])
+        case {"Fn::Sub": str(text)}:
+            return text
         case {"Fn::Join": [separator, parts]}:
             return str(separator).join(plain(part) for part in parts)
     raise AssertionError(f"no plain name for {value}")

@@ -74,9 +74,14 @@ def _synthesise(folder: Path, overrides: dict[str, str], *, nag: bool = False) -
     from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
 
     from stacks.application import build_application  # noqa: PLC0415
+    from stacks.packages import PipelinePackage  # noqa: PLC0415
 
     context = load_context(ROOT / "cdk.json", overrides)
-    app = build_application(ROOT, context=context, outdir=folder)
+    # what is in the package is packaging's own test
+    parts = [folder / name for name in ("submit.py", "code.zip", "environment.tar.gz")]
+    for part in parts:
+        part.write_text(part.name)
+    app = build_application(ROOT, context=context, outdir=folder, package=PipelinePackage(*parts))
     if nag:
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     try:

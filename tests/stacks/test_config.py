@@ -113,5 +113,10 @@ def test_a_setting_that_the_default_profile_lacks_is_missing() -> None:
 
 
 def test_every_setting_but_switches_has_a_check() -> None:
-    switches = {"webhook_allow_private", "reserve_concurrency", "clean_orphans_dry_run"}
+    switches = {
+        "webhook_allow_private",
+        "reserve_concurrency",
+        "clean_orphans_dry_run",
+        "pipeline",
+    }
     assert set(checks.CHECKS) | switches == set(Config.__dataclass_fields__)

@@ -164,11 +164,11 @@ def test_the_relative_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_every_make_command_of_the_documents_is_a_target_of_the_makefile() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
         (_name(page), target)
         for page in PAGES
-        for target in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
     }
     assert {target for _, target in named} >= {"demo", "test", "up", "down", "synth", "deploy"}
 

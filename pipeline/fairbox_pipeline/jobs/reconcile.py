@@ -29,7 +29,8 @@ def figures(context: Context) -> Figures:
     """Count states and findings, and put each finding into table `findings`."""
     tables = context.warehouse
     messages = tables.read(MESSAGES_TABLE)
-    outstanding = read_outstanding(context.spark, context.options.outstanding).cache()
+    given = context.options.outstanding
+    outstanding = read_outstanding(context.spark, given, context.teller.say).cache()
     if context.options.outstanding is None:
         context.teller.say("no --outstanding: every message that is not settled counts as lost")
     counted = messages.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
@@ -67,9 +68,11 @@ def findings(context: Context, messages: DataFrame, outstanding: DataFrame) -> D
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outstanding",
+        action="append",
         type=location,
         metavar="URI",
-        help="what the outbox still holds: NDJSON of topic, epoch, shard, id",
+        help="what the outbox still holds: NDJSON of topic, epoch, shard, id, or an export of its "
+        "table; again for each incremental export after it",
     )
     parser.add_argument(
         "--stuck-after",

@@ -22,9 +22,9 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.ids import time_of
-from fairbox.publishing import Publishing
 from fairbox.reading import Reading, age_ms, check_limit
 from fairbox.redriving import Redriving
+from fairbox.replaying import Replaying
 from fairbox.settings import (
     BATCHES_TABLE,
     BODIES_BUCKET,
@@ -56,7 +56,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Administration, Publishing, Reading, Redriving):
+class Outbox(Administration, Replaying, Reading, Redriving):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:

@@ -72,6 +72,9 @@ LEDGER_PACKED: Final = "b"  # B, the deliveries of a ledger row
 LEDGER_COUNT: Final = "c"  # N, how many they are
 DEDUP_REF: Final = "m"  # S, of a deduplication row: the ref of the message that was first
 CURSOR: Final = "cu"  # S, of `repair`: where the scan goes on, as JSON (outbox table)
+POSITION: Final = (
+    "po"  # N, of a replay's cursor: the last position that was put back (outbox table)
+)
 
 # inside a subscription's state
 STATE_ATTEMPTS: Final = "n"  # N, attempts counted

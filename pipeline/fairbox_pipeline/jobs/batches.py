@@ -1,0 +1,82 @@
+"""Job `batches`: batch progress rebuilt from the history, compared with what the trackers say."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from fairbox_pipeline import exports
+from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.schemas import BATCHES_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.session import location
+from fairbox_pipeline.transforms import batches
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+NAMED: Final = 100
+"""Differing items that are named in the figures; the table counts all."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the job's own arguments."""
+    parser.add_argument(
+        "--trackers",
+        action="append",
+        type=location,
+        metavar="URI",
+        help="export of the batches table; again for each incremental export after it",
+    )
+
+
+def figures(context: Context) -> Figures:
+    """Rebuild, compare, keep in table `batches`, and return all of it."""
+    messages = context.warehouse.read(MESSAGES_TABLE)
+    items = batches.items_of(messages)
+    odd: list[dict[str, object]] = []
+    if context.options.trackers:
+        with exports.trackers(context.spark, context.options.trackers) as snapshot:
+            told = snapshot.fault_report()
+            if told is not None:
+                context.teller.say(told)
+            leaves = batches.leaves_of(snapshot.items).persist()
+            roots = batches.trackers_by_batch(snapshot.items, leaves).persist()
+            compared = batches.tracked(items, leaves, roots).persist()
+            _keep(context, batches.by_batch(compared, roots))
+            odd = [row.asDict() for row in batches.differing(compared, NAMED).collect()]
+            for kept in (compared, roots, leaves):
+                kept.unpersist()
+    else:
+        _keep(context, batches.by_batch(items, None))
+    rows = context.warehouse.read(BATCHES_TABLE).orderBy("batch").collect()
+    malformed = batches.malformed_items(messages).orderBy("batch_item")
+    return {
+        "batches": [_shown(row.asDict(recursive=True)) for row in rows],
+        "differing_items": odd,
+        "malformed_items": [row.asDict() for row in malformed.limit(NAMED).collect()],
+    }
+
+
+def _keep(context: Context, found: DataFrame) -> None:
+    context.warehouse.replace(BATCHES_TABLE, found)
+
+
+def _shown(row: dict[str, object]) -> dict[str, object]:
+    return {"id": row.pop("batch"), **row}
+
+
+JOB: Final = Job(
+    "batches", "Rebuild the progress of batches, and compare it with trackers.", figures, arguments
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return the exit code."""
+    return run(JOB, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

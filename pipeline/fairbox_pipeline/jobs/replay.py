@@ -1,0 +1,258 @@
+"""Job `replay`: messages chosen from the history, back into the outbox."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import uuid
+from collections import Counter
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from fairbox_pipeline import environment
+from fairbox_pipeline.arguments import moment_ms
+from fairbox_pipeline.errors import ConflictError, PipelineError, UsageError
+from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.schemas import (
+    EVENTS_TABLE,
+    FINDINGS_TABLE,
+    KEY,
+    MESSAGES_TABLE,
+    REPLAYS_TABLE,
+    STATES,
+)
+from fairbox_pipeline.transforms import replay
+from fairbox_pipeline.transforms.replay import Choice
+from fairbox_pipeline.warehouse import lost_race
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+DOLLARS_A_WRU: Final = 0.625 / 1_000_000
+"""On demand in us-east-1."""
+KINDS: Final = ("lost", "duplicated", "out_of_order", "stuck", "wrong_shard")
+_REPLAY: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_LANES: Final = 8
+_RATE: Final = 100.0
+_CURSOR_WRU: Final = 2
+_A_STEP: Final = 99
+_COUNTS: Final = "what string, count long"
+_SELECTORS: Final = ("topic", "key", "state", "added_since", "added_until", "findings")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the job's own arguments."""
+    many: dict[str, Any] = {"action": "append", "default": [], "metavar": "TEXT"}
+    parser.add_argument("--topic", **many, help="messages of this topic; again: or of that")
+    parser.add_argument("--key", **many, help="with this partition key; again: or with that")
+    parser.add_argument(
+        "--state", action="append", default=[], choices=STATES, help="in this state"
+    )
+    parser.add_argument("--added-since", type=moment_ms, metavar="T", help="added from then on")
+    parser.add_argument("--added-until", type=moment_ms, metavar="T", help="added before then")
+    parser.add_argument(
+        "--findings",
+        action="append",
+        default=[],
+        choices=KINDS,
+        help="that the last reconcile found so",
+    )
+    parser.add_argument("--everything", action="store_true", help="all there is")
+    parser.add_argument("--ids", choices=("new", "same"), default="new", help="of what is put back")
+    parser.add_argument(
+        "--replay",
+        metavar="ID",
+        help="id of this replay; with the id of another run, go on with it",
+    )
+    parser.add_argument("--rate", type=_positive, default=_RATE, help="messages a second, at most")
+    parser.add_argument("--lanes", type=_whole, default=_LANES, help="put back side by side")
+    parser.add_argument("--dry-run", action="store_true", help="counts and cost; write nothing")
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 100_000:
+        raise ValueError(text)
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 256:
+        raise ValueError(text)
+    return value
+
+
+def figures(context: Context) -> Figures:
+    """Plan, or take up the plan that there is; then put back."""
+    options = context.options
+    given = any(getattr(options, name) not in (None, []) for name in _SELECTORS)
+    name = options.replay or str(uuid.uuid4())
+    if not (given or options.everything or options.replay):
+        raise UsageError(
+            "choose what to replay: --topic, --key, --state, --added-since, --added-until, "
+            "--findings, or --everything"
+        )
+    if not _REPLAY.fullmatch(name):
+        raise UsageError("--replay: 1 to 64 letters, digits, '.', '_' or '-'")
+    asked = _asked(options)
+    before = context.warehouse.snapshot(REPLAYS_TABLE)
+    plan = _plan_of(context, name)
+    found = plan.select("plan").limit(1).collect()
+    if found and (given or options.everything) and json.loads(found[0][0]) != asked:
+        raise UsageError(f"replay {name} was begun with {found[0][0]}: give it another --replay ID")
+    if not found and not (given or options.everything):
+        raise UsageError(f"there is no replay {name} to go on with: choose what to replay")
+    content = _content(context, None if found else options)
+    if found:
+        asked = json.loads(found[0][0])
+        content = content.join(plan.select(*KEY), list(KEY), "left_semi")
+    figures = _costs(name, asked, content, dry_run=options.dry_run)
+    if options.dry_run:
+        return figures
+    outbox_settings = environment.of_outbox()
+    if not found:
+        _keep(context, content, name, asked, before)
+        plan = _plan_of(context, name)
+    return figures | {"outcome": _put_back(context, plan, name, asked["lanes"], outbox_settings)}
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for, as it is kept with the plan."""
+    return {
+        **{name: getattr(options, name) for name in _SELECTORS},
+        "everything": options.everything,
+        "ids": options.ids,
+        "lanes": options.lanes,
+    }
+
+
+def _plan_of(context: Context, name: str) -> DataFrame:
+    return context.warehouse.read(REPLAYS_TABLE).where(F.col("replay") == name)
+
+
+def _content(context: Context, options: argparse.Namespace | None) -> DataFrame:
+    messages = context.warehouse.read(MESSAGES_TABLE)
+    if options is not None:
+        choice = Choice(
+            topics=tuple(options.topic),
+            keys=tuple(options.key),
+            states=tuple(options.state),
+            since=options.added_since,
+            until=options.added_until,
+        )
+        messages = replay.chosen(messages, choice)
+        if options.findings:
+            findings = context.warehouse.read(FINDINGS_TABLE)
+            messages = replay.named_by(messages, findings, tuple(options.findings))
+    return replay.with_content(messages, context.warehouse.read(EVENTS_TABLE))
+
+
+def _costs(name: str, asked: dict[str, Any], content: DataFrame, *, dry_run: bool) -> Figures:
+    """Count what is put back, and what it costs until it is delivered again."""
+    bodiless = replay.without_body(content).count()
+    rows = replay.units(content).orderBy("topic").collect()
+    topics = {row["topic"]: row["messages"] for row in rows}
+    plain = sum(row["wru"] for row in rows)
+    messages = sum(topics.values())
+    # each in a transaction with its cursor; later deleted
+    wru = 2 * plain + _CURSOR_WRU * -(-messages // _A_STEP) + plain
+    return {
+        "replay": name,
+        "dry_run": dry_run,
+        "ids": asked["ids"],
+        "chosen": messages,
+        "without_body": bodiless,
+        "bytes": sum(row["bytes"] or 0 for row in rows),
+        "wru": wru,
+        "cost_usd": round(wru * DOLLARS_A_WRU, 6),
+        "topics": topics,
+    }
+
+
+def _keep(
+    context: Context, content: DataFrame, name: str, asked: dict[str, Any], before: int | None
+) -> None:
+    """Write the plan in one commit, unless another run has written one since."""
+    planned = replay.planned(
+        content,
+        replay=name,
+        lanes=asked["lanes"],
+        started=round(time.time() * 1000),
+        same_ids=asked["ids"] == "same",
+    ).withColumn("plan", F.lit(json.dumps(asked)))
+    if before is None:
+        raise PipelineError("the warehouse has no table for replays")
+    try:
+        context.warehouse.append_after(REPLAYS_TABLE, planned, before)
+    except (Py4JJavaError, PySparkException) as exc:
+        if not lost_race(exc):
+            raise
+        raise ConflictError(f"another run planned a replay meanwhile: run {name} again") from exc
+
+
+def _put_back(
+    context: Context, plan: DataFrame, name: str, lanes: int, settings: dict[str, str]
+) -> dict[str, int]:
+    contents = replay.with_content(
+        context.warehouse.read(MESSAGES_TABLE), context.warehouse.read(EVENTS_TABLE)
+    )
+    rows = plan.join(contents, list(KEY)).repartition(lanes, "lane")
+    ordered = rows.sortWithinPartitions("lane", "position")
+    work = partial(_work, name=name, rate=context.options.rate / lanes, settings=settings)
+    context.teller.say(f"replay {name}: again with --replay {name} it goes on where it stands")
+    counted = ordered.mapInArrow(work, _COUNTS).groupBy("what").agg(F.sum("count")).collect()
+    return dict(sorted((what, count) for what, count in counted))
+
+
+def _work(
+    batches: Iterator[pa.RecordBatch], *, name: str, rate: float, settings: dict[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """Put back one partition's lanes, in an executor."""
+    from fairbox.clock import SystemClock  # noqa: PLC0415 - not every job has the library
+    from fairbox.outbox import Outbox  # noqa: PLC0415
+
+    from fairbox_pipeline.putting_back import Lane, Pacer  # noqa: PLC0415
+
+    environment.adopt(settings)
+    outbox = Outbox.from_env()
+    total: Counter[str] = Counter()
+    for number, rows in _by_lane(batches):
+        lane = Lane(name, number, outbox, outbox.bodies, Pacer(rate, SystemClock()))
+        total += lane.put_back(rows)
+    yield pa.RecordBatch.from_pylist(
+        [{"what": what, "count": count} for what, count in total.items()],
+        pa.schema([("what", pa.string()), ("count", pa.int64())]),
+    )
+
+
+def _by_lane(
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
+    """Group rows that come sorted by lane."""
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for number, group in groupby(rows, key=lambda row: row["lane"]):
+        yield number, (row | {"headers": dict(row["headers"] or {})} for row in group)
+
+
+JOB: Final = Job("replay", "Put messages back into the outbox.", figures, arguments)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return the exit code."""
+    return run(JOB, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

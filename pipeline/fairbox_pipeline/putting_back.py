@@ -1,0 +1,185 @@
+"""Puts planned messages back into the outbox: in executors, in steps, at a bounded rate.
+
+A step is one transaction of the library's `Outbox.replay`: its messages and the lane's cursor. So
+a lane goes on where it stood, whatever was killed, and nothing is put back twice.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import InvalidInput, Unavailable
+from fairbox.messages import Message, MessageRef
+from fairbox.replaying import MAX_REPLAYED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from fairbox.bodies import BodyStore
+    from fairbox.clock import Clock
+    from fairbox.outbox import Outbox
+
+OF: Final = "ce-fairboxreplayof"
+"""Header, and CloudEvents attribute: the ref of the message that this one repeats."""
+BY: Final = "ce-fairboxreplay"
+"""Header, and CloudEvents attribute: the id of the replay."""
+MAX_STEP_BYTES: Final = 3_000_000
+ADDED: Final = "added"
+OUTSTANDING: Final = "outstanding"
+DONE: Final = "done_before"
+WITHOUT_BODY: Final = "without_body"
+REFUSED: Final = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one transaction puts back: messages by their positions; where it leaves the cursor."""
+
+    messages: dict[int, Message]
+
+    @property
+    def to(self) -> int:
+        """The last position."""
+        return max(self.messages)
+
+    def behind(self, position: int) -> Step | None:
+        """Return what of it lies behind a position; None: nothing."""
+        left = {at: message for at, message in self.messages.items() if at > position}
+        return Step(left) if left else None
+
+
+@dataclass(slots=True)
+class Pacer:
+    """Keeps to a rate: waits until what was let through before is paid for."""
+
+    rate: float  # messages a second
+    clock: Clock
+    _free: float = field(default=0.0)
+
+    def take(self, count: int) -> None:
+        """Wait for leave to send `count` messages."""
+        now = self.clock.now()
+        self._free = max(self._free, now)
+        if self._free > now:
+            self.clock.sleep(self._free - now)
+        self._free += count / self.rate
+
+
+@dataclass(slots=True)
+class Lane:
+    """One lane of a replay: reads its cursor, goes on behind it.
+
+    Attributes:
+        replay, number: which.
+        outbox: where messages go.
+        bodies: where offloaded ones lie; None: there is no store.
+        pacer: the lane's own share of the rate.
+    """
+
+    replay: str
+    number: int
+    outbox: Outbox
+    bodies: BodyStore | None
+    pacer: Pacer
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def cursor(self) -> str:
+        """The cursor's name in the outbox."""
+        return f"{self.replay}#{self.number}"
+
+    def put_back(self, rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
+        """Put back the rows of the plan, in their order; return what became of them.
+
+        Raises:
+            FairboxError: the outbox did not take a step; those before it are in.
+        """
+        position = self.outbox.replay_position(self.cursor)
+        for step in self._steps(rows, position):
+            position = self._take(step, position)
+        return +self.counts
+
+    def _take(self, step: Step, position: int) -> int:
+        """Put back what of a step lies behind the cursor; return where that stands then."""
+        left = step.behind(position)
+        self.counts[DONE] += len(step.messages) - (len(left.messages) if left else 0)
+        while left is not None:
+            self.pacer.take(len(left.messages))
+            done = self.outbox.replay(
+                list(left.messages.values()), cursor=self.cursor, position=position, to=left.to
+            )
+            self.counts[ADDED] += len(done.added)
+            self.counts[OUTSTANDING] += len(done.outstanding)
+            position = done.position
+            if done.added or done.outstanding:
+                return position
+            # another run of this replay was here: go on where it came to
+            rest = left.behind(position)
+            self.counts[DONE] += len(left.messages) - (len(rest.messages) if rest else 0)
+            left = rest
+        return position
+
+    def _steps(self, rows: Iterable[Mapping[str, Any]], position: int) -> Iterator[Step]:
+        """Pack rows behind the cursor; a key of an ordered topic has one message in a step.
+
+        Readers may see a transaction's items one by one: order needs a commit between them.
+        """
+        messages: dict[int, Message] = {}
+        keys: set[tuple[str, str]] = set()
+        size = 0
+        for row in rows:
+            if row["position"] <= position:
+                self.counts[DONE] += 1
+                continue
+            message = self._message(row)
+            if message is None:
+                continue
+            key = (message.topic, message.shard_key)
+            ordered = row["ordering"] == "key"
+            weight = len(message.body) + 2048
+            full = len(messages) == MAX_REPLAYED or size + weight > MAX_STEP_BYTES
+            if messages and (full or (ordered and key in keys)):
+                yield Step(messages)
+                messages, keys, size = {}, set(), 0
+            messages[row["position"]] = message
+            keys.add(key)
+            size += weight
+        if messages:
+            yield Step(messages)
+
+    def _message(self, row: Mapping[str, Any]) -> Message | None:
+        body = self._body(row)
+        if body is None:
+            self.counts[WITHOUT_BODY] += 1
+            return None
+        ref = MessageRef(row["topic"], row["epoch"], row["shard"], row["id"])
+        headers = dict(row["headers"] or {}) | {OF: str(ref), BY: self.replay}
+        try:
+            return Message(
+                topic=row["topic"],
+                body=body,
+                partition_key=row["partition_key"],
+                content_type=row["content_type"] or "application/octet-stream",
+                headers=headers,
+                id=row["new_id"],
+            )
+        except InvalidInput:  # its headers were at their limit, or the archive has another's line
+            self.counts[REFUSED] += 1
+            return None
+
+    def _body(self, row: Mapping[str, Any]) -> bytes | None:
+        text, uri = row["body"], row["body_uri"]
+        if text is not None:
+            return base64.b64decode(text) if row["body_encoding"] == "base64" else text.encode()
+        if uri is None or self.bodies is None:
+            return None
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        try:
+            return self.bodies.get(bucket, key)
+        except Unavailable as error:
+            if "NoSuchKey" in error.detail:  # it was kept for its time
+                return None
+            raise

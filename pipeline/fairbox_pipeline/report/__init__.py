@@ -1,0 +1,1 @@
+"""The report: figures from the tables, charts of the figures, one page of the charts."""

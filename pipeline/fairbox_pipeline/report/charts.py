@@ -1,0 +1,175 @@
+"""Charts as inline SVG: colours by CSS variables, so that one drawing fits light and dark."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pygal
+from pygal.style import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+# pygal adds a finder of a form that Python no longer has, for maps that are not used here: every
+# later import of the process would warn of it
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__.partition(".")[0] != "pygal"]
+
+COLOURS: Final = 8
+"""Variables `--c1` to `--c8`, which the page defines for both schemes."""
+DASHES: Final = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 3", "1 3", "6 2 1 2")
+"""Lines differ by more than colour."""
+_LABELS: Final = 6
+_WIDTH: Final = 760
+_HEIGHT: Final = 320
+_MARKS: Final = (
+    *(1, 10, 100, 1000, 10_000, 60_000, 600_000),
+    *(3_600_000, 6 * 3_600_000, 86_400_000, 7 * 86_400_000, 30 * 86_400_000, 365 * 86_400_000),
+)
+_UNITS: Final = (("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def _style() -> Style:
+    return Style(
+        background="transparent",
+        plot_background="transparent",
+        foreground="var(--ink)",
+        foreground_strong="var(--ink)",
+        foreground_subtle="var(--grid)",
+        guide_stroke_color="var(--grid)",
+        major_guide_stroke_color="var(--grid)",
+        opacity="0.85",
+        opacity_hover="1",
+        transition="0s",
+        font_family="system-ui, sans-serif",
+        label_font_size=12,
+        major_label_font_size=12,
+        legend_font_size=13,
+        no_data_font_size=16,
+        colors=tuple(f"var(--c{n})" for n in range(1, COLOURS + 1)),
+    )
+
+
+def _options(**more: Any) -> dict[str, Any]:
+    return {
+        "style": _style(),
+        "js": (),  # the page runs no script, and asks no network for one
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "disable_xml_declaration": True,
+        "show_dots": False,
+        "show_minor_x_labels": False,
+        "legend_at_bottom": True,
+        "legend_at_bottom_columns": 4,
+        "truncate_legend": 28,
+        "truncate_label": 40,
+        "margin": 12,
+        "margin_bottom": 34,  # pygal reserves too little for one row of a legend
+        "no_data_text": "nothing to show",
+        "value_formatter": short,
+        **more,
+    }
+
+
+def short(value: float | None) -> str:
+    """Return a number in few characters."""
+    if value is None:
+        return ""
+    for unit, size in _UNITS:
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def duration(ms: float | None) -> str:
+    """Return milliseconds as people say them."""
+    if ms is None:
+        return ""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if abs(ms) >= size:
+            return f"{ms / size:.3g} {unit}"
+    return f"{ms:.3g} ms"
+
+
+def clock_labels(starts: Sequence[int]) -> list[str]:
+    """Return times (ms) as text, as fine as they differ."""
+    times = [datetime.fromtimestamp(start / 1000, UTC) for start in starts]
+    if not times:
+        return []
+    days = times[0].date() != times[-1].date()
+    fine = len(times) > 1 and (times[1] - times[0]).total_seconds() < 60
+    pattern = ("%m-%d " if days else "") + ("%H:%M:%S" if fine else "%H:%M")
+    return [time.strftime(pattern) for time in times]
+
+
+def lines(
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    *,
+    title: str,
+    formatter: Callable[[float | None], str] = short,
+    logarithmic: bool = False,
+    top: float | None = None,
+    stacked: bool = False,
+) -> str:
+    """Draw values over time, a line each; stacked ones are filled."""
+    kind = pygal.StackedLine if stacked else pygal.Line
+    positive = [v for values in series.values() for v in values if v is not None and v > 0]
+    options = _options(fill=stacked, value_formatter=formatter)
+    if len(series) == 1:
+        options["show_legend"] = False
+    if logarithmic and positive:
+        options |= {"logarithmic": True, "y_labels": _marks(min(positive), max(positive))}
+    if top is not None:
+        options["range"] = (0, top)
+    chart = kind(**options)
+    chart.x_labels = list(labels)
+    step = max(1, -(-len(labels) // _LABELS))
+    chart.x_labels_major = list(labels)[::step]
+    for number, (name, values) in enumerate(series.items()):
+        # a logarithm has no zero
+        shown = [v if v or not logarithmic else None for v in values]
+        dashes = DASHES[number % len(DASHES)]
+        style = {"width": 2} | ({"dasharray": dashes} if dashes and not stacked else {})
+        chart.add(name, shown, stroke_style=style, allow_interruptions=True)
+    return _svg(chart, title)
+
+
+def _marks(least: float, most: float) -> list[float]:
+    """Return the durations (ms) that people know, from just below to just above two of them."""
+    below = max((mark for mark in _MARKS if mark <= least), default=_MARKS[0])
+    above = min((mark for mark in _MARKS if mark >= most), default=_MARKS[-1])
+    return [mark for mark in _MARKS if below <= mark <= above]
+
+
+def bars(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], *, title: str) -> str:
+    """Draw one group of bars a label."""
+    chart = pygal.Bar(**_options(show_minor_x_labels=True))
+    chart.x_labels = list(labels)
+    for name, values in series.items():
+        chart.add(name, list(values))
+    return _svg(chart, title)
+
+
+def wide_bars(labels: Sequence[str], values: Sequence[float], *, name: str, title: str) -> str:
+    """Draw one horizontal bar a label, the first at the top."""
+    height = 90 + 26 * max(1, len(labels))
+    chart = pygal.HorizontalBar(**_options(height=height, show_legend=False))
+    chart.x_labels = list(reversed(labels))
+    chart.add(name, list(reversed(values)))
+    return _svg(chart, title)
+
+
+def _svg(chart: Any, title: str) -> str:
+    """Return the drawing with a name for those who cannot see it, and nothing from elsewhere."""
+    # its styles are bound to this: the same figures give the same page
+    chart.uuid = "c" + hashlib.sha256(title.encode()).hexdigest()[:12]
+    svg: str = chart.render(is_unicode=True)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<script\b.*?</script>", "", svg, flags=re.DOTALL)
+    # the only attribute of ours; pygal escapes what it writes
+    name = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return re.sub(r"<svg\b", f'<svg role="img" aria-label="{name}"', svg, count=1).strip()

@@ -1,0 +1,326 @@
+"""The parts of the report: each asks the tables one question, and draws the answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox_pipeline.report import charts, figures
+from fairbox_pipeline.report.figures import NOT_NAMED, OTHERS, Span
+from fairbox_pipeline.report.page import Headline, Part, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame
+
+MOST_ROWS: Final = 100
+_MOST_BARS: Final = 20
+_STATES: Final = ("delivered", "outstanding", "dead", "cancelled", "purged", "expired")
+_NAMED: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables that a report reads."""
+
+    messages: DataFrame
+    events: DataFrame
+    findings: DataFrame
+    batches: DataFrame
+
+
+class Report:
+    """Reads the tables once for each part.
+
+    Args:
+        tables: as they stand.
+        topics: figures by rank, kept: `ranked_topics`.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._totals = figures.totals(tables.messages).first()
+        self._states = dict(_pairs(figures.states(tables.messages)))
+        self._found = dict(_pairs(figures.findings(tables.findings)))
+        self._ranks = figures.ranked_topics(tables.messages).persist()
+        self._names = self._topic_names()
+        self._delivered = figures.deliveries(tables.messages)
+        self._moves = figures.moves(tables.messages)
+        totals = self._totals
+        first = totals["first"] if totals and totals["first"] is not None else 0
+        last = totals["last"] if totals and totals["last"] is not None else first
+        self.span = Span.over(first, last)
+        self._labels = charts.clock_labels(self.span.starts)
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        self._ranks.unpersist()
+
+    def _topic_names(self) -> dict[int, str]:
+        rows = self._ranks.collect()
+        names = {row["rank"]: row["topic"] for row in rows if row["rank"] != NOT_NAMED}
+        if len(names) < len(rows):
+            names[NOT_NAMED] = OTHERS
+        return dict(sorted(names.items(), key=lambda item: item[0] or len(rows) + 1))
+
+    def about(self) -> str:
+        """Say what time and which figures the page covers."""
+        if self._totals is None or not self._totals["messages"]:
+            return "There is no message in the tables."
+        return (
+            f"From {_moment(self.span.first)} to {_moment(self.span.last)} (UTC), in steps of "
+            f"{charts.duration(self.span.step)}. Times are those of the events, whose clocks may "
+            "differ; deliveries are stamped by the second."
+        )
+
+    def headline(self) -> list[Headline]:
+        """The figures at the top."""
+        totals = self._totals
+        assert totals is not None
+        shown = [Headline("messages", _count(totals["messages"]))]
+        shown += [
+            Headline(state, _count(n), "bad" if state == "dead" and n else "")
+            for state in _STATES
+            if (n := self._states.get(state, 0)) or state in ("delivered", "outstanding", "dead")
+        ]
+        for kind in ("lost", "duplicated", "out_of_order", "stuck"):
+            n = self._found.get(kind, 0)
+            shown.append(Headline(kind.replace("_", " "), _count(n), "bad" if n else "good"))
+        return shown
+
+    def parts(self) -> list[Part]:
+        """Every part, in the order of the page."""
+        return [
+            self._outstanding(),
+            self._throughput(),
+            self._latency(),
+            self._fairness(),
+            self._attempts(),
+            self._shards(),
+            self._by_subscription(),
+            self._batches(),
+            self._findings(),
+        ]
+
+    def _outstanding(self) -> Part:
+        changes = figures.outstanding(self._moves, self._ranks, self.span)
+        values = self._by_topic(changes, "change")
+        series = {name: list(accumulate(each)) for name, each in values.items()}
+        return Part(
+            "Outstanding over time",
+            "Messages added and not yet delivered to everybody, at the end of each step.",
+            charts.lines(
+                self._labels, series, title="Messages outstanding, by topic", stacked=True
+            ),
+            self._times(series, charts.short),
+        )
+
+    def _throughput(self) -> Part:
+        seconds = self.span.step / 1000
+        values = self._by_topic(
+            figures.throughput(self._delivered, self._ranks, self.span), "count"
+        )
+        series = {name: [v / seconds for v in each] for name, each in values.items()}
+        return Part(
+            "Throughput",
+            "Deliveries a second: first deliveries of a message to a subscription.",
+            charts.lines(self._labels, series, title="Deliveries a second, by topic", stacked=True),
+            self._times(series, charts.short),
+        )
+
+    def _latency(self) -> Part:
+        rows = figures.latencies(self._delivered, self.span).collect()
+        at = {row["start"]: row for row in rows}
+        series: dict[str, list[float | None]] = {
+            name: [at[s][name] if s in at else None for s in self.span.starts]
+            for name in ("p50", "p90", "p99")
+        }
+        return Part(
+            "Latency",
+            "From added to first delivered, percentiles of each step, on a logarithmic scale. "
+            "Deliveries are stamped by the second, so less than that says little.",
+            charts.lines(
+                self._labels,
+                series,
+                title="Latency percentiles over time",
+                formatter=charts.duration,
+                logarithmic=True,
+            ),
+            self._times(series, charts.duration),
+        )
+
+    def _fairness(self) -> Part:
+        rows = {row["start"]: row for row in figures.fairness(self._moves, self.span).collect()}
+        values = [rows[s]["jain"] if s in rows else None for s in self.span.starts]
+        series = {"Jain's index": values}
+        return Part(
+            "Fairness between topics",
+            "Jain's index of the shares of their work that topics got delivered, in steps where "
+            "two topics or more had any: 1 is all alike, 1/n is one of n served alone.",
+            charts.lines(self._labels, series, title="Jain's index between topics", top=1.0),
+            self._times(series, lambda v: "" if v is None else f"{v:.3f}"),
+        )
+
+    def _attempts(self) -> Part:
+        counted = {
+            (r["event"], r["tries"]): r["count"]
+            for r in figures.attempts(self._tables.events).collect()
+        }
+        series = {
+            name: [counted.get((kind, tries), 0) for tries in figures.ATTEMPTS]
+            for name, kind in (("delivered", "delivered"), ("died", "dead"))
+        }
+        rows = [
+            [t, *(_count(series[n][i]) for n in series)] for i, t in enumerate(figures.ATTEMPTS)
+        ]
+        return Part(
+            "Delivery attempts",
+            "At which attempt deliveries succeeded, and after how many messages died.",
+            charts.bars(figures.ATTEMPTS, series, title="Deliveries and deaths by attempt"),
+            Table(
+                "Deliveries and deaths by attempt", ["attempt", *series], rows, frozenset({1, 2})
+            ),
+        )
+
+    def _shards(self) -> Part:
+        rows = figures.shards(self._tables.messages).orderBy("skew", ascending=False)
+        found = rows.limit(MOST_ROWS).collect()
+        bars = found[:_MOST_BARS]
+        return Part(
+            "Shard skew",
+            "Messages of the fullest shard by the mean over a topic's shards, in its newest epoch: "
+            "1 is even. What is over 2 has a hot key, or few messages.",
+            charts.wide_bars(
+                [_cut(row["topic"]) for row in bars],
+                [row["skew"] for row in bars],
+                name="skew",
+                title="Shard skew by topic",
+            ),
+            Table(
+                "Shards by topic",
+                ["topic", "shards", "fullest shard", "messages there", "mean", "skew"],
+                [
+                    [
+                        r["topic"],
+                        *(_count(r[name]) for name in ("shards", "fullest", "most")),
+                        f"{r['mean']:.1f}",
+                        f"{r['skew']:.2f}",
+                    ]
+                    for r in found
+                ],
+                frozenset(range(1, 6)),
+            ),
+        )
+
+    def _by_subscription(self) -> Part:
+        rows = figures.latencies_by_subscription(self._delivered, MOST_ROWS).collect()
+        names = ("p50", "p90", "p99", "max")
+        return Part(
+            "Latency by subscription",
+            "Over the whole time, the busiest first.",
+            table=Table(
+                "Latency by topic and subscription",
+                ["topic", "subscription", "deliveries", *names],
+                [
+                    [
+                        row["topic"],
+                        row["subscription"] or "",
+                        _count(row["count"]),
+                        *(charts.duration(row[name]) for name in names),
+                    ]
+                    for row in rows
+                ],
+                frozenset(range(2, 7)),
+            ),
+            nothing="Nothing was delivered.",
+            wide=True,
+        )
+
+    def _batches(self) -> Part:
+        known = self._tables.batches.orderBy("agrees", "batch")
+        rows = known.limit(MOST_ROWS).collect()
+        agreement = {True: "yes", False: "no", None: ""}
+        return Part(
+            "Batches",
+            "Progress rebuilt from the history, beside what the trackers said to the last run of "
+            "job batches. Those that differ come first.",
+            table=Table(
+                "Batches",
+                ["batch", "items seen", "acked", "failed", "pending", "tracker", "agrees"],
+                [
+                    [
+                        row["batch"],
+                        *(_count(row[n]) for n in ("items_seen", "acked", "failed", "pending")),
+                        _tracker(row["tracker"]),
+                        agreement[row["agrees"]],
+                    ]
+                    for row in rows
+                ],
+                frozenset(range(1, 5)),
+            ),
+            nothing="No message carries a batch item, or job batches has not run yet.",
+            wide=True,
+        )
+
+    def _findings(self) -> Part:
+        found = self._tables.findings.orderBy("kind", "topic", "id", "subscription")
+        columns = ("kind", "topic", "epoch", "shard", "id", "subscription", "detail")
+        rows = found.limit(MOST_ROWS).collect()
+        total = sum(self._found.values())
+        more = f" The first {MOST_ROWS} of {_count(total)}." if total > MOST_ROWS else ""
+        return Part(
+            "Findings",
+            f"What the last run of job reconcile found wrong, one row each.{more}",
+            table=Table(
+                "Findings",
+                columns,
+                [["" if row[n] is None else str(row[n]) for n in columns] for row in rows],
+                frozenset({2, 3}),
+            ),
+            nothing="Nothing is wrong, as far as the last run of job reconcile knows.",
+            wide=True,
+        )
+
+    def _by_topic(self, rows: DataFrame, column: str) -> dict[str, list[int]]:
+        """Return a value for each step, by topic's name in the order of ranks."""
+        at: dict[int, dict[int, int]] = defaultdict(dict)
+        for row in rows.collect():
+            at[row["rank"]][row["start"]] = row[column]
+        return {
+            name: [at[rank].get(start, 0) for start in self.span.starts]
+            for rank, name in self._names.items()
+        }
+
+    def _times(self, series: Any, formatter: Callable[[float | None], str]) -> Table:
+        rows = [
+            [_moment(start), *(formatter(values[i]) for values in series.values())]
+            for i, start in enumerate(self.span.starts)
+        ]
+        return Table("By time", ["from", *series], rows, frozenset(range(1, len(series) + 1)))
+
+
+def _pairs(rows: DataFrame) -> Iterable[tuple[str, int]]:
+    return ((row[0], row[1]) for row in rows.collect())
+
+
+def _tracker(told: Any) -> str:
+    if told is None:
+        return ""
+    settled = f"{_count(told['acked'])} acked, {_count(told['failed'])} failed"
+    return f"{told['state']}: {settled} of {_count(told['total'])}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _NAMED else text[: _NAMED - 1] + "…"
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

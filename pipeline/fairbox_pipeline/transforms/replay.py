@@ -1,0 +1,139 @@
+"""What a replay puts back, in which order, under which ids: the plan, before it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from fairbox_pipeline.schemas import KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_LOW_BITS: Final = 20
+"""Of a position, in the random part of a new id; what is above counts milliseconds on."""
+_HASH_DIGITS: Final = 13
+_ITEM_BYTES: Final = 160
+"""About what an item has beside body, key and headers."""
+_CONTENT: Final = ("partition_key", "content_type", "headers", "body", "body_encoding", "body_uri")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which messages to put back; what is None or empty does not narrow.
+
+    Attributes:
+        topics, keys, states: any of these.
+        since, until: added from then on, before then (ms).
+    """
+
+    topics: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+
+
+def chosen(messages: DataFrame, choice: Choice) -> DataFrame:
+    """Keep the messages that a choice takes."""
+    found = messages.where(F.col("added_at").isNotNull())
+    for name, values in (
+        ("topic", choice.topics),
+        ("partition_key", choice.keys),
+        ("state", choice.states),
+    ):
+        if values:
+            found = found.where(F.col(name).isin(*values))
+    if choice.since is not None:
+        found = found.where(F.col("added_at") >= choice.since)
+    if choice.until is not None:
+        found = found.where(F.col("added_at") < choice.until)
+    return found
+
+
+def named_by(messages: DataFrame, findings: DataFrame, kinds: tuple[str, ...]) -> DataFrame:
+    """Keep the messages that findings of these kinds name."""
+    named = findings.where(F.col("kind").isin(*kinds)).select(*KEY)
+    return messages.join(named, list(KEY), "left_semi")
+
+
+def with_content(messages: DataFrame, events: DataFrame) -> DataFrame:
+    """Add what the earliest `added` of each message tells of its content."""
+    added = events.where(F.col("event") == "added")
+    first = F.min_by(F.struct(*_CONTENT), F.struct("at", "event_id")).alias("content")
+    contents = added.groupBy(*KEY).agg(first)
+    kept = messages.select(*KEY, "ordering", "size", "state")
+    return kept.join(contents, list(KEY)).select(*kept.columns, "content.*")
+
+
+def without_body(messages: DataFrame) -> DataFrame:
+    """Keep the messages whose body is neither in the archive nor in a bucket."""
+    return messages.where(F.col("body").isNull() & F.col("body_uri").isNull())
+
+
+def planned(
+    messages: DataFrame, *, replay: str, lanes: int, started: int, same_ids: bool
+) -> DataFrame:
+    """Give every message its lane, its place there, and its id.
+
+    A key's messages share a lane and keep the order of their ids; new ids ascend with the place.
+
+    Args:
+        messages: chosen, with content.
+        replay: the replay's id; the same plan is made of it again.
+        lanes: how many are put back at a time.
+        started: the time of new ids, ms.
+        same_ids: whether messages keep their ids.
+
+    Returns:
+        Columns of table `replays` without `plan`.
+    """
+    apart = F.coalesce(F.concat(F.lit("k"), "partition_key"), F.concat(F.lit("i"), "id"))
+    lane = F.pmod(F.xxhash64("topic", apart), F.lit(lanes)).alias("lane")
+    laned = messages.select(*KEY, lane)
+    order = Window.partitionBy("lane").orderBy("id", "topic", "epoch", "shard")
+    placed = laned.withColumn("position", F.row_number().over(order).cast("long"))
+    new_id = F.col("id") if same_ids else _new_id(replay, started)
+    return placed.select(
+        F.lit(replay).alias("replay"), "lane", "position", *KEY, new_id.alias("new_id")
+    )
+
+
+def _new_id(replay: str, started: int) -> Column:
+    """A UUIDv7: time, place, and a hash of the replay and of the message."""
+    position = F.col("position")
+    ms = F.lit(started) + F.shiftright(position, _LOW_BITS)
+    low = position.bitwiseAND((1 << _LOW_BITS) - 1)
+    time = F.lpad(F.lower(F.hex(ms)), 12, "0")
+    place = F.lpad(F.lower(F.hex(low)), 5, "0")
+    digest = F.sha2(F.concat_ws("/", F.lit(replay), "lane", *KEY), 256)
+    # 12 bits of the place, 8 more, then the hash: the version and the variant stand between
+    text = F.concat(place, F.substring(digest, 1, _HASH_DIGITS))
+    return F.concat(
+        F.substring(time, 1, 8),
+        F.lit("-"),
+        F.substring(time, 9, 4),
+        F.lit("-7"),
+        F.substring(text, 1, 3),
+        F.lit("-8"),
+        F.substring(text, 4, 3),
+        F.lit("-"),
+        F.substring(text, 7, 12),
+    )
+
+
+def units(messages: DataFrame) -> DataFrame:
+    """One row a topic: `messages`, `bytes`, `wru` of their items, written plainly."""
+    headers = F.coalesce(F.length(F.to_json("headers")), F.lit(0))
+    key = F.coalesce(F.octet_length("partition_key"), F.lit(0))
+    # an offloaded body leaves its address in the item
+    body = F.when(F.col("body_uri").isNotNull(), F.length("body_uri")).otherwise(F.col("size"))
+    item = F.coalesce(body, F.lit(0)) + key + headers + _ITEM_BYTES
+    return messages.groupBy("topic").agg(
+        F.count(F.lit(1)).alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.sum(F.ceil(item / 1024)).alias("wru"),
+    )

@@ -1,0 +1,198 @@
+"""Batch progress from the history against the trackers: agreement, and every way to differ."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox.batches.models import FailedItems, Leaf, Root
+from fairbox.codec.batches import item_of
+from fairbox_pipeline import items
+from fairbox_pipeline.transforms import batches
+from pyspark.sql import functions as F
+
+from tests.pipeline.exporting import wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MESSAGES = "batch_item string, state string, delivered_at long, dead_at long"
+TRACKERS = (
+    "record string, batch string, number long, bits binary, count long, size long, failed long, "
+    "settled long, state string, next_group long, total long, opened long, user_key string"
+)
+
+
+def carried(spark: SparkSession, *rows: tuple[str | None, str, int]) -> DataFrame:
+    """Messages: (item, state, time of its end)."""
+    made = [
+        (item, state, at if state == "delivered" else None, at if state == "dead" else None)
+        for item, state, at in rows
+    ]
+    return spark.createDataFrame(made, MESSAGES)
+
+
+def tracker_rows(spark: SparkSession, *records: Any) -> DataFrame:
+    rows = []
+    for record in records:
+        item = wire(item_of(record))
+        row = items.read_tracker(item["pk"]["S"], item["sk"]["S"], item)
+        assert row is not None
+        rows.append(tuple(row.get(name) for name, _ in items.TRACKERS))
+    return spark.createDataFrame(rows, TRACKERS)
+
+
+def compared(messages: DataFrame, trackers: DataFrame) -> tuple[list[dict[str, Any]], list[Any]]:
+    leaves = batches.leaves_of(trackers)
+    roots = batches.trackers_by_batch(trackers, leaves)
+    found = batches.tracked(batches.items_of(messages), leaves, roots)
+    rows = batches.by_batch(found, roots).orderBy("batch").collect()
+    odd = batches.differing(found, 10).collect()
+    return [row.asDict(recursive=True) for row in rows], [tuple(row) for row in odd]
+
+
+def test_deliveries_ack_deaths_fail_and_an_item_counts_once(spark: SparkSession) -> None:
+    messages = carried(
+        spark,
+        ("b:0:0", "delivered", 5),
+        ("b:0:0", "delivered", 6),
+        ("b:0:1", "dead", 5),
+        ("b:0:2", "outstanding", 0),
+        ("b:1:0", "cancelled", 0),
+        ("c:0:0", "delivered", 5),
+        (None, "delivered", 5),
+        ("no item", "delivered", 5),
+    )
+    rows = batches.by_batch(batches.items_of(messages), None).orderBy("batch").collect()
+    assert [(r.batch, r.items_seen, r.acked, r.failed, r.pending, r.agrees) for r in rows] == [
+        ("b", 4, 1, 1, 2, None),
+        ("c", 1, 1, 0, 0, None),
+    ]
+    odd = batches.malformed_items(messages).collect()
+    assert [tuple(row) for row in odd] == [("no item", 1)]
+
+
+def test_the_first_outcome_of_an_item_stands(spark: SparkSession) -> None:
+    messages = carried(
+        spark,
+        ("b:0:0", "dead", 5),
+        ("b:0:0", "delivered", 9),
+        ("b:0:1", "delivered", 5),
+        ("b:0:1", "dead", 9),
+    )
+    found = {(r["index"], r.outcome) for r in batches.items_of(messages).collect()}
+    assert found == {(0, "failed"), (1, "acked")}
+
+
+def test_bits_are_read_as_the_library_writes_them(spark: SparkSession) -> None:
+    chance = random.Random(4)
+    wanted = {}
+    leaves = []
+    for group in range(20):
+        size = chance.choice([1, 7, 8, 9, 64, 7168])
+        pending = chance.getrandbits(size)
+        leaves.append(Leaf("b", group, pending, count=pending.bit_count(), size=size))
+        for index in {0, size - 1, chance.randrange(size)}:
+            wanted[group, index] = bool(pending >> index & 1)
+    table = tracker_rows(spark, *leaves)
+    asked = spark.createDataFrame([(g, i) for g, i in wanted], "number long, index long")
+    rows = table.join(asked, "number").select(
+        "number", "index", batches.bit(F.col("bits"), F.col("index")).alias("set")
+    )
+    assert {(r["number"], r["index"]): r["set"] for r in rows.collect()} == wanted
+    counted = table.select("number", F.bitmap_count("bits").alias("n"), "count").collect()
+    assert all(row["n"] == row["count"] for row in counted)
+
+
+def test_a_tracker_that_says_what_the_history_says_agrees(spark: SparkSession) -> None:
+    trackers = tracker_rows(
+        spark,
+        Root("b", "sealed", 1, bits=1, next_group=1, total=5, failed=0),
+        Leaf("b", 0, 0b00100, count=1, size=5, failed=1),
+        FailedItems("b", 0, 0b00010, 5),
+    )
+    messages = carried(
+        spark, ("b:0:0", "delivered", 5), ("b:0:1", "dead", 5), ("b:0:2", "outstanding", 0)
+    )
+    ((row,), odd) = compared(messages, trackers)
+    assert row == {
+        "batch": "b",
+        "items_seen": 3,
+        "acked": 1,
+        "failed": 1,
+        "pending": 1,
+        "tracker": {"state": "sealed", "total": 5, "acked": 3, "failed": 1, "pending": 1},
+        "differing": 0,
+        "agrees": True,
+    }
+    assert odd == []
+
+
+@pytest.mark.parametrize(
+    ("item", "state", "tracked"),
+    [
+        ("b:0:0", "delivered", "pending"),
+        ("b:0:1", "delivered", "failed"),
+        ("b:0:2", "dead", "acked"),
+        ("b:0:0", "dead", "pending"),
+        ("b:0:9", "delivered", "unknown"),
+        ("b:7:0", "delivered", "unknown"),
+    ],
+)
+def test_every_difference_is_named(
+    spark: SparkSession, item: str, state: str, tracked: str
+) -> None:
+    trackers = tracker_rows(
+        spark,
+        Root("b", "open", 1, bits=1, next_group=1, total=3),
+        Leaf("b", 0, 0b001, count=1, size=3, failed=1),
+        FailedItems("b", 0, 0b010, 3),
+    )
+    ((row,), odd) = compared(carried(spark, (item, state, 5)), trackers)
+    assert (row["agrees"], row["differing"]) == (False, 1)
+    assert odd == [(item, {"delivered": "acked", "dead": "failed"}[state], tracked)]
+
+
+def test_an_item_settled_by_a_call_is_no_difference(spark: SparkSession) -> None:
+    trackers = tracker_rows(
+        spark,
+        Root("b", "open", 1, bits=0, next_group=1, total=1),
+        Leaf("b", 0, 0, count=0, size=1),
+    )
+    ((row,), odd) = compared(carried(spark, ("b:0:0", "outstanding", 0)), trackers)
+    assert (row["agrees"], row["pending"], odd) == (True, 1, [])
+
+
+def test_a_complete_batch_whose_groups_were_erased_is_compared_by_its_root(
+    spark: SparkSession,
+) -> None:
+    trackers = tracker_rows(
+        spark,
+        Root("all", "complete", 1, total=2),
+        Root("some", "complete", 1, total=2, failed=1),
+        Root("gone", "reaped", 1, total=2),
+    )
+    messages = carried(
+        spark,
+        ("all:0:0", "delivered", 5),
+        ("all:0:1", "dead", 5),
+        ("some:0:0", "dead", 5),
+        ("gone:0:0", "outstanding", 0),
+    )
+    rows, odd = compared(messages, trackers)
+    assert {row["batch"]: row["agrees"] for row in rows} == {
+        "all": False,
+        "some": True,
+        "gone": None,
+    }
+    assert odd == [("all:0:1", "failed", "acked")]
+
+
+def test_batches_that_only_one_side_knows_have_nothing_to_compare(spark: SparkSession) -> None:
+    trackers = tracker_rows(spark, Root("quiet", "open", 1, total=3))
+    rows, _ = compared(carried(spark, ("lost:0:0", "delivered", 5)), trackers)
+    assert [(r["batch"], r["items_seen"], r["tracker"] is None, r["agrees"]) for r in rows] == [
+        ("lost", 1, True, None),
+        ("quiet", 0, False, None),
+    ]

@@ -1,0 +1,185 @@
+"""Lanes of a replay over the library in memory: order, pace, repetition, bodies."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from fairbox import MessageRef
+from fairbox.cloudevents.writing import attributes_of
+from fairbox.errors import Unavailable
+from fairbox.testing import ManualClock
+from fairbox.testing.application import MemoryBodies
+from fairbox.testing.faults import Fault, FaultyDynamoDB
+from fairbox_pipeline.putting_back import BY, OF, Lane, Pacer
+
+from tests.unit.app import App
+
+
+def rows(app: App, count: int, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "position": n,
+            "topic": "orders",
+            "epoch": 0,
+            "shard": 0,
+            "id": app.ids.next(),
+            "new_id": app.ids.next(),
+            "ordering": "none",
+            "partition_key": f"k{n % 3}",
+            "content_type": "application/json",
+            "headers": {"traceparent": "t"},
+            "body": f'"{n}"',
+            "body_encoding": "utf-8",
+            "body_uri": None,
+            **more,
+        }
+        for n in range(1, count + 1)
+    ]
+
+
+def lane(app: App, rate: float = 1e9, bodies: Any = None, replay: str = "r1") -> Lane:
+    return Lane(replay, 0, app.outbox, bodies or app.bodies, Pacer(rate, app.clock))
+
+
+def test_what_is_put_back_is_the_same_and_says_what_it_replays() -> None:
+    app = App("a")
+    planned = rows(app, 3)
+    assert lane(app).put_back(planned) == {"added": 3}
+    app.run(5)
+    received = {m.ref.id: m for m in app.at("a").received}
+    assert sorted(received) == [row["new_id"] for row in planned]
+    for row in planned:
+        message = received[row["new_id"]].message
+        ref = MessageRef("orders", 0, 0, row["id"])
+        assert message.body.decode() == row["body"]
+        assert (message.partition_key, message.content_type) == (
+            row["partition_key"],
+            "application/json",
+        )
+        assert dict(message.headers) == {"traceparent": "t", OF: str(ref), BY: "r1"}
+        told = attributes_of(received[row["new_id"]])
+        assert (told["fairboxreplayof"], told["fairboxreplay"]) == (str(ref), "r1")
+
+
+def test_a_second_run_puts_back_nothing() -> None:
+    app = App("a")
+    planned = rows(app, 250)
+    assert lane(app).put_back(planned) == {"added": 250}
+    app.run(5)
+    assert lane(app).put_back(planned) == {"done_before": 250}
+    app.run(5)
+    assert len(app.at("a").received) == 250
+
+
+def test_a_run_that_failed_half_way_is_taken_up_where_it_stood() -> None:
+    app = App("a")
+    planned = rows(app, 400)
+    faulty = FaultyDynamoDB(app.engine, app.rng)
+    app.outbox.tables.calls.client = faulty
+    # two steps go in; of the third nobody knows, for all of its tries lose their answers
+    lost = [Fault.APPLIED_THEN_TIMEOUT] * 8
+    faulty.next("transact_write_items", None, None, *lost)
+    with pytest.raises(Unavailable):
+        lane(app).put_back(planned)
+    app.run(5)
+    counts = lane(app).put_back(planned)
+    assert counts == {"added": 400 - 3 * 99, "done_before": 3 * 99}
+    app.run(5)
+    assert len(app.at("a").received) == 400
+
+
+def test_two_runs_at_once_share_the_work() -> None:
+    app = App("a")
+    planned = rows(app, 300)
+    first, second = lane(app), lane(app)
+    taken = iter(planned)
+    # the second begins in the middle of the first, with other limits of its steps
+    first._take(next(first._steps([next(taken) for _ in range(40)], 0)), 0)
+    position = 0
+    for step in second._steps(planned, position):
+        position = second._take(step, position)
+    assert +first.counts == {"added": 40}
+    assert (second.counts["added"], second.counts["done_before"]) == (260, 40)
+    app.run(5)
+    assert sorted(app.at("a").ids) == [row["new_id"] for row in planned]
+
+
+def test_a_key_of_an_ordered_topic_has_one_message_in_a_transaction() -> None:
+    app = App("a")
+    planned = rows(app, 30, ordering="key")
+    planned[4]["partition_key"] = None
+    app.meter.reset()
+    lane(app).put_back(planned)
+    # three keys, and one message without
+    assert app.meter.reading().calls["transact_write_items"] >= 10
+    unordered = App("a")
+    unordered.meter.reset()
+    lane(unordered).put_back(rows(unordered, 30))
+    assert unordered.meter.reading().calls["transact_write_items"] == 1
+
+
+def test_large_bodies_fill_a_step_by_their_bytes() -> None:
+    app = App("a")
+    planned = rows(app, 12, body="x" * 700_000)
+    app.meter.reset()
+    assert lane(app).put_back(planned) == {"added": 12}
+    assert app.meter.reading().calls["transact_write_items"] == 3
+
+
+def test_bodies_come_from_text_from_base64_and_from_the_bucket() -> None:
+    app = App("a")
+    app.bodies.put("bodies/orders/x", b"offloaded", "text/plain")
+    text, octets, away, gone = rows(app, 4)
+    octets |= {"body": base64.b64encode(b"\xff\0").decode(), "body_encoding": "base64"}
+    away |= {"body": None, "body_uri": "s3://bodies/bodies/orders/x"}
+    gone |= {"body": None, "body_encoding": None}
+    assert lane(app).put_back([text, octets, away, gone]) == {"added": 3, "without_body": 1}
+    app.run(5)
+    assert {m.message.body for m in app.at("a").received} == {b'"1"', b"\xff\0", b"offloaded"}
+
+
+class NoBody(MemoryBodies):
+    def __init__(self, detail: str) -> None:
+        super().__init__()
+        self.detail = detail
+
+    def get(self, bucket: str, key: str) -> bytes:
+        raise Unavailable("get_object", self.detail)
+
+
+def test_a_body_that_expired_is_counted_and_a_bucket_that_fails_stops_the_lane() -> None:
+    app = App("a")
+    planned = rows(app, 1, body=None, body_uri="s3://bodies/k")
+    assert lane(app, bodies=NoBody("NoSuchKey")).put_back(planned) == {"without_body": 1}
+    with pytest.raises(Unavailable):
+        lane(app, bodies=NoBody("SlowDown")).put_back(planned)
+
+
+def test_what_is_still_outstanding_is_left_as_it_is() -> None:
+    app = App("a")
+    planned = rows(app, 2)
+    lane(app, replay="r1").put_back(planned)
+    assert lane(app, replay="r2").put_back(planned) == {"outstanding": 2}
+    assert len(app.lying()) == 2
+
+
+def test_headers_at_their_limit_are_refused_and_counted() -> None:
+    app = App("a")
+    headers = {f"h{n}": "x" for n in range(64)}
+    assert lane(app).put_back(rows(app, 2, headers=headers)) == {"refused": 2}
+
+
+def test_the_pace_is_kept_and_unused_time_is_not_saved_up() -> None:
+    clock = ManualClock(1000.0)
+    pacer = Pacer(50.0, clock)
+    begin = clock.now()
+    for _ in range(10):
+        pacer.take(100)
+    assert clock.now() - begin == pytest.approx(9 * 2.0)
+    clock.advance(3600)
+    begin = clock.now()
+    pacer.take(100)
+    pacer.take(100)
+    assert clock.now() - begin == pytest.approx(2.0)

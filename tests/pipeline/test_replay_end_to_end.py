@@ -1,0 +1,211 @@
+"""Job `replay` against DynamoDB Local: killed in the middle, run again, nothing twice or lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from fairbox import Outbox, Topic
+from fairbox.dynamodb.definitions import table_definitions
+from fairbox_pipeline.putting_back import BY, OF
+
+from tests.pipeline.writing import added, ended, uid, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.pipeline.conftest import Pipeline
+
+MESSAGES = 600
+TABLES = {"outbox": "replayed-outbox", "deliveries": "replayed-deliveries"}
+
+
+class Reader(threading.Thread):
+    """Takes every message out of the outbox as soon as it is there, as a consumer does."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__(daemon=True)
+        self.taken: list[Any] = []
+        self._outbox = outbox
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.05):
+            self.take()
+
+    def take(self) -> None:
+        found = list(self._outbox.scan_outstanding(concurrency=1))
+        self.taken += found
+        topics = {state.topic.name: state for state in self._outbox.topics()}
+        self._outbox.mark_delivered(topics[m.topic].ref(m) for m in found)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+        self.take()
+
+
+@pytest.fixture
+def environment(dynamodb_local_endpoint: str) -> dict[str, str]:
+    return {
+        "AWS_ENDPOINT_URL_DYNAMODB": dynamodb_local_endpoint,
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "FAIRBOX_OUTBOX_TABLE": TABLES["outbox"],
+        "FAIRBOX_DELIVERIES_TABLE": TABLES["deliveries"],
+        "FAIRBOX_PIPELINE_MEMORY": "1g",
+    }
+
+
+@pytest.fixture
+def outbox(environment: dict[str, str]) -> Outbox:
+    client = boto3.client(
+        "dynamodb",
+        endpoint_url=environment["AWS_ENDPOINT_URL_DYNAMODB"],
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+    )
+    for definition in table_definitions(**TABLES):
+        definition.pop("StreamSpecification", None)
+        client.create_table(**definition)
+    outbox = Outbox(client, table=TABLES["outbox"], deliveries_table=TABLES["deliveries"])
+    outbox.create_topic(Topic("orders", shards=4))
+    outbox.create_topic(Topic("ledger", shards=2, ordering="key"))
+    return outbox
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    lines = []
+    for n in range(MESSAGES):
+        topic = "ledger" if n % 10 == 0 else "orders"
+        ordering = "key" if topic == "ledger" else "none"
+        lines.append(added(n, topic, ordering=ordering))
+        if n % 3 == 0:
+            lines.append(ended("dead", n, topic, at=1_763_000_001_000))
+        else:
+            lines.append(ended("delivered", n, topic, at=1_763_000_001_000))
+    return write(tmp_path / "archive", lines)
+
+
+def command(archive: Path, *arguments: str) -> list[str]:
+    where = ["--archive", str(archive), "--warehouse", str(archive.parent / "warehouse"), "--json"]
+    return [sys.executable, "-m", "fairbox_pipeline.cli", "replay", *where, *arguments]
+
+
+def run(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def kill_when(process: subprocess.Popen[str], reader: Reader, count: int) -> None:
+    """SIGKILL a job with its JVM and its workers, when so many messages have come."""
+    end = time.monotonic() + 240
+    while len(reader.taken) < count and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    assert process.poll() is None, "it ended before it could be killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
+    outbox: Outbox, archive: Path, environment: dict[str, str]
+) -> None:
+    chosen = command(archive, "--state", "delivered", "--replay", "r1", "--lanes", "4")
+    expected = [n for n in range(MESSAGES) if n % 3]
+    reader = Reader(outbox)
+    reader.start()
+    process = subprocess.Popen(
+        [*chosen, "--rate", "100"],
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    kill_when(process, reader, 120)
+    before = len(reader.taken)
+    assert before < len(expected)
+    # by its id alone
+    resumed = run(command(archive, "--replay", "r1", "--rate", "100000"), environment)
+    reader.stop()
+
+    assert sum(resumed["outcome"].values()) == len(expected)
+    assert resumed["outcome"]["done_before"] >= before
+    told = Counter(message.headers[OF].split("/")[-1] for message in reader.taken)
+    assert told == Counter(uid(n) for n in expected)
+    assert len({message.id for message in reader.taken}) == len(expected)
+    assert {message.headers[BY] for message in reader.taken} == {"r1"}
+    check_order(reader.taken)
+    check_content(reader.taken)
+
+
+def check_order(taken: list[Any]) -> None:
+    """New ids of a key ascend as the old ones did."""
+    by_key = defaultdict(list)
+    for message in taken:
+        by_key[message.topic, message.partition_key].append(message)
+    for messages in by_key.values():
+        by_new = [m.headers[OF] for m in sorted(messages, key=lambda m: m.id)]
+        old = [text.split("/")[-1] for text in by_new]
+        assert old == sorted(old)
+
+
+def check_content(taken: list[Any]) -> None:
+    for message in taken:
+        n = json.loads(message.body)["n"]
+        assert message.headers[OF].split("/")[-1] == uid(n)
+        assert message.partition_key == f"k{n % 7}"
+        assert message.headers["traceparent"] == f"t{n}"
+
+
+def test_a_dry_run_counts_and_costs_and_writes_nothing(pipeline: Pipeline, archive: Path) -> None:
+    pipeline.archive = archive
+    dry = pipeline.run("replay", "--state", "delivered", "--dry-run")
+    expected = [n for n in range(MESSAGES) if n % 3]
+    assert (dry["chosen"], dry["dry_run"], dry["without_body"]) == (len(expected), True, 0)
+    assert dry["topics"] == {"ledger": 40, "orders": 360}
+    assert dry["wru"] >= 3 * len(expected)
+    assert dry["cost_usd"] == pytest.approx(dry["wru"] * 0.625e-6, abs=1e-6)
+    assert "outcome" not in dry
+    assert pipeline.rows("replays") == []
+    dead = pipeline.run(
+        "replay", "--state", "dead", "--key", "k0", "--topic", "orders", "--dry-run"
+    )
+    assert dead["chosen"] == len([n for n in range(MESSAGES) if n % 21 == 0 and n % 10])
+
+
+def test_what_does_not_fit_is_one_line_and_an_exit_code(
+    pipeline: Pipeline, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.archive = archive
+    monkeypatch.delenv("FAIRBOX_OUTBOX_TABLE", raising=False)
+    for arguments, told, code in (
+        ([], "choose what to replay", 2),
+        (["--replay", "never"], "no replay never to go on with", 2),
+        (["--replay", "no slash/", "--everything"], "letters, digits", 2),
+        (["--topic", "orders"], "FAIRBOX_OUTBOX_TABLE", 1),
+    ):
+        assert pipeline.code("replay", *arguments) == code
+        written = pipeline.capsys.readouterr()
+        assert written.out == ""
+        assert told in written.err.splitlines()[-1]
+    assert pipeline.rows("replays") == []

@@ -1,0 +1,227 @@
+"""The report: figures against plain arithmetic, and a page that is safe and asks for nothing."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from fairbox_pipeline.report import charts, figures
+from fairbox_pipeline.report.figures import MOST_POINTS, Span
+from fairbox_pipeline.report.page import Part, Table, render
+from fairbox_pipeline.schemas import MESSAGES_TABLE
+
+from tests.pipeline.writing import added, ended, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.pipeline.conftest import Pipeline
+
+EVIL = "</script><img src=x onerror=alert(1)>\"'&<b>"
+
+
+def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    made = []
+    for n, row in enumerate(rows):
+        whole = {"topic": "t", "epoch": 0, "shard": 0, "id": f"{n}", "state": "outstanding"} | row
+        made.append(tuple(whole.get(name) for name in MESSAGES_TABLE.names))
+    return spark.createDataFrame(made, MESSAGES_TABLE.schema)
+
+
+@pytest.mark.parametrize("length", [0, 1, 1000, 59_999, 3_600_000, 86_400_000 * 400, 10**13])
+def test_a_span_has_few_steps_that_cover_it(length: int) -> None:
+    first = 1_763_000_123_457
+    span = Span.over(first, first + length)
+    assert 1 <= len(span.starts) <= MOST_POINTS + 1
+    assert span.starts[0] <= first
+    assert span.starts[-1] <= first + length < span.starts[-1] + span.step
+    assert all(start % span.step == 0 for start in span.starts)
+
+
+def test_outstanding_counts_what_came_less_what_went(spark: SparkSession) -> None:
+    table = messages(
+        spark,
+        {"added_at": 0, "state": "delivered", "delivered_at": 2500},
+        {"added_at": 900, "state": "dead", "dead_at": 1100},
+        {"added_at": 1000, "state": "cancelled", "last_at": 1000},
+        {"added_at": 2000},
+        {"added_at": None, "state": "delivered", "delivered_at": 5},
+        {"added_at": 3000, "state": "delivered", "delivered_at": 2999},  # a clock behind
+    )
+    span = Span(0, 3999, 1000)
+    ranks = figures.ranked_topics(table)
+    rows = figures.outstanding(figures.moves(table), ranks, span).collect()
+    assert {row["start"]: row["change"] for row in rows} == {0: 2, 1000: -1, 2000: 0, 3000: 0}
+
+
+def test_the_busiest_topics_have_a_line_and_the_rest_share_one(spark: SparkSession) -> None:
+    rows = [{"topic": f"t{n}", "added_at": 0} for n in range(12) for _ in range(12 - n)]
+    ranks = {r["topic"]: r["rank"] for r in figures.ranked_topics(messages(spark, *rows)).collect()}
+    assert ranks == {f"t{n}": n + 1 if n < 7 else 0 for n in range(12)}
+
+
+def test_fairness_is_one_when_all_are_served_alike_and_one_nth_when_one_is(
+    spark: SparkSession,
+) -> None:
+    def done(topic: str, at: int, end: int) -> dict[str, Any]:
+        return {"topic": topic, "added_at": at, "state": "delivered", "delivered_at": end}
+
+    table = messages(
+        spark,
+        *(done("a", 0, 10) for _ in range(90)),  # all of its work, and of b's too
+        *(done("b", 0, 20) for _ in range(10)),
+        *(done("a", 1000, 1010) for _ in range(5)),  # then a alone, while b and c wait
+        *({"topic": "b", "added_at": 1000} for _ in range(5)),
+        {"topic": "c", "added_at": 1001},
+        done("d", 3000, 3001),
+    )
+    rows = figures.fairness(figures.moves(table), Span(0, 3999, 1000)).collect()
+    found = {row["start"]: (row["jain"], row["topics"]) for row in rows}
+    assert found[0] == (pytest.approx(1.0), 2)
+    assert found[1000] == (pytest.approx(1 / 3), 3)
+    # nothing moved in the third step: nothing can be said of it; in the fourth b and c still wait
+    assert 2000 not in found
+    assert found[3000] == (pytest.approx(1 / 3), 3)
+
+
+def test_skew_is_that_of_the_newest_epoch(spark: SparkSession) -> None:
+    table = messages(
+        spark,
+        *({"epoch": 0, "shard": 0} for _ in range(50)),
+        *({"epoch": 1, "shard": 3} for _ in range(6)),
+        {"epoch": 1, "shard": 1},
+        {"epoch": 1, "shard": 0},
+    )
+    (row,) = figures.shards(table).collect()
+    assert (row["shards"], row["fullest"], row["most"]) == (4, 3, 6)
+    assert (row["mean"], row["skew"]) == (2.0, 3.0)
+
+
+def test_attempts_are_counted_by_how_many(spark: SparkSession) -> None:
+    rows = [("delivered", n) for n in (1, 1, 2, 4, 5, 9, 10, 70)] + [("dead", 3), ("failed", 1)]
+    events = spark.createDataFrame(rows, "event string, attempt long")
+    found = {(r["event"], r["tries"]): r["count"] for r in figures.attempts(events).collect()}
+    assert found == {
+        ("delivered", "1"): 2,
+        ("delivered", "2"): 1,
+        ("delivered", "4"): 1,
+        ("delivered", "5 to 9"): 2,
+        ("delivered", "10 and more"): 2,
+        ("dead", "3"): 1,
+    }
+
+
+class Elements(HTMLParser):
+    """What a browser makes of a page: elements with their attributes, and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def check_safe(page: str) -> None:
+    """Fail where anything runs, or anything is asked of a network."""
+    elements = Elements(page).found
+    assert not [tag for tag, _ in elements if tag in {"script", "iframe", "object", "img", "b"}]
+    for tag, attributes in elements:
+        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
+        for name in ("href", "src", "xlink:href", "action", "data"):
+            address = attributes.get(name) or ""
+            assert not address or address.startswith(("#", "data:,")), (tag, attributes)
+    assert not re.search(r"@import|url\((?!#)", page)
+    outside = set(re.findall(r"https?://[^\s\"'<)]+", page))
+    assert outside <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize(
+    "svg",
+    [
+        charts.lines([EVIL] * 3, {EVIL: [1, 2, 3]}, title=EVIL, stacked=True),
+        charts.lines([EVIL], {EVIL: [1.5]}, title=EVIL, logarithmic=True),
+        charts.bars([EVIL], {EVIL: [1]}, title=EVIL),
+        charts.wide_bars([EVIL], [1.0], name=EVIL, title=EVIL),
+        charts.lines([], {}, title="empty"),
+    ],
+)
+def test_charts_are_whole_safe_and_named(svg: str) -> None:
+    root = ET.fromstring(svg)  # noqa: S314 - made here
+    assert root.get("role") == "img"
+    assert root.get("aria-label") in (EVIL, "empty")
+    check_safe(render("about", [], [Part("t", "a", svg)]))
+
+
+def test_the_same_figures_make_the_same_chart() -> None:
+    one, two = (charts.lines(["a"], {"x": [1]}, title="t") for _ in range(2))
+    assert one == two
+
+
+def test_every_text_of_a_page_is_escaped() -> None:
+    table = Table(EVIL, [EVIL], [[EVIL]])
+    page = render(EVIL, [], [Part(EVIL, EVIL, table=table), Part(EVIL, EVIL, nothing=EVIL)])
+    check_safe(page)
+    assert page.count("&lt;img src=x") == 10
+
+
+def lines_of_everything() -> list[dict[str, Any]]:
+    """Messages of two topics, one with an evil name, with every figure of the page."""
+    lines = []
+    start = 1_763_000_000_000
+    for n in range(120):
+        topic = EVIL if n % 3 == 0 else "orders"
+        at = start + n * 2500
+        item = f"0198f7a2-0000-7000-8000-000000000000:0:{n}"
+        lines.append(added(n, topic, at=at, batch_item=item))
+        if n % 10 == 9:
+            lines.append(ended("failed", n, topic, at=at + 500, subscription=EVIL))
+            lines.append(ended("dead", n, topic, at=at + 900, subscription=EVIL, attempt=2))
+        elif n % 10:
+            delivered = ended("delivered", n, topic, at=at + 70 * n, subscription=EVIL)
+            lines.append(delivered | {"attempt": 1 + n % 4})
+    return lines
+
+
+def test_the_page_holds_every_part_and_nothing_of_the_data_runs(pipeline: Pipeline) -> None:
+    write(pipeline.archive, lines_of_everything())
+    pipeline.run("reconcile")
+    pipeline.run("batches")
+    page_at = pipeline.run("report")["page"]
+    assert page_at == str(pipeline.warehouse / "report.html")
+    page = (pipeline.warehouse / "report.html").read_text()
+    check_safe(page)
+    for title in (
+        *("Outstanding over time", "Throughput", "Latency", "Fairness between topics"),
+        *("Delivery attempts", "Shard skew", "Batches", "Findings"),
+    ):
+        assert f">{title}</h2>" in page
+    assert page.count('<svg role="img"') == 6
+    assert "0198f7a2-0000-7000-8000-000000000000" in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    # again, over the same tables: the same page
+    pipeline.run("report", "--page", str(pipeline.warehouse / "again.html"))
+    assert (pipeline.warehouse / "again.html").read_text() == page
+    assert not list(pipeline.warehouse.glob("*.new"))
+
+
+def test_a_page_of_few_messages_is_a_page(pipeline: Pipeline) -> None:
+    write(pipeline.archive, [added(1)])
+    pipeline.run("report")
+    page = (pipeline.warehouse / "report.html").read_text()
+    check_safe(page)
+    assert "Nothing was delivered." in page
+
+
+def test_all_runs_history_reconcile_and_report_in_one_session(pipeline: Pipeline) -> None:
+    write(pipeline.archive, lines_of_everything())
+    found = pipeline.run("all")
+    assert list(found) == ["history", "reconcile", "report"]
+    assert found["history"]["messages"] == found["reconcile"]["added"] == 120
+    assert found["reconcile"]["lost"] == 12
+    assert (pipeline.warehouse / "report.html").exists()

@@ -1,0 +1,107 @@
+"""The pipeline's package: the same bytes from every build, complete, and for EMR's processor."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stacks import packages
+from stacks.assets import FIXED_TIME, LIBRARY, AssetError
+from tests.stacks.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of what the package is made of, with one package that has an extension module."""
+    root = tmp_path / "project"
+    for folder in (packages.JOBS, LIBRARY):
+        shutil.copytree(ROOT / folder, root / folder)
+    lock = (ROOT / "requirements.lock").read_text()
+    one = re.search(r"^markupsafe==(?:.*\\\n)*.*\n", lock, re.MULTILINE)
+    assert one is not None
+    (root / packages.REQUIREMENTS).write_text(one[0])
+    uv = root / ".local/uv/bin/uv"
+    uv.parent.mkdir(parents=True)
+    uv.symlink_to(ROOT / ".local/uv/bin/uv")
+    return root
+
+
+def test_two_builds_of_the_code_are_the_same_to_the_byte(project: Path, tmp_path: Path) -> None:
+    first = packages.build_code(ROOT, _folder(tmp_path / "a"))
+    for path in sorted(project.rglob("*.py"), reverse=True):
+        path.touch()
+    second = packages.build_code(project, _folder(tmp_path / "b"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_code_runs_from_the_zip_alone(tmp_path: Path) -> None:
+    code = packages.build_code(ROOT, tmp_path)
+    names = zipfile.ZipFile(code).namelist()
+    assert "fairbox_pipeline/cli.py" in names
+    assert "fairbox/outbox.py" in names
+    assert not [n for n in names if n.endswith(".pyc") or "__pycache__" in n]
+    ask = "import fairbox, fairbox_pipeline; print(fairbox.__file__, fairbox_pipeline.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(code)!r}); {ask}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count(str(code)) == 2
+
+
+def test_the_environment_is_the_same_twice_and_for_the_release_s_processor_and_python(
+    project: Path, tmp_path: Path
+) -> None:
+    first = packages.build_environment(project, _folder(tmp_path / "a"))
+    second = packages.build_environment(project, _folder(tmp_path / "b"))
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(first) as archive:
+        names = archive.getnames()
+        assert {(m.mtime, m.mode, m.uid) for m in archive.getmembers()} == {(FIXED_TIME, 0o644, 0)}
+    modules = [name for name in names if name.endswith(".so")]
+    assert modules
+    assert all("cpython-311-aarch64" in name for name in modules)
+
+
+def test_what_has_not_changed_is_not_installed_again(project: Path, tmp_path: Path) -> None:
+    output = _folder(tmp_path / "a")
+    target = packages.build_environment(project, output)
+    target.write_text("as it was")
+    assert packages.build_environment(project, output).read_text() == "as it was"
+    lock = project / packages.REQUIREMENTS
+    lock.write_text(lock.read_text() + "\n")
+    assert packages.build_environment(project, output).read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_a_package_that_cannot_be_had_is_named(project: Path, tmp_path: Path) -> None:
+    lock = project / packages.REQUIREMENTS
+    lock.write_text(re.sub(r"sha256:\w+", "sha256:" + "0" * 64, lock.read_text()))
+    with pytest.raises(AssetError, match="markupsafe"):
+        packages.build_environment(project, _folder(tmp_path / "a"))
+    assert not (tmp_path / "a" / "environment.tar.gz").exists()
+
+
+def test_the_environment_s_lock_is_part_of_the_project_s_and_has_no_spark() -> None:
+    def pins(text: str) -> set[str]:
+        return set(re.findall(r"^[\w.-]+==\S+|sha256:\w{64}", text, re.MULTILINE))
+
+    own = pins((ROOT / packages.REQUIREMENTS).read_text())
+    assert own
+    assert own <= pins((ROOT / "requirements.lock").read_text())
+    assert not [pin for pin in own if pin.startswith(("pyspark==", "py4j=="))]
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
