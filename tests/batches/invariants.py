@@ -57,19 +57,6 @@ class Pieces:
         """The ids of all pending items."""
         return {item for leaf in self.leaves.values() for item in item_ids(leaf)}
 
-    def undone(self, cause: Cause) -> bool:
-        """Whether what a stream record asked for is still to be done."""
-        if isinstance(cause, str):
-            return cause in self.untold()
-        root = self.roots.get(cause.batch)
-        if root is None or root.ended:
-            return False
-        if isinstance(cause, NodeKey):
-            node = self.nodes[cause.batch, cause.node]
-            return not node.bits and bool(root.bits >> slot_of(cause.node) & 1)
-        leaf = self.leaves[cause.batch, cause.group]
-        return not leaf.count and self.marked(leaf)
-
     def emptied(self) -> list[LeafKey | NodeKey]:
         """What the stream has brought, or will."""
         leaves: list[LeafKey | NodeKey] = [x.key for x in self.leaves.values() if not x.count]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +17,7 @@ from fairbox.errors import (
     Unavailable,
     UnknownItems,
 )
+from fairbox.keeping import Keeper
 
 if TYPE_CHECKING:
     import random
@@ -179,21 +181,10 @@ class Cast:
                 self.read = end
 
     def cascade(self, records: list[Cause]) -> bool:
-        """Do what these records ask for; return whether none of it is left.
-
-        The function on the stream names what it leaves, and the stream brings it again: so here
-        what a record asked for is looked up.
-        """
-        causes = dict.fromkeys(records)
-        try:
-            self._oracle.completed(
-                self._batches.cascade(c for c in causes if not isinstance(c, str))
-            )
-            for batch in (c for c in causes if isinstance(c, str)):
-                self._oracle.completed(self._batches.tell(batch))
-        except BUSY:
-            return False
-        return not self._oracle.undone(causes)
+        """Do what these records ask for, as the stream's function does; return whether all is."""
+        finished = Keeper(self._batches).finish(dict.fromkeys(records), deadline=math.inf)
+        self._oracle.completed(finished.completed)
+        return not finished.left
 
     def clean(self) -> None:
         """Look at a batch as the cleanup does, in earnest or too early."""

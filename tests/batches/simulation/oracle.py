@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from fairbox.batches.models import Group
 
-    from tests.batches.invariants import Cause
     from tests.batches.simulation.tables import Announced, Tables
 
 
@@ -91,11 +90,6 @@ class Oracle:
     def _sure(self) -> set[str]:
         """What was acked and never failed: no retry can put it back."""
         return self._acked - self._fails
-
-    def undone(self, causes: Iterable[Cause]) -> bool:
-        """Whether something that stream records asked for is still to be done."""
-        found = self._tables.pieces()
-        return any(found.undone(cause) for cause in causes)
 
     def left(self) -> list[str]:
         """Return the items that are pending in batches that have not ended."""
