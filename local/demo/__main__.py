@@ -20,10 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from local.application import LocalApplication
-from local.demo import plan
+from local.demo import history, plan
 from local.demo.account import Summary, account
 from local.demo.arrivals import Arrivals, QueueReader, WebhookSink
-from local.demo.fanout import FanOut, FanOutResult
+from local.demo.fanout import SUBSCRIPTION, FanOut, FanOutResult
 from local.demo.producer import BUSINESS_TABLE, Producer
 from local.faults import FaultProxy
 from local.metering import Meter
@@ -85,14 +85,19 @@ class Demo:
             producer = Producer(outbox, app.clients["dynamodb"], app.api_url)
             meter.reset()
             self._flow(app, producer, samples, wanted)
-            recorded = self._wait_recorded(outbox, producer, wanted)
+            expected = {(ref.id, name) for ref in producer.sent for name in wanted[ref.topic]}
+            recorded = self._wait_recorded(outbox, expected)
             ordered = frozenset(t.name for t in topics if t.ordering == "key")
             summary = account(producer.sent, wanted, ordered, self._arrivals.all(), meter)
             fan_out = self._fan_out(app, outbox, payloads)
+            expected |= {(id_, SUBSCRIPTION) for id_ in fan_out.sent}
+            recorded = self._wait_recorded(outbox, expected) and recorded
             problems = self._check(app, outbox, producer, recorded=recorded) + fan_out.problems()
             summary = replace(
                 summary, batch_items=fan_out.items, batch_completions=fan_out.completions
             )
+            kept = history.keep(app, self._workspace.root / "demo")
+        problems += self._look_back(kept, len(producer.sent) + len(fan_out.sent))
         self._finish(summary, problems)
 
     def _start(self, stack: ExitStack, assembly: Path) -> tuple[Meter, LocalApplication]:
@@ -230,11 +235,8 @@ class Demo:
             self._say("killed the relay's process, with what it had in hand")
         return bool(killed)
 
-    def _wait_recorded(
-        self, outbox: Outbox, producer: Producer, wanted: Mapping[str, frozenset[str]]
-    ) -> bool:
-        """Wait until the ledger has every delivery."""
-        expected = {(ref.id, name) for ref in producer.sent for name in wanted[ref.topic]}
+    def _wait_recorded(self, outbox: Outbox, expected: set[tuple[str, str]]) -> bool:
+        """Wait until the ledger has these deliveries, as (message id, subscription)."""
         end = time.monotonic() + RECORDED_SECONDS
         with self._console.status("waiting for the ledger"):
             while time.monotonic() < end:
@@ -242,6 +244,18 @@ class Demo:
                     return True
                 time.sleep(1)
         return False
+
+    def _look_back(self, kept: history.History, added: int) -> list[str]:
+        """Run the pipeline over the run's own archive; return what it finds wrong."""
+        with self._console.status("history, reconcile and report of the archive, with Spark"):
+            figures = history.analyse(kept)
+        events, found = figures["history"]["events"], figures["reconcile"]
+        self._say(
+            f"the archive has {events} events: {found['added']} messages added,"
+            f" {found['delivered']} delivered, {found['lost']} lost"
+        )
+        self._say(f"the report is {history.page_of(figures)}")
+        return history.problems(figures, added=added)
 
     @staticmethod
     def _check(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from local.application import LocalApplication
 
 TOPIC: Final = "fan-out"
+SUBSCRIPTION: Final = "demo"
 CRASHING: Final = 2
 STEADY: Final = 2
 CRASH_AFTER: Final = 5
@@ -48,6 +49,7 @@ class FanOutResult:
         completions: distinct completion messages that arrived.
         completion: the first of them, as JSON.
         pending: items that are pending at the end.
+        sent: ids of all messages, completions among them; each goes to one subscription.
     """
 
     organisation: str
@@ -56,6 +58,7 @@ class FanOutResult:
     completions: int
     completion: dict[str, Any]
     pending: int
+    sent: frozenset[str]
 
     def problems(self) -> list[str]:
         """Say what is not as it must be."""
@@ -117,7 +120,7 @@ class FanOut:
         items = [item for group in groups for item in group.item_ids()]
         with ExitStack() as stack:
             crashing = [self._consumer(stack, queue, n, CRASH_AFTER) for n in range(CRASHING)]
-            self._outbox.add_many([_message(*pair) for pair in zip(items, own, strict=True)])
+            refs = self._outbox.add_many([_message(*pair) for pair in zip(items, own, strict=True)])
             self._batches.seal(batch.id)
             crashed = sum(_died(process) for process in crashing)
             for n in range(STEADY):
@@ -126,13 +129,19 @@ class FanOut:
         progress = self._batches.progress(batch.id)
         first = next(iter(self._completions.values()), {})
         return FanOutResult(
-            organisation, len(items), crashed, len(self._completions), first, progress.pending
+            organisation,
+            len(items),
+            crashed,
+            len(self._completions),
+            first,
+            progress.pending,
+            frozenset(ref.id for ref in refs) | frozenset(self._completions),
         )
 
     def _queue(self, name: str, topic: str, **attributes: str) -> str:
         url = str(self._sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
         self._outbox.create_topic(Topic(topic))
-        self._outbox.add_subscription(Subscription(topic, "demo", f"sqs:{url}"))
+        self._outbox.add_subscription(Subscription(topic, SUBSCRIPTION, f"sqs:{url}"))
         return url
 
     def _consumer(
