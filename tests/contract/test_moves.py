@@ -251,7 +251,8 @@ def test_redrives_at_once_bring_each_message_and_its_item_back_once(moving: Movi
         moving.kill(one)
 
     def redrive() -> list[MessageRef]:
-        outbox, done = moving.another(), []
+        outbox = moving.another()
+        done: list[MessageRef] = []
         while True:
             result = outbox.redrive("orders")
             done += result.refs
