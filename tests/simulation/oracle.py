@@ -134,8 +134,8 @@ class Oracle:
         died = {(e["id"], e["subscription"]) for e in self._events["dead"]}
         gone = {(i, name) for i, name in died - set(self._dead) if i not in self._redriven}
         if gone or set(self._dead) - died:
-            odd = sorted(gone | set(self._dead) - died)
-            yield f"dead events and dead letters differ: {odd[:3]}"
+            differing = sorted(gone | set(self._dead) - died)
+            yield f"dead events and dead letters differ: {differing[:3]}"
         failures = Counter(
             (e["id"], e["subscription"], e["attempt"]) for e in self._events["failed"]
         )

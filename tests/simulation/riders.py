@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, Message, RetryPolicy, Subscription, Topic
@@ -131,7 +132,7 @@ class RidingWorld(World):
                 id=self.app.ids.next(),
             )
             ride.carried[item] = message.id
-            self._again(lambda message=message: self.app.outbox.add(message))
+            self._again(partial(self.app.outbox.add, message))
         if self.rng.random() < 0.4:
             self._seal(ride)
 

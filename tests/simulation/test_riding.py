@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox.batches.riding import Moved, Riding
 from fairbox.codec.keys import message_key
+from fairbox.codec.records import read_record
 from fairbox.dispatch import marking
 from fairbox.dispatch.marking import Marking
 from fairbox.dynamodb.lanes import Lanes
@@ -86,7 +87,7 @@ class TestBrokenTwins:
 
         def twin(self: Marking, records: Any) -> Any:
             report = handle(self, records)
-            died = [_died(marking.read_record(record)) for record in records]
+            died = [_died(read_record(record)) for record in records]
             known, _ = world_of[0].app.batches.known([item for item in died if item])
             world_of[0].app.batches.fail(known)
             return report
