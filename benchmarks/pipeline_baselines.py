@@ -36,10 +36,10 @@ _COLUMNS: Final = {
 }
 _MESSAGES: Final = """
     SELECT topic, epoch, shard, id, max(partition_key) AS partition_key, max(size) AS size,
-           min(CASE WHEN event = 'added' THEN at END) AS added_at,
-           min(CASE WHEN event = 'delivered' THEN at END) AS delivered_at,
+           min(CASE WHEN event = 'added' THEN e.at END) AS added_at,
+           min(CASE WHEN event = 'delivered' THEN e.at END) AS delivered_at,
            max(attempt) AS attempts, count(*) AS events
-    FROM {events} GROUP BY topic, epoch, shard, id
+    FROM {events} AS e GROUP BY topic, epoch, shard, id
 """
 
 
