@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Pipeline
 
 MESSAGES = 600
+PATIENCE = 600
+"""Seconds for Spark to start on a machine that is busy."""
 _numbers = itertools.count()
 
 
@@ -123,16 +125,17 @@ def run(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
 
 def kill_when(process: subprocess.Popen[str], reader: Reader, count: int) -> None:
     """SIGKILL a job with its JVM and its workers, when so many messages have come."""
-    end = time.monotonic() + 240
+    end = time.monotonic() + PATIENCE
     while len(reader.taken) < count and process.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
     assert process.poll() is None, "it ended before it could be killed"
+    assert len(reader.taken) >= count, f"nothing of it in {PATIENCE} s"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
     outbox: Outbox, archive: Path, environment: dict[str, str]
 ) -> None:
