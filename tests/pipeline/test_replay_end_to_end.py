@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Pipeline
 
 MESSAGES = 600
-TABLES = {"outbox": "replayed-outbox", "deliveries": "replayed-deliveries"}
+PATIENCE = 600
+"""Seconds for Spark to start on a machine that is busy."""
+_numbers = itertools.count()
 
 
 class Reader(threading.Thread):
@@ -55,21 +58,27 @@ class Reader(threading.Thread):
 
 
 @pytest.fixture
-def environment(dynamodb_local_endpoint: str) -> dict[str, str]:
+def tables() -> dict[str, str]:
+    number = next(_numbers)
+    return {name: f"replayed-{name}-{number}" for name in ("outbox", "deliveries")}
+
+
+@pytest.fixture
+def environment(dynamodb_local_endpoint: str, tables: dict[str, str]) -> dict[str, str]:
     return {
         "AWS_ENDPOINT_URL_DYNAMODB": dynamodb_local_endpoint,
         "AWS_ACCESS_KEY_ID": "local",
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "FAIRBOX_OUTBOX_TABLE": TABLES["outbox"],
-        "FAIRBOX_DELIVERIES_TABLE": TABLES["deliveries"],
+        "FAIRBOX_OUTBOX_TABLE": tables["outbox"],
+        "FAIRBOX_DELIVERIES_TABLE": tables["deliveries"],
         "FAIRBOX_PIPELINE_MEMORY": "1g",
     }
 
 
 @pytest.fixture
-def outbox(environment: dict[str, str]) -> Outbox:
+def outbox(environment: dict[str, str], tables: dict[str, str]) -> Outbox:
     client = boto3.client(
         "dynamodb",
         endpoint_url=environment["AWS_ENDPOINT_URL_DYNAMODB"],
@@ -77,10 +86,10 @@ def outbox(environment: dict[str, str]) -> Outbox:
         aws_access_key_id="local",
         aws_secret_access_key="local",
     )
-    for definition in table_definitions(**TABLES):
+    for definition in table_definitions(**tables):
         definition.pop("StreamSpecification", None)
         client.create_table(**definition)
-    outbox = Outbox(client, table=TABLES["outbox"], deliveries_table=TABLES["deliveries"])
+    outbox = Outbox(client, table=tables["outbox"], deliveries_table=tables["deliveries"])
     outbox.create_topic(Topic("orders", shards=4))
     outbox.create_topic(Topic("ledger", shards=2, ordering="key"))
     return outbox
@@ -116,16 +125,17 @@ def run(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
 
 def kill_when(process: subprocess.Popen[str], reader: Reader, count: int) -> None:
     """SIGKILL a job with its JVM and its workers, when so many messages have come."""
-    end = time.monotonic() + 240
+    end = time.monotonic() + PATIENCE
     while len(reader.taken) < count and process.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
     assert process.poll() is None, "it ended before it could be killed"
+    assert len(reader.taken) >= count, f"nothing of it in {PATIENCE} s"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
     outbox: Outbox, archive: Path, environment: dict[str, str]
 ) -> None:
@@ -208,4 +218,20 @@ def test_what_does_not_fit_is_one_line_and_an_exit_code(
         written = pipeline.capsys.readouterr()
         assert written.out == ""
         assert told in written.err.splitlines()[-1]
+    assert pipeline.rows("replays") == []
+
+
+@pytest.mark.engine
+def test_a_topic_that_is_gone_stops_the_replay_before_it_begins(
+    pipeline: Pipeline,
+    outbox: Outbox,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    write(pipeline.archive, [added(1), added(2, "gone")])
+    assert pipeline.code("replay", "--everything") == 1
+    assert "no topic gone" in pipeline.capsys.readouterr().err.splitlines()[-1]
+    assert outbox.outstanding_count() == 0
     assert pipeline.rows("replays") == []

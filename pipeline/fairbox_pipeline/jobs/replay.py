@@ -122,6 +122,7 @@ def figures(context: Context) -> Figures:
     if options.dry_run:
         return figures
     outbox_settings = environment.of_outbox()
+    _check_topics(list(figures["topics"]))
     if not found:
         _keep(context, content, name, asked, before)
         plan = _plan_of(context, name)
@@ -179,6 +180,24 @@ def _costs(name: str, asked: dict[str, Any], content: DataFrame, *, dry_run: boo
         "cost_usd": round(wru * DOLLARS_A_WRU, 6),
         "topics": topics,
     }
+
+
+def _check_topics(names: list[str]) -> None:
+    """Look before the first message goes in.
+
+    Raises:
+        PipelineError: a topic is not there any more, or the outbox cannot be reached.
+    """
+    from fairbox.errors import FairboxError  # noqa: PLC0415 - not every job has the library
+    from fairbox.outbox import Outbox  # noqa: PLC0415
+
+    try:
+        known = {state.topic.name for state in Outbox.from_env().topics()}
+    except FairboxError as error:
+        raise PipelineError(f"the outbox cannot be read: {error}") from error
+    missing = sorted(set(names) - known)
+    if missing:
+        raise PipelineError(f"the outbox has no topic {', '.join(missing)}: create it, or choose")
 
 
 def _keep(
