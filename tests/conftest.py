@@ -20,6 +20,24 @@ settings.register_profile("fairbox", deadline=None, suppress_health_check=[Healt
 settings.load_profile("fairbox")
 
 
+GROUPS = {"tests/e2e/": "application", "tests/pipeline/": "spark", "tests/stacks/": "stacks"}
+"""Folders whose tests share what is dear to start, the longest first; a worker takes each whole."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a group on one worker, and begin with the longest groups."""
+    folders = list(GROUPS)
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        found = next((n for n, folder in enumerate(folders) if folder in path), len(folders))
+        if found < len(folders):
+            item.add_marker(pytest.mark.xdist_group(GROUPS[folders[found]]))
+        return found
+
+    items.sort(key=place)
+
+
 @pytest.fixture(scope="session")
 def dynamodb_endpoint() -> Iterator[str]:
     """The URL of a fresh DynamoDB Local, in memory; the test fails where there can be none."""

@@ -98,4 +98,4 @@ def problems(figures: dict[str, Any], *, added: int) -> list[str]:
 
 def page_of(figures: dict[str, Any]) -> str:
     """Return the page's path, as short as it can be said."""
-    return os.path.relpath(figures["report"]["page"])
+    return os.path.relpath(str(figures["report"]["page"]))
