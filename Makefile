@@ -94,4 +94,4 @@ lint: env
 
 .PHONY: test
 test: engines lint
-	@.venv/bin/pytest -n 2 --dist loadgroup $(if $(K),-k "$(K)")
+	@.venv/bin/pytest -n 2 --no-loadscope-reorder $(if $(K),-k "$(K)")

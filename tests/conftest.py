@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from local import dynamodb_local
 from local.engines import DynamoDbLocal
@@ -14,26 +15,41 @@ from local.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xdist.remote import Producer
+
 
 # machines differ in speed, and no test may depend on it
 settings.register_profile("fairbox", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fairbox")
 
 
-GROUPS = {"tests/e2e/": "application", "tests/pipeline/": "spark", "tests/stacks/": "stacks"}
+GROUPS = ("tests/e2e/", "tests/pipeline/", "tests/stacks/")
 """Folders whose tests share what is dear to start, the longest first; a worker takes each whole."""
+ALONE = "tests/batches/test_simulation.py"
+"""A file whose tests are long and share nothing."""
+
+
+class ByFolder(LoadScopeScheduling):
+    """Gives a worker a folder of `GROUPS` as a whole, else a file, or a test of `ALONE`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(ALONE):
+            return nodeid
+        file = nodeid.partition("::")[0]
+        return next((folder for folder in GROUPS if nodeid.startswith(folder)), file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolder:
+    """Distribute tests so that no engine is started twice without need."""
+    return ByFolder(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a group on one worker, and begin with the longest groups."""
-    folders = list(GROUPS)
+    """Begin with the longest groups."""
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()
-        found = next((n for n, folder in enumerate(folders) if folder in path), len(folders))
-        if found < len(folders):
-            item.add_marker(pytest.mark.xdist_group(GROUPS[folders[found]]))
-        return found
+        return next((n for n, folder in enumerate(GROUPS) if folder in path), len(GROUPS))
 
     items.sort(key=place)
 
