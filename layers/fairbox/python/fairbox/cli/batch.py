@@ -14,6 +14,7 @@ from fairbox.cli.fields import batch_fields, progress_fields
 from fairbox.cli.items import check, item_ids, settle
 from fairbox.cli.session import Session
 from fairbox.cli.verbs import DryRun, FromFile, Limit, OptionalLimit, Yes, noun, verb
+from fairbox.settings import OPEN_BATCH_DAYS, SEALED_BATCH_DAYS
 
 batch = noun("Know, exactly once, when a fan-out of any size is finished.")
 
@@ -201,10 +202,16 @@ def list_batches(
 def orphans(
     session: Session,
     open_days: Annotated[
-        float, typer.Option(min=0, help="Idle for so long, an open batch is an orphan.")
+        float,
+        typer.Option(
+            min=0, envvar=OPEN_BATCH_DAYS, help="Idle for so long, an open batch is an orphan."
+        ),
     ] = 7,
     sealed_days: Annotated[
-        float, typer.Option(min=0, help="Idle for so long, a sealed batch is an orphan.")
+        float,
+        typer.Option(
+            min=0, envvar=SEALED_BATCH_DAYS, help="Idle for so long, a sealed batch is an orphan."
+        ),
     ] = 14,
 ) -> None:
     """List the batches that the hourly clean-up would end now; change nothing."""
