@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Progress
+    from fairbox.consuming.consumer import Consumer
+    from fairbox.consuming.outcomes import Dead, Retry
+    from fairbox.consuming.tally import ConsumerCounts
     from fairbox.errors import (
         BatchBusy,
         BatchEnded,
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
         MessagesNotWritten,
         NotConfigured,
         RequestConflict,
+        StaleReceipt,
         Throttled,
         TopicConflict,
         TopicIsPushed,
@@ -47,6 +51,9 @@ __all__ = [
     "BatchSealed",
     "Batches",
     "BodyTooLarge",
+    "Consumer",
+    "ConsumerCounts",
+    "Dead",
     "DeadLetter",
     "Delivery",
     "FailedItem",
@@ -61,7 +68,9 @@ __all__ = [
     "Outbox",
     "Progress",
     "RequestConflict",
+    "Retry",
     "RetryPolicy",
+    "StaleReceipt",
     "Subscription",
     "SweepResult",
     "Throttled",
@@ -81,6 +90,9 @@ _HOMES: Final = {
     "AckResult": "batches.models",
     "Batch": "batches.models",
     "Batches": "tracking",
+    "Consumer": "consuming.consumer",
+    "ConsumerCounts": "consuming.tally",
+    "Dead": "consuming.outcomes",
     "DeadLetter": "stored",
     "Delivery": "stored",
     "FailedItem": "batches.models",
@@ -89,6 +101,7 @@ _HOMES: Final = {
     "MessageRef": "messages",
     "Outbox": "outbox",
     "Progress": "batches.models",
+    "Retry": "consuming.outcomes",
     "RetryPolicy": "topics",
     "Subscription": "topics",
     "SweepResult": "outbox",

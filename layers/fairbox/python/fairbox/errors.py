@@ -8,6 +8,7 @@ FairboxError
 ├── UnknownSubscription              .topic .subscription
 ├── TopicConflict                    .topic .detail
 ├── TopicIsPushed                    .topic
+├── StaleReceipt                     .receipts
 ├── MessagesNotFound                 .missing
 ├── MessagesNotWritten               .missing
 ├── Unreadable                       .key .reason
@@ -88,6 +89,17 @@ class TopicIsPushed(FairboxError):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is pushed: it has subscriptions")
         self.topic = topic
+
+
+class StaleReceipt(FairboxError):
+    """These receipts hold nothing any more: others hold the messages, or nobody does.
+
+    Nothing was changed by them; the call's other receipts were served.
+    """
+
+    def __init__(self, receipts: Sequence[str]) -> None:
+        super().__init__(f"no longer held: {', '.join(receipts)}")
+        self.receipts = tuple(receipts)
 
 
 class MessagesNotFound(FairboxError):
