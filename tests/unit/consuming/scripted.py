@@ -48,11 +48,15 @@ class ScriptedQueue:
         self.sizes: dict[str, list[int]] = defaultdict(list)
         self.extensions: list[tuple[bytes, float]] = []
         self.faults: dict[str, deque[BaseException]] = defaultdict(deque)
+        self.backoff = 77.0
+        self.ordered_topics: set[str] = set()
         self._receipts = 0
 
-    def send(self, *bodies: bytes, topic: str = "jobs") -> None:
+    def send(self, *bodies: bytes, topic: str = "jobs", key: str | None = None) -> None:
         with self._lock:
-            self.entries += [Entry(Message(topic=topic, body=body)) for body in bodies]
+            self.entries += [
+                Entry(Message(topic=topic, body=body, partition_key=key)) for body in bodies
+            ]
 
     @property
     def left(self) -> list[bytes]:
@@ -78,6 +82,8 @@ class ScriptedQueue:
                 for entry in self.entries
                 if entry.message.topic == topic and entry.visible_at <= self._now()
             ]
+            if topic in self.ordered_topics:
+                due = self._heads(due)
             return [self._claim(entry, visibility_timeout) for entry in due[:max_messages]]
 
     def ack(self, receipts: Iterable[str]) -> None:
@@ -95,12 +101,13 @@ class ScriptedQueue:
             if stale:
                 raise StaleReceipt(stale)
 
-    def nack(self, receipt: str, delay: float = 0, reason: str = "") -> None:
+    def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
         with self._lock:
             self._call("nack", 1)
             entry = self._mine(receipt)
             entry.history.append(reason)
-            entry.visible_at, entry.receipt = self._now() + delay, ""
+            wait = self.backoff if delay is None else delay
+            entry.visible_at, entry.receipt = self._now() + wait, ""
 
     def extend(self, receipt: str, seconds: float) -> None:
         with self._lock:
@@ -125,6 +132,9 @@ class ScriptedQueue:
             self.entries.remove(entry)
             self.dead[entry.message.body] = reason
 
+    def ordered(self, topic: str) -> bool:
+        return topic in self.ordered_topics
+
     def _call(self, name: str, size: int) -> None:
         self.calls[name] += 1
         self.sizes[name].append(size)
@@ -136,6 +146,13 @@ class ScriptedQueue:
         entry.count += 1
         entry.visible_at, entry.receipt = self._now() + seconds, f"receipt-{self._receipts}"
         return Got(entry.message, entry.receipt, entry.count)
+
+    def _heads(self, due: list[Entry]) -> list[Entry]:
+        """The first of each key, where it is not held."""
+        firsts: dict[str | None, Entry] = {}
+        for entry in self.entries:
+            firsts.setdefault(entry.message.partition_key, entry)
+        return [entry for entry in due if entry in firsts.values()]
 
     def _held(self, receipt: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.receipt == receipt), None)

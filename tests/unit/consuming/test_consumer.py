@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from fairbox import Throttled, TopicIsPushed
+from fairbox.consuming import consumer as consumer_module
 from fairbox.consuming.consumer import ABANDONED, Consumer
 from fairbox.consuming.permits import Permits
 from fairbox.consuming.tally import ConsumerCounts
@@ -189,6 +190,19 @@ def test_idle_receives_become_rare_and_work_ends_the_pause(queue: ScriptedQueue)
     assert queue.calls["receive"] <= 2 + 6
     queue.send(b"a")
     eventually(lambda: queue.acked == [b"a"])
+    running.stop()
+
+
+def test_on_an_ordered_topic_an_ack_ends_the_pause_for_the_next_of_its_key(
+    queue: ScriptedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "FIRST_PAUSE_SECONDS", 3600.0)
+    queue.ordered_topics.add("jobs")
+    bodies = [b"%02d" % n for n in range(20)]
+    queue.send(*bodies, key="k")
+    running = Running(Consumer(queue, "jobs", lambda _: time.sleep(0.01), idle=3600.0))
+    eventually(lambda: len(queue.acked) == 20)
+    assert queue.acked == bodies
     running.stop()
 
 

@@ -71,7 +71,7 @@ def test_whatever_else_a_handler_returns_acknowledges(bench: Bench, value: objec
 
 def test_a_handler_that_raises_gives_back_with_the_reason_after_a_backoff(bench: Bench) -> None:
     bench.queue.send(b"a")
-    counts = bench.run(raising(ValueError("no such customer")))
+    counts = bench.run(raising(ValueError("no such customer")), backoff=RetryPolicy())
     entry = bench.queue.entry(b"a")
     assert entry.history == ["ValueError: no such customer"]
     assert entry.receipt == ""
@@ -81,6 +81,12 @@ def test_a_handler_that_raises_gives_back_with_the_reason_after_a_backoff(bench:
     assert told["reason"] == "ValueError: no such customer"
     assert told["receive_count"] == 1
     assert told["id"] == entry.message.id
+
+
+def test_without_a_backoff_of_its_own_the_topic_s_retry_policy_says_how_long(bench: Bench) -> None:
+    bench.queue.send(b"a")
+    bench.run(raising(ValueError()))
+    assert bench.queue.entry(b"a").visible_at == bench.clock.now() + bench.queue.backoff
 
 
 def test_the_backoff_grows_with_the_receives(bench: Bench) -> None:

@@ -21,7 +21,6 @@ from fairbox.consuming.signals import on_signals
 from fairbox.consuming.tally import ConsumerCounts, Tally
 from fairbox.errors import InvalidInput
 from fairbox.messages import check_topic
-from fairbox.topics import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from fairbox.consuming.permits import Permits
     from fairbox.consuming.ports import Log, Received, Source, Thread, Threads
+    from fairbox.topics import RetryPolicy
 
 PROGRESS_SECONDS: Final = 60.0
 FIRST_PAUSE_SECONDS: Final = 0.05
@@ -71,7 +71,7 @@ class Consumer:
             more, and others receive it. Its worker is lost until the handler returns.
         idle: seconds between two receives that find nothing, at most.
         linger: seconds that an ack waits for others to go with it, at most.
-        backoff: how long a message that failed waits.
+        backoff: how long a message that failed waits; None: as the topic's retry policy says.
         labels: fields that each log line carries, such as the logical name of a partitioned queue.
         permits: handlers at a time over several consumers of this process.
         now, rng, threads, log: time that never goes back, chance, threads and log; the machine's
@@ -136,7 +136,7 @@ class Consumer:
             handle,
             handler,
             max_attempts=max_attempts,
-            backoff=backoff or RetryPolicy(),
+            backoff=backoff,
             rng=rng or random.SystemRandom(),
         )
         self._shift = Shift(
@@ -268,20 +268,23 @@ class Consumer:
     def _receive(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         while not self._hold.closed:
-            seen = self._hold.version
+            seen, freed = self._hold.version, self._shift.freed
             if not self._hold.room():
                 self._hold.wait(_TICK_SECONDS, seen)
-            elif self._shift.receive():
+            elif self._shift.receive() or self._pause(pause, freed):
                 pause = FIRST_PAUSE_SECONDS
             else:
-                self._pause(pause)
                 pause = min(self.limits.idle, 2 * pause)
 
-    def _pause(self, seconds: float) -> None:
-        """Wait so long, or until the consumer stops."""
+    def _pause(self, seconds: float, freed: int) -> bool:
+        """Wait so long, or until more messages are freed than were; return whether some are."""
         end = time.monotonic() + seconds
         while not self._hold.closed and (left := end - time.monotonic()) > 0:
-            self._hold.wait(left, self._hold.version)
+            seen = self._hold.version
+            if self._shift.freed != freed:
+                return True
+            self._hold.wait(left, seen)
+        return False
 
     def _work(self) -> None:
         while not self._hold.ended:

@@ -52,7 +52,7 @@ class Journal:
         if outcome.kind not in _SILENT:
             died = outcome.kind == "dead"
             sentence = "A message is dead." if died else "A message was given back."
-            told = {"reason": outcome.reason, "delay": round(outcome.delay, 3)}
+            told = {"reason": outcome.reason, "delay": outcome.delay}
             self._log.warning(sentence, extra=self._about(held) | told)
 
     def lost(self, held: Held) -> None:

@@ -67,12 +67,12 @@ class Outcome:
 
     Attributes:
         kind: how it is settled.
-        delay: seconds until it is due again.
+        delay: seconds until it is due again; None: the back-off of the topic's retry policy.
         reason: what is kept with it.
     """
 
     kind: Literal["ack", "fail", "retry", "dead", "release", "abandon"]
-    delay: float = 0
+    delay: float | None = 0
     reason: str = ""
 
 
@@ -85,7 +85,7 @@ def handle(
     received: Received,
     *,
     max_attempts: int,
-    backoff: RetryPolicy,
+    backoff: RetryPolicy | None,
     rng: Random,
 ) -> Outcome:
     """Return what becomes of a message, whatever its handler does."""
@@ -104,7 +104,8 @@ def handle(
         return Outcome("dead", reason=reason)
     if isinstance(answer, Retry):
         return Outcome("retry", answer.delay, reason)
-    return Outcome("fail", backoff.delay(attempt, rng), reason)
+    delay = None if backoff is None else backoff.delay(attempt, rng)
+    return Outcome("fail", delay, reason)
 
 
 def _called(handler: Callable[[Received], object], received: Received) -> Retry | Dead | None:

@@ -42,8 +42,8 @@ class Source(Protocol):
         """Take messages out; those whose receipts are good, though others are stale."""
         ...
 
-    def nack(self, receipt: str, delay: float = 0, reason: str = "") -> None:
-        """Give a message back, due after so many seconds; it counts as an attempt."""
+    def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
+        """Give a message back, due after so many seconds; None: after the topic's back-off."""
         ...
 
     def extend(self, receipt: str, seconds: float) -> None:
@@ -56,6 +56,10 @@ class Source(Protocol):
 
     def bury(self, receipt: str, reason: str) -> None:
         """Put a message among the dead letters."""
+        ...
+
+    def ordered(self, topic: str) -> bool:
+        """Return whether a message of a key waits for the one before it."""
         ...
 
 

@@ -31,6 +31,9 @@ class Settling:
         hold: the messages in hand.
         journal: counts and tells.
         now: seconds that never go back.
+
+    Attributes:
+        keyed: how many messages with a partition key were settled.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Settling:
         self._hold = hold
         self._journal = journal
         self._now = now
+        self.keyed = 0
 
     def settle(self, *, linger: float) -> None:
         """Settle what is done; acks wait `linger` seconds for others, where others may come."""
@@ -95,4 +99,5 @@ class Settling:
                 self._journal.lost(one)
             elif one.outcome is not None:
                 self._journal.settled(one, one.outcome)
+                self.keyed += one.received.message.partition_key is not None
             self._hold.settled(one)

@@ -53,6 +53,12 @@ class Shift:
         self._journal = journal
         self._now = now
         self._settling = Settling(queue, hold, journal, now)
+        self._ordered: bool | None = None
+
+    @property
+    def freed(self) -> int:
+        """How many messages were settled for which others may have waited: those with a key."""
+        return self._settling.keyed if self._ordered else 0
 
     def receive(self, limit: int = MAX_RECEIVE) -> int:
         """Receive what there is room for, ten at most; return how many came.
@@ -65,6 +71,8 @@ class Shift:
             return 0
         asked = self._now()
         try:
+            if self._ordered is None:
+                self._ordered = self._queue.ordered(self._topic)
             found = self._queue.receive(
                 self._topic,
                 max_messages=room,
