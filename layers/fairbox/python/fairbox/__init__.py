@@ -18,10 +18,12 @@ if TYPE_CHECKING:
         BodyTooLarge,
         FairboxError,
         InvalidInput,
+        MessagesClaimed,
         MessagesNotFound,
         MessagesNotWritten,
         NotConfigured,
         RequestConflict,
+        StaleReceipt,
         Throttled,
         TopicConflict,
         TopicIsPushed,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     )
     from fairbox.messages import Message, MessageRef
     from fairbox.outbox import Outbox, SweepResult
+    from fairbox.queue import Queue
+    from fairbox.queueing.models import QueueStats, Received
     from fairbox.stored import DeadLetter, Delivery
     from fairbox.topics import RetryPolicy, Subscription, Topic
     from fairbox.tracking import Batches
@@ -55,13 +59,18 @@ __all__ = [
     "InvalidInput",
     "Message",
     "MessageRef",
+    "MessagesClaimed",
     "MessagesNotFound",
     "MessagesNotWritten",
     "NotConfigured",
     "Outbox",
     "Progress",
+    "Queue",
+    "QueueStats",
+    "Received",
     "RequestConflict",
     "RetryPolicy",
+    "StaleReceipt",
     "Subscription",
     "SweepResult",
     "Throttled",
@@ -89,6 +98,9 @@ _HOMES: Final = {
     "MessageRef": "messages",
     "Outbox": "outbox",
     "Progress": "batches.models",
+    "Queue": "queue",
+    "QueueStats": "queueing.models",
+    "Received": "queueing.models",
     "RetryPolicy": "topics",
     "Subscription": "topics",
     "SweepResult": "outbox",
