@@ -84,7 +84,7 @@ class TestErrors:
             "subscription": "billing", "detail": "why", "missing": (ref,), "key": {"pk": "x"},
             "reason": "why", "setting": "TABLE", "operation": "put_item",
             "reasons": [("None", {})], "batch": "0198", "state": "complete", "items": ("a:0:0",),
-            "receipts": ("r",), "left": ("a:0:0",), "request_id": "r1",
+            "receipts": ("r",), "claimed": (ref,), "left": ("a:0:0",), "request_id": "r1",
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         BodyTooLarge,
         FairboxError,
         InvalidInput,
+        MessagesClaimed,
         MessagesNotFound,
         MessagesNotWritten,
         NotConfigured,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     )
     from fairbox.messages import Message, MessageRef
     from fairbox.outbox import Outbox, SweepResult
+    from fairbox.queue import Queue
+    from fairbox.queueing.models import QueueStats, Received
     from fairbox.stored import DeadLetter, Delivery
     from fairbox.topics import RetryPolicy, Subscription, Topic
     from fairbox.tracking import Batches
@@ -62,11 +65,15 @@ __all__ = [
     "InvalidInput",
     "Message",
     "MessageRef",
+    "MessagesClaimed",
     "MessagesNotFound",
     "MessagesNotWritten",
     "NotConfigured",
     "Outbox",
     "Progress",
+    "Queue",
+    "QueueStats",
+    "Received",
     "RequestConflict",
     "Retry",
     "RetryPolicy",
@@ -101,6 +108,9 @@ _HOMES: Final = {
     "MessageRef": "messages",
     "Outbox": "outbox",
     "Progress": "batches.models",
+    "Queue": "queue",
+    "QueueStats": "queueing.models",
+    "Received": "queueing.models",
     "Retry": "consuming.outcomes",
     "RetryPolicy": "topics",
     "Subscription": "topics",

@@ -9,6 +9,7 @@ FairboxError
 ├── TopicConflict                    .topic .detail
 ├── TopicIsPushed                    .topic
 ├── StaleReceipt                     .receipts
+├── MessagesClaimed                  .claimed
 ├── MessagesNotFound                 .missing
 ├── MessagesNotWritten               .missing
 ├── Unreadable                       .key .reason
@@ -100,6 +101,14 @@ class StaleReceipt(FairboxError):
     def __init__(self, receipts: Sequence[str]) -> None:
         super().__init__(f"no longer held: {', '.join(receipts)}")
         self.receipts = tuple(receipts)
+
+
+class MessagesClaimed(FairboxError):
+    """Consumers hold these messages, so nobody may change them; the others were served."""
+
+    def __init__(self, claimed: Sequence[MessageRef]) -> None:
+        super().__init__(f"held by consumers: {', '.join(map(str, claimed))}")
+        self.claimed = tuple(claimed)
 
 
 class MessagesNotFound(FairboxError):

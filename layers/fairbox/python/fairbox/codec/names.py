@@ -35,6 +35,15 @@ DUE: Final = "d"  # N, ms: of a delayed message, in lane `dead` only (else it is
 REDRIVEN: Final = "n"  # N, how often it was put back from the dead letters
 DIED_AT: Final = "a"  # N, ms: in lane `dead`
 RAW: Final = "raw"  # S, an unreadable item as JSON, in lane `dead`
+HOLDER: Final = "ct"  # B, of who holds a received message
+CLAIM_UNTIL: Final = "cl"  # N, ms, when it may be received again
+CLAIM_COUNT: Final = "cn"  # N, how often it was received
+EDITS: Final = "ed"  # N, how often an operator changed it
+MOVED: Final = "mv"  # BOOL, an operator put it here from another due time
+
+# hint row (one for sixteen shards): for each of them, the name with its place behind
+HINT_AFTER: Final = "f"  # B, the UUID up to which all was claimed
+HINT_LOOK: Final = "l"  # N, ms, when to look from the head
 
 # shard row (sort key `!` of its `ready` lane)
 HEAD: Final = "!"
