@@ -7,10 +7,13 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox import Message, StaleReceipt
+from fairbox import Message, StaleReceipt, Topic
+from fairbox.topics import Epoch, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from fairbox.topics import Ordering
 
 
 @dataclass(frozen=True)
@@ -132,8 +135,9 @@ class ScriptedQueue:
             self.entries.remove(entry)
             self.dead[entry.message.body] = reason
 
-    def ordered(self, topic: str) -> bool:
-        return topic in self.ordered_topics
+    def topic(self, name: str) -> TopicState:
+        ordering: Ordering = "key" if name in self.ordered_topics else "none"
+        return TopicState(Topic(name, shards=1, ordering=ordering), (Epoch(0, 1, 0),))
 
     def _call(self, name: str, size: int) -> None:
         self.calls[name] += 1

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.clock import milliseconds
 from fairbox.dynamodb.topics import IN_FORCE_SECONDS
-from fairbox.errors import (
-    UnknownTopic,
-)
+from fairbox.errors import TopicIsPushed, UnknownTopic
 from fairbox.opened import OpenTables
 
 if TYPE_CHECKING:
@@ -44,6 +42,29 @@ class Administration(OpenTables):
     def topics(self) -> list[TopicState]:
         """Return every topic, by name."""
         return self.tables.topics.all()
+
+    def pause_topic(self, name: str) -> None:
+        """Let receiving from a pulled topic give nothing; in force when this returns, 2 s later.
+
+        What is held may be settled, and messages may be added. Again: nothing changes.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicIsPushed: the topic has subscriptions, so nobody receives from it.
+        """
+        if self.topic(name).pushed:
+            raise TopicIsPushed(name)
+        self.tables.topics.pause(name, paused=True)
+        self._in_force(name)
+
+    def resume_topic(self, name: str) -> None:
+        """Let receiving from a topic give messages again, within 2 s.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+        """
+        self.tables.topics.pause(name, paused=False)
+        self._topics.forget(name)
 
     def add_subscription(self, subscription: Subscription) -> None:
         """Add or replace a subscription; it is in force when this returns, 2 s later.

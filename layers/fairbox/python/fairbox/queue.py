@@ -181,6 +181,8 @@ class Queue:
         return topic
 
     def _receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Received]:
+        if topic.paused:
+            return []
         taken = self._inplace.receive(topic, wanted, visibility)
         made = (self._received(t) for t in taken)
         return [received for received in made if received is not None]
@@ -260,6 +262,15 @@ class Queue:
             StaleReceipt: some hold their messages no more; the others are released.
         """
         _raise_stale(self._inplace_returns.release(_parsed(receipts)))
+
+    def topic(self, name: str) -> TopicState:
+        """Return a pulled topic as it stands, at most 2 s ago.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicIsPushed: the topic has subscriptions, so the dispatcher delivers it.
+        """
+        return self._pulled(name)
 
     def stats(self, topic: str) -> QueueStats:
         """Return the figures of a topic from its shard rows (1 RRU a shard), never its backlog.

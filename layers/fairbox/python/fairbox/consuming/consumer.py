@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import queue as queues
 import random
 import threading
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.consuming.hold import Hold
 from fairbox.consuming.journal import Journal
-from fairbox.consuming.limits import Limits
+from fairbox.consuming.limits import MAX_RECEIVE, Limits
 from fairbox.consuming.outcomes import Outcome, handle
 from fairbox.consuming.shift import Shift
 from fairbox.consuming.signals import on_signals
@@ -193,15 +194,15 @@ class Consumer:
         Args:
             limit: at most so many messages.
         """
-        before = self.counts.received
-        while limit is None or self.counts.received - before < limit:
-            left = 10 if limit is None else limit - (self.counts.received - before)
-            if not self._shift.receive(left):
-                break
+        left = math.inf if limit is None else limit
+        empty = 0
+        while left > 0 and empty < self._shift.receives_to_see_all:
+            received = self._shift.receive(int(min(left, MAX_RECEIVE)))
+            left -= received
+            empty = 0 if received else empty + 1
             while self._shift.work():
                 self._shift.keep()
             self._shift.keep(flush=True)
-        self._shift.keep(flush=True)
         return self.counts
 
     def _run(self) -> None:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fairbox.messages import Message
+    from fairbox.topics import TopicState
 
 
 class Received(Protocol):
@@ -58,8 +59,8 @@ class Source(Protocol):
         """Put a message among the dead letters."""
         ...
 
-    def ordered(self, topic: str) -> bool:
-        """Return whether a message of a key waits for the one before it."""
+    def topic(self, name: str) -> TopicState:
+        """Return a pulled topic as it stands."""
         ...
 
 

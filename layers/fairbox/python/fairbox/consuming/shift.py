@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from fairbox.consuming.journal import Journal
     from fairbox.consuming.limits import Limits
     from fairbox.consuming.ports import Received, Source
+    from fairbox.topics import TopicState
 
+SHARDS_A_RECEIVE: Final = 4
+"""What a receive looks into at the least: eight of an unordered topic, four of an ordered one."""
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")
 
 
@@ -53,12 +56,19 @@ class Shift:
         self._journal = journal
         self._now = now
         self._settling = Settling(queue, hold, journal, now)
-        self._ordered: bool | None = None
+        self._topic_state: TopicState | None = None
 
     @property
     def freed(self) -> int:
         """How many messages were settled for which others may have waited: those with a key."""
-        return self._settling.keyed if self._ordered else 0
+        state = self._topic_state
+        return self._settling.keyed if state is not None and state.topic.ordering == "key" else 0
+
+    @property
+    def receives_to_see_all(self) -> int:
+        """How many receives that find nothing say that nothing is there."""
+        state = self._topic_state
+        return 1 if state is None else math.ceil(len(state.shards()) / SHARDS_A_RECEIVE)
 
     def receive(self, limit: int = MAX_RECEIVE) -> int:
         """Receive what there is room for, ten at most; return how many came.
@@ -71,8 +81,8 @@ class Shift:
             return 0
         asked = self._now()
         try:
-            if self._ordered is None:
-                self._ordered = self._queue.ordered(self._topic)
+            if self._topic_state is None:
+                self._topic_state = self._queue.topic(self._topic)
             found = self._queue.receive(
                 self._topic,
                 max_messages=room,
