@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Progress
     from fairbox.consuming.consumer import Consumer
+    from fairbox.consuming.group import Consumers
     from fairbox.consuming.outcomes import Dead, Retry
     from fairbox.consuming.tally import ConsumerCounts
     from fairbox.errors import (
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
     )
     from fairbox.messages import Message, MessageRef
     from fairbox.outbox import Outbox, SweepResult
+    from fairbox.partition_results import PartitionResults
+    from fairbox.partitions import PartitionedQueue
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.stored import DeadLetter, Delivery
-    from fairbox.topics import RetryPolicy, Subscription, Topic
+    from fairbox.topics import Partition, RetryPolicy, Subscription, Topic
     from fairbox.tracking import Batches
 
 __all__ = [
@@ -56,6 +59,7 @@ __all__ = [
     "BodyTooLarge",
     "Consumer",
     "ConsumerCounts",
+    "Consumers",
     "Dead",
     "DeadLetter",
     "Delivery",
@@ -70,6 +74,9 @@ __all__ = [
     "MessagesNotWritten",
     "NotConfigured",
     "Outbox",
+    "Partition",
+    "PartitionResults",
+    "PartitionedQueue",
     "Progress",
     "Queue",
     "QueueStats",
@@ -99,6 +106,7 @@ _HOMES: Final = {
     "Batches": "tracking",
     "Consumer": "consuming.consumer",
     "ConsumerCounts": "consuming.tally",
+    "Consumers": "consuming.group",
     "Dead": "consuming.outcomes",
     "DeadLetter": "stored",
     "Delivery": "stored",
@@ -107,6 +115,9 @@ _HOMES: Final = {
     "Message": "messages",
     "MessageRef": "messages",
     "Outbox": "outbox",
+    "Partition": "topics",
+    "PartitionResults": "partition_results",
+    "PartitionedQueue": "partitions",
     "Progress": "batches.models",
     "Queue": "queue",
     "QueueStats": "queueing.models",

@@ -9,7 +9,7 @@ import queue as queues
 import random
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -38,7 +38,7 @@ LAST_CALLS_SECONDS: Final = 5.0
 ABANDONED: Final = Outcome("abandon", reason="the consumer stopped before its handler was done")
 _TICK_SECONDS: Final = 1.0
 logger = logging.getLogger("fairbox.consumer")
-Order = Literal["stop", "now", "look"]
+Order = Literal["stop", "look"]
 
 
 def start_thread(work: Callable[[], None], name: str) -> Thread:
@@ -133,6 +133,7 @@ class Consumer:
         self._hold = Hold(concurrency, self.limits.prefetch, now)
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
+        self._at_once = False
         outcome = partial(
             handle,
             handler,
@@ -174,7 +175,7 @@ class Consumer:
         def interrupted() -> None:
             nonlocal asked
             asked += 1
-            self._orders.put("stop" if asked == 1 else "now")
+            self.stop(at_once=asked > 1)
 
         with _either(signals, interrupted):
             self._run()
@@ -182,8 +183,13 @@ class Consumer:
             raise self._failure
         return self.counts
 
-    def stop(self) -> None:
-        """Ask for a stop, from any thread or signal handler; `run` returns when it has drained."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Ask for a stop, from any thread or signal handler; `run` returns when it has drained.
+
+        Args:
+            at_once: wait for no handler.
+        """
+        self._at_once = self._at_once or at_once
         self._orders.put("stop")
 
     def run_until_empty(self, limit: int | None = None) -> ConsumerCounts:
@@ -242,17 +248,15 @@ class Consumer:
         receiver.join(max(LAST_CALLS_SECONDS, self.limits.shutdown_timeout))
         self._wait_until_empty(deadline)
         hung = self._hold.abandon(ABANDONED)
-        self._wait_until_empty(time.monotonic() + LAST_CALLS_SECONDS)
+        self._wait_until_empty(time.monotonic() + LAST_CALLS_SECONDS, last=True)
         return bool(hung)
 
-    def _wait_until_empty(self, deadline: float) -> None:
-        while len(self._hold):
-            left = deadline - time.monotonic()
-            try:
-                if left <= 0 or self._orders.get(timeout=left) == "now":
-                    return
-            except queues.Empty:
+    def _wait_until_empty(self, deadline: float, *, last: bool = False) -> None:
+        while len(self._hold) and (left := deadline - time.monotonic()) > 0:
+            if self._at_once and not last:
                 return
+            with suppress(queues.Empty):
+                self._orders.get(timeout=left)
 
     def _guarded(self, loop: Callable[[], None]) -> Callable[[], None]:
         """Return a thread's work; what it raises stops the consumer, and `run` raises it."""
