@@ -95,6 +95,16 @@ def time_of(message_id: str) -> int:
     return int(message_id[:8] + message_id[9:13], 16)
 
 
+def before(message_id: str) -> str:
+    """Return the text that sorts directly below an id, for bounds; it need not be an id."""
+    return str(uuid.UUID(int=max(0, uuid.UUID(message_id).int - 1)))
+
+
+def behind(message_id: str) -> str:
+    """Return the text that sorts directly above an id, for bounds; it need not be an id."""
+    return str(uuid.UUID(int=uuid.UUID(message_id).int + 1))
+
+
 _process = IdGenerator()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from fairbox.consuming.consumer import Consumer
 from fairbox.consuming.group import Consumers
@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SEPARATOR: Final = "__p"
+
+
+class Route(TypedDict):
+    """Where a message goes, as `Message` takes it."""
+
+    topic: str
+
+
+class KeyRoute(Route):
+    """Where a message goes, and the key that it goes by."""
+
+    partition_key: str
 
 
 class PartitionedQueue:
@@ -109,7 +121,7 @@ class PartitionedQueue:
             self._check_width(topic.name, there.get(topic.name))
         return [outbox.create_topic(topic) for topic in topics]
 
-    def route_by_key(self, key: str) -> dict[str, str]:
+    def route_by_key(self, key: str) -> KeyRoute:
         """Return what `Message` takes to go where the key belongs: `topic` and `partition_key`.
 
         Raises:
@@ -119,7 +131,7 @@ class PartitionedQueue:
             raise InvalidInput("partition_key", "text of at most 256 bytes of UTF-8")
         return {"topic": self._of_key(key), "partition_key": key}
 
-    def route_by_index(self, index: int) -> dict[str, str]:
+    def route_by_index(self, index: int) -> Route:
         """Return what `Message` takes to go to partition `index` modulo their number: `topic`.
 
         Raises:

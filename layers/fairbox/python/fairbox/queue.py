@@ -19,6 +19,8 @@ from fairbox.queueing.models import (
     check_visibility,
     check_wait,
 )
+from fairbox.queueing.ordered import Ordered
+from fairbox.queueing.ordered_returns import OrderedReturns
 from fairbox.queueing.returning import InPlaceReturns, looks_of
 from fairbox.receipts import Receipt
 
@@ -104,6 +106,10 @@ class Queue:
         self._store = DynamoQueueStore(outbox.tables, outbox.bodies)
         self._inplace = InPlace(self._store, self._clock, self._calls.rng)
         self._inplace_returns = InPlaceReturns(self._store, self._clock, self._calls.rng)
+        self._ordered = Ordered(self._store, self._clock, self._calls.rng)
+        self._ordered_returns = OrderedReturns(
+            self._store, self._ordered.rows, self._clock, self._calls.rng
+        )
 
     def send(self, message: Message) -> MessageRef:
         """Publish one message (1 WRU a KB; 1 more where it is due within the minute).
@@ -171,6 +177,9 @@ class Queue:
             self._clock.sleep(min(left, pause * (0.5 + self._calls.rng.random() / 2)))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
+    def _returns(self, receipt: Receipt) -> InPlaceReturns | OrderedReturns:
+        return self._ordered_returns if receipt.place == "held" else self._inplace_returns
+
     def _pulled(self, name: str) -> TopicState:
         self._store.refresh()
         topic = self._store.topic(name)
@@ -183,7 +192,8 @@ class Queue:
     def _receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Received]:
         if topic.paused:
             return []
-        taken = self._inplace.receive(topic, wanted, visibility)
+        way = self._ordered if topic.topic.ordering == "key" else self._inplace
+        taken = way.receive(topic, wanted, visibility)
         made = (self._received(t) for t in taken)
         return [received for received in made if received is not None]
 
@@ -193,7 +203,7 @@ class Queue:
         try:
             message = self._store.fetch_body(taken.stored).message
         except FairboxError as error:
-            self._inplace_returns.fail(receipt, None, f"its body: {error}")
+            self._returns(receipt).fail(receipt, None, f"its body: {error}")
             return None
         return Received(message, str(receipt), taken.count, taken.until)
 
@@ -211,7 +221,10 @@ class Queue:
                 them. The others are acknowledged.
             Throttled, Unavailable: some may not be acknowledged; call again with all.
         """
-        _raise_stale(self._inplace_returns.ack(_parsed(receipts)))
+        inplace, ordered = _parsed(receipts)
+        stale = self._inplace_returns.ack(inplace) if inplace else []
+        stale += self._ordered_returns.ack(ordered) if ordered else []
+        _raise_stale(stale)
 
     def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
         """Give a message back: it failed, and is received again or, at last, dead.
@@ -229,7 +242,7 @@ class Queue:
         """
         parsed = Receipt.parse(receipt)
         wait = None if delay is None else check_delay(delay)
-        self._inplace_returns.fail(parsed, wait, check_reason(reason))
+        self._returns(parsed).fail(parsed, wait, check_reason(reason))
 
     def bury(self, receipt: str, reason: str = "") -> None:
         """Give a message up: it goes to the dead letters, however often it was received.
@@ -238,7 +251,7 @@ class Queue:
             As `nack` does.
         """
         parsed = Receipt.parse(receipt)
-        self._inplace_returns.fail(parsed, 0, check_reason(reason), dead=True)
+        self._returns(parsed).fail(parsed, 0, check_reason(reason), dead=True)
 
     def extend(self, receipt: str, seconds: float) -> None:
         """Hold a message for so many seconds from now (1 WRU), over 0 and up to 12 hours.
@@ -249,7 +262,7 @@ class Queue:
         """
         parsed = Receipt.parse(receipt)
         visibility = check_visibility(seconds, field="seconds")
-        if not self._inplace_returns.extend(parsed, visibility):
+        if not self._returns(parsed).extend(parsed, visibility):
             raise StaleReceipt([receipt])
 
     def release(self, receipts: str | Iterable[str]) -> None:
@@ -261,7 +274,10 @@ class Queue:
             InvalidInput: a receipt is none; nothing was released.
             StaleReceipt: some hold their messages no more; the others are released.
         """
-        _raise_stale(self._inplace_returns.release(_parsed(receipts)))
+        inplace, ordered = _parsed(receipts)
+        stale = self._inplace_returns.release(inplace) if inplace else []
+        stale += self._ordered_returns.release(ordered) if ordered else []
+        _raise_stale(stale)
 
     def topic(self, name: str) -> TopicState:
         """Return a pulled topic as it stands, at most 2 s ago.
@@ -279,19 +295,30 @@ class Queue:
             UnknownTopic: there is no such topic.
         """
         state = self.outbox.topic(topic)
-        rows = self._store.shard_rows([(topic, *shard) for shard in state.shards()])
+        found = self._store.held_rows([(topic, *shard) for shard in state.shards()])
+        now = milliseconds(self._clock)
+        in_flight = sum(
+            entry.state == "claimed" and entry.until > now
+            for _, held in found
+            for entry in held.entries
+        )
         return QueueStats(
             topic,
-            ready=sum(max(0, row.ready) for row in rows),
-            later=sum(max(0, row.later) for row in rows),
-            dead=sum(max(0, row.dead) for row in rows),
-            in_flight=None,
+            ready=sum(max(0, row.ready) for row, _ in found),
+            later=sum(max(0, row.later) for row, _ in found),
+            dead=sum(max(0, row.dead) for row, _ in found),
+            in_flight=in_flight if state.topic.ordering == "key" else None,
         )
 
 
-def _parsed(receipts: str | Iterable[str]) -> list[Receipt]:
+def _parsed(receipts: str | Iterable[str]) -> tuple[list[Receipt], list[Receipt]]:
+    """Return receipts of claims in place, and of claims in rows, each once."""
     texts = [receipts] if isinstance(receipts, str) else list(receipts)
-    return list(dict.fromkeys(Receipt.parse(text) for text in texts))
+    parsed = list(dict.fromkeys(Receipt.parse(text) for text in texts))
+    return (
+        [r for r in parsed if r.place != "held"],
+        [r for r in parsed if r.place == "held"],
+    )
 
 
 def _raise_stale(stale: Sequence[Receipt]) -> None:

@@ -41,11 +41,6 @@ def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
     return values
 
 
-def id_before(message_id: str) -> str:
-    """Return the text that sorts directly below an id, as bounds of hints are written."""
-    return str(uuid.UUID(int=max(0, uuid.UUID(message_id).int - 1)))
-
-
 def read_hint(item: Mapping[str, Any], shard: int) -> Hint:
     """Return a shard's hint; the empty one where there is none, or none that can be read."""
     after, look_at = "", None

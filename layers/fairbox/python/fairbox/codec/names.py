@@ -57,6 +57,10 @@ READY_SEQUENCE: Final = "rs"  # S, stream sequence number that last changed the 
 LATER_SEQUENCE: Final = "ls"  # S, the same of lane `later`
 BACKOFF: Final = "bo"  # N, seconds by which a visit that could send nothing last moved `look_at` on
 PURGED_DEAD: Final = "pd"  # N, dead letters purged or cancelled by operators
+ROW_VERSION: Final = "ve"  # N, counts every change of what is held (ordered pulled topics)
+HELD: Final = "hd"  # B, the messages that are held, packed
+HELD_AFTER: Final = "fr"  # B, the UUID behind which messages lie that are not held
+HELD_SINCE: Final = "fs"  # N, ms, when the lane was last read from its head
 # projected into OutstandingAllTopics
 PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec.hints import (
@@ -9,7 +10,6 @@ from fairbox.codec.hints import (
     after_name,
     group_of,
     hint_values,
-    id_before,
     look_name,
     read_hint,
 )
@@ -17,13 +17,15 @@ from fairbox.codec.keys import hint_key
 from fairbox.codec.messages import number
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.statements import Statement, statement
+from fairbox.ids import before
 from fairbox.stored import Hint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
+    from fairbox.messages import MessageRef
     from fairbox.queueing.ports import HintMove, Shard
 
 
@@ -97,10 +99,30 @@ class HintRows:
             parameters=[old[n] for n in watched if n in old],
         )
 
+    def wake(self, refs: Sequence[MessageRef]) -> None:
+        """Let receives find messages that lie before where they begin, or are due soon."""
+        groups: dict[tuple[str, int, int], list[MessageRef]] = defaultdict(list)
+        for ref in refs:
+            groups[ref.topic, ref.epoch, group_of(ref.shard)].append(ref)
+        for (topic, epoch, group), members in groups.items():
+            hints = self.read(topic, epoch, group)
+            looks: dict[int, int] = {}
+            behind: dict[int, str] = {}
+            for ref in members:
+                hint = hints[ref.shard]
+                if ref.due is None and hint.after and ref.id <= hint.after:
+                    behind[ref.shard] = min(ref.id, behind.get(ref.shard, ref.id))
+                elif ref.due is not None and hint.look_at is not None and ref.due < hint.look_at:
+                    looks[ref.shard] = min(ref.due, looks.get(ref.shard, ref.due))
+            for shard, first in behind.items():
+                self.lower_after((topic, epoch, shard), first)
+            if looks:
+                self.lower_looks(topic, epoch, looks)
+
     def lower_after(self, shard: Shard, message_id: str) -> bool:
         """Let receives begin no later than at this message; return whether they had passed it."""
         topic, epoch, number_ = shard
-        bound = hint_values(Hint(after=id_before(message_id)), number_)[after_name(number_)]
+        bound = hint_values(Hint(after=before(message_id)), number_)[after_name(number_)]
         return self._lower(topic, epoch, group_of(number_), {after_name(number_): bound})
 
     def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:

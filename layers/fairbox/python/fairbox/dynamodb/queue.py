@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairbox.codec.keys import message_key
 from fairbox.dynamodb.claims import Claims
+from fairbox.dynamodb.held import HeldRows
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.store import DynamoStore
+from fairbox.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,9 +17,11 @@ if TYPE_CHECKING:
     from fairbox.bodies import BodyStore
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.tables import Tables
+    from fairbox.held import HeldRow
+    from fairbox.messages import MessageRef
     from fairbox.queueing.ports import Claiming, HintMove, Shard
     from fairbox.receipts import Receipt
-    from fairbox.stored import Hint, StoredMessage
+    from fairbox.stored import Hint, ShardRow, StoredMessage
 
 
 class DynamoQueueStore(DynamoStore):
@@ -31,6 +36,7 @@ class DynamoQueueStore(DynamoStore):
         super().__init__(tables, body_store)
         self._hints = HintRows(tables.calls, tables.outbox)
         self._claims = Claims(tables.calls, tables.outbox)
+        self._held = HeldRows(tables.calls, tables.outbox)
 
     def hints(self, topic: str, epoch: int, group: int) -> Mapping[int, Hint]:
         """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
@@ -68,3 +74,33 @@ class DynamoQueueStore(DynamoStore):
     def save_claimed(self, after: StoredMessage, before: StoredMessage) -> Saved:
         """Write claim, states, gone and reason where the message is as in `before`."""
         return self._claims.save(after, before)
+
+    def held(self, shard: Shard) -> HeldRow:
+        """Return what is held of a shard (consistent, 1 RRU for 4 KB)."""
+        return self._held.get(shard)
+
+    def held_rows(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, HeldRow]]:
+        """Return the shard rows that are there, with what is held (consistent)."""
+        return self._held.get_many(shards)
+
+    def write_held(self, shard: Shard, row: HeldRow, version: int) -> HeldRow | None:
+        """Write what is held where the version is this one; return the row where it is not."""
+        return self._held.write(shard, row, version)
+
+    def delete_refs(self, refs: Sequence[MessageRef]) -> None:
+        """Delete messages, 25 a call."""
+        left = self._tables.lanes.delete([message_key(ref) for ref in refs])
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} messages were not deleted")
+
+    def save_and_hold(
+        self,
+        after: StoredMessage,
+        before: StoredMessage,
+        shard: Shard,
+        row: HeldRow,
+        version: int,
+    ) -> bool:
+        """Save a message and write what is held, both where they are as read, or neither."""
+        action = self._claims.save_action(after, before)
+        return self._held.write_with(action, shard, row, version)

@@ -13,6 +13,7 @@ from fairbox.clock import milliseconds
 from fairbox.codec.hints import group_of
 from fairbox.codec.keys import message_sk
 from fairbox.dispatch.finishing import finish_marked
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS as LOOK_EVERY_MS
 from fairbox.ids import time_of
 from fairbox.queueing.attempts import crashed, dying
 from fairbox.queueing.models import Taken
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from fairbox.stored import StoredMessage
     from fairbox.topics import TopicState
 
-LOOK_EVERY_MS: Final = 60_000
 _LOOKING_MS: Final = 5_000  # after which another looks, when who began has died of it
 _YOUNG_MS: Final = 500  # ids behind which others may still be committed
 _SHARDS_A_CALL: Final = 8

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.dispatch.ports import Saved
+    from fairbox.held import HeldRow
+    from fairbox.messages import MessageRef
     from fairbox.receipts import Receipt
     from fairbox.stored import Claim, Hint, StoredMessage, SubscriptionState
 
@@ -86,4 +88,39 @@ class ClaimStore(Store, Protocol):
         Returns:
             `saved`; `absent` when the message is not there; the message as it is, when it differs.
         """
+        ...
+
+
+class HeldStore(ClaimStore, Protocol):
+    """The outbox table, as ordered receiving uses it."""
+
+    def held(self, shard: Shard) -> HeldRow:
+        """Return what is held of a shard (consistent, 1 RRU for 4 KB)."""
+        ...
+
+    def write_held(self, shard: Shard, row: HeldRow, version: int) -> HeldRow | None:
+        """Write what is held where the version is this one (1 WRU a KB).
+
+        Returns:
+            None when it was written; the row as it is, when others were faster.
+        """
+        ...
+
+    def delete_refs(self, refs: Sequence[MessageRef]) -> None:
+        """Delete messages, 25 a call.
+
+        Raises:
+            Unavailable: some stayed; all may be deleted again.
+        """
+        ...
+
+    def save_and_hold(
+        self,
+        after: StoredMessage,
+        before: StoredMessage,
+        shard: Shard,
+        row: HeldRow,
+        version: int,
+    ) -> bool:
+        """Save a message and write what is held, both where they are as read, or neither."""
         ...

@@ -28,6 +28,7 @@ from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.ids import IdGenerator
 from fairbox.outbox import Outbox
+from fairbox.queue import Queue
 from fairbox.testing.clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
 from fairbox.tracking import Batches
@@ -210,6 +211,7 @@ class MemoryApplication:
             clock=self.clock,
             rng=self.rng,
         )
+        self.queue = Queue.over(self.outbox)
         self.batches = Batches(
             self.client,
             table=BATCHES,
