@@ -21,6 +21,18 @@ whole of it, field by field, is [openapi.json](openapi.json), which the API serv
 
 Times are integers, milliseconds since 1970 UTC.
 """
+_SENT = (
+    "MessageIn",
+    "TopicIn",
+    "RetryIn",
+    "SubscriptionIn",
+    "ReceiveIn",
+    "AcksIn",
+    "NacksIn",
+    "NackIn",
+    "ExtensionsIn",
+    "ExtensionIn",
+)
 _LISTS = """\
 ## Lists
 
@@ -30,6 +42,17 @@ outbox is in one of the two. `dead` gives dead letters by id, with reason and fa
 what the ledger has, by time. A page ends at `limit`, or where the answer would outgrow 4,500,000
 bytes; `cursor` gives the next one, until it is null. A body that fits no answer, or cannot be
 fetched, is null, and `body_omitted` says why.
+
+## The queue
+
+`POST /topics/{topic}/receive` holds messages of a topic without subscriptions for the caller. What
+does not fit one answer is given back at once, uncounted. An answer that is lost costs its messages
+one receive: they come back when their visibility ends.
+
+`POST /acks`, `/nacks` and `/extensions` take receipts of any topics, and answer for each: `done`,
+`stale`, or `failed`, to be sent again. A text that is no receipt refuses the call whole (422); when
+all receipts are stale, nothing is done, and the answer is 409. An ack may be repeated: a message
+that is gone counts as acknowledged. After 429 or 503 send all again.
 
 ## Refusals
 
@@ -62,7 +85,7 @@ def page(document: dict[str, Any]) -> str:
             answers = " ".join(operation["responses"])
             rows.append(f"| `{method.upper()} {shown}` | {operation['summary']} | {answers} |")
     parts += ["\n".join(rows), "", "## What is sent\n"]
-    for name in ("MessageIn", "TopicIn", "RetryIn", "SubscriptionIn"):
+    for name in _SENT:
         parts.append(table(name, document["components"]["schemas"][name]))
     parts.append(_LISTS)
     kinds = [f"| {status} | `{URN}{kind}` | {title} |" for kind, (status, title) in KINDS.items()]

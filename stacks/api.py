@@ -32,6 +32,10 @@ ROUTES: Final = (
     ("PUT", "/topics/{topic}"),
     ("PUT", "/topics/{topic}/subscriptions/{name}"),
     ("DELETE", "/topics/{topic}/subscriptions/{name}"),
+    ("POST", "/topics/{topic}/receive"),
+    ("POST", "/acks"),
+    ("POST", "/nacks"),
+    ("POST", "/extensions"),
     ("GET", "/stats"),
     ("GET", "/openapi.json"),
 )

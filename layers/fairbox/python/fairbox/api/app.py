@@ -20,7 +20,8 @@ from fairbox.errors import FairboxError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairbox.api.routes import Answer, Api, Route
+    from fairbox.api.routes import Api
+    from fairbox.api.routing import Answer, Route
 
 
 class Log(Protocol):
@@ -107,7 +108,7 @@ class App:
         return Response(
             status_code=refusal.status,
             content_type=PROBLEM_TYPE,
-            body=json.dumps(problem, separators=(",", ":")),
+            body=_text(json.dumps(problem, separators=(",", ":"))),
             headers=dict(refusal.headers),
         )
 
@@ -118,8 +119,15 @@ def _as_it_is(body: Any) -> Any:
 
 
 def _response(answer: Answer) -> Response[Any]:
+    headers = dict(answer.headers)
     if answer.body is None:
-        return Response(status_code=answer.status)
+        return Response(status_code=answer.status, headers=headers)
     text = answer.body if isinstance(answer.body, str) else answer.body.model_dump_json()
-    body: str | bytes = text if len(text) <= _BASE64_OVER else text.encode()
-    return Response(status_code=answer.status, content_type=JSON_TYPE, body=body)
+    return Response(
+        status_code=answer.status, content_type=JSON_TYPE, body=_text(text), headers=headers
+    )
+
+
+def _text(text: str) -> str | bytes:
+    """Return a body; a long one as bytes, which Powertools gives as base64."""
+    return text if len(text) <= _BASE64_OVER else text.encode()

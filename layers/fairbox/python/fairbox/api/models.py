@@ -5,33 +5,20 @@ Times are integers, milliseconds since 1970 UTC, unless a field says otherwise.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from fairbox.api.bases import In as _In
+from fairbox.api.bases import Milliseconds
+from fairbox.api.bases import Out as _Out
+from fairbox.api.bases import Query as _Query
 from fairbox.messages import MAX_DELAY_SECONDS
 from fairbox.sharding import MAX_SHARDS
 from fairbox.topics import DAY, MAX_DEDUP_WINDOW
 
 State = Literal["outstanding", "waiting", "dead", "delivered"]
 Encoding = Literal["utf-8", "base64"]
-Milliseconds = Annotated[int, Field(description="Milliseconds since 1970 UTC.")]
-
-
-class _In(BaseModel):
-    """What comes in: nothing unknown, nothing converted. Built when it is first used."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-
-
-class _Query(BaseModel):
-    """Parameters of the query: text, converted."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-
-class _Out(BaseModel):
-    model_config = ConfigDict(defer_build=True)
 
 
 class MessageIn(_In):
@@ -236,6 +223,14 @@ class RetryOut(_Out):
     cap: float
 
 
+class PartitionOut(_Out):
+    """Which part of a partitioned queue a topic is."""
+
+    queue: str = Field(description="The logical name.")
+    number: int
+    count: int = Field(description="How many partitions there are.")
+
+
 class TopicOut(_Out):
     """A topic as it is."""
 
@@ -246,6 +241,8 @@ class TopicOut(_Out):
     dedup_window: int | None
     retention: int
     pushed: bool = Field(description="It has subscriptions, so the dispatcher delivers it.")
+    paused: bool = Field(description="Receiving from it gives nothing.")
+    partition: PartitionOut | None = Field(description="Of a partitioned queue; null: of none.")
     epochs: list[EpochOut]
     subscriptions: list[SubscriptionOut]
 

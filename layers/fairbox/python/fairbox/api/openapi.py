@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from fairbox.api import models
+from fairbox.api import models, queue_models
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from fairbox.api.routes import Route
+    from fairbox.api.routing import Route
 
 Schema = dict[str, Any]
 
 _READ: Final = ("throttled", "unavailable", "internal")
 _BODY: Final = ("malformed", "too-large", "unsupported-media-type")
 _TOPIC: Final = ("unknown-topic", "invalid-field")
+_HELD: Final = (*_BODY, "invalid-field", "stale-receipt")
 
 _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequence[str]]]] = {
     "publish_messages": ({202: models.Published}, (*_BODY, *_TOPIC, "not-written")),
@@ -46,10 +47,27 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         (*_BODY, *_TOPIC),
     ),
     "delete_subscription": ({204: None}, ("unknown-subscription", *_TOPIC)),
+    "receive_messages": (
+        {200: queue_models.ReceivedMessages},
+        (*_BODY, *_TOPIC, "conflict"),
+    ),
+    "ack_messages": ({200: queue_models.SettledReceipts}, _HELD),
+    "nack_messages": ({200: queue_models.SettledReceipts}, _HELD),
+    "extend_messages": ({200: queue_models.SettledReceipts}, _HELD),
     "show_stats": ({200: models.Stats}, ("invalid-field",)),
     "show_openapi": ({200: None}, ("invalid-field",)),
 }
 """By operation: the model of each good answer, and the kinds of problem beside `_READ`."""
+
+_BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
+    "put_topic": (models.TopicIn, False),
+    "put_subscription": (models.SubscriptionIn, True),
+    "receive_messages": (queue_models.ReceiveIn, False),
+    "ack_messages": (queue_models.AcksIn, True),
+    "nack_messages": (queue_models.NacksIn, True),
+    "extend_messages": (queue_models.ExtensionsIn, True),
+}
+"""By operation: the model of its JSON body, and whether there must be one."""
 
 _MEANS: Final = {
     200: "As it is, or was made.",
@@ -121,8 +139,8 @@ def openapi() -> Schema:
 
 
 def _schemas() -> Schema:
-    inputs = (models.MessageIn, models.TopicIn, models.SubscriptionIn)
-    used: dict[str, type[BaseModel]] = {model.__name__: model for model in inputs}
+    used: dict[str, type[BaseModel]] = {"MessageIn": models.MessageIn}
+    used |= {model.__name__: model for model, _ in _BODIES.values()}
     used["ProblemOut"] = models.ProblemOut
     for answers, _ in _ANSWERS.values():
         used |= {model.__name__: model for model in answers.values() if model is not None}
@@ -209,10 +227,9 @@ def _problems(kinds: Sequence[str]) -> Schema:
 
 
 def _request_body(name: str) -> Schema | None:
-    if name == "put_topic":
-        return _json_body("TopicIn", required=False)
-    if name == "put_subscription":
-        return _json_body("SubscriptionIn", required=True)
+    if name in _BODIES:
+        model, required = _BODIES[name]
+        return _json_body(model.__name__, required=required)
     if name != "publish_messages":
         return None
     events = {"type": "array", "items": _ref("CloudEvent"), "maxItems": MAX_BATCH}

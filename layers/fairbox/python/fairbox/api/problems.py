@@ -9,8 +9,10 @@ from fairbox.errors import (
     BodyTooLarge,
     FairboxError,
     InvalidInput,
+    MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
+    StaleReceipt,
     Throttled,
     TopicConflict,
     TopicIsPushed,
@@ -38,6 +40,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "unknown-subscription": (404, "There is no such subscription"),
     "method-not-allowed": (405, "The route does not take this method"),
     "conflict": (409, "The request conflicts with what is there"),
+    "stale-receipt": (409, "The receipts hold their messages no more"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The body's media type is not taken here"),
     "invalid-field": (422, "A field is not what it takes"),
@@ -54,6 +57,8 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     MessagesNotFound: "unknown-message",
     TopicConflict: "conflict",
     TopicIsPushed: "conflict",
+    MessagesClaimed: "conflict",
+    StaleReceipt: "stale-receipt",
 }
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from fairbox.api.answers import show_dead, show_message, show_subscription, show_topic
 from fairbox.api.lists import list_messages
-from fairbox.api.models import CancelQuery, ListQuery, NoQuery, SubscriptionIn, TopicIn, Topics
+from fairbox.api.models import CancelQuery, ListQuery, SubscriptionIn, TopicIn, Topics
 from fairbox.api.problems import Refusal, malformed
 from fairbox.api.publishing import Publisher
+from fairbox.api.queueing import QUEUE_ROUTES
 from fairbox.api.requests import checked
+from fairbox.api.routing import Answer, Route
 from fairbox.api.stats import stats
 from fairbox.clock import milliseconds
 from fairbox.codec.dead import read_dead
@@ -23,15 +23,12 @@ from fairbox.messages import MessageRef, check_text, check_topic
 from fairbox.topics import RetryPolicy, Subscription, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic import BaseModel
-
     from fairbox.api.models import MessageOut
     from fairbox.api.requests import Request
     from fairbox.clock import Clock
     from fairbox.ids import IdGenerator
     from fairbox.outbox import Outbox
+    from fairbox.queue import Queue
 
 
 class Api:
@@ -48,50 +45,13 @@ class Api:
         self.clock = clock
         self.publisher = Publisher(outbox, ids, clock)
 
+    @cached_property
+    def queue(self) -> Queue:
+        """The queue over the same tables."""
+        # imported where it is used: no other request pays for it
+        from fairbox.queue import Queue  # noqa: PLC0415
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Status and body of an answer; a text is JSON already, None is no body."""
-
-    status: int
-    body: BaseModel | str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Which requests go where.
-
-    Attributes:
-        method, path: `{name}` stands for one part of the path, `{name+}` for the rest of it.
-        endpoint: answers; its name is the operation's in the OpenAPI document.
-        query: the model of its parameters.
-    """
-
-    method: str
-    path: str
-    endpoint: Callable[[Api, Request], Answer]
-    query: type[BaseModel] = NoQuery
-
-    @property
-    def rule(self) -> str:
-        """The path as a regular expression without groups."""
-        return re.sub(r"\{\w+\}", "[^/]+", self.path.replace(".", r"\.")).replace("{ref+}", ".+")
-
-    def params(self, path: str) -> dict[str, str]:
-        """Return the path's parameters by name."""
-        pattern = re.sub(r"\{(\w+)\+\}", r"(?P<\1>.+)", self.path.replace(".", r"\."))
-        match = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern), path, re.DOTALL)
-        return match.groupdict() if match else {}
-
-    def answer(self, api: Api, request: Request) -> Answer:
-        """Answer a request whose parameters are checked first.
-
-        Raises:
-            FairboxError: it is refused, and nothing is done.
-        """
-        if self.query is NoQuery:
-            request.parameters(NoQuery)
-        return self.endpoint(api, request)
+        return Queue.over(self.outbox)
 
 
 def publish_messages(api: Api, request: Request) -> Answer:
@@ -245,6 +205,7 @@ ROUTES: Final = (
     Route("PUT", "/topics/{topic}", put_topic),
     Route("PUT", "/topics/{topic}/subscriptions/{name}", put_subscription),
     Route("DELETE", "/topics/{topic}/subscriptions/{name}", delete_subscription),
+    *QUEUE_ROUTES,
     Route("GET", "/stats", show_stats),
     Route("GET", "/openapi.json", show_openapi),
 )
