@@ -14,11 +14,14 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.dynamodb.bodies import S3Bodies
 from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.doorbells import SqsDoorbells
+from fairbox.dynamodb.edits import Edits
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import (
+    MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
     NotConfigured,
+    UnknownTopic,
     Unreadable,
 )
 from fairbox.ids import time_of
@@ -41,7 +44,9 @@ if TYPE_CHECKING:
     from fairbox.bodies import BodyStore
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import Doorbells
+    from fairbox.dynamodb.edits import Found
     from fairbox.messages import MessageRef
+    from fairbox.topics import TopicState
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +131,35 @@ class Outbox(Administration, Publishing, Reading):
             raise MessagesNotWritten([r for r in wanted if message_key(r) in keys])
 
     def cancel(self, refs: Iterable[MessageRef], *, reason: str = "") -> None:
-        """Take messages out of the outbox undelivered (2 WRU each).
+        """Take messages out of the outbox undelivered (2 WRU each; ordered pulled topics 5).
 
         Raises:
             MessagesNotFound: some were not outstanding; `.missing` names them. The rest is
                 cancelled.
+            MessagesClaimed: consumers hold some; `.claimed` names them. The rest is cancelled.
         """
         wanted = list(dict.fromkeys(refs))
-        missing = [r for r in wanted if not self.tables.lanes.mark_gone(r, "cancelled", reason)]
-        cancelled = [message_key(r) for r in wanted if r not in missing]
+        found = {ref: self._cancel(ref, reason) for ref in wanted}
         # whoever meets a marked message finishes the work, so that what is left unprocessed
         # here is cancelled all the same
-        self.tables.lanes.delete(cancelled)
+        self.tables.lanes.delete([message_key(r) for r in wanted if found[r] is None])
+        missing = [r for r in wanted if found[r] == "absent"]
+        claimed = [r for r in wanted if found[r] == "claimed"]
         if missing:
             raise MessagesNotFound(missing)
+        if claimed:
+            raise MessagesClaimed(claimed)
+
+    def _cancel(self, ref: MessageRef, reason: str) -> Found | None:
+        try:
+            state: TopicState | None = self._topics.get(ref.topic)
+        except UnknownTopic:
+            state = None
+        if state is None or state.pushed:
+            return None if self.tables.lanes.mark_gone(ref, "cancelled", reason) else "absent"
+        ordered = state.topic.ordering == "key"
+        now = milliseconds(self._clock)
+        return Edits(self.tables, self._bodies).cancel(ref, reason, now, ordered=ordered)
 
     def sweep(self, *, older_than: float | timedelta = 60, limit: int | None = None) -> SweepResult:
         """Ring for what is overdue, found by scanning the table: it needs no index.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS
 from fairbox.dynamodb.queue import DynamoQueueStore
-from fairbox.errors import FairboxError, StaleReceipt, TopicIsPushed, UnknownTopic
+from fairbox.errors import FairboxError, StaleReceipt, TopicIsPushed
+from fairbox.operating import Operating
 from fairbox.outbox import Outbox
-from fairbox.queueing.inplace import LOOK_EVERY_MS, InPlace
+from fairbox.queueing.inplace import InPlace
 from fairbox.queueing.models import (
     QueueStats,
     Received,
@@ -38,7 +40,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
-class Queue:
+class Queue(Operating):
     """Receives the messages of pulled topics, each held by one consumer at a time.
 
     A message that is neither acknowledged nor given back in time is received again, and after the
@@ -104,6 +106,7 @@ class Queue:
         self._calls = outbox.tables.calls
         self._clock = self._calls.clock
         self._store = DynamoQueueStore(outbox.tables, outbox.bodies)
+        self._begin_operating()
         self._inplace = InPlace(self._store, self._clock, self._calls.rng)
         self._inplace_returns = InPlaceReturns(self._store, self._clock, self._calls.rng)
         self._ordered = Ordered(self._store, self._clock, self._calls.rng)
@@ -136,7 +139,7 @@ class Queue:
 
     def _announce(self, refs: Sequence[MessageRef]) -> None:
         """Let somebody look when what is delayed is due; a look comes each minute without it."""
-        bound = milliseconds(self._clock) + LOOK_EVERY_MS
+        bound = milliseconds(self._clock) + RECEIVES_LOOK_MS
         due = [(r.topic, r.epoch, r.shard, r.due) for r in refs if r.due and r.due < bound]
         for (topic, epoch), looks in looks_of(due).items():
             self._store.lower_looks(topic, epoch, looks)
@@ -181,10 +184,7 @@ class Queue:
         return self._ordered_returns if receipt.place == "held" else self._inplace_returns
 
     def _pulled(self, name: str) -> TopicState:
-        self._store.refresh()
-        topic = self._store.topic(name)
-        if topic is None:
-            raise UnknownTopic(name)
+        topic = self._topic(name)
         if topic.pushed:
             raise TopicIsPushed(name)
         return topic

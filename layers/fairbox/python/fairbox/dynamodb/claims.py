@@ -51,7 +51,7 @@ class Claims:
         values = _claim_values(claim)
         if claiming.states != stored.states:
             values[names.STATES] = states_value(claiming.states)
-        wheres, parameters = _as_read(stored)
+        wheres, parameters = _as_read_places(stored)
         return statement(
             "UPDATE",
             self._table,
@@ -146,7 +146,7 @@ class Claims:
             values[names.GONE] = {"S": after.gone}
         if after.reason != before.reason:
             values[names.REASON] = {"S": after.reason}
-        conditions, fields, expected = _conditions(before)
+        conditions, fields, expected = as_read(before)
         sets = []
         for n, (name, value) in enumerate(values.items()):
             fields[f"#s{n}"] = name
@@ -188,7 +188,7 @@ def _fences(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
     }
 
 
-def _as_read(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
+def _as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
     wheres, parameters = [f'"{names.SIZE}" IS NOT MISSING'], []
     for name, value in _fences(stored).items():
         wheres.append(f'"{name}" IS MISSING' if value is None else f'"{name}" = ?')
@@ -196,7 +196,8 @@ def _as_read(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
     return wheres, parameters
 
 
-def _conditions(stored: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:
+def as_read(stored: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:
+    """Return conditions, names and values under which a message is as it was read."""
     conditions, fields, expected = ["attribute_exists(#z)"], {"#z": names.SIZE}, {}
     fences = _fences(stored)
     fences[names.STATES] = states_value(stored.states) if stored.states else None

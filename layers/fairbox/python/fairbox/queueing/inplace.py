@@ -13,7 +13,7 @@ from fairbox.clock import milliseconds
 from fairbox.codec.hints import group_of
 from fairbox.codec.keys import message_sk
 from fairbox.dispatch.finishing import finish_marked
-from fairbox.dispatch.relay import RECEIVES_LOOK_MS as LOOK_EVERY_MS
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS
 from fairbox.ids import time_of
 from fairbox.queueing.attempts import crashed, dying
 from fairbox.queueing.models import Taken
@@ -156,8 +156,8 @@ class InPlace:
             looks.append(now)
         claimed = {t.stored.ref: t.until for t in taken}
         looks += [t.until for t in taken if t.place == "later"]
-        passed = self._passed(ready.seen, claimed, Hint(look_at=now + LOOK_EVERY_MS), least=1)
-        passed = passed or Hint(look_at=now + LOOK_EVERY_MS)
+        passed = self._passed(ready.seen, claimed, Hint(look_at=now + RECEIVES_LOOK_MS), least=1)
+        passed = passed or Hint(look_at=now + RECEIVES_LOOK_MS)
         look_at = min([passed.look_at or now, *looks])
         self._store.move_hint(HintMove(ask.shard, hint, Hint(passed.after, look_at)))
         return taken
@@ -201,7 +201,7 @@ class InPlace:
             *ask.shard,
             limit=_PAGE if page else ask.wanted + _SPARE,
             after=window.cursor or None,
-            until_due=now + LOOK_EVERY_MS if window.lane == "later" else None,
+            until_due=now + RECEIVES_LOOK_MS if window.lane == "later" else None,
             consistent=False,
         )
         for item in found.unreadable:
@@ -277,4 +277,4 @@ class InPlace:
             passed += after > hint.after
         if passed < least:
             return None
-        return Hint(after, min([*looks, now + LOOK_EVERY_MS]))
+        return Hint(after, min([*looks, now + RECEIVES_LOOK_MS]))

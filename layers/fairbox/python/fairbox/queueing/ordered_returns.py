@@ -107,10 +107,7 @@ class OrderedReturns:
                     return
                 continue
             wait = retry.delay(entry.count, self._rng) * 1000 if delay is None else delay
-            until = now + round(wait)
-            lost = self._change(
-                shard, [receipt], lambda e, u=until: replace(e, state="waiting", until=u)
-            )
+            lost = self._change(shard, [receipt], _waiting(now + round(wait)))
             if lost:
                 raise StaleReceipt([str(receipt)])
             self._remember(ref, entry.count, now, reason)
@@ -182,6 +179,10 @@ def _sort(row: HeldRow, receipts: Sequence[Receipt], change: Callable[[Entry], E
         else:
             found.lost.append(receipt)
     return found
+
+
+def _waiting(until: int) -> Callable[[Entry], Entry]:
+    return lambda entry: replace(entry, state="waiting", until=until)
 
 
 def _shard(ref: MessageRef) -> Shard:

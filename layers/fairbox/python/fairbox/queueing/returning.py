@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
 from fairbox.dispatch.finishing import finish_marked
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.queueing.attempts import dying, failed
-from fairbox.queueing.inplace import LOOK_EVERY_MS
 from fairbox.stored import Claim, StoredMessage
 from fairbox.topics import RetryPolicy
 
@@ -103,7 +103,7 @@ class InPlaceReturns:
         now = milliseconds(self._clock)
         if receipt.place == "ready" and until <= now:
             self._store.lower_after((ref.topic, ref.epoch, ref.shard), ref.id)
-        elif until < now + LOOK_EVERY_MS:
+        elif until < now + RECEIVES_LOOK_MS:
             self._store.lower_looks(ref.topic, ref.epoch, {ref.shard: until})
 
 
