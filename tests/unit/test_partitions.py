@@ -17,7 +17,6 @@ from fairbox import (
     PartitionedQueue,
     Queue,
     Subscription,
-    Throttled,
     Topic,
     TopicConflict,
     TopicIsPushed,
@@ -393,16 +392,18 @@ class TestWholeSet:
             with pytest.raises(UnknownTopic):
                 operation("nothing")
 
-    def test_a_purge_goes_over_all_partitions(self) -> None:
-        class Purger:
-            def purge(self, topic: str) -> int:
-                if topic == "email__p1":
-                    raise Throttled("purge")
-                return len(topic)
-
-        done = EMAILS.purge(Purger())
-        assert done.results == {"email": 5, "email__p2": 9, "email__p3": 9}
-        assert isinstance(done.errors["email__p1"], Throttled)
+    def test_a_purge_empties_all_partitions_and_tells_how_far_it_is(
+        self, app: MemoryApplication, queue: Queue
+    ) -> None:
+        for name in ("email", "email__p1", "email__p3"):
+            app.outbox.create_topic(Topic(name, shards=1))
+            queue.send_many([Message(topic=name, body=b"x", id=app.ids.next()) for _ in range(7)])
+        told: Counter[str] = Counter()
+        done = EMAILS.purge(queue, progress=lambda name, count: told.update({name: count}))
+        assert done.results == {"email": 7, "email__p1": 7, "email__p3": 7}
+        assert list(done.errors) == ["email__p2"]
+        assert set(told) == {"email", "email__p1", "email__p3"}
+        assert app.outbox.outstanding_count() == 0
 
     def test_a_redrive_by_refs_asks_each_partition_for_its_own(self) -> None:
         asked: list[tuple[str, Any, Any, Any]] = []

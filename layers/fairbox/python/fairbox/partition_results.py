@@ -16,14 +16,6 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Purges(Protocol[T_co]):
-    """What empties a topic: `Queue`."""
-
-    def purge(self, topic: str) -> T_co:
-        """Empty a topic."""
-        ...
-
-
 class Redrives(Protocol[T_co]):
     """What puts dead letters back: `Outbox`."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairbox.consuming.ports import Received, Source
     from fairbox.messages import Message
     from fairbox.outbox import Outbox
-    from fairbox.partition_results import Purges, Redrives
+    from fairbox.partition_results import Redrives
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats
     from fairbox.stored import DeadLetter
@@ -229,10 +229,27 @@ class PartitionedQueue:
         return self.each(outbox.resume_topic, partitions=partitions)
 
     def purge(
-        self, queue: Purges[T], *, partitions: Iterable[int] | None = None
-    ) -> PartitionResults[T]:
-        """Empty each partition, as `Queue.purge` does."""
-        return self.each(queue.purge, partitions=partitions)
+        self,
+        queue: Queue,
+        *,
+        partitions: Iterable[int] | None = None,
+        reason: str = "",
+        progress: Callable[[str, int], None] | None = None,
+    ) -> PartitionResults[int]:
+        """Empty each partition, as `Queue.purge` does; return how many messages are gone.
+
+        Args:
+            queue: the queue.
+            partitions: which of them; None: all.
+            reason: kept in the archive with each message.
+            progress: is told a topic's name, and how many of its messages are gone.
+        """
+
+        def purge(name: str) -> int:
+            told = None if progress is None else partial(progress, name)
+            return queue.purge(name, reason=reason, progress=told)
+
+        return self.each(purge, partitions=partitions)
 
     def redrive(
         self,
