@@ -21,3 +21,8 @@ class OpenTables:
         self._topics = ProducerTopics(tables.topics, tables.calls)
         self._bodies = bodies
         self._doorbells = doorbells
+
+    @property
+    def bodies(self) -> BodyStore | None:
+        """Where offloaded bodies lie; None: nowhere."""
+        return self._bodies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fairbox.errors import FairboxError
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from fairbox.stored import StoredMessage
 
 
-def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[str]) -> int:
+def finish_marked(
+    store: Store, messages: Sequence[StoredMessage], errors: list[str] | None = None
+) -> int:
     """Bury the dead among messages that carry `gone`, delete the others.
 
     A message that cannot be finished now, such as one whose batch item's group is busy, stays
@@ -22,7 +25,7 @@ def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[
     Args:
         store: the tables.
         messages: all marked.
-        errors: what went wrong is added.
+        errors: what went wrong is added; None: nobody asks.
 
     Returns:
         How many were finished.
@@ -36,7 +39,18 @@ def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[
             else:
                 store.delete_marked(stored)
         except FairboxError as error:
-            errors.append(str(error))
+            if errors is not None:
+                errors.append(str(error))
         else:
             finished += 1
     return finished
+
+
+def bury_marked(store: Store, stored: StoredMessage) -> None:
+    """Bury a message that the caller has just marked as dead.
+
+    Where that fails it stays marked, and so dead, for whoever meets it next.
+    """
+    died = frozenset(name for name, state in stored.states.items() if state.dead)
+    with suppress(FairboxError):
+        store.bury(stored, died)
