@@ -83,11 +83,12 @@ class Ordered:
                 self._bury(shard, row, exhausted[0], there[exhausted[0].id])
                 continue
             plan = Plan(row, window, there, now, Ask(wanted, now + visibility, self._token))
-            if not plan.taken and plan.passed < _MOVE_OVER:
+            back = plan.row.after < row.after  # followers lie before what was read: read them
+            if not plan.taken and not back and plan.passed < _MOVE_OVER:
                 return []
             other = self._store.write_held(shard, plan.row, row.version)
             self.rows[shard] = other or replace(plan.row, version=row.version + 1)
-            if other is None or _all_held(other, plan):
+            if (other is None and (plan.taken or not back)) or (other and _all_held(other, plan)):
                 return [Taken(m, "held", e.token, e.count, e.until) for m, e in plan.taken]
         return []
 
