@@ -58,7 +58,7 @@ class OrderedReturns:
         if done:
             self._store.delete_refs(done)
         there = {m.ref for m in self._store.read([r.ref for r in lost])[0]} if lost else set()
-        return [r for r in lost if r.ref in there]
+        return [r for r in lost if r.ref in there or r.until <= now]
 
     def _not_acked(self, shard: Shard, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Return which of these were not marked before, by a call that is repeated."""
@@ -168,7 +168,8 @@ class OrderedReturns:
 
 def _sort(row: HeldRow, receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[Receipt]]:
     """Return the receipts that hold their messages, and those that do not."""
-    held, lost = [], []
+    held: list[Receipt] = []
+    lost: list[Receipt] = []
     for receipt in receipts:
         entry = row.entry(receipt.ref.id)
         holds = entry is not None and entry.held_by(receipt.token)
