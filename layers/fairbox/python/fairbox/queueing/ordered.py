@@ -151,12 +151,12 @@ class Ordered:
             window = Window(after=start, cursor=start)
         else:
             self._deep.discard(shard)
-        live = {e.key for e in row.entries if e not in ended(row, now)}
         for page in range(_PAGES):
-            free = any(key_digest(m) not in live for m in window.messages)
-            if window.ended or free:
+            held, free = _divided(row, window, now)
+            # a page that was full of what is held says little about what is free behind it
+            if window.ended or free >= wanted or free > held:
                 break
-            self._page(shard, window, _PAGE if page else limit)
+            self._page(shard, window, _PAGE if page and not free else limit)
         return row, window
 
     def _page(self, shard: Shard, window: Window, limit: int) -> HeldRow | None:
@@ -168,6 +168,14 @@ class Ordered:
         window.cursor = page.last or window.cursor
         window.ended = page.last is None
         return page.held
+
+
+def _divided(row: HeldRow, window: Window, now: int) -> tuple[int, int]:
+    """Return how many messages of a window are held, and how many keys are free."""
+    live = {e.key: e.id for e in row.entries if e not in ended(row, now)}
+    keys = {key_digest(m) for m in window.messages}
+    held = set(live.values())
+    return sum(m.ref.id in held for m in window.messages), len(keys - live.keys())
 
 
 def _all_held(row: HeldRow, plan: Plan) -> bool:
