@@ -110,13 +110,14 @@ class TestHolding:
         second = rig.one(topic)
         before = rig.items()
         queue = rig.queue
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: queue.ack(first.receipt),
             lambda: queue.nack(first.receipt, 5, "late"),
             lambda: queue.extend(first.receipt, 99),
             lambda: queue.release(first.receipt),
             lambda: queue.bury(first.receipt),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(StaleReceipt) as stale:
                 call()
             assert stale.value.receipts == (first.receipt,)
