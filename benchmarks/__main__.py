@@ -7,7 +7,16 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import agreement, batches, batches_speed, cold_start, cost, latency, throughput
+from benchmarks import (
+    agreement,
+    batches,
+    batches_speed,
+    cold_start,
+    cost,
+    latency,
+    queue,
+    throughput,
+)
 from benchmarks.figures import Figure, show, write
 from local.workspace import LocalError, Workspace
 
@@ -27,6 +36,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cost": _cost,
     "batches": batches.figures,
     "batches_speed": batches_speed.figures,
+    "queue": lambda: (queue.figures(), []),
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
     "latency": lambda: (latency.figures(), []),
