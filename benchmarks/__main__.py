@@ -15,6 +15,7 @@ from benchmarks import (
     cost,
     latency,
     pipeline,
+    queue,
     throughput,
 )
 from benchmarks.figures import Figure, show, write
@@ -36,6 +37,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cost": _cost,
     "batches": batches.figures,
     "batches_speed": batches_speed.figures,
+    "queue": lambda: (queue.figures(), []),
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
     "latency": lambda: (latency.figures(), []),

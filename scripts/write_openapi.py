@@ -33,6 +33,12 @@ _SENT = (
     "AddIn",
     "ItemsIn",
     "FailsIn",
+    "ReceiveIn",
+    "AcksIn",
+    "NacksIn",
+    "NackIn",
+    "ExtensionsIn",
+    "ExtensionIn",
 )
 _LISTS = """\
 ## Lists
@@ -57,6 +63,16 @@ were never issued (422 `unknown-items`), or that went with a batch that was canc
 (409 `batch-ended`): `items` names every id that cannot be settled, and nothing has changed. After
 `batch-busy` (503) a part may be done: `left` names the rest, to be sent again. Every call may be
 repeated.
+## The queue
+
+`POST /topics/{{topic}}/receive` holds messages of a topic without subscriptions for the caller.
+What does not fit one answer is given back at once, uncounted. An answer that is lost costs its
+messages one receive: they come back when their visibility ends.
+
+`POST /acks`, `/nacks` and `/extensions` take receipts of any topics, and answer for each: `done`,
+`stale`, or `failed`, to be sent again. A text that is no receipt refuses the call whole (422); when
+all receipts are stale, nothing is done, and the answer is 409. An ack may be repeated: a message
+that is gone counts as acknowledged. After 429 or 503 send all again.
 
 ## Refusals
 

@@ -45,6 +45,10 @@ ROUTES: Final = (
     ("POST", "/batches/{id}/seal"),
     ("GET", "/batches/{id}/missing"),
     ("GET", "/batches/{id}/failed"),
+    ("POST", "/topics/{topic}/receive"),
+    ("POST", "/acks"),
+    ("POST", "/nacks"),
+    ("POST", "/extensions"),
     ("GET", "/stats"),
     ("GET", "/openapi.json"),
 )

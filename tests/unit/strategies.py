@@ -8,7 +8,7 @@ from dataclasses import replace
 from fairbox import Delivery, Message, MessageRef, RetryPolicy, Subscription, Topic
 from fairbox.messages import check_text
 from fairbox.stored import Failure, ShardRow, StoredMessage, SubscriptionState
-from fairbox.topics import Epoch, TopicState
+from fairbox.topics import Epoch, Partition, TopicState
 from hypothesis import strategies as st
 
 LATEST = 253_402_300_799_000
@@ -129,6 +129,12 @@ rows = st.builds(
 
 
 @st.composite
+def partitions(draw: st.DrawFn) -> Partition:
+    count = draw(st.integers(1, 1000))
+    return Partition(draw(names), draw(st.integers(0, count - 1)), count)
+
+
+@st.composite
 def topics(draw: st.DrawFn) -> TopicState:
     name = draw(names)
     shards = draw(st.integers(1, 1000))
@@ -142,6 +148,7 @@ def topics(draw: st.DrawFn) -> TopicState:
         ),
         dedup_window=draw(st.none() | st.integers(1, 86_400)),
         retention=draw(st.integers(3600, 86_400)),
+        partition=draw(st.none() | partitions()),
     )
     subscriptions = tuple(
         Subscription(
@@ -149,4 +156,5 @@ def topics(draw: st.DrawFn) -> TopicState:
         )
         for n in sorted(draw(st.sets(names, max_size=3)))
     )
-    return TopicState(topic, (Epoch(0, 4, 0), Epoch(1, shards, 9)), subscriptions, draw(times))
+    epochs = (Epoch(0, 4, 0), Epoch(1, shards, 9))
+    return TopicState(topic, epochs, subscriptions, draw(times), draw(st.booleans()))

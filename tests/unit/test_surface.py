@@ -13,7 +13,8 @@ from fairbox import Message, MessageRef, errors
 
 SURFACE = {
     "BodyTooLarge", "Delivery", "FairboxError", "InvalidInput", "Message", "MessageRef",
-    "MessagesNotFound", "MessagesNotWritten", "NotConfigured", "Outbox", "RetryPolicy",
+    "MessagesClaimed", "MessagesNotFound", "MessagesNotWritten", "NotConfigured", "Outbox",
+    "Queue", "QueueStats", "Received", "RetryPolicy", "StaleReceipt",
     "Subscription", "SweepResult", "Throttled", "Topic", "TopicConflict", "TopicIsPushed",
     "TransactionCancelled",
     "Unavailable", "UnknownSubscription", "UnknownTopic", "Unreadable",
@@ -85,6 +86,7 @@ class TestErrors:
             "reason": "why", "setting": "TABLE", "operation": "put_item",
             "reasons": [("None", {})], "batch": "0198", "state": "complete", "items": ("a:0:0",),
             "left": ("a:0:0",), "request_id": "r1", "unreadable": ("orders/0/3/x",),
+            "receipts": ("r",), "claimed": (ref,),
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

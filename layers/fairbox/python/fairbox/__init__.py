@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Page, Progress
+    from fairbox.consuming.consumer import Consumer
+    from fairbox.consuming.group import Consumers
+    from fairbox.consuming.outcomes import Dead, Retry
+    from fairbox.consuming.tally import ConsumerCounts
     from fairbox.errors import (
         BatchBusy,
         BatchEnded,
@@ -19,10 +23,12 @@ if TYPE_CHECKING:
         DeadLettersUnreadable,
         FairboxError,
         InvalidInput,
+        MessagesClaimed,
         MessagesNotFound,
         MessagesNotWritten,
         NotConfigured,
         RequestConflict,
+        StaleReceipt,
         Throttled,
         TopicConflict,
         TopicIsPushed,
@@ -36,9 +42,13 @@ if TYPE_CHECKING:
     )
     from fairbox.messages import Message, MessageRef
     from fairbox.outbox import Outbox, SweepResult
+    from fairbox.partition_results import PartitionResults
+    from fairbox.partitions import PartitionedQueue
+    from fairbox.queue import Queue
+    from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
     from fairbox.stored import DeadLetter, Delivery
-    from fairbox.topics import RetryPolicy, Subscription, Topic
+    from fairbox.topics import Partition, RetryPolicy, Subscription, Topic
     from fairbox.tracking import Batches
 
 __all__ = [
@@ -49,6 +59,10 @@ __all__ = [
     "BatchSealed",
     "Batches",
     "BodyTooLarge",
+    "Consumer",
+    "ConsumerCounts",
+    "Consumers",
+    "Dead",
     "DeadLetter",
     "DeadLettersUnreadable",
     "Delivery",
@@ -58,15 +72,24 @@ __all__ = [
     "InvalidInput",
     "Message",
     "MessageRef",
+    "MessagesClaimed",
     "MessagesNotFound",
     "MessagesNotWritten",
     "NotConfigured",
     "Outbox",
     "Page",
+    "Partition",
+    "PartitionResults",
+    "PartitionedQueue",
     "Progress",
+    "Queue",
+    "QueueStats",
+    "Received",
     "RedriveResult",
     "RequestConflict",
+    "Retry",
     "RetryPolicy",
+    "StaleReceipt",
     "Subscription",
     "SweepResult",
     "Throttled",
@@ -86,6 +109,10 @@ _HOMES: Final = {
     "AckResult": "batches.models",
     "Batch": "batches.models",
     "Batches": "tracking",
+    "Consumer": "consuming.consumer",
+    "ConsumerCounts": "consuming.tally",
+    "Consumers": "consuming.group",
+    "Dead": "consuming.outcomes",
     "DeadLetter": "stored",
     "Delivery": "stored",
     "FailedItem": "batches.models",
@@ -94,8 +121,15 @@ _HOMES: Final = {
     "MessageRef": "messages",
     "Outbox": "outbox",
     "Page": "batches.models",
+    "Partition": "topics",
+    "PartitionResults": "partition_results",
+    "PartitionedQueue": "partitions",
     "Progress": "batches.models",
+    "Queue": "queue",
+    "QueueStats": "queueing.models",
+    "Received": "queueing.models",
     "RedriveResult": "redriving",
+    "Retry": "consuming.outcomes",
     "RetryPolicy": "topics",
     "Subscription": "topics",
     "SweepResult": "outbox",

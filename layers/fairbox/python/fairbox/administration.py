@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.clock import milliseconds
 from fairbox.dynamodb.topics import IN_FORCE_SECONDS
-from fairbox.errors import (
-    UnknownTopic,
-)
+from fairbox.errors import TopicIsPushed, UnknownTopic
 from fairbox.opened import OpenTables
 
 if TYPE_CHECKING:
@@ -45,6 +43,34 @@ class Administration(OpenTables):
         """Return every topic, by name."""
         return self.tables.topics.all()
 
+    def pause_topic(self, name: str, *, wait: bool = True) -> None:
+        """Let receiving from a pulled topic give nothing; in force when this returns, 2 s later.
+
+        What is held may be settled, and messages may be added. Again: nothing changes.
+
+        Args:
+            name: the topic's.
+            wait: False: return at once, for `wait_until_in_force` after several.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicIsPushed: the topic has subscriptions, so nobody receives from it.
+        """
+        if self.topic(name).pushed:
+            raise TopicIsPushed(name)
+        self.tables.topics.pause(name, paused=True)
+        if wait:
+            self.wait_until_in_force(name)
+
+    def resume_topic(self, name: str) -> None:
+        """Let receiving from a topic give messages again, within 2 s.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+        """
+        self.tables.topics.pause(name, paused=False)
+        self._topics.forget(name)
+
     def add_subscription(self, subscription: Subscription) -> None:
         """Add or replace a subscription; it is in force when this returns, 2 s later.
 
@@ -63,7 +89,7 @@ class Administration(OpenTables):
         for subscription in subscriptions:
             before = self.tables.topics.add_subscription(subscription)
             topics.setdefault(subscription.topic, before)
-        self._in_force(*topics)
+        self.wait_until_in_force(*topics)
         for state in topics.values():
             if not state.pushed:
                 self._look_now(state)
@@ -82,9 +108,10 @@ class Administration(OpenTables):
             UnknownSubscription: there is none of this name.
         """
         self.tables.topics.remove_subscription(topic, name)
-        self._in_force(topic)
+        self.wait_until_in_force(topic)
 
-    def _in_force(self, *topics: str) -> None:
+    def wait_until_in_force(self, *topics: str) -> None:
+        """Wait until everybody knows what was changed of topics: 2 s."""
         for topic in topics:
             self._topics.forget(topic)
         self._clock.sleep(IN_FORCE_SECONDS)

@@ -8,6 +8,8 @@ FairboxError
 ├── UnknownSubscription              .topic .subscription
 ├── TopicConflict                    .topic .detail
 ├── TopicIsPushed                    .topic
+├── StaleReceipt                     .receipts
+├── MessagesClaimed                  .claimed
 ├── MessagesNotFound                 .missing
 ├── MessagesNotWritten               .missing
 ├── DeadLettersUnreadable            .unreadable
@@ -89,6 +91,25 @@ class TopicIsPushed(FairboxError):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is pushed: it has subscriptions")
         self.topic = topic
+
+
+class StaleReceipt(FairboxError):
+    """These receipts hold nothing any more: others hold the messages, or nobody does.
+
+    Nothing was changed by them; the call's other receipts were served.
+    """
+
+    def __init__(self, receipts: Sequence[str]) -> None:
+        super().__init__(f"no longer held: {', '.join(receipts)}")
+        self.receipts = tuple(receipts)
+
+
+class MessagesClaimed(FairboxError):
+    """Consumers hold these messages, so nobody may change them; the others were served."""
+
+    def __init__(self, claimed: Sequence[MessageRef]) -> None:
+        super().__init__(f"held by consumers: {', '.join(map(str, claimed))}")
+        self.claimed = tuple(claimed)
 
 
 class MessagesNotFound(FairboxError):

@@ -95,6 +95,22 @@ def time_of(message_id: str) -> int:
     return int(message_id[:8] + message_id[9:13], 16)
 
 
+def bound_of(ms: int) -> str:
+    """Return the text above which lie the ids of a millisecond and all after it."""
+    text = f"{max(0, ms):012x}"
+    return f"{text[:8]}-{text[8:]}"
+
+
+def before(message_id: str) -> str:
+    """Return the text that sorts directly below an id, for bounds; it need not be an id."""
+    return str(uuid.UUID(int=max(0, uuid.UUID(message_id).int - 1)))
+
+
+def behind(message_id: str) -> str:
+    """Return the text that sorts directly above an id, for bounds; it need not be an id."""
+    return str(uuid.UUID(int=uuid.UUID(message_id).int + 1))
+
+
 _process = IdGenerator()
 
 

@@ -14,11 +14,14 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.dynamodb.bodies import S3Bodies
 from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.doorbells import SqsDoorbells
+from fairbox.dynamodb.edits import Edits
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import (
+    MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
     NotConfigured,
+    UnknownTopic,
     Unreadable,
 )
 from fairbox.ids import time_of
@@ -34,6 +37,7 @@ from fairbox.settings import (
     OUTBOX_TABLE,
     Settings,
 )
+from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
     import random
@@ -43,8 +47,9 @@ if TYPE_CHECKING:
     from fairbox.bodies import BodyStore
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import Doorbells
+    from fairbox.dynamodb.edits import Found
     from fairbox.messages import MessageRef
-    from fairbox.stored import StoredMessage
+    from fairbox.topics import TopicState
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,31 +151,44 @@ class Outbox(Administration, Replaying, Reading, Redriving):
             raise MessagesNotWritten([r for r in wanted if message_key(r) in keys])
 
     def cancel(self, refs: Iterable[MessageRef], *, reason: str = "") -> None:
-        """Take messages out of the outbox undelivered (2 WRU each).
+        """Take messages out of the outbox undelivered (2 WRU each; ordered pulled topics 5).
 
         Raises:
             MessagesNotFound: some were not outstanding; `.missing` names them. The rest is
                 cancelled.
+            MessagesClaimed: consumers hold some; `.claimed` names them. The rest is cancelled.
         """
         wanted = list(dict.fromkeys(refs))
-        missing: list[MessageRef] = []
-        cancelled: list[MessageRef] = []
-        partly_dead: list[StoredMessage] = []
-        for ref in wanted:
-            item = self.tables.lanes.mark_gone(ref, "cancelled", reason)
-            if item is None:
-                missing.append(ref)
-            elif names.STATES in item and read_message(item).any_dead:
-                partly_dead.append(replace(read_message(item), gone="cancelled"))
-            else:
-                cancelled.append(ref)
+        found = {ref: self._cancel(ref, reason) for ref in wanted}
         # whoever meets a marked message finishes the work, so that what is left unprocessed
         # here is cancelled all the same
-        self.tables.lanes.delete([message_key(ref) for ref in cancelled])
-        for stored in partly_dead:
-            self.tables.lanes.delete_marked(stored)  # meanwhile it may be gone, and redriven
+        self.tables.lanes.delete([message_key(r) for r in wanted if found[r] is None])
+        for stored in found.values():
+            if isinstance(stored, StoredMessage):
+                self.tables.lanes.delete_marked(stored)  # meanwhile it may be gone, and redriven
+        missing = [r for r in wanted if found[r] == "absent"]
+        claimed = [r for r in wanted if found[r] == "claimed"]
         if missing:
             raise MessagesNotFound(missing)
+        if claimed:
+            raise MessagesClaimed(claimed)
+
+    def _cancel(self, ref: MessageRef, reason: str) -> Found | StoredMessage | None:
+        """Mark a message; return it where it is partly dead, or why it is not to be deleted."""
+        try:
+            state: TopicState | None = self._topics.get(ref.topic)
+        except UnknownTopic:
+            state = None
+        if state is None or state.pushed:
+            item = self.tables.lanes.mark_gone(ref, "cancelled", reason)
+            if item is None:
+                return "absent"
+            if names.STATES in item and read_message(item).any_dead:
+                return replace(read_message(item), gone="cancelled")
+            return None
+        ordered = state.topic.ordering == "key"
+        now = milliseconds(self._clock)
+        return Edits(self.tables, self._bodies).cancel(ref, reason, now, ordered=ordered)
 
     def sweep(self, *, older_than: float | timedelta = 60, limit: int | None = None) -> SweepResult:
         """Ring for what is overdue, found by scanning the table: it needs no index.

@@ -19,6 +19,7 @@ from fairbox.errors import (
     MessagesNotFound,
     Unreadable,
 )
+from fairbox.ids import bound_of
 from fairbox.opened import OpenTables
 from fairbox.scanning import parallel_scan
 
@@ -119,7 +120,7 @@ class Reading(OpenTables):
         check_limit(limit)
         upper = "~"
         if older_than is not None:
-            upper = _id_bound(milliseconds(self._clock) - age_ms(older_than))
+            upper = bound_of(milliseconds(self._clock) - age_ms(older_than))
         if topic is None:
             shards = [(r.topic, r.epoch, r.shard) for r in self.listed() if r.outstanding > 0]
         else:
@@ -247,12 +248,6 @@ def age_ms(older_than: float | timedelta) -> int:
     if not number or not 0 <= seconds < math.inf:
         raise InvalidInput("older_than", "seconds from 0, or a timedelta")
     return round(seconds * 1000)
-
-
-def _id_bound(ms: int) -> str:
-    """Return the text above which lie the ids of a millisecond and all after it."""
-    text = f"{max(0, ms):012x}"
-    return f"{text[:8]}-{text[8:]}"
 
 
 def _ms(field: str, value: datetime | None, default: float) -> int:

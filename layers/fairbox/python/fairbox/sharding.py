@@ -9,6 +9,7 @@ import hashlib
 from typing import Final
 
 MAX_SHARDS: Final = 1_000
+MAX_PARTITIONS: Final = 1_000
 _PARTITION_DOMAIN: Final = b"fairbox/partition\0"
 
 

@@ -57,6 +57,35 @@ class Offloaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What receiving left on a message of an unordered pulled topic.
+
+    Attributes:
+        count: how often it was received.
+        until: when it may be received (again), in milliseconds since 1970 UTC.
+        token: the holder's fencing token; empty: nobody holds it, it was given back.
+    """
+
+    count: int
+    until: int
+    token: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Where a receive begins in a shard, and when somebody looks from its head again.
+
+    Attributes:
+        after: all ids up to this one were claimed when it was written; empty: begin at the head.
+        look_at: when the earliest of those claims ends or a delayed message is due, in
+            milliseconds since 1970 UTC; None: nobody has looked yet.
+    """
+
+    after: str = ""
+    look_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message with its place and its state.
 
@@ -71,6 +100,9 @@ class StoredMessage:
         reason: what `cancel`, `purge` or a reader said of it.
         offloaded: where the body lies when it does not lie in the item, fetched or not.
         redriven: how often it was put back from the dead letters.
+        claim: who holds it, on unordered pulled topics; None: it was never received.
+        edits: how often an operator changed it.
+        moved: an operator put it here from another due time.
     """
 
     message: Message
@@ -83,6 +115,13 @@ class StoredMessage:
     reason: str = ""
     offloaded: Offloaded | None = None
     redriven: int = 0
+    claim: Claim | None = None
+    edits: int = 0
+    moved: bool = False
+
+    def held_until(self, now: int) -> int | None:
+        """Return until when nobody else may receive it (ms); None: anybody may, at `now`."""
+        return self.claim.until if self.claim is not None and self.claim.until > now else None
 
     def lacking(self, subscriptions: frozenset[str]) -> frozenset[str]:
         """Return which of the topic's subscriptions still lack the message and are not dead."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.errors import InvalidInput
 from fairbox.ids import time_of
 from fairbox.messages import MessageRef, check_text, check_topic
-from fairbox.sharding import MAX_SHARDS, shard_number
+from fairbox.sharding import MAX_PARTITIONS, MAX_SHARDS, shard_number
 
 if TYPE_CHECKING:
     from random import Random
@@ -59,6 +59,26 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """Which part of a partitioned queue a topic is.
+
+    Attributes:
+        queue: the logical name, which is partition 0's own.
+        number: the partition, from 0.
+        count: how many partitions there are.
+    """
+
+    queue: str
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        check_topic(self.queue)
+        _whole_between("partitions", self.count, 1, MAX_PARTITIONS)
+        _whole_between("partition", self.number, 0, self.count - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A named stream of messages, as a user declares it.
 
@@ -69,6 +89,7 @@ class Topic:
         retry: what happens to messages that a destination refuses.
         dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
         retention: seconds that the ledger keeps deliveries.
+        partition: which part of a partitioned queue it is; None: of none.
     """
 
     name: str
@@ -77,6 +98,7 @@ class Topic:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dedup_window: int | None = None
     retention: int = 7 * DAY
+    partition: Partition | None = None
 
     def __post_init__(self) -> None:
         check_topic(self.name)
@@ -150,12 +172,14 @@ class TopicState:
         epochs: ascending by number and by time.
         subscriptions: ascending by name; empty: the topic is pulled.
         version: grows with every change of the topic row.
+        paused: receiving from it gives nothing.
     """
 
     topic: Topic
     epochs: tuple[Epoch, ...]
     subscriptions: tuple[Subscription, ...] = ()
     version: int = 1
+    paused: bool = False
 
     @property
     def pushed(self) -> bool:

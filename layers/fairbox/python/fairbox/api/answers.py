@@ -10,6 +10,7 @@ from fairbox.api.models import (
     EpochOut,
     FailureOut,
     MessageOut,
+    PartitionOut,
     RetryOut,
     SubscriptionOut,
     SubscriptionStateOut,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fairbox.api.models import Encoding
     from fairbox.outbox import Outbox
     from fairbox.stored import DeadLetter, Delivery, StoredMessage
-    from fairbox.topics import Subscription, TopicState
+    from fairbox.topics import Subscription, Topic, TopicState
 
 MAX_ANSWER_BYTES = 4_500_000
 """Of one answer: in base64 it fits the 6 MB that a Lambda function may return."""
@@ -114,9 +115,18 @@ def show_topic(state: TopicState) -> TopicOut:
         dedup_window=topic.dedup_window,
         retention=topic.retention,
         pushed=state.pushed,
+        paused=state.paused,
+        partition=_partition(topic),
         epochs=[EpochOut(number=e.number, shards=e.shards, since=e.since) for e in state.epochs],
         subscriptions=[show_subscription(s) for s in state.subscriptions],
     )
+
+
+def _partition(topic: Topic) -> PartitionOut | None:
+    part = topic.partition
+    if part is None:
+        return None
+    return PartitionOut(queue=part.queue, number=part.number, count=part.count)
 
 
 def show_subscription(subscription: Subscription) -> SubscriptionOut:

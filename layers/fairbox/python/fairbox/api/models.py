@@ -228,6 +228,14 @@ class RetryOut(Output):
     cap: float
 
 
+class PartitionOut(Output):
+    """Which part of a partitioned queue a topic is."""
+
+    queue: str = Field(description="The logical name.")
+    number: int
+    count: int = Field(description="How many partitions there are.")
+
+
 class TopicOut(Output):
     """A topic as it is."""
 
@@ -238,6 +246,8 @@ class TopicOut(Output):
     dedup_window: int | None
     retention: int
     pushed: bool = Field(description="It has subscriptions, so the dispatcher delivers it.")
+    paused: bool = Field(description="Receiving from it gives nothing.")
+    partition: PartitionOut | None = Field(description="Of a partitioned queue; null: of none.")
     epochs: list[EpochOut]
     subscriptions: list[SubscriptionOut]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from fairbox.api import batch_models, models, redrives
+from fairbox.api import batch_models, models, queue_models, redrives
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -28,6 +28,7 @@ _BODY: Final = ("malformed", "too-large", "unsupported-media-type")
 _TOPIC: Final = ("unknown-topic", "invalid-field")
 _BATCH: Final = ("unknown-batch", "invalid-field")
 _SETTLE: Final = (*_BODY, "invalid-field", "unknown-items", "batch-ended", "batch-busy")
+_HELD: Final = (*_BODY, "invalid-field", "stale-receipt")
 
 _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequence[str]]]] = {
     "publish_messages": ({202: models.Published}, (*_BODY, *_TOPIC, "not-written")),
@@ -69,6 +70,13 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     "ack_items": ({200: batch_models.Settled}, _SETTLE),
     "fail_items": ({200: batch_models.Settled}, _SETTLE),
     "retry_items": ({200: batch_models.Settled}, _SETTLE),
+    "receive_messages": (
+        {200: queue_models.ReceivedMessages},
+        (*_BODY, *_TOPIC, "conflict"),
+    ),
+    "ack_messages": ({200: queue_models.SettledReceipts}, _HELD),
+    "nack_messages": ({200: queue_models.SettledReceipts}, _HELD),
+    "extend_messages": ({200: queue_models.SettledReceipts}, _HELD),
     "show_stats": ({200: models.Stats}, ("invalid-field",)),
     "show_openapi": ({200: None}, ("invalid-field",)),
 }
@@ -83,6 +91,10 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "fail_items": (batch_models.FailsIn, True),
     "retry_items": (batch_models.ItemsIn, True),
     "redrive_dead_letters": (redrives.RedriveIn, True),
+    "receive_messages": (queue_models.ReceiveIn, False),
+    "ack_messages": (queue_models.AcksIn, True),
+    "nack_messages": (queue_models.NacksIn, True),
+    "extend_messages": (queue_models.ExtensionsIn, True),
 }
 """By operation: the model of its JSON body, and whether there must be one."""
 

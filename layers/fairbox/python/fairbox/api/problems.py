@@ -13,9 +13,11 @@ from fairbox.errors import (
     DeadLettersUnreadable,
     FairboxError,
     InvalidInput,
+    MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
     RequestConflict,
+    StaleReceipt,
     Throttled,
     TopicConflict,
     TopicIsPushed,
@@ -50,6 +52,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "batch-sealed": (409, "The batch takes no more items"),
     "batch-ended": (409, "The batch is complete, cancelled or reaped"),
     "request-conflict": (409, "The request id was used with other values"),
+    "stale-receipt": (409, "The receipts hold their messages no more"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The body's media type is not taken here"),
     "invalid-field": (422, "A field is not what it takes"),
@@ -72,6 +75,8 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     BatchSealed: "batch-sealed",
     RequestConflict: "request-conflict",
     DeadLettersUnreadable: "conflict",
+    MessagesClaimed: "conflict",
+    StaleReceipt: "stale-receipt",
 }
 
 

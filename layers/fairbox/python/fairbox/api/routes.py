@@ -13,6 +13,7 @@ from fairbox.api.lists import list_messages
 from fairbox.api.models import CancelQuery, ListQuery, SubscriptionIn, TopicIn, Topics
 from fairbox.api.problems import Refusal, malformed
 from fairbox.api.publishing import Publisher
+from fairbox.api.queueing import QUEUE_ROUTES
 from fairbox.api.redrives import RedriveIn, redrive
 from fairbox.api.requests import checked
 from fairbox.api.routing import Answer, Route
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
     from fairbox.ids import IdGenerator
     from fairbox.outbox import Outbox
+    from fairbox.queue import Queue
     from fairbox.tracking import Batches
 
 
@@ -56,6 +58,14 @@ class Api:
     def batches(self) -> Batches:
         """The batches."""
         return self._open_batches()
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The queue over the same tables."""
+        # imported where it is used: no other request pays for it
+        from fairbox.queue import Queue  # noqa: PLC0415
+
+        return Queue.over(self.outbox)
 
 
 def publish_messages(api: Api, request: Request) -> Answer:
@@ -217,6 +227,7 @@ ROUTES: Final = (
     Route("PUT", "/topics/{topic}/subscriptions/{name}", put_subscription),
     Route("DELETE", "/topics/{topic}/subscriptions/{name}", delete_subscription),
     *BATCH_ROUTES,
+    *QUEUE_ROUTES,
     Route("GET", "/stats", show_stats),
     Route("GET", "/openapi.json", show_openapi),
 )

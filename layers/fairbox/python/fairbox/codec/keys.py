@@ -104,3 +104,8 @@ def dedup_key(topic: str, digest: str) -> Key:
 def cursor_key(name: str) -> Key:
     """Return the key of a resumable job's cursor row (outbox)."""
     return key("cursor", name)
+
+
+def hint_key(topic: str, epoch: int, group: int) -> Key:
+    """Return the key of the hint row of sixteen shards."""
+    return key(f"hint#{topic}#{epoch}", f"{group:03d}")

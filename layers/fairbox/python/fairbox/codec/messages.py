@@ -12,7 +12,7 @@ from fairbox.codec.names import PK, SK
 from fairbox.errors import BodyTooLarge, FairboxError, Unreadable
 from fairbox.ids import time_of
 from fairbox.messages import Message, MessageRef
-from fairbox.stored import Failure, Gone, Offloaded, StoredMessage, SubscriptionState
+from fairbox.stored import Claim, Failure, Gone, Offloaded, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +141,19 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         reason=_s(item, names.REASON) or "",
         offloaded=offloaded,
         redriven=int(item[names.REDRIVEN]["N"]) if names.REDRIVEN in item else 0,
+        claim=_claim(item),
+        edits=int(item[names.EDITS]["N"]) if names.EDITS in item else 0,
+        moved=names.MOVED in item,
     )
+
+
+def _claim(item: Mapping[str, Any]) -> Claim | None:
+    if names.CLAIM_COUNT not in item:
+        return None
+    token = item.get(names.HOLDER, {"B": b""})["B"]
+    if not isinstance(token, bytes):
+        raise TypeError("the token is not binary")
+    return Claim(int(item[names.CLAIM_COUNT]["N"]), int(item[names.CLAIM_UNTIL]["N"]), bytes(token))
 
 
 def _body(item: Mapping[str, Any], size: int) -> bytes:

@@ -35,6 +35,15 @@ DUE: Final = "d"  # N, ms: of a delayed message, in lane `dead` only (else it is
 REDRIVEN: Final = "n"  # N, how often it was put back from the dead letters
 DIED_AT: Final = "a"  # N, ms: in lane `dead`
 RAW: Final = "raw"  # S, an unreadable item as JSON, in lane `dead`
+HOLDER: Final = "ct"  # B, of who holds a received message
+CLAIM_UNTIL: Final = "cl"  # N, ms, when it may be received again
+CLAIM_COUNT: Final = "cn"  # N, how often it was received
+EDITS: Final = "ed"  # N, how often an operator changed it
+MOVED: Final = "mv"  # BOOL, an operator put it here from another due time
+
+# hint row (one for sixteen shards): for each of them, the name with its place behind
+HINT_AFTER: Final = "f"  # B, the UUID up to which all was claimed
+HINT_LOOK: Final = "l"  # N, ms, when to look from the head
 
 # shard row (sort key `!` of its `ready` lane)
 HEAD: Final = "!"
@@ -48,6 +57,10 @@ READY_SEQUENCE: Final = "rs"  # S, stream sequence number that last changed the 
 LATER_SEQUENCE: Final = "ls"  # S, the same of lane `later`
 BACKOFF: Final = "bo"  # N, seconds by which a visit that could send nothing last moved `look_at` on
 PURGED_DEAD: Final = "pd"  # N, dead letters purged or cancelled by operators
+ROW_VERSION: Final = "ve"  # N, counts every change of what is held (ordered pulled topics)
+HELD: Final = "hd"  # B, the messages that are held, packed
+HELD_AFTER: Final = "fr"  # B, the UUID behind which messages lie that are not held
+HELD_SINCE: Final = "fs"  # N, ms, when the lane was last read from its head
 # projected into OutstandingAllTopics
 PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
 
@@ -59,6 +72,8 @@ EPOCHS: Final = "ep"  # L of [number, shards, since (ms)]
 RETRY: Final = "re"  # L: attempts, base (s), cap (s)
 DEDUP_WINDOW: Final = "dw"  # N, s
 RETENTION: Final = "rt"  # N, s, of the ledger
+PARTITION: Final = "pq"  # L of a partitioned queue's name, the partition, how many there are
+PAUSED: Final = "pa"  # BOOL, receiving from the topic gives nothing
 DESTINATION: Final = "ds"  # S, of a subscription row
 MAX_ATTEMPTS: Final = "ma"  # N, of a subscription row
 TIMEOUT: Final = "to"  # N, s, of a subscription row

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
 from fairbox.errors import FairboxError, Unreadable
-from fairbox.topics import Epoch, Ordering, RetryPolicy, Subscription, Topic, TopicState
+from fairbox.topics import Epoch, Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+_NOT_OURS: Final = (
+    FairboxError, LookupError, ValueError, TypeError, AttributeError, OverflowError,
+)  # fmt: skip
+"""What reading raises where a row is not what the codec writes."""
 
 
 def topic_item(state: TopicState) -> Item:
@@ -36,6 +41,11 @@ def topic_item(state: TopicState) -> Item:
     }
     if topic.dedup_window is not None:
         item[names.DEDUP_WINDOW] = number(topic.dedup_window)
+    if topic.partition is not None:
+        part = topic.partition
+        item[names.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
+    if state.paused:
+        item[names.PAUSED] = {"BOOL": True}
     return item
 
 
@@ -65,7 +75,7 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
                 topics[parts[1]] = (item, [])
             elif len(parts) == 4 and parts[1] in topics:
                 topics[parts[1]][1].append(_subscription(item, parts[1], parts[3]))
-        except (FairboxError, LookupError, ValueError, TypeError, AttributeError) as error:
+        except _NOT_OURS as error:
             raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
 
@@ -82,6 +92,13 @@ def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscriptio
     )
 
 
+def _partition(item: Mapping[str, Any]) -> Partition | None:
+    if names.PARTITION not in item:
+        return None
+    queue, partition, count = item[names.PARTITION]["L"]
+    return Partition(queue["S"], int(partition["N"]), int(count["N"]))
+
+
 def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]) -> TopicState:
     try:
         epochs = tuple(Epoch(*(int(n["N"]) for n in e["L"])) for e in item[names.EPOCHS]["L"])
@@ -94,7 +111,10 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
             retry=RetryPolicy(max_attempts=int(attempts), base=float(base), cap=float(cap)),
             dedup_window=None if window is None else int(window["N"]),
             retention=int(item[names.RETENTION]["N"]),
+            partition=_partition(item),
         )
-        return TopicState(topic, epochs, tuple(subscriptions), int(item[names.VERSION]["N"]))
-    except (FairboxError, LookupError, ValueError, TypeError, AttributeError) as error:
+        paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
+        version = int(item[names.VERSION]["N"])
+        return TopicState(topic, epochs, tuple(subscriptions), version, paused)
+    except _NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

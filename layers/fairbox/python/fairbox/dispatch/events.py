@@ -76,17 +76,20 @@ def events_of(change: Change, topic: TopicState | None) -> Iterator[Event]:
         topic: the topic as it stands; None when it is gone.
     """
     if change.kind == "INSERT" and change.new is not None:
-        yield _inserted(change, change.new)
+        yield from _inserted(change, change.new)
     elif change.kind == "MODIFY" and change.new is not None and change.old is not None:
         yield from _modified(change, change.old, change.new, topic)
     elif change.kind == "REMOVE" and change.old is not None:
         yield from _removed(change, change.old, topic)
 
 
-def _inserted(change: Change, new: StoredMessage) -> Event:
+def _inserted(change: Change, new: StoredMessage) -> Iterator[Event]:
+    if new.moved:
+        return
     if new.redriven:
-        return Event("redriven", change.at, f"{change.event_id}:redriven", new)
-    return Event("added", time_of(new.ref.id), f"{change.event_id}:added", new)
+        yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
+        return
+    yield Event("added", time_of(new.ref.id), f"{change.event_id}:added", new)
 
 
 def _modified(
@@ -147,13 +150,14 @@ def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) ->
 
 
 def _delivered(change: Change, stored: StoredMessage, subscription: str) -> Event:
+    received = stored.claim.count if stored.claim is not None else 0  # of a pulled message
     return Event(
         "delivered",
         max(change.at, time_of(stored.ref.id)),
         f"{change.event_id}:delivered:{subscription}",
         stored,
         subscription,
-        stored.state(subscription).attempts + 1,
+        max(stored.state(subscription).attempts + 1, received),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fairbox.errors import FairboxError
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fairbox")
 
 
-def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[str]) -> int:
+def finish_marked(
+    store: Store, messages: Sequence[StoredMessage], errors: list[str] | None = None
+) -> int:
     """Bury the dead among messages that carry `gone`, delete the others.
 
     A message that cannot be finished now, such as one whose batch item's group is busy, stays
@@ -25,7 +28,7 @@ def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[
     Args:
         store: the tables.
         messages: all marked.
-        errors: what went wrong is added.
+        errors: what went wrong is added; None: nobody asks.
 
     Returns:
         How many were finished.
@@ -43,7 +46,18 @@ def finish_marked(store: Store, messages: Sequence[StoredMessage], errors: list[
                 "a marked message could not be finished",
                 extra={"ref": str(stored.ref), "error": str(error)},
             )
-            errors.append(str(error))
+            if errors is not None:
+                errors.append(str(error))
         else:
             finished += 1
     return finished
+
+
+def bury_marked(store: Store, stored: StoredMessage) -> None:
+    """Bury a message that the caller has just marked as dead.
+
+    Where that fails it stays marked, and so dead, for whoever meets it next.
+    """
+    died = frozenset(name for name, state in stored.states.items() if state.dead)
+    with suppress(FairboxError):
+        store.bury(stored, died)

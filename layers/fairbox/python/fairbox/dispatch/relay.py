@@ -11,10 +11,12 @@ from fairbox.codec.records import raw_image, read_record
 from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, Unreadable
+from fairbox.ids import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fairbox.codec.records import Change
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 YOUNG_MS: Final = 20_000
 CALL_SECONDS: Final = 3.0
 RING_AHEAD_MS: Final = 900_000
+RECEIVES_LOOK_MS: Final = 60_000
 QUANTUM_MESSAGES: Final = 100
 QUANTUM_BYTES: Final = 4 * 1024 * 1024
 
@@ -67,21 +70,18 @@ class Relay:
         self._store.refresh()
         to_send: dict[MessageRef, StoredMessage] = {}  # added again: two records, one message
         rings: dict[tuple[Shard, int], list[MessageRef]] = defaultdict(list)
+        late: dict[bool, list[MessageRef]] = {False: [], True: []}
         quanta: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for record in records:
-            if record["eventName"] != "INSERT":
+            change = self._inserted(record, report)
+            topic = None if change is None else self._store.topic(change.stored.ref.topic)
+            if change is None or topic is None:
                 continue
-            try:
-                change = read_record(record)
-                stored = change.stored
-            except Unreadable as unreadable:
-                self._store.bury_raw(raw_image(record), str(unreadable))
-                report.unreadable += 1
+            stored, ref = change.stored, change.stored.ref
+            if not topic.pushed:
+                ordered = topic.topic.ordering == "key"
+                late[ordered] += [ref] if _passed_by(ref, change.at, ordered=ordered) else []
                 continue
-            topic = self._store.topic(stored.ref.topic)
-            if topic is None or not topic.pushed:
-                continue
-            ref = stored.ref
             shard = (ref.topic, ref.epoch, ref.shard)
             now = milliseconds(self._clock)
             if ref.due is not None:
@@ -103,7 +103,30 @@ class Relay:
                 list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS
             )
         self._ring(rings, report)
+        self._wake(late, report)
         return report
+
+    def _inserted(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:
+        """Return the insert that a record tells; None: it is another, or was buried unread."""
+        if record["eventName"] != "INSERT":
+            return None
+        try:
+            change = read_record(record)
+        except Unreadable as unreadable:
+            self._store.bury_raw(raw_image(record), str(unreadable))
+            report.unreadable += 1
+            return None
+        return change if change.new is not None else None
+
+    def _wake(self, late: Mapping[bool, list[MessageRef]], report: RelayReport) -> None:
+        """Let receives of pulled topics find what they may have passed by."""
+        for ordered, refs in late.items():
+            try:
+                if refs:
+                    self._store.wake_receives(refs, ordered=ordered)
+            except FairboxError as error:
+                # not to be repeated either: receives look from the head once a minute
+                report.delivery.errors.append(str(error))
 
     def _ring(
         self, rings: Mapping[tuple[Shard, int], list[MessageRef]], report: RelayReport
@@ -122,3 +145,15 @@ class Relay:
         except FairboxError as error:
             # not to be repeated: what was sent would be sent again; the sweep finds the rest
             report.delivery.errors.append(str(error))
+
+
+def _passed_by(ref: MessageRef, at: int, *, ordered: bool) -> bool:
+    """Whether receives of a pulled topic may begin behind a message that came in at `at` (ms).
+
+    They pass ids half a second old, on ordered topics two seconds. The stream stamps whole seconds:
+    what was committed a second later than that is always told; of what was committed at once, one
+    in fifty is taken for late.
+    """
+    if ref.due is not None:
+        return ref.due - at <= RECEIVES_LOOK_MS
+    return time_of(ref.id) + (1000 if ordered else 0) < at

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import names
+from fairbox.codec.held import read_held
 from fairbox.codec.keys import due_sk, lane_pk, message_key
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Item
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.calls import Calls
+    from fairbox.held import HeldRow
     from fairbox.messages import MessageRef
     from fairbox.stored import Gone, ShardRow, StoredMessage
 
@@ -285,16 +287,18 @@ def _key_pair(item: Mapping[str, Any]) -> tuple[str, str]:
 
 def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     row: ShardRow | None = None
+    held: HeldRow | None = None
     messages: list[StoredMessage] = []
     unreadable: list[Mapping[str, object]] = []
     for item in answer["Items"]:
         if item[names.SK]["S"] == names.HEAD:
             with suppress(Unreadable):  # repair buries it; the messages behind it go on
                 row = read_shard(item)
+                held = read_held(item)
             continue
         try:
             messages.append(read_message(item))
         except Unreadable:
             unreadable.append(item)
     last = answer.get("LastEvaluatedKey")
-    return ShardPage(row, tuple(messages), tuple(unreadable), last and last[names.SK]["S"])
+    return ShardPage(row, tuple(messages), tuple(unreadable), last and last[names.SK]["S"], held)

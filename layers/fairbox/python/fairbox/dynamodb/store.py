@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fairbox.clock import milliseconds
 from fairbox.codec.keys import key_of, message_key
 from fairbox.codec.messages import read_message
+from fairbox.dynamodb.held import HeldRows
+from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.topics import DispatcherTopics
 from fairbox.errors import NotConfigured, Unavailable, Unreadable
 
@@ -140,6 +142,15 @@ class DynamoStore:
         """Move `look_at` on when it is as in `row`; return whether it was."""
         return self._tables.rows.look_again(row, look_at, backoff)
 
+    def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
+        """Let receives of pulled topics find messages that lie before where they begin."""
+        if ordered:
+            held = HeldRows(self._tables.calls, self._tables.outbox)
+            for shard, first in _firsts(refs).items():
+                held.lower_after(shard, first)
+        else:
+            HintRows(self._tables.calls, self._tables.outbox).wake(refs)
+
     def due_shards(self) -> Iterator[ShardRow]:
         """Yield the shard rows whose look is due, from the index."""
         return self._tables.rows.listed(milliseconds(self._tables.calls.clock))
@@ -160,3 +171,12 @@ class DynamoStore:
         """Let an offloaded body expire after its retention."""
         if self._bodies is not None:
             self._bodies.expire(offloaded.bucket, offloaded.key)
+
+
+def _firsts(refs: Sequence[MessageRef]) -> dict[tuple[str, int, int], str]:
+    """Return the smallest id by shard."""
+    firsts: dict[tuple[str, int, int], str] = {}
+    for ref in refs:
+        shard = (ref.topic, ref.epoch, ref.shard)
+        firsts[shard] = min(ref.id, firsts.get(shard, ref.id))
+    return firsts

@@ -78,19 +78,32 @@ class TopicTable:
             there = self.load(topic.name)
             if there is None:
                 state = TopicState(topic, (Epoch(0, topic.shards, 0),))
-            elif there.topic == topic:
-                return there
-            elif there.topic.ordering != topic.ordering:
-                raise TopicConflict(topic.name, f"its ordering is {there.topic.ordering!r}")
-            elif there.topic.shards != topic.shards:
-                raise TopicConflict(
-                    topic.name, f"it has {there.topic.shards} shards; resize changes that"
-                )
             else:
-                state = TopicState(topic, there.epochs, there.subscriptions, there.version + 1)
+                topic = _reconciled(topic, there.topic)
+                if there.topic == topic:
+                    return there
+                state = replace(there, topic=topic, version=there.version + 1)
             if self._change([self._put_topic(state, there)]):
                 return state
         raise TopicConflict(topic.name, "it is being changed by others: try again")
+
+    def pause(self, name: str, *, paused: bool) -> TopicState:
+        """Let receiving from the topic give nothing, or messages again.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicConflict: it changes too often.
+        """
+        for _ in range(_TRIES):
+            there = self.load(name)
+            if there is None:
+                raise UnknownTopic(name)
+            if there.paused == paused:
+                return there
+            state = replace(there, paused=paused, version=there.version + 1)
+            if self._change([self._put_topic(state, there)]):
+                return state
+        raise TopicConflict(name, "it is being changed by others: try again")
 
     def add_subscription(self, subscription: Subscription) -> TopicState:
         """Add or replace a subscription; return the topic as it was before.
@@ -167,6 +180,29 @@ class TopicTable:
         return True
 
 
+def _reconciled(topic: Topic, there: Topic) -> Topic:
+    """Return the topic as it is to be; that it is a partition is never forgotten.
+
+    Raises:
+        TopicConflict: it differs in what cannot be changed this way.
+    """
+    if there.ordering != topic.ordering:
+        raise TopicConflict(topic.name, f"its ordering is {there.ordering!r}")
+    if there.shards != topic.shards:
+        raise TopicConflict(topic.name, f"it has {there.shards} shards; resize changes that")
+    if topic.partition is None or topic.partition == there.partition:
+        return replace(topic, partition=there.partition)
+    if there.partition is not None:
+        old = there.partition
+        detail = f"it is partition {old.number} of {old.count} of queue {old.queue!r}"
+        raise TopicConflict(topic.name, detail)
+    if there.ordering == "key" and topic.partition.count > 1:
+        raise TopicConflict(
+            topic.name, "it is there as one ordered topic: to partition it would break its order"
+        )
+    return topic
+
+
 class ProducerTopics:
     """A producer's copies: each at most 30 s old, read again before an older one would be used."""
 
@@ -214,12 +250,14 @@ class DispatcherTopics:
             return
         version = self._table.version()
         if version != self._version:
-            self._copies.clear()
+            # a new dict: what another thread is just loading goes into the old one
+            self._copies = {}
             self._version = version
         self._checked = now
 
     def get(self, name: str) -> TopicState | None:
         """Return the topic as of the last refresh; None when there is none."""
-        if name not in self._copies:
-            self._copies[name] = self._table.load(name)
-        return self._copies[name]
+        copies = self._copies
+        if name not in copies:
+            copies[name] = self._table.load(name)
+        return copies[name]

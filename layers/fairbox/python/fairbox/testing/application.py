@@ -28,6 +28,7 @@ from fairbox.dynamodb.tables import Tables
 from fairbox.ids import IdGenerator
 from fairbox.keeping import Keeper
 from fairbox.outbox import Outbox
+from fairbox.queue import Queue
 from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
@@ -213,6 +214,7 @@ class MemoryApplication:
             clock=self.clock,
             rng=self.rng,
         )
+        self.queue = Queue.over(self.outbox)
         self.batches = Batches(
             self.client,
             table=BATCHES,

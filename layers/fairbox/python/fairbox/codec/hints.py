@@ -1,0 +1,51 @@
+"""Hint rows: where a receive begins in each of sixteen shards, and when to look from the head."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec.messages import number
+from fairbox.codec.names import HINT_AFTER, HINT_LOOK
+from fairbox.stored import Hint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SHARDS_A_ROW: Final = 16
+
+
+def group_of(shard: int) -> int:
+    """Return which hint row of its epoch a shard's hint lies in."""
+    return shard // SHARDS_A_ROW
+
+
+def after_name(shard: int) -> str:
+    """Return the attribute that says where a receive begins in the shard."""
+    return f"{HINT_AFTER}{shard % SHARDS_A_ROW}"
+
+
+def look_name(shard: int) -> str:
+    """Return the attribute that says when to look from the shard's head."""
+    return f"{HINT_LOOK}{shard % SHARDS_A_ROW}"
+
+
+def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
+    """Return the attributes of a shard's hint; without those that it has no value for."""
+    values: dict[str, Any] = {}
+    if hint.after:
+        values[after_name(shard)] = {"B": uuid.UUID(hint.after).bytes}
+    if hint.look_at is not None:
+        values[look_name(shard)] = number(hint.look_at)
+    return values
+
+
+def read_hint(item: Mapping[str, Any], shard: int) -> Hint:
+    """Return a shard's hint; the empty one where there is none, or none that can be read."""
+    after, look_at = "", None
+    with suppress(KeyError, TypeError, ValueError):
+        after = str(uuid.UUID(bytes=bytes(item[after_name(shard)]["B"])))
+    with suppress(KeyError, TypeError, ValueError):
+        look_at = int(item[look_name(shard)]["N"])
+    return Hint(after, look_at)

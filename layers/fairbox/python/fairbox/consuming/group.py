@@ -1,0 +1,107 @@
+"""Several consumers that run, stop and fail together."""
+
+from __future__ import annotations
+
+import queue as queues
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Literal, overload
+
+from fairbox.consuming.consumer import start_thread
+from fairbox.consuming.signals import on_signals
+from fairbox.consuming.tally import ConsumerCounts
+from fairbox.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fairbox.consuming.consumer import Consumer
+    from fairbox.consuming.ports import Threads
+
+Order = Literal["stop", "now", "ended"]
+
+
+class Consumers(Sequence["Consumer"]):
+    """Consumers of one process, such as those of a partitioned queue.
+
+    Args:
+        consumers: one or more that have not run yet.
+        threads: starts a thread for each.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+
+    def __init__(self, consumers: Iterable[Consumer], *, threads: Threads = start_thread) -> None:
+        self._consumers = tuple(consumers)
+        if not self._consumers:
+            raise InvalidInput("consumers", "one at least")
+        self._threads = threads
+        self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
+        self._failure: BaseException | None = None
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    @overload
+    def __getitem__(self, index: int) -> Consumer: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Consumer]: ...
+    def __getitem__(self, index: int | slice) -> Consumer | Sequence[Consumer]:
+        return self._consumers[index]
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        """What became of the messages of all of them so far."""
+        return sum((one.counts for one in self._consumers), ConsumerCounts())
+
+    @property
+    def counts_by_topic(self) -> dict[str, ConsumerCounts]:
+        """The same by topic."""
+        found: dict[str, ConsumerCounts] = {}
+        for one in self._consumers:
+            found[one.topic] = found.get(one.topic, ConsumerCounts()) + one.counts
+        return found
+
+    def run(self, *, signals: bool = True) -> ConsumerCounts:
+        """Run all of them until `stop`, as `Consumer.run` does; one that fails stops the others.
+
+        Raises:
+            TopicIsPushed, UnknownTopic: a topic cannot be received from.
+        """
+        asked = 0
+
+        def interrupted() -> None:
+            nonlocal asked
+            asked += 1
+            self._orders.put("stop" if asked == 1 else "now")
+
+        with on_signals(interrupted) if signals else nullcontext():
+            running = [
+                self._threads(partial(self._run, one), f"{one.topic}-consumer")
+                for one in self._consumers
+            ]
+            left = len(running)
+            while left:
+                order = self._orders.get()
+                left -= order == "ended"
+                for one in self._consumers:
+                    one.stop(at_once=order == "now")
+            for thread in running:
+                thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return self.counts
+
+    def stop(self) -> None:
+        """Ask all of them to stop, from any thread; `run` returns when they have drained."""
+        self._orders.put("stop")
+
+    def _run(self, consumer: Consumer) -> None:
+        try:
+            consumer.run(signals=False)
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._failure = self._failure or error
+        finally:
+            self._orders.put("ended")

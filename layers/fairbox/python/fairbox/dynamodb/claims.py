@@ -1,0 +1,218 @@
+"""Claims in place: conditional statements over messages of unordered pulled topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec import names
+from fairbox.codec.keys import message_key
+from fairbox.codec.messages import number, read_message, states_value
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.dynamodb.statements import Answer, Statement, execute, statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.dispatch.ports import Saved
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.queueing.ports import Claiming
+    from fairbox.receipts import Receipt
+    from fairbox.stored import Claim, StoredMessage
+
+
+class Claims:
+    """Writes claims, and ends them by their tokens."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def claim(self, claims: Sequence[Claiming], *others: Statement) -> list[bool]:
+        """Claim messages where they are as they were read; say which are held now.
+
+        The other statements go with the first call; what becomes of them is not told.
+
+        Raises:
+            Throttled, Unavailable: of the first, where none is known to be held.
+        """
+        statements = [*others, *(self._claim(c) for c in claims)]
+        answers = execute(self._calls, statements)[len(others) :]
+        held = [
+            # ours, when the answer to an earlier try was lost
+            a.done or a.old.get(names.HOLDER) == {"B": c.claim.token}
+            for a, c in zip(answers, claims, strict=True)
+        ]
+        if not any(held):
+            _raise_first(answers)
+        return held
+
+    def _claim(self, claiming: Claiming) -> Statement:
+        stored, claim = claiming.stored, claiming.claim
+        values = _claim_values(claim)
+        if claiming.states != stored.states:
+            values[names.STATES] = states_value(claiming.states)
+        wheres, parameters = _as_read_places(stored)
+        return statement(
+            "UPDATE",
+            self._table,
+            message_key(stored.ref, stored.lane),
+            clauses=" ".join(f'SET "{name}" = ?' for name in values),
+            values=list(values.values()),
+            wheres=wheres,
+            parameters=parameters,
+        )
+
+    def delete(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Delete messages by their receipts; return the stale ones. What is gone is done."""
+        statements = [self._held(r, "DELETE FROM") for r in receipts]
+        return self._end(receipts, statements, bool)
+
+    def release(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
+        """Let go of messages, uncounted, from `until` (ms) on; return the stale receipts."""
+        clauses = (
+            f'SET "{names.CLAIM_UNTIL}" = ? '
+            f'SET "{names.CLAIM_COUNT}" = "{names.CLAIM_COUNT}" - ? REMOVE "{names.HOLDER}"'
+        )
+        values = (number(until), number(1))
+        statements = [self._held(r, "UPDATE", clauses, values) for r in receipts]
+
+        def stale(old: dict[str, Any]) -> bool:
+            # ours, when the answer to an earlier try was lost
+            return names.HOLDER in old or old.get(names.CLAIM_UNTIL) != number(until)
+
+        return self._end(receipts, statements, stale)
+
+    def extend(self, receipt: Receipt, until: int) -> bool:
+        """Hold a message until then (ms); return whether the receipt still holds it."""
+        clauses, values = f'SET "{names.CLAIM_UNTIL}" = ?', (number(until),)
+        held = self._held(receipt, "UPDATE", clauses, values)
+        return not self._end([receipt], [held], lambda _: True)
+
+    def _held(
+        self,
+        receipt: Receipt,
+        verb: str,
+        clauses: str = "",
+        values: Sequence[dict[str, Any]] = (),
+    ) -> Statement:
+        return statement(
+            verb,
+            self._table,
+            message_key(receipt.ref),
+            clauses=clauses,
+            values=values,
+            wheres=[f'"{names.HOLDER}" = ? AND "{names.GONE}" IS MISSING'],
+            parameters=[{"B": receipt.token}],
+        )
+
+    def _end(
+        self,
+        receipts: Sequence[Receipt],
+        statements: Sequence[Statement],
+        stale: Callable[[dict[str, Any]], bool],
+    ) -> list[Receipt]:
+        answers = execute(self._calls, statements)
+        _raise_first(answers)
+        return [r for r, a in zip(receipts, answers, strict=True) if not a.done and stale(a.old)]
+
+    def save(self, after: StoredMessage, before: StoredMessage) -> Saved:
+        """Write claim, states, gone and reason; see `ports.ClaimStore.save_claimed`."""
+        try:
+            self._calls.call("update_item", **self.save_action(after, before))
+        except ConditionFailed as failed:
+            if not failed.old:
+                return "absent"
+            there = read_message(failed.old)
+            # ours, when the answer to an earlier try was lost
+            same = (there.claim, there.states, there.gone, there.reason) == (
+                after.claim,
+                dict(after.states),
+                after.gone,
+                after.reason,
+            )
+            return "saved" if same else there
+        return "saved"
+
+    def save_action(self, after: StoredMessage, before: StoredMessage) -> dict[str, Any]:
+        """Return the update that `save` makes, for transactions too."""
+        values: dict[str, Any] = {}
+        removed: list[str] = []
+        if after.claim != before.claim and after.claim is not None:
+            values |= _claim_values(after.claim)
+            removed += [] if after.claim.token else [names.HOLDER]
+        if after.states != before.states:
+            values[names.STATES] = states_value(after.states)
+        if after.gone:
+            values[names.GONE] = {"S": after.gone}
+        if after.reason != before.reason:
+            values[names.REASON] = {"S": after.reason}
+        conditions, fields, expected = as_read(before)
+        sets = []
+        for n, (name, value) in enumerate(values.items()):
+            fields[f"#s{n}"] = name
+            expected[f":s{n}"] = value
+            sets.append(f"#s{n} = :s{n}")
+        update = f"SET {', '.join(sets)}"
+        for n, name in enumerate(removed):
+            fields[f"#r{n}"] = name
+            update += f" REMOVE #r{n}"
+        return {
+            "TableName": self._table,
+            "Key": message_key(after.ref, after.lane),
+            "UpdateExpression": update,
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": fields,
+            "ExpressionAttributeValues": expected,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+
+def _claim_values(claim: Claim) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        names.CLAIM_COUNT: number(claim.count),
+        names.CLAIM_UNTIL: number(claim.until),
+    }
+    if claim.token:
+        values[names.HOLDER] = {"B": claim.token}
+    return values
+
+
+def _fences(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
+    """Return what says that a message is as it was read; None: the attribute is missing."""
+    claim = stored.claim
+    return {
+        names.GONE: None if stored.gone is None else {"S": stored.gone},
+        names.CLAIM_COUNT: None if claim is None else number(claim.count),
+        names.CLAIM_UNTIL: None if claim is None else number(claim.until),
+        names.EDITS: number(stored.edits) if stored.edits else None,
+        names.REDRIVEN: number(stored.redriven) if stored.redriven else None,
+    }
+
+
+def _as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
+    wheres, parameters = [f'"{names.SIZE}" IS NOT MISSING'], []
+    for name, value in _fences(stored).items():
+        wheres.append(f'"{name}" IS MISSING' if value is None else f'"{name}" = ?')
+        parameters += [] if value is None else [value]
+    return wheres, parameters
+
+
+def as_read(stored: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:
+    """Return conditions, names and values under which a message is as it was read."""
+    conditions, fields, expected = ["attribute_exists(#z)"], {"#z": names.SIZE}, {}
+    fences = _fences(stored)
+    fences[names.STATES] = states_value(stored.states) if stored.states else None
+    for n, (name, value) in enumerate(fences.items()):
+        fields[f"#w{n}"] = name
+        if value is None:
+            conditions.append(f"attribute_not_exists(#w{n})")
+        else:
+            conditions.append(f"#w{n} = :w{n}")
+            expected[f":w{n}"] = value
+    return conditions, fields, expected
+
+
+def _raise_first(answers: Sequence[Answer]) -> None:
+    for answer in answers:
+        if answer.error is not None:
+            raise answer.error

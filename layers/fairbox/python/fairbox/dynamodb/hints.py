@@ -1,0 +1,156 @@
+"""Hint rows: read for receives, written where they are as they were read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec.hints import (
+    SHARDS_A_ROW,
+    after_name,
+    group_of,
+    hint_values,
+    look_name,
+    read_hint,
+)
+from fairbox.codec.keys import hint_key
+from fairbox.codec.messages import number
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.dynamodb.statements import Statement, statement
+from fairbox.ids import before
+from fairbox.stored import Hint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.codec.keys import Item
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.messages import MessageRef
+    from fairbox.queueing.ports import HintMove, Shard
+
+
+class HintRows:
+    """Reads and changes hint rows."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def read(self, topic: str, epoch: int, group: int) -> dict[int, Hint]:
+        """Return the hints of sixteen shards by shard, eventually consistent (0.5 RRU)."""
+        answer = self._calls.call(
+            "get_item",
+            TableName=self._table,
+            Key=hint_key(topic, epoch, group),
+            ConsistentRead=False,
+        )
+        item: Item = answer.get("Item", {})
+        first = group * SHARDS_A_ROW
+        return {shard: read_hint(item, shard) for shard in range(first, first + SHARDS_A_ROW)}
+
+    def move(self, move: HintMove) -> bool:
+        """Write a hint where it is as it was read; return whether it was."""
+        _, epoch, shard = move.shard
+        old, new = hint_values(move.before, shard), hint_values(move.after, shard)
+        attributes = {"#a": after_name(shard), "#l": look_name(shard)}
+        values: dict[str, Any] = {}
+        conditions, sets, removes = [], [], []
+        for place, name in attributes.items():
+            if name in old:
+                conditions.append(f"{place} = :old_{place[1:]}")
+                values[f":old_{place[1:]}"] = old[name]
+            else:
+                conditions.append(f"attribute_not_exists({place})")
+            if name in new:
+                sets.append(f"{place} = :{place[1:]}")
+                values[f":{place[1:]}"] = new[name]
+            else:
+                removes.append(place)
+        update = f"SET {', '.join(sets)}" if sets else ""
+        update += f" REMOVE {', '.join(removes)}" if removes else ""
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=hint_key(move.shard[0], epoch, group_of(shard)),
+                UpdateExpression=update.strip(),
+                ConditionExpression=" AND ".join(conditions),
+                ExpressionAttributeNames=attributes,
+                ExpressionAttributeValues=values,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            # ours, when the answer to an earlier try was lost
+            return bool(failed.old) and read_hint(failed.old, shard) == move.after
+        return True
+
+    def statement(self, move: HintMove) -> Statement:
+        """Return the same move as a statement, for a row that is there."""
+        topic, epoch, shard = move.shard
+        old, new = hint_values(move.before, shard), hint_values(move.after, shard)
+        watched = (after_name(shard), look_name(shard))
+        return statement(
+            "UPDATE",
+            self._table,
+            hint_key(topic, epoch, group_of(shard)),
+            clauses=" ".join(f'SET "{name}" = ?' for name in new),
+            values=list(new.values()),
+            wheres=[f'"{n}" = ?' if n in old else f'"{n}" IS MISSING' for n in watched],
+            parameters=[old[n] for n in watched if n in old],
+        )
+
+    def wake(self, refs: Sequence[MessageRef]) -> None:
+        """Let receives find messages that lie before where they begin, or are due soon."""
+        groups: dict[tuple[str, int, int], list[MessageRef]] = defaultdict(list)
+        for ref in refs:
+            groups[ref.topic, ref.epoch, group_of(ref.shard)].append(ref)
+        for (topic, epoch, group), members in groups.items():
+            hints = self.read(topic, epoch, group)
+            looks: dict[int, int] = {}
+            behind: dict[int, str] = {}
+            for ref in members:
+                hint = hints[ref.shard]
+                if ref.due is None and hint.after and ref.id <= hint.after:
+                    behind[ref.shard] = min(ref.id, behind.get(ref.shard, ref.id))
+                elif ref.due is not None and hint.look_at is not None and ref.due < hint.look_at:
+                    looks[ref.shard] = min(ref.due, looks.get(ref.shard, ref.due))
+            for shard, first in behind.items():
+                self.lower_after((topic, epoch, shard), first)
+            if looks:
+                self.lower_looks(topic, epoch, looks)
+
+    def lower_after(self, shard: Shard, message_id: str) -> bool:
+        """Let receives begin no later than at this message; return whether they had passed it."""
+        topic, epoch, number_ = shard
+        bound = hint_values(Hint(after=before(message_id)), number_)[after_name(number_)]
+        return self._lower(topic, epoch, group_of(number_), {after_name(number_): bound})
+
+    def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
+        """Let somebody look from the heads of these shards at these times (ms), if not before."""
+        groups: dict[int, dict[str, Any]] = {}
+        for shard, due in looks.items():
+            groups.setdefault(group_of(shard), {})[look_name(shard)] = number(due)
+        for group, values in groups.items():
+            if self._lower(topic, epoch, group, values) or len(values) == 1:
+                continue
+            for name, value in values.items():  # some are lower already: each for itself
+                self._lower(topic, epoch, group, {name: value})
+
+    def _lower(self, topic: str, epoch: int, group: int, values: Mapping[str, Any]) -> bool:
+        """Set attributes where all of them are greater; a missing one is as low as can be."""
+        fields = {f"#f{n}": name for n, name in enumerate(values)}
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=hint_key(topic, epoch, group),
+                UpdateExpression="SET " + ", ".join(f"{f} = :{f[1:]}" for f in fields),
+                ConditionExpression=" AND ".join(f"{f} > :{f[1:]}" for f in fields),
+                ExpressionAttributeNames=fields,
+                ExpressionAttributeValues={
+                    f":f{n}": value for n, value in enumerate(values.values())
+                },
+            )
+        except ConditionFailed:
+            return False
+        return True

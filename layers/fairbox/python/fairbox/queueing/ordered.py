@@ -1,0 +1,183 @@
+"""Receiving from ordered topics: one message of a key at a time, claims in the shard's row.
+
+The messages are not touched. One write a shard claims all that a call takes, under the version of
+the row that was read before the messages were: nothing that was claimed, acknowledged or deleted in
+between can be taken for free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.clock import milliseconds
+from fairbox.dispatch.finishing import bury_marked, finish_marked
+from fairbox.held import HeldRow, key_digest
+from fairbox.messages import MessageRef
+from fairbox.queueing.attempts import dying
+from fairbox.queueing.models import Taken
+from fairbox.queueing.plan import LEFT_MS, Ask, Plan, Window, due, ended
+from fairbox.queueing.turns import Turns
+from fairbox.receipts import TOKEN_BYTES
+from fairbox.stored import Claim, StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+    from fairbox.clock import Clock
+    from fairbox.held import Entry
+    from fairbox.queueing.ports import HeldStore, Shard
+    from fairbox.topics import TopicState
+
+_SHARDS_A_CALL: Final = 4
+_CAS_TRIES: Final = 4
+_SPARE: Final = 5
+_PAGE: Final = 50
+_PAGES: Final = 2
+_FROM_HEAD_MS: Final = 600_000  # how often a lane is read from its head though much of it waits
+_MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass
+
+
+class Ordered:
+    """Receives from ordered topics.
+
+    Args:
+        store: the tables.
+        clock, rng: time, tokens and turns.
+    """
+
+    def __init__(self, store: HeldStore, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._turns = Turns(rng, at_most=_SHARDS_A_CALL)
+        self._deep: set[Shard] = set()  # where receives begin far behind the head
+        self.rows: dict[Shard, HeldRow] = {}  # as this process wrote them last
+
+    def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
+        """Claim messages of the first shard in turn that has any; see `InPlace.receive`."""
+        epoch, shards = self._turns.next(topic)
+        for number, shard in enumerate(shards, start=1):
+            taken = self._from_shard(topic, (topic.topic.name, epoch, shard), wanted, visibility)
+            if taken or number == len(shards):
+                self._turns.visited(topic, number)
+                return taken
+        return []
+
+    def _from_shard(
+        self, topic: TopicState, shard: Shard, wanted: int, visibility: int
+    ) -> list[Taken]:
+        for attempt in range(_CAS_TRIES):
+            if attempt:
+                self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
+            row, window = self._read(shard, wanted)
+            now = milliseconds(self._clock)
+            there = self._there(shard, row, window, now)
+            exhausted = [
+                entry
+                for entry in due(row, now)
+                if entry.id in there and entry.count >= topic.topic.retry.max_attempts
+            ]
+            if exhausted:
+                self._bury(shard, row, exhausted[0], there[exhausted[0].id])
+                continue
+            plan = Plan(row, window, there, now, Ask(wanted, now + visibility, self._token))
+            back = plan.row.after < row.after  # followers lie before what was read: read them
+            if not plan.taken and not back and plan.passed < _MOVE_OVER:
+                return []
+            other = self._store.write_held(shard, plan.row, row.version)
+            self.rows[shard] = other or replace(plan.row, version=row.version + 1)
+            if (other is None and (plan.taken or not back)) or (other and _all_held(other, plan)):
+                return [Taken(m, "held", e.token, e.count, e.until) for m, e in plan.taken]
+        return []
+
+    def _token(self) -> bytes:
+        return self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
+
+    def _there(
+        self, shard: Shard, row: HeldRow, window: Window, now: int
+    ) -> dict[str, StoredMessage]:
+        """Return by id what is there, the messages that entries speak of among it.
+
+        What was acknowledged and still lies there after 2 s was left by a crash: it is deleted.
+        """
+        there = {m.ref.id: m for m in window.messages}
+        spoken = [i for e in ended(row, now) for i in (e.id, e.follower) if i]
+        beyond = [MessageRef(*shard, i) for i in spoken if not window.covers(i)]
+        if beyond:
+            found, unreadable = self._store.read(list(dict.fromkeys(beyond)))
+            self._clear(found, unreadable)
+            there |= {m.ref.id: m for m in found if m.gone is None}
+        left = [
+            e.id
+            for e in row.entries
+            if e.state == "acked" and e.id in there and e.until + LEFT_MS <= now
+        ]
+        if left:
+            self._store.delete([there.pop(i) for i in left])
+            window.messages = [m for m in window.messages if m.ref.id in there]
+        return there
+
+    def _clear(
+        self, found: Sequence[StoredMessage], unreadable: Sequence[Mapping[str, object]]
+    ) -> None:
+        for item in unreadable:
+            self._store.bury_raw(item, "unreadable")
+        finish_marked(self._store, [m for m in found if m.gone])
+
+    def _bury(self, shard: Shard, row: HeldRow, entry: Entry, stored: StoredMessage) -> None:
+        """Bury a message that was received as often as may be, its claim with it (4 WRU)."""
+        token = entry.token if entry.state == "claimed" else b""
+        claimed = replace(stored, claim=Claim(entry.count, entry.until, token))
+        dead = replace(dying(claimed, entry.count, entry.until), claim=stored.claim)
+        changed = row.without(entry, milliseconds(self._clock))
+        if self._store.save_and_hold(dead, stored, shard, changed, row.version):
+            bury_marked(self._store, dead)
+
+    def _read(self, shard: Shard, wanted: int) -> tuple[HeldRow, Window]:
+        """Read the row, then messages from where they may be free (consistent)."""
+        window = Window()
+        limit = wanted + _SPARE
+        if shard in self._deep:
+            row = self._store.held(shard)
+        else:
+            row = self._page(shard, window, limit + 1) or HeldRow()
+        now = milliseconds(self._clock)
+        start = row.after if now - row.since < _FROM_HEAD_MS else ""
+        if start and not window.covers(start):
+            self._deep.add(shard)
+            window = Window(after=start, cursor=start)
+        else:
+            self._deep.discard(shard)
+        for page in range(_PAGES):
+            held, free = _divided(row, window, now)
+            # a page that was full of what is held says little about what is free behind it
+            if window.ended or free >= wanted or free > held:
+                break
+            self._page(shard, window, _PAGE if page and not free else limit)
+        return row, window
+
+    def _page(self, shard: Shard, window: Window, limit: int) -> HeldRow | None:
+        page = self._store.read_lane(
+            "ready", *shard, limit=limit, after=window.cursor or None, consistent=True
+        )
+        self._clear(page.messages, page.unreadable)
+        window.messages += [m for m in page.messages if m.gone is None]
+        window.cursor = page.last or window.cursor
+        window.ended = page.last is None
+        return page.held
+
+
+def _divided(row: HeldRow, window: Window, now: int) -> tuple[int, int]:
+    """Return how many messages of a window are held, and how many keys are free."""
+    live = {e.key: e.id for e in row.entries if e not in ended(row, now)}
+    keys = {key_digest(m) for m in window.messages}
+    held = set(live.values())
+    return sum(m.ref.id in held for m in window.messages), len(keys - live.keys())
+
+
+def _all_held(row: HeldRow, plan: Plan) -> bool:
+    """Whether claims stand whose answer was lost, though others changed the row meanwhile."""
+    tokens = {entry.token for entry in row.entries}
+    return bool(plan.taken) and all(entry.token in tokens for _, entry in plan.taken)
