@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from aws_cdk import App, Tags
 
+from stacks.access import AccessStack
 from stacks.api import ApiStack
 from stacks.assets import build_layers
 from stacks.components.function import Platform
+from stacks.components.roles import Resources
 from stacks.config import config_from_context
 from stacks.delivery import DeliveryStack
 from stacks.monitoring import MonitoringStack
@@ -64,6 +66,18 @@ def build_application(root: Path, *, context: Mapping[str, Any], outdir: Path | 
         storage=storage,
         delivery=delivery,
         api=api,
+    )
+    AccessStack(
+        app,
+        "FairboxAccess",
+        resources=Resources(
+            outbox=storage.outbox,
+            deliveries=storage.deliveries,
+            bodies=storage.bodies,
+            archive=storage.archive.bucket,
+            doorbell=delivery.doorbells.now,
+            http_api=api.http_api,
+        ),
     )
     Tags.of(app).add("application", "fairbox")
     return app

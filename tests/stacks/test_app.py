@@ -37,6 +37,7 @@ def test_it_finds_node_by_itself_and_writes_the_assembly_in_silence(tmp_path: Pa
     assert {path.name.split(".")[0] for path in tmp_path.glob("*.template.json")} == {
         "FairboxStorage",
         "FairboxDelivery",
+        "FairboxAccess",
         "FairboxApi",
         "FairboxMonitoring",
     }
