@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.stacks.assembly import listed, plain
@@ -96,7 +96,7 @@ class Recorder:
             keys = [request.get("Item") or request.get("Key") or {}]
         asked = self._asked(table, action, keys, request.get("ReturnValues", "NONE"))
         if "IndexName" in request:
-            return Asked(f"{asked.resource}/index/{request['IndexName']}", action, asked.keys)
+            return replace(asked, resource=f"{asked.resource}/index/{request['IndexName']}")
         return asked
 
     def _statement(self, one: dict[str, Any]) -> Asked:
@@ -129,7 +129,7 @@ class Policy:
             one["Effect"] == "Allow"
             and asked.action in listed(one["Action"])
             and asked.resource in map(plain, listed(one["Resource"]))
-            and all(_holds(*each, asked) for each in one.get("Condition", {}).items())
+            and all(_holds(op, each, asked) for op, each in one.get("Condition", {}).items())
             for one in self.statements
         )
 

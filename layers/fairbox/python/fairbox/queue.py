@@ -199,7 +199,7 @@ class Queue(Operating):
 
     def _received(self, taken: Taken) -> Received | None:
         """Return what the consumer gets; None: its body is out of reach, it was given back."""
-        receipt = Receipt(taken.stored.ref, taken.place, taken.token)
+        receipt = Receipt(taken.stored.ref, taken.place, taken.token, taken.until)
         try:
             message = self._store.fetch_body(taken.stored).message
         except FairboxError as error:
@@ -210,7 +210,8 @@ class Queue(Operating):
     def ack(self, receipts: str | Iterable[str]) -> None:
         """Acknowledge messages: they are done, and leave (1 WRU each, 25 a call).
 
-        A message that is there no more counts as acknowledged, so that a call may be repeated.
+        A message that is there no more counts as acknowledged, so that a call may be repeated;
+        but not where its time-out was over, for then others may have had it.
 
         Args:
             receipts: one, or several, of any topics.

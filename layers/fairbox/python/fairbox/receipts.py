@@ -29,15 +29,19 @@ class Receipt:
         place: where the claim is written: on the message in lane `ready` or `later`, or, on
             ordered topics, among those `held` by the shard's row.
         token: the fencing token; it is no other holder's, of this message or another.
+        until: when the message could be received by others as it was claimed, in milliseconds
+            since 1970 UTC.
     """
 
     ref: MessageRef
     place: ClaimPlace
     token: bytes
+    until: int
 
     def __str__(self) -> str:
         payload = b"\0".join(
-            (_LETTERS[self.place].encode(), str(self.ref).encode(), self.token.hex().encode())
+            text.encode()
+            for text in (_LETTERS[self.place], str(self.ref), self.token.hex(), str(self.until))
         )
         text = base64.urlsafe_b64encode(_check(payload) + payload)
         return text.decode().rstrip("=")
@@ -66,8 +70,8 @@ class Receipt:
         payload = raw[_CHECK_BYTES:]
         if raw[:_CHECK_BYTES] != _check(payload):
             return None
-        letter, ref, token = payload.decode("ascii").split("\0")
-        return cls(MessageRef.parse(ref), _PLACES[letter], bytes.fromhex(token))
+        letter, ref, token, until = payload.decode("ascii").split("\0")
+        return cls(MessageRef.parse(ref), _PLACES[letter], bytes.fromhex(token), int(until))
 
 
 def _check(payload: bytes) -> bytes:

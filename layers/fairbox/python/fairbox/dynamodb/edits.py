@@ -93,7 +93,7 @@ class Edits:
             "Item": edited,
             "ConditionExpression": " AND ".join(conditions),
             "ExpressionAttributeNames": fields,
-            "ExpressionAttributeValues": expected,
+            **({"ExpressionAttributeValues": expected} if expected else {}),
         }
         if not self._write([{"Put": put}], before.ref, version, ordered=ordered):
             return False

@@ -83,11 +83,12 @@ class Ordered:
                 self._bury(shard, row, exhausted[0], there[exhausted[0].id])
                 continue
             plan = Plan(row, window, there, now, Ask(wanted, now + visibility, self._token))
-            if not plan.taken and plan.passed < _MOVE_OVER:
+            back = plan.row.after < row.after  # followers lie before what was read: read them
+            if not plan.taken and not back and plan.passed < _MOVE_OVER:
                 return []
             other = self._store.write_held(shard, plan.row, row.version)
             self.rows[shard] = other or replace(plan.row, version=row.version + 1)
-            if other is None or _all_held(other, plan):
+            if (other is None and (plan.taken or not back)) or (other and _all_held(other, plan)):
                 return [Taken(m, "held", e.token, e.count, e.until) for m, e in plan.taken]
         return []
 
@@ -150,12 +151,12 @@ class Ordered:
             window = Window(after=start, cursor=start)
         else:
             self._deep.discard(shard)
-        live = {e.key for e in row.entries if e not in ended(row, now)}
         for page in range(_PAGES):
-            free = any(key_digest(m) not in live for m in window.messages)
-            if window.ended or free:
+            held, free = _divided(row, window, now)
+            # a page that was full of what is held says little about what is free behind it
+            if window.ended or free >= wanted or free > held:
                 break
-            self._page(shard, window, _PAGE if page else limit)
+            self._page(shard, window, _PAGE if page and not free else limit)
         return row, window
 
     def _page(self, shard: Shard, window: Window, limit: int) -> HeldRow | None:
@@ -167,6 +168,14 @@ class Ordered:
         window.cursor = page.last or window.cursor
         window.ended = page.last is None
         return page.held
+
+
+def _divided(row: HeldRow, window: Window, now: int) -> tuple[int, int]:
+    """Return how many messages of a window are held, and how many keys are free."""
+    live = {e.key: e.id for e in row.entries if e not in ended(row, now)}
+    keys = {key_digest(m) for m in window.messages}
+    held = set(live.values())
+    return sum(m.ref.id in held for m in window.messages), len(keys - live.keys())
 
 
 def _all_held(row: HeldRow, plan: Plan) -> bool:

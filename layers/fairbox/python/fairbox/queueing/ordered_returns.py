@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from fairbox.receipts import Receipt
 
 _CAS_TRIES: Final = 12
-
-
-@dataclass(slots=True)
-class _Sorted:
-    """Receipts by what a row says of them: it holds them, it did what is asked, or neither."""
-
-    held: list[Receipt]
-    done: list[Receipt]
-    lost: list[Receipt]
 
 
 class OrderedReturns:
@@ -61,12 +52,19 @@ class OrderedReturns:
         now = milliseconds(self._clock)
         lost: list[Receipt] = []
         for shard, mine in _by_shard(receipts).items():
-            lost += self._change(shard, mine, lambda e: replace(e, state="acked", until=now))
+            left = self._change(shard, mine, lambda e: replace(e, state="acked", until=now))
+            lost += self._not_acked(shard, left) if left else []
         done = [r.ref for r in receipts if r not in lost]
         if done:
             self._store.delete_refs(done)
         there = {m.ref for m in self._store.read([r.ref for r in lost])[0]} if lost else set()
-        return [r for r in lost if r.ref in there]
+        return [r for r in lost if r.ref in there or r.until <= now]
+
+    def _not_acked(self, shard: Shard, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Return which of these were not marked before, by a call that is repeated."""
+        row = self._store.held(shard)
+        acked = {(e.id, e.token) for e in row.entries if e.state == "acked"}
+        return [r for r in receipts if (r.ref.id, r.token) not in acked]
 
     def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Give messages back uncounted (1 WRU a shard); return the stale receipts."""
@@ -148,37 +146,35 @@ class OrderedReturns:
         known = self._rows.pop(shard, None)
         row = known or self._store.held(shard)
         for attempt in range(_CAS_TRIES):
-            found = _sort(row, receipts, change)
-            if known is not None and found.lost:
+            held, lost = _sort(row, receipts)
+            if known is not None and lost:
                 known, row = None, self._store.held(shard)  # the copy may be old
                 continue
-            if not found.held:
-                return found.lost
-            ids = {r.ref.id for r in found.held}
+            ids = {r.ref.id for r in held}
+            if not ids:
+                return lost
             entries = tuple(change(e) if e.id in ids else e for e in row.entries)
             changed = replace(row, entries=entries)
             other = self._store.write_held(shard, changed, row.version)
             if other is None:
                 self._rows[shard] = replace(changed, version=row.version + 1)
-                return found.lost
+                return lost
+            if all(change(e) in other.entries for e in row.entries if e.id in ids):
+                return lost  # ours stands, its answer was lost, and others wrote since
             known, row = None, other
             self._clock.sleep(self._rng.random() * min(0.2, 0.005 * 2.0**attempt))
         raise Unavailable("update_item", "the shard is being changed by others")
 
 
-def _sort(row: HeldRow, receipts: Sequence[Receipt], change: Callable[[Entry], Entry]) -> _Sorted:
-    found = _Sorted([], [], [])
+def _sort(row: HeldRow, receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[Receipt]]:
+    """Return the receipts that hold their messages, and those that do not."""
+    held: list[Receipt] = []
+    lost: list[Receipt] = []
     for receipt in receipts:
         entry = row.entry(receipt.ref.id)
-        if entry is None or entry.token != receipt.token:
-            found.lost.append(receipt)
-        elif entry.state == "claimed":
-            found.held.append(receipt)
-        elif entry.state == change(entry).state:  # done before: the answer was lost
-            found.done.append(receipt)
-        else:
-            found.lost.append(receipt)
-    return found
+        holds = entry is not None and entry.held_by(receipt.token)
+        (held if holds else lost).append(receipt)
+    return held, lost
 
 
 def _waiting(until: int) -> Callable[[Entry], Entry]:

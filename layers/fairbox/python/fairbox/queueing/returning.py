@@ -39,8 +39,20 @@ class InPlaceReturns:
         self._rng = rng
 
     def ack(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Delete messages (1 WRU each); return the stale receipts. What is gone is acknowledged."""
-        return self._store.delete_held(receipts)
+        """Delete messages (1 WRU each); return the stale receipts.
+
+        What is gone is acknowledged; but of claims that have ended messages are read first (1 RRU
+        each), for what others finished or buried since was not acknowledged by these.
+        """
+        now = milliseconds(self._clock)
+        late = [r for r in receipts if r.until <= now]
+        lost: list[Receipt] = []
+        if late:
+            found = self._store.read([r.ref for r in late])[0]
+            tokens = {m.ref: m.claim.token for m in found if m.claim is not None}
+            lost = [r for r in late if tokens.get(r.ref) != r.token]
+        held = [r for r in receipts if r not in lost]
+        return lost + (self._store.delete_held(held) if held else [])
 
     def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Give messages back uncounted (1 WRU each, and 1 a shard); return the stale receipts."""

@@ -1,0 +1,160 @@
+"""What the queue costs: exact units, from the meter over the engine in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Message, Topic
+from fairbox.testing import CostMeter
+from fairbox.testing.application import MemoryApplication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox import Received
+    from fairbox.testing import Reading
+
+
+class Shop(MemoryApplication):
+    """An application with one metered topic of a shard, messages of 600 bytes."""
+
+    meter: CostMeter
+
+    def __init__(self, ordering: Any = "none", shards: int = 1) -> None:
+        super().__init__(wrap=CostMeter)
+        self.meter = self.client
+        self.outbox.create_topic(Topic("jobs", shards=shards, ordering=ordering))
+        self.queue.receive("jobs")  # somebody has looked before
+
+    def send(self, count: int, **more: Any) -> None:
+        made = [
+            Message(topic="jobs", body=b"%600d" % n, id=self.ids.next(), **more)
+            for n in range(count)
+        ]
+        for start in range(0, count, 10):
+            self.queue.send_many(made[start : start + 10])
+
+    def bodies(self, count: int) -> Iterator[bytes]:
+        yield from (b"%600d" % n for n in range(count))
+
+    def metered(self) -> Reading:
+        reading = self.meter.reading()
+        self.meter.reset()
+        return reading
+
+    def receive(self, timeout: float = 30) -> list[Received]:
+        return self.queue.receive("jobs", 10, timeout)
+
+
+@pytest.mark.parametrize(("ordering", "wru", "rru"), [("none", 3.2, 0.3), ("key", 2.3, 0.5)])
+def test_a_message_sent_received_and_acknowledged_ten_at_a_call(
+    ordering: str, wru: float, rru: float
+) -> None:
+    shop = Shop(ordering)
+    shop.metered()
+    for _ in range(20):
+        shop.send(10)
+        shop.clock.advance(0.7)
+        received = shop.receive()
+        assert len(received) == 10
+        shop.queue.ack(r.receipt for r in received)
+    reading = shop.metered()
+    assert reading.wru / 200 <= wru
+    assert reading.rru / 200 <= rru
+    assert sum(reading.calls.values()) / 200 <= 0.58
+
+
+def test_a_call_costs_as_little_as_it_may_while_topics_are_known() -> None:
+    for ordering, calls in (("none", 5), ("key", 5)):
+        shop = Shop(ordering)
+        shop.send(10)
+        shop.clock.advance(3)
+        shop.queue.ack(r.receipt for r in shop.receive())
+        shop.clock.advance(0.9)
+        shop.metered()
+        shop.send(10)
+        shop.queue.ack(r.receipt for r in shop.receive())
+        reading = shop.metered()
+        assert sum(reading.calls.values()) == calls
+
+
+def test_three_hundred_in_flight_do_not_stand_in_the_way_of_one_that_is_ready() -> None:
+    shop = Shop(shards=8)
+    shop.send(300)
+    shop.clock.advance(1)
+    held = [m for _ in range(60) for m in shop.receive(timeout=3600)]
+    assert len(held) == 300
+    shop.send(1)
+    shop.clock.advance(1)
+    shop.metered()
+    found = []
+    while not found:
+        found = shop.receive()
+        assert shop.metered().rru <= 5
+
+
+def test_an_empty_receive_costs_the_hint_and_half_a_unit_a_shard() -> None:
+    shop = Shop(shards=8)
+    shop.receive()
+    shop.metered()
+    assert shop.receive() == []
+    reading = shop.metered()
+    assert (reading.rru, reading.wru) == (4.5, 0)
+
+
+def test_an_empty_receive_of_an_ordered_topic_costs_a_unit_a_shard_of_four() -> None:
+    shop = Shop("key", shards=8)
+    shop.metered()
+    assert shop.receive() == []
+    reading = shop.metered()
+    assert (reading.rru, reading.wru) == (4, 0)
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_a_receive_costs_the_same_whatever_lies_behind(ordering: str) -> None:
+    costs = []
+    for backlog in (20, 1_000, 20_000):
+        shop = Shop(ordering)
+        shop.send(backlog)
+        shop.clock.advance(3)
+        shop.receive()
+        shop.receive()
+        shop.metered()
+        assert len(shop.receive()) == (0 if backlog == 20 else 10)
+        reading = shop.metered()
+        costs.append((reading.rru, reading.wru))
+    assert costs[1] == costs[2]
+    assert costs[1][0] <= (3 if ordering == "none" else 9)
+
+
+def test_a_stuck_key_with_many_followers_is_passed_once_and_then_costs_nothing() -> None:
+    shop = Shop("key")
+    shop.send(500, partition_key="stuck")
+    shop.clock.advance(3)
+    assert len(shop.receive(timeout=3600)) == 1
+    for _ in range(12):
+        assert shop.receive() == []  # passes its followers
+    shop.send(1, partition_key="other")
+    shop.clock.advance(3)
+    shop.metered()
+    (other,) = shop.receive()
+    assert other.message.partition_key == "other"
+    assert shop.metered().rru <= 3
+    shop.queue.ack(other.receipt)
+
+
+def test_looking_from_the_head_is_for_one_consumer_a_minute() -> None:
+    shop = Shop()
+    shop.send(40)
+    shop.clock.advance(1)
+    while shop.receive(timeout=3600):
+        pass
+    shop.clock.advance(61)
+    shop.metered()
+    assert shop.receive() == []
+    first = shop.metered()
+    assert shop.receive() == []
+    second = shop.metered()
+    assert (first.wru, second.wru) == (2, 0)
+    assert second.rru <= 1 < first.rru
