@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import agreement, batches, cold_start, cost, latency, throughput
+from benchmarks import agreement, batches, cold_start, cost, latency, queue, throughput
 from benchmarks.figures import Figure, show, write
 from local.workspace import LocalError, Workspace
 
@@ -26,6 +26,7 @@ def _cost() -> Measured:
 BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cost": _cost,
     "batches": lambda: (batches.figures(), []),
+    "queue": lambda: (queue.figures(), []),
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
     "latency": lambda: (latency.figures(), []),

@@ -141,9 +141,15 @@ class ApiStack(Stack):
         )
         api.allow(
             [
-                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
+                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS, *may.CLAIM_ITEMS),
                 may.on_index(storage.outbox, codec.OUTSTANDING_INDEX),
-                may.on_table(storage.deliveries, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
+                may.on_table(
+                    storage.deliveries,
+                    *may.READ_ITEMS,
+                    "PutItem",
+                    "UpdateItem",
+                    "ConditionCheckItem",
+                ),
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
                 may.on_objects(storage.bodies, "GetObject", "PutObject"),
                 may.list_bucket(storage.bodies),

@@ -23,6 +23,8 @@ READ_ITEMS: Final = ("GetItem", "BatchGetItem", "Query")
 """Reads by key; a scan is granted by name."""
 WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem")
 """Writes, alone, in batches and in transactions (which need no action of their own)."""
+CLAIM_ITEMS: Final = ("PartiQLUpdate", "PartiQLDelete")
+"""Claims and acknowledgements of pulled messages, 25 a call."""
 
 _SEND_ACTIONS: Final = {
     "sqs": ("sqs:SendMessage",),

@@ -70,9 +70,10 @@ EXPECTED: dict[str, Permissions] = {
         "Failures/aws/lambda/*": {"s3:GetObject", "s3:DeleteObject"},
     },
     "Api": {
-        "Outbox": READ | WRITE,
+        "Outbox": READ | WRITE | {"dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
-        "Deliveries": READ | {"dynamodb:PutItem", "dynamodb:ConditionCheckItem"},
+        "Deliveries": READ
+        | {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
         "Bodies": {"s3:ListBucket"},
         "Bodies/*": {"s3:GetObject", "s3:PutObject"},

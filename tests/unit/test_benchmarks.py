@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import cost
+from benchmarks import cost, queue
 from benchmarks.figures import Figure, show, write
 from benchmarks.latency import percentile
 from benchmarks.throughput import Run
@@ -60,6 +60,20 @@ def test_the_seeds_pattern_writes_each_message_eight_or_nine_times(
 def test_every_figure_has_a_name_of_its_own(figures: dict[str, Figure]) -> None:
     found = cost.figures(slow=1, fast=1, burst=1, idle_topics=1, idle_shards=1)
     assert len({figure.name for figure in found}) == len(found) == len(figures)
+
+
+def test_the_queue_stays_within_its_targets() -> None:
+    found = queue.figures(messages=200, backlogs=(1, 2_000), consumers=4, contended=200)
+    values = {figure.name: figure.value for figure in found}
+    assert len(values) == len(found)
+    assert 3 <= values["queue.wru_per_message.unordered"] <= 3.2
+    assert values["queue.rru_per_message.unordered"] <= 0.3
+    assert 2 <= values["queue.wru_per_message.ordered"] <= 2.3
+    for ordering in ("unordered", "ordered"):
+        assert values[f"queue.calls_per_message.{ordering}"] <= 0.5
+    assert 0 < values["queue.receive_rru_300_in_flight"] <= 5
+    assert values["queue.empty_receive_rru.unordered"] == 4.5
+    assert 0 <= values["queue.claims_lost_share.4_consumers"] < 1
 
 
 def test_figures_are_written_as_a_json_list_of_rows(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,14 +11,15 @@ from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fairbox import Received
     from fairbox.testing import Reading
 
 
+BODY = random.Random(7).randbytes(800)  # does not compress: an item of nearly 1 KB
+
+
 class Shop(MemoryApplication):
-    """An application with one metered topic of a shard, messages of 600 bytes."""
+    """An application with one metered topic of a shard, items of nearly 1 KB."""
 
     meter: CostMeter
 
@@ -28,15 +30,9 @@ class Shop(MemoryApplication):
         self.queue.receive("jobs")  # somebody has looked before
 
     def send(self, count: int, **more: Any) -> None:
-        made = [
-            Message(topic="jobs", body=b"%600d" % n, id=self.ids.next(), **more)
-            for n in range(count)
-        ]
+        made = [Message(topic="jobs", body=BODY, id=self.ids.next(), **more) for _ in range(count)]
         for start in range(0, count, 10):
             self.queue.send_many(made[start : start + 10])
-
-    def bodies(self, count: int) -> Iterator[bytes]:
-        yield from (b"%600d" % n for n in range(count))
 
     def metered(self) -> Reading:
         reading = self.meter.reading()
@@ -88,7 +84,7 @@ def test_three_hundred_in_flight_do_not_stand_in_the_way_of_one_that_is_ready() 
     shop.send(1)
     shop.clock.advance(1)
     shop.metered()
-    found = []
+    found: list[Received] = []
     while not found:
         found = shop.receive()
         assert shop.metered().rru <= 5
