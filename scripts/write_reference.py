@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import fairbox
 from fairbox import errors, metrics, testing
 from fairbox.codec import batches
-from fairbox.codec.keys import lane_pk, message_sk, topic_range
+from fairbox.codec.keys import hint_key, lane_pk, message_sk, topic_range
 from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.testing.application import MemoryApplication, MemoryDestination
@@ -193,6 +193,11 @@ def _tables() -> Iterable[str]:
                 _row(message_sk(_ID, 1_760_000_000_000, "later")),
             ),
             ("shard row", "Outbox", _row(lane_pk("ready", "orders", 0, 3)), "`!`"),
+            (
+                "hint row, of sixteen shards",
+                "Outbox",
+                *(_row(value["S"]) for value in hint_key("orders", 0, 0).values()),
+            ),
             ("topic row", "Outbox", "`config`", _row(low)),
             ("subscription row", "Outbox", "`config`", _row(f"{low}#sub#billing")),
             ("version row", "Outbox", "`config`", "`!`"),

@@ -155,7 +155,7 @@ class ApiStack(Stack):
         )
         api.allow(
             [
-                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
+                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS, *may.CLAIM_ITEMS),
                 may.on_index(storage.outbox, codec.OUTSTANDING_INDEX),
                 may.on_table(
                     storage.deliveries,

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from aws_cdk import App, Tags
 
+from stacks.access import AccessStack
 from stacks.api import ApiStack
 from stacks.assets import build_layers
 from stacks.batches import BatchesStack
 from stacks.components.function import Platform
+from stacks.components.roles import Resources
 from stacks.config import config_from_context
 from stacks.delivery import DeliveryStack
 from stacks.monitoring import MonitoringStack
@@ -92,9 +94,22 @@ def build_application(
             config=config,
             storage=storage,
             warehouse=storage.warehouse,
+            batches=storage.batches,
             alarm_topic=storage.alarm_topic,
             package=package or build_package(root, root / "build" / "pipeline"),
         )
+    AccessStack(
+        app,
+        "FairboxAccess",
+        resources=Resources(
+            outbox=storage.outbox,
+            deliveries=storage.deliveries,
+            bodies=storage.bodies,
+            archive=storage.archive.bucket,
+            doorbell=delivery.doorbells.now,
+            http_api=api.http_api,
+        ),
+    )
     Tags.of(app).add("application", "fairbox")
     return app
 

@@ -8,6 +8,7 @@ from aws_cdk import Acknowledgment, Stack, Validations
 
 if TYPE_CHECKING:
     from aws_cdk import IResource
+    from aws_cdk import aws_apigatewayv2 as apigateway
     from constructs import IConstruct
 
 
@@ -24,3 +25,11 @@ def wildcard_finding(owner: IResource, arn: str, rest: str) -> str:
     stack = Stack.of(owner)
     imported = stack.resolve(stack.export_value(arn))["Fn::ImportValue"]
     return f"AwsSolutions-IAM5[Resource::{imported}/{rest}]"
+
+
+def wildcard_route_finding(api: apigateway.HttpApi, route: str) -> str:
+    """The finding on a policy, in another stack than `api`, that names routes of it by wildcard."""
+    stack = Stack.of(api)
+    imported = stack.resolve(stack.export_value(api.api_id))["Fn::ImportValue"]
+    arn = "arn:<AWS::Partition>:execute-api:<AWS::Region>:<AWS::AccountId>"
+    return f"AwsSolutions-IAM5[Resource::{arn}:{imported}/{route}]"

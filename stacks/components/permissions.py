@@ -27,6 +27,8 @@ SETTLE_ITEMS: Final = ("GetItem", "BatchGetItem", "PutItem")
 """On the batches' table: acks, fails, cascades; each write is a whole item under a condition."""
 ANNOUNCE_ITEMS: Final = ("Query", "PutItem", "UpdateItem")
 """On the outbox: the message of a batch that ends, and its topic where it is missing."""
+CLAIM_ITEMS: Final = ("PartiQLUpdate", "PartiQLDelete")
+"""Claims and acknowledgements of pulled messages, 25 a call."""
 
 _SEND_ACTIONS: Final = {
     "sqs": ("sqs:SendMessage",),

@@ -16,6 +16,7 @@ from fairbox import (
     StaleReceipt,
     Subscription,
     TopicIsPushed,
+    Unavailable,
     UnknownTopic,
 )
 from fairbox.receipts import Receipt
@@ -38,7 +39,8 @@ class QueueRig(Rig):
 
     def send(self, topic: str, count: int = 1, **more: Any) -> list[MessageRef]:
         """Send messages, and let three seconds pass."""
-        made = [self.message(topic, b"%d" % n, **more) for n in range(count)]
+        body = more.pop("body", b"{}")
+        made = [self.message(topic, body, **more) for _ in range(count)]
         refs = self.queue.send_many(made)
         self.clock.advance(3)
         return refs
@@ -225,7 +227,7 @@ class TestHolding:
         assert rig.lying() == [ref.id]
 
     def test_large_bodies_come_whole(self, rig: QueueRig, topic: str) -> None:
-        body = bytes(rig.rng.getrandbits(8) for _ in range(400_000))
+        body = rig.rng.randbytes(400_000)
         message = rig.message(topic, body)
         rig.queue.send(message)
         assert rig.one(topic).message.body == body
@@ -233,11 +235,22 @@ class TestHolding:
     def test_a_body_out_of_reach_is_a_failed_attempt_with_its_reason(
         self, rig: QueueRig, topic: str
     ) -> None:
-        ref = rig.queue.send(rig.message(topic, bytes(range(256)) * 5000))
-        rig.bodies.objects.clear()
-        with pytest.raises(KeyError):
-            rig.receive(topic)
-        assert rig.outbox.find(ref) is not None
+        (ref,) = rig.send(topic, body=rig.rng.randbytes(400_000))
+        fetch = rig.bodies.get
+
+        def out_of_reach(bucket: str, key: str) -> bytes:
+            raise Unavailable("get_object", "timed out")
+
+        rig.bodies.get = out_of_reach  # type: ignore[method-assign]  # a broken store
+        assert rig.queue.receive(topic) + rig.queue.receive(topic) == []
+        stored = rig.outbox.find(ref)
+        assert stored is not None
+        assert [f.error for f in stored.states["pull"].history] == [
+            "its body: get_object failed: timed out"
+        ]
+        rig.bodies.get = fetch  # type: ignore[method-assign]  # it works again
+        rig.clock.advance(60)
+        assert len(rig.one(topic).message.body) == 400_000
 
 
 @TOPICS

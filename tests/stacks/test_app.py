@@ -38,6 +38,7 @@ def test_it_finds_node_by_itself_and_writes_the_assembly_in_silence(tmp_path: Pa
         "FairboxStorage",
         "FairboxBatches",
         "FairboxDelivery",
+        "FairboxAccess",
         "FairboxApi",
         "FairboxMonitoring",
     }

@@ -89,7 +89,7 @@ EXPECTED: dict[str, Permissions] = {
         "Failures/aws/lambda/*": {"s3:GetObject", "s3:DeleteObject"},
     },
     "Api": {
-        "Outbox": READ | WRITE,
+        "Outbox": READ | WRITE | {"dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
         "Batches": READ | WRITE,
         **OPEN_BATCHES,

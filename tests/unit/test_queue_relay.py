@@ -65,6 +65,18 @@ def test_what_commits_behind_younger_messages_is_received_when_the_relay_saw_it(
     assert [r.message.id for r in app.receive(topic)] == [late.id]
 
 
+@TOPICS
+def test_what_commits_a_moment_after_its_id_is_never_passed(topic: str) -> None:
+    app = Pulled()
+    app.clock.advance(1)
+    late = app.late(topic, 0.2)
+    app.add(20, topic)
+    app.clock.advance(0.2)
+    assert len(app.receive(topic)) == 20
+    app.outbox.add(late)
+    assert [r.message.id for r in app.receive(topic)] == [late.id]
+
+
 def test_without_the_relay_it_is_received_within_a_minute() -> None:
     app = Pulled()
     late = app.late("none", 0)

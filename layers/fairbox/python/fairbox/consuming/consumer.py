@@ -107,10 +107,10 @@ class Consumer:
         backoff: RetryPolicy | None = None,
         labels: Mapping[str, str] | None = None,
         permits: Permits | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] | None = None,
         rng: random.Random | None = None,
-        threads: Threads = start_thread,
-        log: Log = logger,
+        threads: Threads | None = None,
+        log: Log | None = None,
     ) -> None:
         self.topic = check_topic(topic)
         _check_handler(handler)
@@ -126,11 +126,11 @@ class Consumer:
         )
         self.labels = dict(labels or {})
         self._permits = permits
-        self._now = now
-        self._threads = threads
+        self._now = now or time.monotonic
+        self._threads = threads or start_thread
         self._tally = Tally()
-        self._journal = Journal(self._tally, log, {"topic": self.topic, **self.labels})
-        self._hold = Hold(concurrency, self.limits.prefetch, now)
+        self._journal = Journal(self._tally, log or logger, {"topic": self.topic, **self.labels})
+        self._hold = Hold(concurrency, self.limits.prefetch, self._now)
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
         self._at_once = False
@@ -148,7 +148,7 @@ class Consumer:
             limits=self.limits,
             hold=self._hold,
             journal=self._journal,
-            now=now,
+            now=self._now,
         )
 
     @property

@@ -27,17 +27,17 @@ class Consumers(Sequence["Consumer"]):
 
     Args:
         consumers: one or more that have not run yet.
-        threads: starts a thread for each.
+        threads: starts a thread for each; the machine's by default.
 
     Raises:
         InvalidInput: there is none.
     """
 
-    def __init__(self, consumers: Iterable[Consumer], *, threads: Threads = start_thread) -> None:
+    def __init__(self, consumers: Iterable[Consumer], *, threads: Threads | None = None) -> None:
         self._consumers = tuple(consumers)
         if not self._consumers:
             raise InvalidInput("consumers", "one at least")
-        self._threads = threads
+        self._threads = threads or start_thread
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
 

@@ -178,11 +178,13 @@ def _claim_values(claim: Claim) -> dict[str, Any]:
 
 
 def _fences(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
-    """Return what says that a message is as it was read; None: the attribute is missing."""
+    """Return what says that a message is as it was read; None: the attribute is missing.
+
+    Who claims a message sets its end later than the one that has passed: no end comes twice.
+    """
     claim = stored.claim
     return {
         names.GONE: None if stored.gone is None else {"S": stored.gone},
-        names.CLAIM_COUNT: None if claim is None else number(claim.count),
         names.CLAIM_UNTIL: None if claim is None else number(claim.until),
         names.EDITS: number(stored.edits) if stored.edits else None,
         names.REDRIVEN: number(stored.redriven) if stored.redriven else None,

@@ -1,0 +1,191 @@
+"""What producers, consumers, operators and readers may do: one set of statements for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import aws_iam as iam
+from fairbox import codec
+from fairbox.codec import names
+
+from stacks.components.nag import wildcard_finding, wildcard_route_finding
+from stacks.components.permissions import Permission
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aws_cdk import aws_apigatewayv2 as apigateway
+    from aws_cdk import aws_dynamodb as dynamodb
+    from aws_cdk import aws_s3 as s3
+    from aws_cdk import aws_sqs as sqs
+
+LANES: Final = ("ready#*", "later#*")
+HINTS: Final = "hint#*"
+DEAD: Final = "dead#*"
+DEDUPLICATION: Final = "dedup#*"
+STAGE: Final = "$default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What the policies are about."""
+
+    outbox: dynamodb.ITable
+    deliveries: dynamodb.ITable
+    bodies: s3.IBucket
+    archive: s3.IBucket
+    doorbell: sqs.IQueue
+    http_api: apigateway.HttpApi
+
+
+def producer(of: Resources) -> list[Permission]:
+    """Publish, alone, in bulk and in transactions; read what topics there are, and nothing else."""
+    return [
+        _rows("ReadTopics", of.outbox, ("Query",), names.CONFIG),
+        # what a put replaces it could return
+        _rows("Publish", of.outbox, ("PutItem", "BatchWriteItem"), *LANES, returns_nothing=True),
+        _rows("TellWhenDelayedMessagesAreDue", of.outbox, ("UpdateItem",), HINTS),
+        _rows("Deduplicate", of.deliveries, ("PutItem",), DEDUPLICATION),
+        _objects("StoreLargeBodies", ("PutObject",), of.bodies),
+        _api("PublishOverHttp", of, ("POST", "/topics/*/messages")),
+    ]
+
+
+def consumer(of: Resources) -> list[Permission]:
+    """Receive from pulled topics and settle; publish nothing, change no topic."""
+    return [
+        _rows("ReadTopics", of.outbox, ("Query", "GetItem"), names.CONFIG),
+        _rows(
+            "ReceiveAndSettle",
+            of.outbox,
+            (
+                "Query",
+                "GetItem",
+                "BatchGetItem",
+                "UpdateItem",
+                "BatchWriteItem",
+                "PartiQLUpdate",
+                "PartiQLDelete",
+            ),
+            *LANES,
+            HINTS,
+        ),
+        _rows("Bury", of.deliveries, ("PutItem", "UpdateItem"), DEAD),
+        _objects("ReadLargeBodies", ("GetObject",), of.bodies),
+        _api(
+            "ReceiveOverHttp",
+            of,
+            ("POST", "/topics/*/receive"),
+            ("POST", "/acks"),
+            ("POST", "/nacks"),
+            ("POST", "/extensions"),
+        ),
+    ]
+
+
+def operator(of: Resources) -> list[Permission]:
+    """Everything that the library does, on the items of both tables; no change of the tables."""
+    tables = (of.outbox.table_arn, of.deliveries.table_arn)
+    return [
+        _statement("Operate", _dynamodb(*_READS, *_WRITES), *tables),
+        _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
+        _objects("KeepLargeBodies", ("GetObject", "PutObject", "PutObjectTagging"), of.bodies),
+        _objects("ReadTheArchive", ("GetObject",), of.archive),
+        _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
+        _statement("Ring", ("sqs:SendMessage",), of.doorbell.queue_arn),
+        _api("OperateOverHttp", of, ("*", "/*")),
+    ]
+
+
+def reader(of: Resources) -> list[Permission]:
+    """Read everything, bodies and archive among it; change nothing."""
+    tables = (of.outbox.table_arn, of.deliveries.table_arn)
+    return [
+        _statement("Read", _dynamodb(*_READS), *tables),
+        _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
+        _objects("ReadBodiesAndArchive", ("GetObject",), of.bodies, of.archive),
+        _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
+        _api("ReadOverHttp", of, ("GET", "/*")),
+    ]
+
+
+_READS: Final = ("GetItem", "BatchGetItem", "Query", "Scan")
+_WRITES: Final = (
+    "PutItem",
+    "UpdateItem",
+    "DeleteItem",
+    "BatchWriteItem",
+    "ConditionCheckItem",
+    "PartiQLUpdate",
+    "PartiQLDelete",
+)
+
+
+def _rows(
+    sid: str,
+    table: dynamodb.ITable,
+    actions: Sequence[str],
+    *partitions: str,
+    returns_nothing: bool = False,
+) -> Permission:
+    """Actions on the items of a table under these partition keys.
+
+    `ForAllValues` holds where a request names no key, so one must be named.
+    """
+    conditions: dict[str, dict[str, object]] = {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(partitions)},
+        "Null": {"dynamodb:LeadingKeys": "false"},
+    }
+    if returns_nothing:
+        conditions["StringEqualsIfExists"] = {"dynamodb:ReturnValues": "NONE"}
+    return Permission(
+        iam.PolicyStatement(
+            sid=sid,
+            actions=list(_dynamodb(*actions)),
+            resources=[table.table_arn],
+            conditions=conditions,
+        )
+    )
+
+
+def _indexes(of: Resources) -> tuple[str, ...]:
+    return (
+        f"{of.outbox.table_arn}/index/{codec.OUTSTANDING_INDEX}",
+        f"{of.deliveries.table_arn}/index/{codec.DELIVERED_INDEX}",
+    )
+
+
+def _dynamodb(*actions: str) -> tuple[str, ...]:
+    return tuple(f"dynamodb:{action}" for action in actions)
+
+
+def _objects(sid: str, actions: Sequence[str], *buckets: s3.IBucket) -> Permission:
+    """S3 actions on every object of these buckets."""
+    reason = "Keys of objects are made at run time; the bucket holds nothing else."
+    objects = [bucket.arn_for_objects("*") for bucket in buckets]
+    return Permission(
+        _statement(sid, [f"s3:{action}" for action in actions], *objects).statement,
+        tuple((wildcard_finding(bucket, bucket.bucket_arn, "*"), reason) for bucket in buckets),
+    )
+
+
+def _api(sid: str, of: Resources, *routes: tuple[str, str]) -> Permission:
+    """Call these routes of the HTTP API; `*` stands for a topic, or for any method or path."""
+    api = of.http_api
+    arns = [api.arn_for_execute_api(method=m, path=path, stage=STAGE) for m, path in routes]
+    reason = "Names of topics are made at run time; the policy names the API and the route."
+    return Permission(
+        _statement(sid, ("execute-api:Invoke",), *arns).statement,
+        tuple(
+            (wildcard_route_finding(api, f"{STAGE}/{method}{path}"), reason)
+            for method, path in routes
+            if "*" in path
+        ),
+    )
+
+
+def _statement(sid: str, actions: Sequence[str], *resources: str) -> Permission:
+    return Permission(
+        iam.PolicyStatement(sid=sid, actions=list(actions), resources=list(resources))
+    )
