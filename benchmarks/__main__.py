@@ -7,7 +7,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import agreement, batches, cold_start, cost, latency, throughput
+from benchmarks import (
+    agreement,
+    batches,
+    cold_start,
+    cost,
+    hashing,
+    latency,
+    queue_steps,
+    queue_throughput,
+    throughput,
+)
 from benchmarks.figures import Figure, show, write
 from local.workspace import LocalError, Workspace
 
@@ -26,8 +36,11 @@ def _cost() -> Measured:
 BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cost": _cost,
     "batches": lambda: (batches.figures(), []),
+    "hash": lambda: (hashing.figures(), []),
+    "queue_steps": queue_steps.figures,
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
+    "queue_throughput": queue_throughput.figures,
     "latency": lambda: (latency.figures(), []),
 }
 

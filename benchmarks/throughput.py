@@ -28,7 +28,7 @@ from local.endpoints import Endpoints
 from local.engines import DynamoDbLocal, Services
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.context import SpawnContext
 
 MESSAGES: Final = 4000
@@ -169,11 +169,11 @@ def _run(
     try:
         board.ready.wait(timeout=_LONGEST)
         _wait(board, warm, processes)
-        before, cpu, began = board.recorded.value, _cpu_seconds(pids), time.monotonic()
+        before, cpu, began = board.recorded.value, cpu_seconds(pids), time.monotonic()
         _wait(board, messages + warm, processes)
         seconds = time.monotonic() - began
         done = board.recorded.value - before
-        return Run(done, seconds, _cpu_seconds(pids) - cpu, messages + warm - before)
+        return Run(done, seconds, cpu_seconds(pids) - cpu, messages + warm - before)
     finally:
         board.stop.set()
         for process in processes:
@@ -191,7 +191,7 @@ def _wait(board: workers.Board, count: int, processes: list[Any]) -> None:
         time.sleep(0.01)
 
 
-def _cpu_seconds(pids: list[int]) -> float:
+def cpu_seconds(pids: Sequence[int]) -> float:
     """CPU seconds that these processes have taken; what has ended is left out."""
     ticks = 0
     for pid in pids:
