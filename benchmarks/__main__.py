@@ -13,9 +13,12 @@ from benchmarks import (
     batches_speed,
     cold_start,
     cost,
+    hashing,
     latency,
     pipeline,
     queue,
+    queue_steps,
+    queue_throughput,
     throughput,
 )
 from benchmarks.figures import Figure, show, write
@@ -38,8 +41,11 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "batches": batches.figures,
     "batches_speed": batches_speed.figures,
     "queue": lambda: (queue.figures(), []),
+    "hash": lambda: (hashing.figures(), []),
+    "queue_steps": queue_steps.figures,
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
+    "queue_throughput": queue_throughput.figures,
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }

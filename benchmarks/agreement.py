@@ -104,7 +104,7 @@ def _both(
 
     Each load has chances of its own: the engine would know its tokens again.
     """
-    client = _client(endpoint)
+    client = client_of(endpoint)
     meter = CostMeter(client)
     simulation = Simulation(wrap=lambda engine: Mirror(engine, meter), rng=rng)
     simulation.run(load)
@@ -115,7 +115,8 @@ def _both(
     return simulation.accounts.by_place(), reported
 
 
-def _client(endpoint: str) -> Any:
+def client_of(endpoint: str) -> Any:
+    """Return a DynamoDB client of an engine that makes every call once."""
     variables = Endpoints(dynamodb=endpoint, services=endpoint, firehose=endpoint).shell_variables()
     return boto3.client(
         "dynamodb",

@@ -28,7 +28,7 @@ from local.endpoints import Endpoints
 from local.engines import DynamoDbLocal, Services
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.context import SpawnContext
 
 MESSAGES: Final = 4000
@@ -191,7 +191,7 @@ def _wait(board: workers.Board, count: int, processes: list[Any]) -> None:
         time.sleep(0.01)
 
 
-def cpu_seconds(pids: list[int]) -> float:
+def cpu_seconds(pids: Sequence[int]) -> float:
     """CPU seconds that these processes have taken; what has ended is left out."""
     ticks = 0
     for pid in pids:

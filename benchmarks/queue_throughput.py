@@ -1,0 +1,202 @@
+"""Messages a second sent, and received and acknowledged, beside source 001's call pattern.
+
+Both queues work against one fresh DynamoDB Local, by turns, with the same bodies and the same
+processes: 1, 4 and 16. Fairbox sends 25 a call, receives ten and acknowledges ten, from a topic of
+eight shards; source 001's does each message by itself. Each has a topic or table of its own for
+each number of processes, filled by the sending that is measured before. What the figures say is
+how the two compare on one machine; what a table gives on AWS they do not say. The CPU time of
+processes and engine is measured beside: it depends less on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Final
+
+from fairbox import Queue, Topic
+from fairbox.dynamodb.definitions import table_definitions
+
+from benchmarks import baseline_001
+from benchmarks.agreement import client_of
+from benchmarks.figures import Figure
+from benchmarks.queue_workers import DELIVERIES, OUTBOX, VERBS, Crew, Done, Task, Verb
+from benchmarks.throughput import cpu_seconds
+from local.endpoints import Endpoints
+from local.engines import DynamoDbLocal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CONSUMERS: Final = (1, 4, 16)
+SECONDS: Final = 4.0  # of each turn
+SHORT_PAGE: Final = 25  # more than sixteen consumers hold: the best for source 001's
+_ROUNDS: Final = 2  # of a turn, by turns with the other queue's: the machine's load changes
+_WARM_UP: Final = "warm-up"
+_FAIRBOX: Final = "Fairbox"
+_SHORT: Final = f"{baseline_001.NAME}, pages of {SHORT_PAGE}"
+_PAGES: Final = {_FAIRBOX: None, baseline_001.NAME: baseline_001.PAGE, _SHORT: SHORT_PAGE}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What processes did.
+
+    Attributes:
+        messages: sent, or acknowledged.
+        seconds: that it took, each round from the first one's beginning to the last message.
+        cpu_seconds: of these processes and the engine.
+        repeated: messages acknowledged more than once.
+        tried, lost: claims, and how many of them another consumer was faster with.
+    """
+
+    messages: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    repeated: int = 0
+    tried: int = 0
+    lost: int = 0
+
+    @classmethod
+    def of(cls, done: Sequence[Done], engine_cpu_seconds: float = 0.0) -> Turn:
+        """Add up what each process did at the same time."""
+        acked = [message_id for one in done for message_id in one.acked]
+        return cls(
+            messages=len(set(acked)) + sum(one.sent for one in done),
+            seconds=max(one.ended for one in done) - min(one.began for one in done),
+            cpu_seconds=sum(one.cpu_seconds for one in done) + engine_cpu_seconds,
+            repeated=len(acked) - len(set(acked)),
+            tried=sum(one.tried for one in done),
+            lost=sum(one.lost for one in done),
+        )
+
+    def __add__(self, later: Turn) -> Turn:
+        return Turn(*(a + b for a, b in zip(astuple(self), astuple(later), strict=True)))
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds if self.seconds else 0.0
+
+    @property
+    def cpu_ms(self) -> float:
+        """Milliseconds of CPU a message."""
+        return self.cpu_seconds * 1000 / max(1, self.messages)
+
+    @property
+    def lost_share(self) -> float:
+        """Share of the claims that another consumer was faster with."""
+        return self.lost / max(1, self.tried)
+
+
+def figures(
+    *, consumers: Sequence[int] = CONSUMERS, seconds: float = SECONDS
+) -> tuple[list[Figure], list[str]]:
+    """Return the throughput of both, and at most processes the share of claims lost to a race.
+
+    Args:
+        consumers: the numbers of processes.
+        seconds: that each turn lasts: four for each number, and one more for the last.
+
+    Returns:
+        The figures, and which of them stand for turns that went wrong.
+    """
+    found: list[Figure] = []
+    faults: list[str] = []
+    most = max(consumers)
+    with _stage(consumers) as stage:
+        for who in (_FAIRBOX, baseline_001.NAME):
+            for verb in VERBS:
+                stage.round(verb, who, _WARM_UP, 1, seconds / 4)
+        for number in sorted(consumers):
+            for verb in VERBS:
+                short = number == most and verb == "receive_ack"
+                rivals = (baseline_001.NAME, _SHORT) if short else (baseline_001.NAME,)
+                turns = stage.turns(verb, (_FAIRBOX, *rivals), number, seconds)
+                found += _figures(verb, number, turns)
+                faults += faults_of(f"{verb} by {number}", turns)
+    ours, seed = turns[_FAIRBOX], turns[baseline_001.NAME]
+    name = f"queue.contention.lost_claims.{most}"
+    lost = Figure(name, "share", ours.lost_share, seed.lost_share, baseline_001.NAME)
+    return [*found, lost], faults
+
+
+def _figures(verb: Verb, number: int, turns: Mapping[str, Turn]) -> list[Figure]:
+    ours = turns[_FAIRBOX]
+    found = []
+    for who, turn in turns.items():
+        if who == _FAIRBOX:
+            continue
+        name = f"queue.throughput.{verb}.{number}" + (".short_pages" if who == _SHORT else "")
+        found += [
+            Figure(name, "messages/s", ours.rate, turn.rate, who),
+            Figure(f"{name}.cpu", "CPU ms/message", ours.cpu_ms, turn.cpu_ms, who),
+        ]
+    return found
+
+
+def faults_of(what: str, turns: Mapping[str, Turn]) -> list[str]:
+    """Say which turns stand for nothing, or broke the promise of one holder at a time."""
+    found: list[str] = []
+    for who, turn in turns.items():
+        if not turn.messages:
+            found.append(f"{who}, {what}: no message")
+        if turn.repeated:
+            found.append(f"{who}, {what}: {turn.repeated} acknowledged again")
+    return found
+
+
+class _Stage:
+    """An engine with the tables of both queues, and the processes that work against it."""
+
+    def __init__(self, crew: Crew, engine: int) -> None:
+        self._crew = crew
+        self._engine = engine
+
+    def turns(
+        self, verb: Verb, rivals: Sequence[str], number: int, seconds: float
+    ) -> dict[str, Turn]:
+        """Let each have its turn, cut into rounds; return what they did."""
+        turns = dict.fromkeys(rivals, Turn())
+        for _ in range(_ROUNDS):
+            for who in rivals:
+                turns[who] += self.round(verb, who, _place(number), number, seconds / _ROUNDS)
+        return turns
+
+    def round(self, verb: Verb, who: str, place: str, number: int, seconds: float) -> Turn:
+        """Let so many processes do it for so long."""
+        before = cpu_seconds([self._engine])
+        done = self._crew.do(Task(verb, place, seconds, _PAGES[who]), number)
+        return Turn.of(done, cpu_seconds([self._engine]) - before)
+
+
+def _place(number: int) -> str:
+    return f"jobs-{number}"
+
+
+@contextmanager
+def _stage(consumers: Sequence[int]) -> Iterator[_Stage]:
+    """Start a fresh database with the tables of both, and the processes; end them."""
+    with ExitStack() as stack:
+        database = DynamoDbLocal()
+        stack.callback(database.stop)
+        database.start()
+        _create([_WARM_UP, *(_place(number) for number in consumers)], database.endpoint)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([Crew.__module__])
+        endpoint = database.endpoint
+        variables = Endpoints(dynamodb=endpoint, services=endpoint, firehose=endpoint)
+        crew = Crew(context, variables.shell_variables(), max(consumers))
+        stack.callback(crew.let_go)
+        yield _Stage(crew, database.pid or 0)
+
+
+def _create(places: Sequence[str], endpoint: str) -> None:
+    client = client_of(endpoint)
+    for definition in table_definitions(outbox=OUTBOX, deliveries=DELIVERIES):
+        client.create_table(**definition)
+    queue = Queue(client, table=OUTBOX, deliveries_table=DELIVERIES)
+    for place in places:
+        queue.outbox.create_topic(Topic(place))
+        client.create_table(**baseline_001.definition(place))
