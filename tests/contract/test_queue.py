@@ -330,6 +330,33 @@ class TestRefusals:
             rig.queue.receive(topic + "x")
 
 
+@TOPICS
+class TestRaces:
+    def test_what_another_claims_meanwhile_is_left_to_it(self, rig: QueueRig, topic: str) -> None:
+        rig.topic("narrow", shards=1, ordering=topic)
+        others = Queue.over(rig.another(rig.clock))
+        rig.receive("narrow")  # somebody has looked from the head
+        rig.send("narrow", 1)
+        rig.queue.ack(rig.one("narrow").receipt)  # and something was held before
+        rig.send("narrow", 6)
+        name = "batch_execute_statement" if topic == "none" else "update_item"
+        write = getattr(rig.engine, name)
+        taken: list[Received] = []
+
+        def first_the_other(**request: Any) -> Any:
+            rig.client.__dict__.pop(name, None)
+            taken.extend(others.receive("narrow", 3))
+            return write(**request)
+
+        rig.client.__dict__[name] = first_the_other
+        mine = [r for _ in range(3) for r in rig.queue.receive("narrow", 3)]
+        assert len(taken) == 3
+        assert len(mine) == 3
+        assert not {r.message.id for r in mine} & {r.message.id for r in taken}
+        rig.queue.ack(r.receipt for r in (*taken, *mine))
+        assert rig.lying() == []
+
+
 class TestUnordered:
     def test_a_delayed_message_is_received_when_it_is_due(self, rig: QueueRig) -> None:
         for delay in (5, 300):
@@ -342,6 +369,34 @@ class TestUnordered:
             assert received.message.id == ref.id
             rig.queue.ack(received.receipt)
 
+    def test_a_delayed_send_calls_for_a_look_when_it_is_due(self, rig: QueueRig) -> None:
+        rig.receive("none")  # the next look is a minute off
+        (ref,) = rig.send("none", delay=5)
+        assert rig.receive("none") == []
+        rig.clock.advance(2)
+        assert rig.one("none").message.id == ref.id
+
+    def test_of_two_consumers_one_looks_from_the_head(self, rig: QueueRig) -> None:
+        rig.topic("narrow", shards=1)
+        others = Queue.over(rig.another(rig.clock))
+        others.receive("narrow")
+        rig.clock.advance(60)
+        update, query, looks = rig.engine.update_item, rig.engine.query, []
+
+        def first_the_other(**request: Any) -> Any:
+            rig.client.__dict__.pop("update_item", None)
+            others.receive("narrow")
+            return update(**request)
+
+        def counted(**request: Any) -> Any:
+            pk = request["ExpressionAttributeValues"][":pk"]["S"]
+            looks.append(pk) if pk.startswith("later#") else None
+            return query(**request)
+
+        rig.client.__dict__ |= {"update_item": first_the_other, "query": counted}
+        assert rig.queue.receive("narrow") == []
+        assert looks == ["later#narrow#0#0"]
+
     def test_a_long_poll_returns_with_the_first_message(self, rig: QueueRig) -> None:
         rig.send("none", delay=8)
         began = rig.clock.now()
@@ -352,23 +407,6 @@ class TestUnordered:
         began = rig.clock.now()
         assert rig.queue.receive("none", wait=3) == []
         assert 3 <= rig.clock.now() - began <= 3.1
-
-    def test_what_another_claims_meanwhile_is_left_to_it(self, rig: QueueRig) -> None:
-        rig.send("none", 6, partition_key="one shard")
-        others = Queue.over(rig.another(rig.clock))
-        taken: list[Received] = []
-        execute = rig.engine.batch_execute_statement
-
-        def first_the_other(**request: Any) -> Any:
-            rig.client.__dict__.pop("batch_execute_statement", None)
-            taken.extend(others.receive("none", 3) or others.receive("none", 3))
-            return execute(**request)
-
-        rig.client.__dict__["batch_execute_statement"] = first_the_other
-        mine = rig.receive("none", wanted=3)
-        assert len(taken) == 3
-        assert len(mine) == 3
-        assert not {r.message.id for r in mine} & {r.message.id for r in taken}
 
     def test_a_claim_whose_answer_was_lost_is_held(self, rig: QueueRig) -> None:
         rig.send("none", 3, partition_key="k")
@@ -475,21 +513,22 @@ class TestOperating:
         assert [r.message.body for r in got] == [b"edited"]
 
     def test_purging_empties_the_topic_with_progress(self, rig: QueueRig, topic: str) -> None:
+        rig.send(topic, partition_key="k")
+        held = rig.receive(topic)
         rig.send(topic, 130)
         if topic == "none":
             rig.send(topic, 7, delay=500)
-        held = rig.receive(topic, wanted=3)
+        held += rig.receive(topic, wanted=3)
         told: list[int] = []
         count = len(rig.lying())
         assert rig.queue.purge(topic, reason="tests", progress=told.append) == count
         assert told[-1] == count
         assert told == sorted(told)
         assert rig.lying() == []
-        rig.queue.ack(r.receipt for r in held)  # what is gone counts as acknowledged
-        rig.clock.advance(1)
         assert rig.queue.purge(topic) == 0
-        (ref,) = rig.send(topic)
+        (ref,) = rig.send(topic, partition_key="k")  # which nobody holds any more
         assert rig.one(topic).message.id == ref.id
+        rig.queue.ack(r.receipt for r in held)  # what is gone counts as acknowledged
 
 
 class TestRescheduling:

@@ -150,14 +150,13 @@ def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) ->
 
 
 def _delivered(change: Change, stored: StoredMessage, subscription: str) -> Event:
-    received = stored.claim.count if stored.claim is not None else 0  # of a pulled message
     return Event(
         "delivered",
         max(change.at, time_of(stored.ref.id)),
         f"{change.event_id}:delivered:{subscription}",
         stored,
         subscription,
-        max(stored.state(subscription).attempts + 1, received),
+        stored.state(subscription).attempts + 1,
     )
 
 
