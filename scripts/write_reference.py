@@ -148,7 +148,9 @@ def _metrics() -> Iterable[str]:
     yield (
         f"Namespace `{metrics.NAMESPACE}`, written as lines of CloudWatch's embedded metric "
         f"format. Each figure is written by topic (dimensions `service` = `{metrics.SERVICE}` and "
-        "`topic`) and over all topics (dimension `service` alone). `Unreadable` and `Rung` are "
+        "`topic`) and over all topics (dimension `service` alone). `OutstandingCount`, `OldestAge` "
+        "and `DeadCount` of a partitioned queue's topics are written with dimensions `service`, "
+        "`queue` (the logical name) and `partition` too. `Unreadable` and `Rung` are "
         "written over all topics only."
     )
     units = {name: "Seconds" if name == metrics.OLDEST_AGE else "Count" for name in _names()}
