@@ -154,7 +154,9 @@ def _metrics() -> Iterable[str]:
         f"Namespace `{metrics.NAMESPACE}`, written as lines of CloudWatch's embedded metric "
         f"format. Each figure is written by topic (dimensions `service` = `{metrics.SERVICE}` and "
         "`topic`) and over all topics (dimension `service` alone); of those marked *, only the "
-        "latter is written."
+        "latter is written. `OutstandingCount`, `OldestAge` and `DeadCount` of a partitioned "
+        "queue's topics are written with dimensions `service`, `queue` (the logical name) and "
+        "`partition` too."
     )
     rows = [
         (f"`{n}`{' *' * (n in metrics.OVERALL)}", metrics.UNITS.get(n, "Count"), text)

@@ -28,6 +28,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     app.store.refresh()
     figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
     for topic, counted in figures.items():
+        state = app.store.topic(topic)
         app.metrics.emit(
             {
                 OUTSTANDING_COUNT: counted.outstanding,
@@ -35,6 +36,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
                 DEAD_COUNT: counted.dead,
             },
             topic=topic,
+            partition=None if state is None else state.topic.partition,
         )
     values = figures.values()
     total = {

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from fairbox import Message, MessageRef, Subscription, Topic
+from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic
 from fairbox.metrics import (
     DEAD_COUNT,
     OLDEST_AGE,
@@ -300,6 +300,26 @@ def test_count_outstanding_writes_counts_and_ages_by_topic_and_in_all(
     assert counts == {"orders": 4, "invoices": 1, None: 5}
     assert (total[OPEN_BATCHES], total[OLDEST_BATCH_AGE]) == (0, 0.0)
     assert [line[OPEN_BATCHES] for line in lines if OPEN_BATCHES in line] == [0]
+
+
+def test_count_outstanding_writes_a_partition_under_its_logical_name_too(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PartitionedQueue("email", 2).create(functions.outbox, shards=1)
+    functions.outbox.add(Message(topic="email__p1", body=b"{}"))
+    functions.outbox.add(Message(topic="orders", body=b"{}"))
+    records = functions.engine.stream("outbox").take(None)
+    messages = [r for r in records if "z" in r["dynamodb"].get("NewImage", {})]
+    functions.invoke("mark_delivered", {"Records": messages})
+    capsys.readouterr()
+    functions.invoke("count_outstanding", read_event("clock_count_outstanding"))
+    lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    by_topic = {line["topic"]: line for line in lines if "topic" in line}
+    line = by_topic["email__p1"]
+    assert (line["queue"], line["partition"], line[OUTSTANDING_COUNT]) == ("email", "1", 1)
+    (metrics,) = line["_aws"]["CloudWatchMetrics"]
+    assert metrics["Dimensions"] == [["service", "topic"], ["service", "queue", "partition"]]
+    assert "queue" not in by_topic["orders"]
 
 
 def test_a_function_without_its_settings_says_which_is_missing(

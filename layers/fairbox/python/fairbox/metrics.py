@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.clock import Clock
+    from fairbox.topics import Partition
 
 NAMESPACE: Final = "Fairbox"
 SERVICE: Final = "fairbox"
@@ -80,18 +81,33 @@ class Metrics:
         self._clock = clock
         self._out = out
 
-    def emit(self, figures: Mapping[str, float], *, topic: str | None = None) -> None:
-        """Write figures by name, of one topic or of all; nothing where there are none."""
+    def emit(
+        self,
+        figures: Mapping[str, float],
+        *,
+        topic: str | None = None,
+        partition: Partition | None = None,
+    ) -> None:
+        """Write figures by name, of one topic or of all; nothing where there are none.
+
+        Args:
+            figures: by metric.
+            topic: whose; None: of all.
+            partition: which part of a partitioned queue the topic is, as it was registered: its
+                figures are written under the logical name and the partition too.
+        """
         if not figures:
             return
-        dimensions = ["service"] + (["topic"] if topic is not None else [])
+        dimensions = [["service"] + (["topic"] if topic is not None else [])]
+        if partition is not None:
+            dimensions.append(["service", "queue", "partition"])
         line: dict[str, Any] = {
             "_aws": {
                 "Timestamp": milliseconds(self._clock),
                 "CloudWatchMetrics": [
                     {
                         "Namespace": NAMESPACE,
-                        "Dimensions": [dimensions],
+                        "Dimensions": dimensions,
                         "Metrics": [
                             {"Name": name, "Unit": UNITS.get(name, "Count")} for name in figures
                         ],
@@ -100,6 +116,7 @@ class Metrics:
             },
             "service": SERVICE,
             **({"topic": topic} if topic is not None else {}),
+            **(_labels(partition) if partition is not None else {}),
             **figures,
         }
         out = self._out or sys.stdout
@@ -114,3 +131,7 @@ class Metrics:
             for name, value in values.items():
                 sums[name] = sums.get(name, 0) + value
         self.emit(sums)
+
+
+def _labels(partition: Partition) -> dict[str, str]:
+    return {"queue": partition.queue, "partition": str(partition.number)}
