@@ -29,7 +29,7 @@ ALONE = "tests/batches/test_simulation.py"
 """A file whose tests are long and share nothing."""
 
 
-class ByFolder(LoadScopeScheduling):
+class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives a worker a folder of `GROUPS` as a whole, else a file, or a test of `ALONE`."""
 
     def _split_scope(self, nodeid: str) -> str:
