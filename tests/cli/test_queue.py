@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, RetryPolicy, Topic
 
-from tests.cli.runs import Cli
+if TYPE_CHECKING:
+    from tests.cli.runs import Cli
 
 
 @pytest.fixture
@@ -160,3 +161,13 @@ def test_a_topic_is_sized_by_seven_hundred_units_a_shard(
     cli: Cli, options: tuple[str, ...], shards: int
 ) -> None:
     assert cli.ok("topic", "size", *options, "--json").json["shards"] == shards
+
+
+def test_what_died_on_an_ordered_topic_is_received_anew_after_a_redrive(cli: Cli) -> None:
+    cli.application.outbox.create_topic(Topic("jobs", shards=1, ordering="key"))
+    kill(cli, "first")
+    (ref,) = [letter["ref"] for letter in cli.ok("dlq", "list", "jobs", "--json").objects]
+    cli.clock.advance(60)
+    cli.ok("dlq", "redrive", "jobs", "--yes")
+    cli.clock.advance(60)
+    assert [(f["ref"], f["receive_count"]) for f in receive(cli)] == [(ref, 1)]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import Message, Topic
 
-from tests.cli.runs import Cli
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.cli.runs import Cli
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -128,19 +128,19 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 def test_a_terminal_completes_clears_remembers_and_asks_at_the_end(
     terminal: Terminal, tmp_path: Path
 ) -> None:
-    terminal.until("fairbox> ")
+    terminal.until("fairbox>")
     terminal.type("use j\t")
-    terminal.until("use jobs")
+    terminal.until("obs")
     terminal.type("\r")
-    terminal.until("fairbox jobs> ")
+    terminal.until("fairbox jobs>")
     terminal.type("nonsense\x03")
-    terminal.until("fairbox jobs> ")
+    terminal.until("fairbox jobs>")
     terminal.type("receive\r")
-    terminal.until(r"fairbox jobs \(1 held\)> ")
+    terminal.until(r"fairbox jobs \(1 held\)>")
     terminal.type("ack\r")
     terminal.until("1 acked")
     terminal.type("receive\r")
-    terminal.until(r"fairbox jobs \(1 held\)> ")
+    terminal.until(r"fairbox jobs \(1 held\)>")
     terminal.type("\x04")
     terminal.until("still held: jobs/")
     terminal.until("Give back")

@@ -47,7 +47,7 @@ def _history() -> History:
 
 
 def prompted(shell: Shell) -> None:
-    """Run lines from the terminal until Ctrl-D or `exit`; Ctrl-C clears the line or stops a verb."""
+    """Run lines from the terminal until Ctrl-D or `exit`; Ctrl-C clears line or verb."""
     session: PromptSession[str] = PromptSession(
         completer=_Words(shell), history=_history(), complete_while_typing=False
     )
