@@ -47,14 +47,17 @@ def cli_page() -> Iterable[str]:
     yield _INTRODUCTION.format(items=CALL_ITEMS)
     root: Any = get_command(app)
     for noun, group in root.commands.items():
+        if not hasattr(group, "commands"):
+            yield from _verb(f"fairbox {noun}", group, level=2)
+            continue
         yield f"## fairbox {noun}"
         yield group.help
         for verb, command in group.commands.items():
             yield from _verb(f"fairbox {noun} {verb}", command)
 
 
-def _verb(name: str, command: Any) -> Iterator[str]:
-    yield f"### {name}"
+def _verb(name: str, command: Any, level: int = 3) -> Iterator[str]:
+    yield f"{'#' * level} {name}"
     yield command.help.replace("\n", " ")
     example = command.epilog.removeprefix("Example: ")
     yield f"```console\n$ {example}\n```"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox import Batches, Outbox
+    from fairbox import Batches, Outbox, Queue
     from fairbox.clock import Clock
 
 NOBODY = "0199c82c-c000-7611-a29f-000000000000"
@@ -49,6 +49,10 @@ class MemoryFacades:
     @property
     def outbox(self) -> Outbox:
         return self.application.outbox
+
+    @property
+    def queue(self) -> Queue:
+        return self.application.queue
 
     @property
     def batches(self) -> Batches:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox import Subscription, Topic
+from fairbox import Message, Subscription, Topic
 from fairbox.cli.app import app
 from fairbox.dispatch.ports import Outcome
 from typer.main import get_command
@@ -25,10 +25,10 @@ def test_every_verb_has_a_command_on_the_page() -> None:
     verbs = {
         f"fairbox {noun} {verb}"
         for noun, group in root.commands.items()  # type: ignore[attr-defined] # it is a group
-        for verb in group.commands
-    }
+        for verb in getattr(group, "commands", ())
+    } | {"fairbox shell"}
     assert {" ".join(command.split()[:3]) for command in COMMANDS} == verbs
-    assert set(re.findall(r"^### (.+)$", PAGE, re.MULTILINE)) == verbs
+    assert set(re.findall(r"^###? (fairbox \w+ \w+|fairbox shell)$", PAGE, re.MULTILINE)) == verbs
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
@@ -48,6 +48,10 @@ def test_every_command_of_the_page_runs(cli: Cli, command: str, as_json: bool) -
 def variables(cli: Cli, command: str) -> dict[str, str]:
     """Return what a command's variables stand for, where it is to run."""
     outbox = cli.application.outbox
+    if "queue" in command:
+        outbox.create_topic(Topic("jobs"))
+        outbox.add(Message(topic="jobs", body=b"{}", id=cli.application.ids.next()))
+    [*held] = cli.application.queue.receive("jobs") if "$RECEIPT" in command else []
     if "topic create" not in command:
         outbox.create_topic(Topic("orders"))
     if "subscription remove" in command:
@@ -56,7 +60,12 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
     if "batch retry" in command:
         cli.application.batches.fail([f"{batch}:0:2"])
     ref = cli.ok("message", "send", "orders", "{}").out.strip() if "$REF" in command else ""
-    return {"BATCH": batch, "REF": ref, "DEAD": dead(cli) if "$DEAD" in command else ""}
+    return {
+        "BATCH": batch,
+        "REF": ref,
+        "DEAD": dead(cli) if "$DEAD" in command else "",
+        "RECEIPT": held[0].receipt if held else "",
+    }
 
 
 def dead(cli: Cli) -> str:

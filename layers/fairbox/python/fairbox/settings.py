@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput, NotConfigured
@@ -94,3 +95,11 @@ class Settings:
         if not text.isascii() or not text.isdigit() or int(text) < 1:
             raise InvalidInput(name, "a whole number from 1")
         return int(text)
+
+
+def state_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return where programs of this user keep what they remember, after the XDG rules."""
+    values = os.environ if environment is None else environment
+    given = Path(values.get("XDG_STATE_HOME") or "")
+    # a path that is not absolute is to be ignored
+    return given / "fairbox" if given.is_absolute() else Path.home() / ".local/state/fairbox"

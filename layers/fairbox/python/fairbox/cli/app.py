@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli import batch, dlq, message, outbox, subscription, topic
+from fairbox.cli import batch, dlq, message, outbox, queue, shell, subscription, topic
+from fairbox.cli.verbs import verb
 
 app = typer.Typer(
     name="fairbox",
@@ -18,9 +19,11 @@ app = typer.Typer(
 app.add_typer(batch.batch, name="batch")
 app.add_typer(topic.topic, name="topic")
 app.add_typer(message.message, name="message")
+app.add_typer(queue.queue, name="queue")
 app.add_typer(subscription.subscription, name="subscription")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
+verb(app, "shell", example="fairbox shell")(shell.shell)
 
 
 def _version(value: bool) -> None:

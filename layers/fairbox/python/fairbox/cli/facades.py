@@ -11,7 +11,7 @@ from fairbox.clock import Clock, SystemClock
 from fairbox.ids import new_id
 
 if TYPE_CHECKING:
-    from fairbox import Batches, Outbox
+    from fairbox import Batches, Outbox, Queue
 
 
 class Facades(Protocol):
@@ -20,6 +20,11 @@ class Facades(Protocol):
     @property
     def outbox(self) -> Outbox:
         """The outbox."""
+        ...
+
+    @property
+    def queue(self) -> Queue:
+        """The queue."""
         ...
 
     @property
@@ -57,6 +62,11 @@ class EnvironmentFacades:
     def outbox(self) -> Outbox:
         """The outbox."""
         return fairbox.Outbox.from_env(client=self._client)
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The queue."""
+        return fairbox.Queue.over(self.outbox)
 
     @cached_property
     def batches(self) -> Batches:

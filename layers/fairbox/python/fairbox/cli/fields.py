@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from fairbox.batches.models import Batch, Progress
     from fairbox.messages import Message
+    from fairbox.queueing.models import QueueStats, Received
+    from fairbox.redriving import RedriveResult
     from fairbox.stored import DeadLetter, Delivery, StoredMessage
     from fairbox.topics import Subscription, TopicState
 
@@ -71,6 +73,49 @@ def subscription_fields(subscription: Subscription) -> Fields:
         "max_attempts": subscription.max_attempts,
         "timeout": subscription.timeout,
         "since": subscription.since,
+    }
+
+
+def received_fields(received: Received, ref: str) -> Fields:
+    """Return the fields of a message that is held, with its body."""
+    message = received.message
+    return {
+        "ref": ref,
+        "topic": message.topic,
+        "id": message.id,
+        "receive_count": received.receive_count,
+        "visible_at": received.visible_at,
+        "partition_key": message.partition_key,
+        "content_type": message.content_type,
+        "headers": dict(message.headers),
+        "size": len(message.body),
+        "batch_item": message.batch_item,
+        "receipt": received.receipt,
+    } | body_fields(message)
+
+
+def stats_fields(stats: QueueStats) -> Fields:
+    """Return the figures of a queue."""
+    return {
+        "topic": stats.topic,
+        "outstanding": stats.outstanding,
+        "ready": stats.ready,
+        "later": stats.later,
+        "dead": stats.dead,
+        "in_flight": stats.in_flight,
+    }
+
+
+def redrive_fields(result: RedriveResult) -> Fields:
+    """Return what a redrive did, or would do."""
+    return {
+        "count": result.count,
+        "refs": [str(ref) for ref in result.refs],
+        "left": [str(ref) for ref in result.left],
+        "missing": [str(name) for name in result.missing],
+        "unreadable": list(result.unreadable),
+        "more": result.more,
+        "dry_run": result.dry_run,
     }
 
 

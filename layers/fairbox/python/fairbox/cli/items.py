@@ -23,14 +23,14 @@ _BUSY_TRIES: Final = 5
 _BUSY_SECONDS: Final = 0.1
 
 
-def item_ids(given: list[str] | None, path: Path | None) -> Iterator[str]:
+def item_ids(given: list[str] | None, path: Path | None, what: str = "item ids") -> Iterator[str]:
     """Yield ids as they are given, then one a line from a file; `-` is standard input.
 
     Raises:
         typer.BadParameter: there are none of either, or the file cannot be read.
     """
     if not given and path is None:
-        raise typer.BadParameter("no item ids: give some, or --file PATH, or - for standard input")
+        raise typer.BadParameter(f"no {what}: give some, or --file PATH, or - for standard input")
     for text in given or []:
         if text == "-":
             yield from _lines(sys.stdin)

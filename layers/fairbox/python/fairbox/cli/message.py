@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fairbox.cli.fields import Fields
 
-message = noun("Publish messages, list, show and cancel them.")
+message = noun("Publish messages, list, show, edit and cancel them.")
 
 State = Literal["outstanding", "waiting", "dead", "delivered"]
 TopicName = Annotated[
@@ -190,6 +190,59 @@ def cancel(
     session.confirm(f"Cancel {len(wanted)} message(s)?", yes=yes)
     session.outbox.cancel(wanted, reason=reason)
     session.show({"cancelled": [str(ref) for ref in wanted]}, f"{len(wanted)} cancelled")
+
+
+@verb(message, "edit", example="fairbox message edit $REF '{\"id\": 8}' --due now")
+def edit(
+    session: Session,
+    ref: Annotated[
+        str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
+    ],
+    body: Annotated[
+        str | None, typer.Argument(show_default=False, help="Its new body; or give --file.")
+    ] = None,
+    *,
+    file: FromFile = None,
+    content_type: Annotated[
+        str | None, typer.Option(help="Its new media type.", show_default=False)
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Its new headers: all of them.", show_default=False
+        ),
+    ] = None,
+    due: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="`now`, or `+SECONDS` from now.", show_default=False),
+    ] = None,
+) -> None:
+    """Change a message that nobody holds, or when it is due, and print the ref it has then."""
+    if body is not None and file is not None:
+        raise typer.BadParameter("give the body, or --file PATH, and not both")
+    wait = None if due is None else _delay(due)
+    content = _read(file) if file else None if body is None else body.encode()
+    headers = dict(_header(text) for text in header) if header else None
+    wanted = MessageRef.parse(ref)
+    if (content, content_type, headers, wait) == (None, None, None, None):
+        raise typer.BadParameter("nothing to change: give a body, --due, or another option")
+    if (content, content_type, headers) != (None, None, None):
+        session.queue.edit(wanted, body=content, content_type=content_type, headers=headers)
+        session.done = {"edited": str(wanted)}
+    if wait is not None:
+        wanted = session.queue.reschedule(wanted, wait)
+    session.show({"ref": str(wanted)}, str(wanted))
+
+
+def _delay(text: str) -> float:
+    if text == "now":
+        return 0
+    if text.startswith("+"):
+        try:
+            return float(text[1:])
+        except ValueError:
+            pass
+    raise typer.BadParameter(f"--due {text!r}: expected now or +SECONDS")
 
 
 def _outstanding(session: Session, ref: MessageRef) -> bool:

@@ -9,20 +9,12 @@ import typer
 
 from fairbox.cli.fields import DELIVERY_COLUMNS, delivery_fields, stored_fields
 from fairbox.cli.session import Session
-from fairbox.cli.verbs import Limit, OptionalLimit, noun, verb
+from fairbox.cli.verbs import Limit, OptionalLimit, Time, noun, verb
 
 outbox = noun("Count and list what lies in the outbox, what was delivered, and ring for the rest.")
 
 OptionalTopic = Annotated[
     str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="All by default.")
-]
-Time = Annotated[
-    datetime | None,
-    typer.Option(
-        formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
-        metavar="TIME",
-        help="As 2026-01-31T12:00:00+01:00; UTC without an offset.",
-    ),
 ]
 
 

@@ -15,8 +15,10 @@ from fairbox.errors import (
     BatchEnded,
     FairboxError,
     InvalidInput,
+    MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
+    StaleReceipt,
     UnknownItems,
 )
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from fairbox.cli.facades import Facades
     from fairbox.clock import Clock
     from fairbox.outbox import Outbox
+    from fairbox.queue import Queue
     from fairbox.tracking import Batches
 
 FAILED = 1
@@ -36,33 +39,39 @@ class Session:
     """What a verb is given.
 
     Attributes:
+        facades: the library's entrances.
         json: print JSON.
         done: what a verb that works in several calls has done so far; told when it fails.
     """
 
     def __init__(self, facades: Facades, *, json: bool = False) -> None:
-        self._facades = facades
+        self.facades = facades
         self.json = json
         self.done: dict[str, object] = {}
 
     @property
     def outbox(self) -> Outbox:
         """The outbox."""
-        return self._facades.outbox
+        return self.facades.outbox
+
+    @property
+    def queue(self) -> Queue:
+        """The queue."""
+        return self.facades.queue
 
     @property
     def batches(self) -> Batches:
         """The batches."""
-        return self._facades.batches
+        return self.facades.batches
 
     @property
     def clock(self) -> Clock:
         """The time."""
-        return self._facades.clock
+        return self.facades.clock
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
-        return self._facades.new_id()
+        return self.facades.new_id()
 
     def show(self, fields: Mapping[str, object], text: str | None = None) -> None:
         """Print one thing: its fields as JSON; or a text, by default a line a field."""
@@ -134,6 +143,10 @@ def problem(error: FairboxError) -> dict[str, object]:
             fields["items"] = list(error.items)
         case BatchBusy():
             fields["left"] = list(error.left)
+        case StaleReceipt():
+            fields["receipts"] = list(error.receipts)
+        case MessagesClaimed():
+            fields["claimed"] = [str(ref) for ref in error.claimed]
         case MessagesNotFound() | MessagesNotWritten():
             fields["missing"] = [str(ref) for ref in error.missing]
     return fields

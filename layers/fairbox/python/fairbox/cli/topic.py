@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -11,7 +12,9 @@ from fairbox.cli.session import Session
 from fairbox.cli.verbs import noun, verb
 from fairbox.topics import Ordering, RetryPolicy, Topic
 
-topic = noun("Create topics and show them.")
+topic = noun("Create topics, show them, and find how many shards one needs.")
+SHARD_WCU = 700  # of the 1,000 that a partition takes
+WCU_A_KB = 3  # in, and out with its marks
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, help="Its name.")]
 _RETRY = RetryPolicy()
@@ -64,3 +67,23 @@ def list_topics(session: Session) -> None:
 def show(session: Session, name: TopicName) -> None:
     """Show a topic with its epochs and subscriptions."""
     session.show(topic_fields(session.outbox.topic(name)))
+
+
+@verb(topic, "size", example="fairbox topic size --rate 5000 --message-size 900")
+def size(
+    session: Session,
+    *,
+    rate: Annotated[float, typer.Option(min=0, metavar="N", help="Messages a second, at most.")],
+    message_size: Annotated[
+        int, typer.Option(min=0, metavar="BYTES", help="Of a body with its headers.")
+    ] = 1024,
+    wcu: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="N", help="Write units a message; 3 a KB by default."),
+    ] = None,
+) -> None:
+    """Say how many shards a topic needs: its write units a second, by 700 a shard."""
+    each = WCU_A_KB * max(1, math.ceil(message_size / 1024)) if wcu is None else wcu
+    shards = max(1, math.ceil(rate * each / SHARD_WCU))
+    fields = {"shards": shards, "wcu_per_message": each, "wcu_per_second": rate * each}
+    session.show(fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -30,6 +31,14 @@ FromFile = Annotated[
     Path | None,
     typer.Option(
         "--file", "-f", metavar="PATH", help="Read it from a file; `-` is standard input."
+    ),
+]
+Time = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
+        metavar="TIME",
+        help="As 2026-01-31T12:00:00+01:00; UTC without an offset.",
     ),
 ]
 _SHARED = {"json": (Json, False), "endpoint_url": (EndpointUrl, None)}

@@ -1,0 +1,162 @@
+"""Noun `queue`: messages of pulled topics, received, settled, counted, purged."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairbox.cli.fields import received_fields, stats_fields
+from fairbox.cli.items import calls_of, item_ids
+from fairbox.cli.progress import progress
+from fairbox.cli.session import Session
+from fairbox.cli.verbs import DryRun, FromFile, Yes, noun, verb
+from fairbox.errors import StaleReceipt
+
+queue = noun("Receive messages of pulled topics, settle them, and look after their queues.")
+
+CALL_RECEIPTS = 100
+
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", show_default=False, help="A pulled topic.")
+]
+OneReceipt = Annotated[
+    str, typer.Argument(metavar="RECEIPT", show_default=False, help="As `receive` printed it.")
+]
+Receipts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECEIPT]", show_default=False, help="As `receive` printed them; `-`: one a line."
+    ),
+]
+
+
+@verb(queue, "receive", example="fairbox queue receive jobs --max-messages 5 --wait 2")
+def receive(
+    session: Session,
+    topic: TopicName,
+    max_messages: Annotated[int, typer.Option("--max-messages", "-n", help="1 to 100.")] = 10,
+    visibility_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Until others may receive them.")
+    ] = 30,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", help="For the first message.")] = 0,
+) -> None:
+    """Receive messages and hold them; an attempt counts, whether they are settled or not."""
+    # imported where it is used: `fairbox --help` does without
+    from fairbox.receipts import Receipt  # noqa: PLC0415
+
+    found = session.queue.receive(topic, max_messages, visibility_timeout, wait=wait)
+    session.table(
+        ("ref", "receive_count", "visible_at", "size", "receipt"),
+        [received_fields(one, str(Receipt.parse(one.receipt).ref)) for one in found],
+    )
+
+
+@verb(queue, "ack", example="fairbox queue ack $RECEIPT")
+def ack(session: Session, receipts: Receipts = None, file: FromFile = None) -> None:
+    """Acknowledge messages: they are done, and leave."""
+    _settle(session, "acked", receipts, file)
+
+
+@verb(queue, "reset", example="fairbox queue reset $RECEIPT")
+def reset(session: Session, receipts: Receipts = None, file: FromFile = None) -> None:
+    """Give messages back as if they had not been received: due at once, and no attempt counts."""
+    _settle(session, "released", receipts, file)
+
+
+def _settle(session: Session, done: str, receipts: Receipts, file: FromFile) -> None:
+    """Settle receipts call by call; those that are stale are named at the end."""
+    settle = session.queue.ack if done == "acked" else session.queue.release
+    count = 0
+    stale: list[str] = []
+    session.done = {done: 0}
+    for call in calls_of(item_ids(receipts, file, "receipts"), CALL_RECEIPTS):
+        try:
+            settle(call)
+        except StaleReceipt as error:
+            stale += error.receipts
+            count -= len(error.receipts)
+        count += len(call)
+        session.done = {done: count}
+    if stale:
+        raise StaleReceipt(stale)
+    session.show({done: count}, f"{count} {done}")
+
+
+@verb(queue, "nack", example="fairbox queue nack $RECEIPT --delay 60 --reason 'no such account'")
+def nack(
+    session: Session,
+    receipt: OneReceipt,
+    *,
+    delay: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Until it may be received again.")
+    ] = 0,
+    backoff: Annotated[
+        bool, typer.Option("--backoff", help="As the topic's retry policy says, not --delay.")
+    ] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Give it up: to the dead letters.")] = False,
+    reason: Annotated[str, typer.Option(help="Why; 200 characters are kept with it.")] = "",
+) -> None:
+    """Give a message back that failed: received again or, after its last attempt, dead."""
+    if dead:
+        session.queue.bury(receipt, reason)
+    else:
+        session.queue.nack(receipt, None if backoff else delay, reason)
+    done = "dead" if dead else "given back"
+    session.show({"receipt": receipt, "dead": dead}, done)
+
+
+@verb(queue, "extend", example="fairbox queue extend $RECEIPT 120")
+def extend(
+    session: Session,
+    receipt: OneReceipt,
+    seconds: Annotated[float, typer.Argument(show_default=False, help="From now, up to 12 hours.")],
+) -> None:
+    """Hold a message for so many seconds from now."""
+    session.queue.extend(receipt, seconds)
+    session.show({"receipt": receipt, "seconds": seconds}, f"held for {seconds:g} s")
+
+
+@verb(queue, "stats", example="fairbox queue stats jobs")
+def stats(session: Session, topic: TopicName) -> None:
+    """Show a queue's figures, which trail by half a minute; its backlog is not read."""
+    session.show(stats_fields(session.queue.stats(topic)))
+
+
+@verb(queue, "purge", example="fairbox queue purge jobs --yes")
+def purge(
+    session: Session,
+    topic: TopicName,
+    reason: Annotated[str, typer.Option(help="The archive keeps it.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete every message of a topic, held ones too; dead letters stay."""
+    if dry_run:
+        count = session.outbox.outstanding_count(topic)
+        session.show({"purged": 0, "would_purge": count}, f"{count} would be purged")
+        return
+    session.queue.topic(topic)
+    session.confirm(f"Purge topic {topic}?", yes=yes)
+    with progress("purging") as tell:
+
+        def told(count: int) -> None:
+            session.done = {"purged": count}
+            tell(count)
+
+        count = session.queue.purge(topic, reason=reason, progress=told)
+    session.show({"purged": count}, f"{count} purged")
+
+
+@verb(queue, "pause", example="fairbox queue pause jobs")
+def pause(session: Session, topic: TopicName) -> None:
+    """Let receiving give nothing; in force when this returns, 2 s later."""
+    session.outbox.pause_topic(topic)
+    session.show({"topic": topic, "paused": True}, f"{topic} is paused")
+
+
+@verb(queue, "resume", example="fairbox queue resume jobs")
+def resume(session: Session, topic: TopicName) -> None:
+    """Let receiving give messages again, within 2 s."""
+    session.outbox.resume_topic(topic)
+    session.show({"topic": topic, "paused": False}, f"{topic} is resumed")

@@ -1,0 +1,222 @@
+"""`fairbox shell`: every verb at a prompt, and short ones for the topic and message at hand."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+from typer.exceptions import TyperException
+
+from fairbox.cli.holding import Held, HoldingFacades
+from fairbox.cli.session import FAILED, USAGE, Session
+from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SHORT: Final = {
+    "use": "use TOPIC: make it the current topic",
+    "receive": "receive [options]: one message of the current topic, and hold it",
+    "ack": "ack: the current message is done",
+    "nack": "nack [--delay S] [--reason TEXT] [--dead]: it failed",
+    "extend": "extend [SECONDS]: hold it for longer, 30 s by default",
+    "reset": "reset: give it back as if it had not been received",
+    "show": "show [REF]: the current message, or another, which is current then",
+    "redrive": "redrive: put the current message back from the dead letters",
+    "held": "held: what is held",
+    "help": "help: this",
+    "exit": "exit: leave, as Ctrl-D",
+}
+_EXTEND_SECONDS: Final = "30"
+
+
+class Shell:
+    """Runs lines.
+
+    Args:
+        session: of the verb `shell`; its facades and its way of printing are the lines' too.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.held = Held()
+        self._session = session
+        self._facades = HoldingFacades(session.facades, self.held)
+        self._own: dict[str, Callable[[list[str]], None]] = {
+            "use": self._use,
+            "held": self._show_held,
+            "help": self._help,
+        }
+
+    @property
+    def prompt(self) -> str:
+        """What stands before a line: the current topic, and `*` where something is held."""
+        mark = f" ({len(self.held.receipts)} held)" if self.held.receipts else ""
+        return f"fairbox {self.held.topic}{mark}> ".replace("  ", " ").replace(" >", ">")
+
+    def run(self, line: str) -> int:
+        """Run one line; print its error in one line; return its exit code.
+
+        Raises:
+            EOFError: the line says `exit`.
+        """
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            return self._failed(f"{str(error).lower()} in this line", USAGE)
+        if not words:
+            return 0
+        if words[0] in ("exit", "quit"):
+            raise EOFError
+        try:
+            own = self._own.get(words[0])
+            if own is not None:
+                own(words[1:])
+                return 0
+            return self._verb(self._expanded(words))
+        except FairboxError as error:
+            return self._failed(str(error), USAGE if isinstance(error, InvalidInput) else FAILED)
+
+    def _verb(self, words: list[str]) -> int:
+        from fairbox.cli.app import app  # noqa: PLC0415 - which names this module
+
+        if words[0] == "shell":
+            return self._failed("this is one", USAGE)
+        shared = ["--json"] if self._session.json and len(words) > 1 else []
+        try:
+            code = app(
+                [*words, *shared],
+                prog_name="fairbox",
+                standalone_mode=False,
+                obj=lambda _: self._facades,
+            )
+        except typer.Abort:
+            return FAILED
+        except TyperException as error:
+            told = getattr(error, "format_message", error.__str__)()
+            return self._failed(told, USAGE)
+        if not code and words[:2] in (["message", "show"], ["dlq", "show"]) and len(words) > 2:
+            self.held.ref = next((w for w in words[2:] if "/" in w), self.held.ref)
+        return code if isinstance(code, int) else 0
+
+    def _failed(self, text: str, code: int) -> int:
+        typer.echo(f"fairbox: {' '.join(text.split())}", err=True)
+        return code
+
+    def _expanded(self, words: list[str]) -> list[str]:
+        """Return the verb that a short one stands for; other words as they are."""
+        short, rest = words[0], words[1:]
+        match short:
+            case "receive":
+                return ["queue", "receive", self._topic(), "-n", "1", *rest]
+            case "ack" | "nack" | "reset":
+                return ["queue", short, self._receipt(), *rest]
+            case "extend":
+                return ["queue", "extend", self._receipt(), *(rest or [_EXTEND_SECONDS])]
+            case "show":
+                return ["message", "show", *(rest or [self._ref()])]
+            case "redrive":
+                ref = self._ref()
+                return ["dlq", "redrive", ref.partition("/")[0], ref, "--yes", *rest]
+        return words
+
+    def _topic(self) -> str:
+        if not self.held.topic:
+            raise InvalidInput("topic", "a current one: use TOPIC")
+        return self.held.topic
+
+    def _ref(self) -> str:
+        if not self.held.ref:
+            raise InvalidInput("message", "a current one: receive, or show REF")
+        return self.held.ref
+
+    def _receipt(self) -> str:
+        self._ref()
+        receipt = self.held.receipt
+        if receipt is None:
+            raise InvalidInput("message", f"one that is held; {self.held.ref} is not: receive")
+        return receipt
+
+    def _use(self, words: list[str]) -> None:
+        if len(words) != 1:
+            raise InvalidInput("use", "one topic")
+        self._facades.outbox.topic(words[0])
+        self.held.topic = words[0]
+
+    def _show_held(self, _: list[str]) -> None:
+        found = ({"ref": ref, "receipt": r} for r, ref in self.held.receipts.items())
+        self._session.table(("ref", "receipt"), found)
+
+    def _help(self, _: list[str]) -> None:
+        typer.echo("\n".join([*SHORT.values(), "and every verb, as: topic list; topic --help"]))
+
+    def leave(self, *, ask: bool) -> int:
+        """Say what is still held, and give it back; a person is asked first."""
+        receipts = dict(self.held.receipts)
+        if not receipts:
+            return 0
+        typer.echo(f"still held: {', '.join(receipts.values())}", err=True)
+        try:
+            if ask and not typer.confirm("Give back?", default=True, err=True):
+                return 0
+            self._facades.queue.release(list(receipts))
+        except StaleReceipt as error:
+            typer.echo(f"{len(receipts) - len(error.receipts)} given back", err=True)
+            return self._failed(str(error), FAILED)
+        except (FairboxError, typer.Abort) as error:
+            return self._failed(str(error) or "not given back", FAILED)
+        typer.echo(f"{len(receipts)} given back", err=True)
+        return 0
+
+    def words(self, before: list[str]) -> Iterator[str]:
+        """Yield what may come behind these words: verbs, then topics."""
+        verbs = _verbs()
+        if not before:
+            yield from [*SHORT, *verbs]
+        elif len(before) == 1 and before[0] in verbs:
+            yield from verbs[before[0]]
+        elif before[0] in verbs or before == ["use"]:
+            try:
+                yield from [state.topic.name for state in self._facades.outbox.topics()]
+            except FairboxError:
+                return  # completion says nothing where the tables are out of reach
+
+
+def _verbs() -> dict[str, list[str]]:
+    from typer.main import get_command  # noqa: PLC0415 - it takes time that `--help` does without
+
+    from fairbox.cli.app import app  # noqa: PLC0415 - which names this module
+
+    root: Any = get_command(app)
+    return {
+        noun: list(group.commands)
+        for noun, group in root.commands.items()
+        if hasattr(group, "commands")
+    }
+
+
+def shell(session: Session) -> None:
+    """Run every verb at a prompt, or from standard input, a line each.
+
+    It holds a current topic (`use TOPIC`) and a current message, received or shown, for which there
+    are short verbs: `receive`, `ack`, `nack`, `extend`, `reset`, `show`, `redrive`; `help` lists
+    them. On a terminal it completes words and remembers lines; Ctrl-C clears the line. At the end
+    it says what it still holds, and gives it back: on a terminal it asks.
+    """
+    made = Shell(session)
+    tty = sys.stdin.isatty()
+    code = 0
+    if tty:
+        from fairbox.cli.prompting import prompted  # noqa: PLC0415 - it is slow, and needed here
+
+        prompted(made)
+    else:
+        for line in sys.stdin:
+            try:
+                code = made.run(line) or code
+            except EOFError:
+                break
+    left = made.leave(ask=tty)
+    if code or left:
+        raise typer.Exit(code or left)

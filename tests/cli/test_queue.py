@@ -1,0 +1,173 @@
+"""Nouns `queue`, `dlq redrive`, `message edit` and `topic size`, over the application in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Message, RetryPolicy, Topic
+
+if TYPE_CHECKING:
+    from tests.cli.runs import Cli
+
+
+@pytest.fixture
+def jobs(cli: Cli) -> Cli:
+    """`fairbox` with the pulled topic `jobs`, whose messages die at their second failure."""
+    retry = RetryPolicy(max_attempts=2)
+    cli.application.outbox.create_topic(Topic("jobs", shards=1, ordering="none", retry=retry))
+    return cli
+
+
+def send(cli: Cli, *bodies: bytes) -> list[str]:
+    ids = cli.application.ids
+    return [
+        str(cli.application.queue.send(Message(topic="jobs", body=body, id=ids.next())))
+        for body in bodies
+    ]
+
+
+def receive(cli: Cli, *options: str) -> list[Any]:
+    return cli.ok("queue", "receive", "jobs", *options, "--json").objects
+
+
+def kill(cli: Cli, *reasons: str) -> list[str]:
+    refs = send(cli, *(reason.encode() for reason in reasons))
+    for found in receive(cli):
+        cli.ok("queue", "nack", found["receipt"], "--dead", "--reason", found["body"])
+    return refs
+
+
+def test_what_is_received_is_acked_and_gone(jobs: Cli) -> None:
+    refs = send(jobs, b"one", b"two")
+    found = receive(jobs)
+    assert [(f["ref"], f["body"], f["receive_count"]) for f in found] == [
+        (refs[0], "one", 1),
+        (refs[1], "two", 1),
+    ]
+    assert receive(jobs) == []
+    receipts = "\n".join(f["receipt"] for f in found)
+    assert jobs.ok("queue", "ack", "-", "--json", stdin=receipts).json == {"acked": 2}
+    assert jobs.ok("outbox", "count", "jobs").out == "0\n"
+
+
+def test_what_is_reset_is_due_at_once_and_no_attempt_counts(jobs: Cli) -> None:
+    send(jobs, b"one")
+    (found,) = receive(jobs)
+    assert jobs.ok("queue", "reset", found["receipt"]).out == "1 released\n"
+    (again,) = receive(jobs)
+    assert (again["ref"], again["receive_count"]) == (found["ref"], 1)
+
+
+def test_a_stale_receipt_is_named_and_the_others_are_settled(jobs: Cli) -> None:
+    send(jobs, b"one", b"two")
+    stale, good = receive(jobs)
+    jobs.ok("queue", "reset", stale["receipt"])
+    receive(jobs)
+    run = jobs("queue", "ack", stale["receipt"], good["receipt"], "--json")
+    assert run.code == 1
+    assert run.problem["receipts"] == [stale["receipt"]]
+    assert run.problem["acked"] == 1
+    assert jobs.ok("outbox", "count", "jobs").out == "1\n"
+    assert jobs("queue", "ack", "nonsense").code == 2
+    assert jobs("queue", "ack").code == 2
+
+
+def test_a_nack_waits_and_an_extension_holds(jobs: Cli) -> None:
+    send(jobs, b"one")
+    (found,) = receive(jobs, "--visibility-timeout", "5")
+    jobs.ok("queue", "extend", found["receipt"], "100")
+    jobs.clock.advance(50)
+    assert receive(jobs) == []
+    jobs.ok("queue", "nack", found["receipt"], "--delay", "20", "--reason", "not yet")
+    jobs.clock.advance(10)
+    assert receive(jobs) == []
+    jobs.clock.advance(61)
+    assert [f["receive_count"] for f in receive(jobs)] == [2]
+
+
+def test_a_queue_is_counted_purged_paused_and_resumed(jobs: Cli) -> None:
+    send(jobs, b"one", b"two")
+    jobs.application.mark()
+    assert jobs.ok("queue", "stats", "jobs", "--json").json["ready"] == 2
+    tried = jobs.ok("queue", "purge", "jobs", "--dry-run", "--json").json
+    assert tried == {"purged": 0, "would_purge": 2}
+    assert jobs("queue", "purge", "jobs", stdin="n\n").code == 1
+    jobs.ok("queue", "pause", "jobs")
+    assert receive(jobs) == []
+    jobs.ok("queue", "resume", "jobs")
+    jobs.clock.advance(3)
+    jobs.ok("queue", "reset", receive(jobs, "-n", "1")[0]["receipt"])
+    assert jobs.ok("queue", "purge", "jobs", "--yes", "--json").json == {"purged": 2}
+    assert receive(jobs) == []
+
+
+def test_dead_letters_are_redriven_by_what_they_died_of(jobs: Cli) -> None:
+    refs = kill(jobs, "no account", "no money", "no account at all")
+    tried = jobs.ok("dlq", "redrive", "jobs", "--reason", "account", "--dry-run", "--json").json
+    assert (tried["refs"], tried["dry_run"]) == ([refs[0], refs[2]], True)
+    assert len(jobs.ok("dlq", "list", "jobs", "--json").objects) == 3
+    assert jobs("dlq", "redrive", "jobs", stdin="n\n").code == 1
+    done = jobs.ok("dlq", "redrive", "jobs", "--reason", "account", "--yes", "--json").json
+    assert (done["count"], done["refs"]) == (2, [refs[0], refs[2]])
+    jobs.application.run()
+    assert [f["ref"] for f in receive(jobs)] == [refs[0], refs[2]]
+    left = jobs.ok("dlq", "list", "jobs", "--json").objects
+    assert [letter["ref"] for letter in left] == [refs[1]]
+
+
+def test_a_redrive_keeps_to_its_rate_and_limit(jobs: Cli) -> None:
+    refs = kill(jobs, "a", "b", "c", "d")
+    jobs.clock.sleeps.clear()
+    done = jobs.ok(
+        "dlq", "redrive", "jobs", "--rate", "0.5", "--limit", "3", "--yes", "--json"
+    ).json
+    assert (done["refs"], done["more"]) == (refs[:3], True)
+    assert jobs.clock.sleeps == [2, 2]
+
+
+def test_a_redrive_of_what_is_not_dead_changes_nothing(jobs: Cli) -> None:
+    dead = kill(jobs, "a")
+    (alive,) = send(jobs, b"alive")
+    run = jobs("dlq", "redrive", "jobs", dead[0], alive, "--yes", "--json")
+    assert (run.code, run.problem["missing"]) == (1, [alive])
+    assert len(jobs.ok("dlq", "list", "jobs", "--json").objects) == 1
+
+
+def test_a_message_is_edited_and_made_due(jobs: Cli) -> None:
+    delayed = Message(topic="jobs", body=b"old", delay=3600, id=jobs.application.ids.next())
+    ref = str(jobs.application.queue.send(delayed))
+    later = jobs.ok("message", "edit", ref, "new", "--due", "+7200").out.strip()
+    assert later != ref
+    now = jobs.ok("message", "edit", later, "--due", "now", "--json").json["ref"]
+    jobs.application.run()
+    assert [(f["ref"], f["body"]) for f in receive(jobs)] == [(now, "new")]
+    assert jobs("message", "edit", now).code == 2
+    assert jobs("message", "edit", now, "--due", "soon").code == 2
+    run = jobs("message", "edit", now, "newer", "--json")
+    assert (run.code, run.problem["claimed"]) == (1, [now])
+
+
+@pytest.mark.parametrize(
+    ("options", "shards"),
+    [
+        (("--rate", "5000", "--message-size", "900"), 22),
+        (("--rate", "100", "--message-size", "1025"), 1),
+        (("--rate", "700", "--wcu", "2"), 2),
+        (("--rate", "0"), 1),
+    ],
+)
+def test_a_topic_is_sized_by_seven_hundred_units_a_shard(
+    cli: Cli, options: tuple[str, ...], shards: int
+) -> None:
+    assert cli.ok("topic", "size", *options, "--json").json["shards"] == shards
+
+
+def test_what_died_on_an_ordered_topic_is_received_anew_after_a_redrive(cli: Cli) -> None:
+    cli.application.outbox.create_topic(Topic("jobs", shards=1, ordering="key"))
+    kill(cli, "first")
+    (ref,) = [letter["ref"] for letter in cli.ok("dlq", "list", "jobs", "--json").objects]
+    cli.clock.advance(60)
+    cli.ok("dlq", "redrive", "jobs", "--yes")
+    cli.clock.advance(60)
+    assert [(f["ref"], f["receive_count"]) for f in receive(cli)] == [(ref, 1)]

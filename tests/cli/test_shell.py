@@ -1,0 +1,152 @@
+"""The shell: lines from standard input, and through a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fairbox import Message, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cli.runs import Cli
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+PROGRAM = """
+from fairbox import Topic
+from fairbox.cli.app import app
+from tests.cli.runs import Cli
+from tests.cli.test_shell import send
+cli = Cli()
+cli.application.outbox.create_topic(Topic("jobs", shards=1))
+send(cli, b"one", b"two")
+app(["shell"], obj=cli.open)
+"""
+
+
+def send(cli: Cli, *bodies: bytes) -> list[str]:
+    ids = cli.application.ids
+    return [
+        str(cli.application.queue.send(Message(topic="jobs", body=body, id=ids.next())))
+        for body in bodies
+    ]
+
+
+@pytest.fixture
+def jobs(cli: Cli) -> Cli:
+    cli.application.outbox.create_topic(Topic("jobs", shards=1))
+    return cli
+
+
+def test_short_verbs_work_on_the_current_message(jobs: Cli) -> None:
+    send(jobs, b"one", b"two", b"three")
+    lines = "use jobs\nreceive\nshow\nack\nreceive\nextend 60\nnack --dead --reason no\nredrive\n"
+    run = jobs.ok("shell", stdin=lines)
+    assert run.err == ""
+    assert "1 acked" in run.out
+    assert "held for 60 s" in run.out
+    assert "1 put back" in run.out
+    assert jobs.ok("outbox", "count", "jobs").out == "2\n"
+
+
+def test_what_is_still_held_at_the_end_is_given_back(jobs: Cli) -> None:
+    refs = send(jobs, b"one", b"two")
+    run = jobs.ok("shell", stdin="queue receive jobs\nack\n")
+    assert f"still held: {refs[1]}\n1 given back\n" in run.err
+    (again,) = jobs.ok("queue", "receive", "jobs", "--json").objects
+    assert (again["ref"], again["receive_count"]) == (refs[1], 1)
+
+
+def test_an_error_is_one_line_and_the_shell_goes_on(jobs: Cli) -> None:
+    run = jobs("shell", stdin="ack\nuse nowhere\nqueue explode\nnonsense\n'\ntopic list --json\n")
+    assert run.code != 0
+    assert all(line.startswith("fairbox: ") for line in run.err.splitlines())
+    assert len(run.err.splitlines()) == 5
+    assert '"name":"jobs"' in run.out
+
+
+class Terminal:
+    """A shell in a process of its own, on a pseudo-terminal."""
+
+    def __init__(self, state: Path) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            cwd=ROOT,
+            env=os.environ | {"XDG_STATE_HOME": str(state), "TERM": "xterm"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def until(self, pattern: str) -> str:
+        """Return what was printed until a pattern came; it is not looked at again."""
+        end = time.monotonic() + SECONDS
+        while not (found := re.search(pattern, self._seen)):
+            assert time.monotonic() < end, self._seen
+            if select.select([self._master], [], [], 1)[0]:
+                try:
+                    part = os.read(self._master, 65536).decode(errors="replace")
+                except OSError:  # the other end is closed
+                    part = ""
+                assert part, self._seen
+                if "\x1b[6n" in part:
+                    self.type("\x1b[1;1R")  # where the cursor is: a terminal answers
+                self._seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", part)
+        seen, self._seen = self._seen[: found.end()], self._seen[found.end() :]
+        return seen
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_terminal_completes_clears_remembers_and_asks_at_the_end(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.until("fairbox>")
+    terminal.type("use j\t")
+    terminal.until("obs")
+    terminal.type("\r")
+    terminal.until("fairbox jobs>")
+    terminal.type("nonsense\x03")
+    terminal.until("fairbox jobs>")
+    terminal.type("receive\r")
+    terminal.until(r"fairbox jobs \(1 held\)>")
+    terminal.type("ack\r")
+    terminal.until("1 acked")
+    terminal.type("receive\r")
+    terminal.until(r"fairbox jobs \(1 held\)>")
+    terminal.type("\x04")
+    terminal.until("still held: jobs/")
+    terminal.until("Give back")
+    terminal.type("y\r")
+    terminal.until("1 given back")
+    assert terminal.process.wait(SECONDS) == 0
+    history = (tmp_path / "fairbox/history").read_text(encoding="utf-8")
+    remembered = [line[1:] for line in history.splitlines() if line.startswith("+")]
+    assert remembered == ["use jobs", "receive", "ack", "receive"]
