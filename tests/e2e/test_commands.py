@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SUMMARY = {
+    "batch_items",
+    "batch_completions",
     "messages",
     "deliveries",
     "lost",
@@ -102,6 +104,10 @@ def test_the_demo_ends_well_and_writes_its_summary(moved: Workspace) -> None:
     assert summary["wru_per_message"] > 0
     assert 0 < summary["p50_ms"] <= summary["p99_ms"]
     assert "killed the relay" in demo.stdout
+    assert summary["batch_items"] > 60
+    assert summary["batch_completions"] == 1
+    page = moved.root / "demo" / "warehouse" / "report.html"
+    assert "What happened to every message" in page.read_text()
     for name in SUMMARY:
         assert name in demo.stdout
 
