@@ -105,3 +105,20 @@ def test_the_environment_s_lock_is_part_of_the_project_s_and_has_no_spark() -> N
 def _folder(path: Path) -> Path:
     path.mkdir()
     return path
+
+
+def test_the_entry_script_finds_its_jobs_in_the_zip(tmp_path: Path) -> None:
+    code = packages.build_code(ROOT, tmp_path)
+    run = "runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-I", "-c"),
+            f"import runpy, sys; sys.path.insert(0, {str(code)!r}); {run}",
+            *(str(ROOT / packages.ENTRY), "report", "--help"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--page URI" in done.stdout

@@ -86,6 +86,7 @@ class Consumer:
         def handler(received):
             print(received.message.body)
 
+
         Consumer(queue, "jobs", handler, concurrency=4).run()
         ```
     """
