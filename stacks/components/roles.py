@@ -64,6 +64,7 @@ def consumer(of: Resources) -> list[Permission]:
                 "GetItem",
                 "BatchGetItem",
                 "UpdateItem",
+                "DeleteItem",
                 "BatchWriteItem",
                 "PartiQLUpdate",
                 "PartiQLDelete",
