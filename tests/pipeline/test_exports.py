@@ -37,6 +37,7 @@ def item(n: int, **more: Any) -> dict[str, Any]:
     ]
 
 
+ITEM = "0199c82c-c000-7611-a29f-6fbed82c07cd:0:7"
 SHARD_ROW = {"pk": {"S": "ready#orders#0#1"}, "sk": {"S": "!"}, "rc": {"N": "3"}}
 
 
@@ -53,7 +54,7 @@ def ids(snapshot: Snapshot) -> list[int]:
 def test_a_full_export_gives_every_message_with_its_attributes(
     spark: SparkSession, bucket: Bucket
 ) -> None:
-    folder = bucket.full([item(1), SHARD_ROW, item(2, delay=5), item(3, batch_item="b:0:7")])
+    folder = bucket.full([item(1), SHARD_ROW, item(2, delay=5), item(3, batch_item=ITEM)])
     with exports.messages(spark, [str(folder)]) as snapshot:
         rows = {row["id"]: row.asDict() for row in snapshot.items.collect()}
         assert snapshot.fault_report() is None
@@ -72,7 +73,7 @@ def test_a_full_export_gives_every_message_with_its_attributes(
         "due": None,
     }
     assert (rows[uid(2)]["lane"], rows[uid(2)]["due"]) == ("later", 0x0198F3C27D7E + 5000)
-    assert rows[uid(3)]["batch_item"] == "b:0:7"
+    assert rows[uid(3)]["batch_item"] == ITEM
     assert snapshot.time == "2026-11-19T05:00:00Z"
 
 
