@@ -208,10 +208,10 @@ def test_what_was_marked_as_dead_and_not_buried_is_finished_by_a_receive(topic: 
     (ref,) = app.send(topic)
     app.queue.nack(app.receive(topic)[0].receipt)
     (last,) = app.receive(topic)
-    delete = app.engine.batch_write_item
-    app.engine.__dict__["batch_write_item"] = lambda **_: {"UnprocessedItems": {}}
+    delete = app.engine.delete_item
+    app.engine.__dict__["delete_item"] = lambda **_: {}
     app.queue.nack(last.receipt, 0, "why")
-    app.engine.__dict__["batch_write_item"] = delete
+    app.engine.__dict__["delete_item"] = delete
     assert len(app.lying()) == 1
     app.clock.advance(70)
     assert app.receive(topic) == []
