@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fairbox.testing import CostMeter, Reading
 
@@ -24,8 +24,8 @@ class Accounts:
     def __init__(self, meter: CostMeter) -> None:
         self._meter = meter
         self._calls: Counter[tuple[str, str]] = Counter()
-        self._wru: Counter[Place] = Counter()
-        self._rru: Counter[Place] = Counter()
+        self._wru: dict[Place, float] = defaultdict(float)
+        self._rru: dict[Place, float] = defaultdict(float)
 
     def charge(self, actor: str, work: Callable[[], T]) -> T:
         """Do the work and write down for the actor what it cost."""
@@ -40,8 +40,8 @@ class Accounts:
             self._calls[actor, operation] += count
         for (operation, table, index), cost in reading.costs.items():
             place = (actor, operation, table, index)
-            self._wru[place] += cost.wru  # type: ignore[assignment] # halves count too
-            self._rru[place] += cost.rru  # type: ignore[assignment]
+            self._wru[place] += cost.wru
+            self._rru[place] += cost.rru
 
     def wru(self, *actors: str, **at: str) -> float:
         """Write units of these actors (none named: all) at these places; see `rru`."""
@@ -71,10 +71,10 @@ class Accounts:
         return {place: units for place, units in found.items() if any(units)}
 
 
-def _sum(counter: Counter[Any], actors: tuple[str, ...], at: dict[str, str]) -> float:
+def _sum(costs: Mapping[Place, float], actors: tuple[str, ...], at: dict[str, str]) -> float:
     names = ("actor", "operation", "table", "index")
     total = 0.0
-    for place, units in counter.items():
+    for place, units in costs.items():
         where = dict(zip(names, place, strict=True))
         if (not actors or where["actor"] in actors) and at.items() <= where.items():
             total += units

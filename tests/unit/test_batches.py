@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 from fairbox.testing.application import MemoryApplication
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 HOUR = 3600
 
@@ -214,6 +215,50 @@ def test_progress_of_many_groups_is_exact_under_throttling() -> None:
     app.batches.ack(everything(batch, [1] * 40))
     progress = app.batches.progress(batch)
     assert (progress.pending, progress.acked) == (860, 40)
+
+
+class Busy:
+    """A client before each of whose reads somebody else does something, while it is let to."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.meanwhile: Callable[[], object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+            self.meanwhile = meanwhile
+        return getattr(self._client, name)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_progress_holds_together_while_items_are_added_and_acked(*, exact: bool) -> None:
+    """A node that is read after the root counts adds that the root does not."""
+    clients: list[Busy] = []
+
+    def wrapped(client: Any) -> Busy:
+        clients.append(Busy(client))
+        return clients[-1]
+
+    app = MemoryApplication(wrap=wrapped)
+    batch = opened(app, 200, size=1)
+    requests = map(str, itertools.count())
+
+    def add() -> None:
+        groups = app.batches.add(batch, 60, request_id=next(requests), group_size=3)
+        app.batches.ack(list(groups[0].item_ids()))
+
+    before = app.batches.progress(batch)
+    clients[0].meanwhile = add
+    found = app.batches.progress(batch, exact=exact)
+    clients[0].meanwhile = None
+    after = app.batches.progress(batch)
+    assert before.total < after.total
+    assert before.total <= found.total <= after.total
+    assert found.pending + found.acked + found.failed == found.total
+    assert min(found.acked, found.pending, found.limit) >= 0
+    assert found.pending <= after.pending
 
 
 def test_a_nested_batch_settles_its_parents_item(app: MemoryApplication) -> None:

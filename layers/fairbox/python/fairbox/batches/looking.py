@@ -36,8 +36,8 @@ class Looking(Settling):
     def progress(self, batch: str, *, exact: bool = True) -> Progress:
         """Return how far a batch is.
 
-        Exact: 1 RRU an unfinished leaf; while acks run, between the truth at its beginning and at
-        its end. Else from 100 unfinished leaves at random, at most 121 RRU.
+        Exact: 1 RRU an unfinished leaf; while acks and adds run, between the truth at its
+        beginning and at its end. Else from 100 unfinished leaves at random, at most 121 RRU.
 
         Raises:
             UnknownBatch: there is none of this id.
@@ -47,7 +47,7 @@ class Looking(Settling):
             return self.estimate(root)
         found = self.progress_of(root)
         after = self.known_root(batch) if root.bits else root
-        if after.total != root.total:
+        if (after.total, after.cursor) != (root.total, root.cursor):
             found = self.progress_of(after)
         return found
 
@@ -70,15 +70,21 @@ class Looking(Settling):
         return root
 
     def progress_of(self, root: Root) -> Progress:
-        """Return the exact progress of a root as read; of an erased one, what the root says."""
+        """Return the exact progress of a root as read; of an erased one, what the root says.
+
+        The total is that of what is counted: a node read after the root may have had an add.
+        """
         if root.cursor is not None or not root.bits:
-            return _answer(root, root.total - root.settled, root.failed)
+            return _answer(root, root.total, root.total - root.settled, root.failed)
         nodes = self.unfinished_nodes(root)
-        pending, failed = 0, root.failed + sum(node.failed for node in nodes)
         groups = self.unfinished_groups(root, nodes)
-        for count, gone in self.store.counts([LeafKey(root.batch, g) for g in groups]):
-            pending, failed = pending + count, failed + gone
-        return _answer(root, pending, failed)
+        counts = self.store.counts([LeafKey(root.batch, group) for group in groups])
+        return _answer(
+            root,
+            root.settled + sum(node.settled for node in nodes) + sum(c.size for c in counts),
+            sum(leaf.pending for leaf in counts),
+            root.failed + sum(node.failed for node in nodes) + sum(c.failed for c in counts),
+        )
 
     def estimate(self, root: Root) -> Progress:
         """Return the progress from at most 100 unfinished leaves, with its 95 % bound."""
@@ -91,15 +97,16 @@ class Looking(Settling):
         keys = [LeafKey(root.batch, g) for g in self.rng.sample(groups, SAMPLE)]
         counts = self.store.counts(keys)
         many = len(groups)
-        mean = sum(count for count, _ in counts) / SAMPLE
-        gone = sum(failures for _, failures in counts) / SAMPLE
-        spread = math.sqrt(sum((count - mean) ** 2 for count, _ in counts) / (SAMPLE - 1))
+        mean = sum(leaf.pending for leaf in counts) / SAMPLE
+        gone = sum(leaf.failed for leaf in counts) / SAMPLE
+        spread = math.sqrt(sum((leaf.pending - mean) ** 2 for leaf in counts) / (SAMPLE - 1))
         error = _TWO_SIDED_95 * many * spread / math.sqrt(SAMPLE) * math.sqrt(1 - SAMPLE / many)
-        limit = root.total - root.settled - sum(node.settled for node in nodes)
+        # nodes may count items of adds that came after the root was read
+        limit = max(0, root.total - root.settled - sum(node.settled for node in nodes))
         pending = min(limit, round(mean * many))
         failed = root.failed + sum(node.failed for node in nodes) + round(gone * many)
         failed = min(failed, root.total - pending)
-        found = _answer(root, pending, failed)
+        found = _answer(root, root.total, pending, failed)
         return replace(found, exact=False, error=math.ceil(error), limit=limit)
 
     def unfinished_nodes(self, root: Root) -> list[Node]:
@@ -144,13 +151,13 @@ class Looking(Settling):
             self.store.write([Change(new, leaf)])
 
 
-def _answer(root: Root, pending: int, failed: int) -> Progress:
+def _answer(root: Root, total: int, pending: int, failed: int) -> Progress:
     return Progress(
         root.batch,
         root.state,
-        root.total,
+        total,
         pending,
-        root.total - pending - failed,
+        total - pending - failed,
         failed,
         limit=pending,
         user_key=root.user_key,

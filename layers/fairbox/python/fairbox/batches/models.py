@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
 
 from fairbox.batches.ids import ItemId, bits
 
@@ -212,6 +212,14 @@ class Progress:
     def complete(self) -> bool:
         """Whether the batch has completed and been announced."""
         return self.state == "complete"
+
+
+class LeafCounts(NamedTuple):
+    """The items of a leaf: those pending, those failed, and all."""
+
+    pending: int
+    failed: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)

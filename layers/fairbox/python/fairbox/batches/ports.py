@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Change,
         FailedItems,
         Leaf,
+        LeafCounts,
         LeafKey,
         ListPlace,
         Node,
@@ -55,8 +56,8 @@ class BatchStore(Protocol):
         """Return the leaves that are there."""
         ...
 
-    def counts(self, keys: Collection[LeafKey]) -> list[tuple[int, int]]:
-        """Return (pending, failed) of the leaves that are there, and transfer no more."""
+    def counts(self, keys: Collection[LeafKey]) -> list[LeafCounts]:
+        """Return the counts of the leaves that are there, and transfer no more."""
         ...
 
     def nodes(self, keys: Collection[NodeKey]) -> dict[NodeKey, Node]:

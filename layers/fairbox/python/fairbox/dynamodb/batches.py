@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from fairbox.batches.models import (
     FailedItems,
     Leaf,
+    LeafCounts,
     LeafKey,
     ListPlace,
     Metadata,
@@ -90,8 +91,8 @@ class BatchTable:
         found: list[Request] = self._get_many([codec.request_key(*key) for key in keys])
         return {(request.batch, request.digest): request for request in found}
 
-    def counts(self, keys: Collection[LeafKey]) -> list[tuple[int, int]]:
-        """Return (pending, failed) of the leaves that are there, 100 a call, bits left out.
+    def counts(self, keys: Collection[LeafKey]) -> list[LeafCounts]:
+        """Return the counts of the leaves that are there, 100 a call, bits left out.
 
         Many calls are made four at once.
         """
@@ -102,20 +103,22 @@ class BatchTable:
         with ThreadPoolExecutor(_READERS) as pool:
             return [count for counts in pool.map(self._counts, pages) for count in counts]
 
-    def _counts(self, page: list[Key]) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
+    def _counts(self, page: list[Key]) -> list[LeafCounts]:
+        found: list[LeafCounts] = []
+        attributes = (codec.COUNT, codec.FAILED, codec.LEAF_SIZE)
+        names = {f"#{name}": name for name in attributes}
         for attempt in range(TRIES):
             if attempt:
                 self._calls.back_off(attempt)
             request = {
                 "Keys": page,
                 "ConsistentRead": True,
-                "ProjectionExpression": "#n, #f",
-                "ExpressionAttributeNames": {"#n": codec.COUNT, "#f": codec.FAILED},
+                "ProjectionExpression": ", ".join(names),
+                "ExpressionAttributeNames": names,
             }
             answer = self._calls.call("batch_get_item", RequestItems={self._table: request})
             items = answer["Responses"].get(self._table, [])
-            found += [(int(i[codec.COUNT]["N"]), int(i[codec.FAILED]["N"])) for i in items]
+            found += [LeafCounts(*(int(item[name]["N"]) for name in attributes)) for item in items]
             page = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
             if not page:
                 return found
