@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fairbox.messages import Message
 
 Ordering = Literal["none", "key"]
+OnDead = Literal["skip", "block"]
 DAY: Final = 24 * 3600
 MAX_DEDUP_WINDOW: Final = 30 * DAY
 PULL: Final = "pull"  # the subscription's name in the records of pulled topics
@@ -89,6 +90,8 @@ class Topic:
         retry: what happens to messages that a destination refuses.
         dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
         retention: seconds that the ledger keeps deliveries.
+        on_dead: of pushed ordered topics, what becomes of a key whose message died: `skip`: it
+            goes on; `block`: it waits until the dead letter is redriven or gone.
         partition: which part of a partitioned queue it is; None: of none.
     """
 
@@ -99,12 +102,17 @@ class Topic:
     dedup_window: int | None = None
     retention: int = 7 * DAY
     partition: Partition | None = None
+    on_dead: OnDead = "skip"
 
     def __post_init__(self) -> None:
         check_topic(self.name)
         _whole_between("shards", self.shards, 1, MAX_SHARDS)
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
+        if self.on_dead not in ("skip", "block"):
+            raise InvalidInput("on_dead", "'skip' or 'block'")
+        if self.on_dead == "block" and self.ordering != "key":
+            raise InvalidInput("on_dead", "'skip': the topic is not ordered")
         if self.dedup_window is not None:
             _whole_between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
         _whole_between("retention", self.retention, 3600, 3650 * DAY)

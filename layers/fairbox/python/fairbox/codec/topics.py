@@ -44,6 +44,8 @@ def topic_item(state: TopicState) -> Item:
     if topic.partition is not None:
         part = topic.partition
         item[names.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
+    if topic.on_dead == "block":
+        item[names.ON_DEAD] = {"BOOL": True}
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
     return item
@@ -112,6 +114,7 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
             dedup_window=None if window is None else int(window["N"]),
             retention=int(item[names.RETENTION]["N"]),
             partition=_partition(item),
+            on_dead="block" if names.ON_DEAD in item else "skip",
         )
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])
