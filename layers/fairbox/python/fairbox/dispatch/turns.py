@@ -196,7 +196,9 @@ class Turns:
                 key = key_digest(stored)
                 self.hold(Hold(self._digests[name], key, ref.id, now, "open"))
             elif outcome is None or not outcome.taken or ref in report.unsettled:
-                self.hold(self._hold_of(stored, name, report, now, not_ready))
+                entry = self._hold_of(stored, name, report, now, not_ready)
+                if entry.state == "blocked" or not self.covers(entry, ref.id):
+                    self.hold(entry)  # else it only follows who was not taken
         self.uncovered.update(ref.id for ref in report.unsettled if ref.id > start)
 
     def _not_ready(
