@@ -8,14 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.dispatch.ports import Outcome
+    from fairbox.stored import StoredMessage
     from fairbox.topics import Subscription
 
 
 class Readiness(Protocol):
     """Says which subscriptions are ready, and hears what they answered.
 
-    The sender asks before every call, from one thread, and tells the outcomes of a call before it
-    asks again: an answer must come from memory.
+    The sender asks before every call, and tells the outcomes of a call before it asks again: an
+    answer must come from memory.
     """
 
     def ready(self, subscription: Subscription) -> bool:
@@ -23,13 +24,15 @@ class Readiness(Protocol):
         ...
 
     def in_flight_limit(self, subscription: Subscription) -> int | None:
-        """Return how many messages may be unanswered at once, from 1; None: a call's worth.
+        """Return how many messages may be unanswered at once, from 1; None: all that a call takes.
 
         A call in which several subscriptions share an address keeps to the least of them.
         """
         ...
 
-    def answered(self, subscription: Subscription, outcomes: Sequence[Outcome]) -> None:
+    def answered(
+        self, subscription: Subscription, answers: Sequence[tuple[StoredMessage, Outcome]]
+    ) -> None:
         """Hear what one call came to for the subscription's messages in it, in their order."""
         ...
 
@@ -45,5 +48,7 @@ class AlwaysReady:
         """Return None."""
         return None
 
-    def answered(self, subscription: Subscription, outcomes: Sequence[Outcome]) -> None:
+    def answered(
+        self, subscription: Subscription, answers: Sequence[tuple[StoredMessage, Outcome]]
+    ) -> None:
         """Forget it."""
