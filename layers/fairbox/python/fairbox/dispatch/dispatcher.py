@@ -19,13 +19,14 @@ from fairbox.errors import BatchBusy, FairboxError
 from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
     from fairbox.clock import Clock
     from fairbox.dispatch.deciding import Decision
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Saved, Store
-    from fairbox.dispatch.sending import Outcomes
+    from fairbox.dispatch.readiness import Readiness
+    from fairbox.dispatch.sending import FanOut, Outcomes
     from fairbox.messages import MessageRef
     from fairbox.topics import TopicState
 
@@ -41,7 +42,9 @@ class Report:
         sent: (topic, subscription) -> messages taken.
         failed: (topic, subscription) -> attempts counted.
         dead: (topic, subscription) -> messages that died.
+        bytes: (topic, subscription) -> bytes of the bodies of what was taken.
         delivered: messages that left the outbox.
+        left: of a delivery to quick ones only, what others still lack who were not tried.
         errors: what went wrong with the tables; the sweep takes these messages up.
         outcomes: what the destinations answered, by message and subscription.
         after: messages that stay or have just died, as they were written.
@@ -51,7 +54,9 @@ class Report:
     sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     failed: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     dead: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    bytes: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     delivered: int = 0
+    left: list[MessageRef] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     outcomes: Outcomes = field(default_factory=dict)
     after: dict[MessageRef, StoredMessage] = field(default_factory=dict)
@@ -88,6 +93,7 @@ class Dispatcher:
         doorbells: rings for what has to wait.
         clock, rng: time and jitter.
         fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
+        readiness: says which subscriptions are ready; by default all are.
     """
 
     def __init__(
@@ -98,17 +104,18 @@ class Dispatcher:
         *,
         clock: Clock,
         rng: Random,
-        fan_out: Callable[[Sequence[Callable[[], Outcomes]]], list[Outcomes]] = at_once,
+        fan_out: FanOut = at_once,
+        readiness: Readiness | None = None,
     ) -> None:
         self.store = store
         self.doorbells = doorbells
         self.clock = clock
-        self._sender = Sender(store, destinations, clock, fan_out)
+        self._sender = Sender(store, destinations, clock, fan_out, readiness)
         self.rng = rng
 
     def quick(self, topic: TopicState) -> bool:
-        """Whether every subscription of the topic may be called from the stream."""
-        return self._sender.quick(topic)
+        """Whether a subscription of the topic may be called from the stream."""
+        return any(self._sender.quick(s) for s in topic.subscriptions)
 
     def deliver(
         self,
@@ -117,6 +124,7 @@ class Dispatcher:
         deadline: float,
         timeout: float = 14.0,
         turns: InOrder | None = None,
+        quick_only: bool = False,
     ) -> Report:
         """Send what is due to the subscriptions that lack it, and write down what came of it.
 
@@ -125,6 +133,8 @@ class Dispatcher:
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
             turns: of an ordered shard, whose turn it is; the caller then rings for what waits.
+            quick_only: leave out who may not be called from the stream; the report names what is
+                `left`, and nothing rings for it here.
 
         Returns:
             The report; it raises for nothing that a destination does.
@@ -137,8 +147,11 @@ class Dispatcher:
             if topic is not None and topic.pushed:
                 topics[stored.ref.topic] = topic
                 jobs += self._jobs(stored, topic, turns)
-        report.outcomes = self._sender.send(jobs, deadline, timeout)
-        self._conclude([s for s in messages if s.ref.topic in topics], topics, turns, report)
+        if quick_only:
+            jobs = [job for job in jobs if self._sender.quick(job.subscription)]
+        report.outcomes = self._sender.send(jobs, deadline, timeout, quick_only=quick_only)
+        those = [s for s in messages if s.ref.topic in topics]
+        self._conclude(those, topics, report, turns=turns, quick_only=quick_only)
         return report
 
     def _jobs(
@@ -154,14 +167,16 @@ class Dispatcher:
             else:
                 ready = turns.admits(stored, subscription.name, now)
             if ready:
-                yield Job(subscription, stored, topic.topic.ordering == "key")
+                yield Job(subscription, stored, topic.topic.ordering == "key", topic.topic)
 
     def _conclude(
         self,
         messages: Sequence[StoredMessage],
         topics: Mapping[str, TopicState],
-        turns: InOrder | None,
         report: Report,
+        *,
+        turns: InOrder | None,
+        quick_only: bool,
     ) -> None:
         gone: list[StoredMessage] = []
         rings: dict[tuple[str, int, int, int], list[MessageRef]] = defaultdict(list)
@@ -172,15 +187,18 @@ class Dispatcher:
                 for name in topic.subscription_names
                 if (stored.ref, name) in report.outcomes
             }
-            for name, outcome in mine.items():
-                report.sent[stored.ref.topic, name] += outcome.taken
+            _count_sent(stored, mine, report)
             try:
                 due = self._settle(stored, topic, mine, gone, report=report, turns=turns)
             except FairboxError as error:
                 report.errors.append(str(error))
                 report.unsettled.add(stored.ref)
                 continue
-            if due is not None and turns is None:
+            if due is None or turns is not None:
+                continue
+            if quick_only and self._left_out(stored, topic, mine):
+                report.left.append(stored.ref)
+            else:
                 ref = stored.ref
                 rings[ref.topic, ref.epoch, ref.shard, -(-due // 1000)].append(ref)
         try:
@@ -191,6 +209,13 @@ class Dispatcher:
             report.errors.append(str(error))
             report.unsettled.update(stored.ref for stored in gone)
         self._ring(rings, report)
+
+    def _left_out(
+        self, stored: StoredMessage, topic: TopicState, tried: Mapping[str, Outcome]
+    ) -> bool:
+        """Whether somebody was not tried because it may not be called from the stream."""
+        lacking = stored.lacking(topic.subscription_names) - tried.keys()
+        return any(s.name in lacking and not self._sender.quick(s) for s in topic.subscriptions)
 
     def _ring(
         self, rings: Mapping[tuple[str, int, int, int], list[MessageRef]], report: Report
@@ -280,6 +305,12 @@ class Dispatcher:
         else:
             self.store.delete_marked(marked)
         report.delivered += 1
+
+
+def _count_sent(stored: StoredMessage, outcomes: Mapping[str, Outcome], report: Report) -> None:
+    for name, outcome in outcomes.items():
+        report.sent[stored.ref.topic, name] += outcome.taken
+        report.bytes[stored.ref.topic, name] += stored.size if outcome.taken else 0
 
 
 def _count(
