@@ -257,6 +257,22 @@ def test_while_a_subscription_is_not_ready_it_waits_as_a_whole_and_others_go_on(
     assert app.lying() == []
 
 
+def test_what_failed_before_its_subscription_was_not_ready_is_not_forgotten() -> None:
+    app = ordered(retry=PATIENT)
+    refs = [app.add(1, partition_key=key)[0] for key in ("k", "other", "third")]
+    slow = Outcome("throttled", "slower", retry_after=600)
+    app.at("a").answer = lambda m: REFUSED if m.message.partition_key == "k" else slow
+    app.clock.advance(YOUNG_MS / 1000 + 1)
+    deliver(app)
+    assert [(e.id, e.whole) for e in row(app).entries] == [(refs[0].id, False), (refs[1].id, True)]
+    app.at("a").answer = lambda _: TAKEN
+    app.run(60)
+    assert sent(app, "k") == [refs[0].id]
+    assert [e.id for e in row(app).entries] == [refs[1].id]
+    app.run(700)
+    assert app.lying() == []
+
+
 def test_a_subscription_that_comes_while_a_key_is_held_gets_its_messages_in_order() -> None:
     app, refs = held_back(30)
     app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
@@ -339,6 +355,34 @@ class TestOnDead:
         assert sent(app, "k") == ids(refs)
         assert app.lying() == app.dead() == []
         assert row(app).entries == ()
+
+    def test_a_visit_beside_the_one_in_which_a_message_dies_sends_none_of_its_followers(
+        self,
+    ) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=2, base=1, cap=1))
+        refs = app.add(40, partition_key="k")
+        app.add(1, partition_key="other")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = lambda m: REFUSED if m.ref == refs[0] else TAKEN
+        deliver(app)
+        assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "waiting")]
+        app.clock.advance(3)
+        app.add(1, partition_key="other")
+        app.relay()
+
+        others = [Doorbell(*SHARD)]
+
+        def meanwhile(stored: StoredMessage) -> Outcome:
+            if stored.message.partition_key == "other" and others:  # refs[0] has died by now
+                app.doorbells.ring([others.pop()])
+                app.visit()
+            return REFUSED if stored.ref == refs[0] else TAKEN
+
+        app.at("a").answer = meanwhile
+        app.visit()
+        assert len(app.dead()) == 1
+        assert sent(app, "k") == []
+        assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
 
     def test_a_key_goes_on_when_its_dead_letter_is_gone(self) -> None:
         app, refs = self.broken(on_dead="block")

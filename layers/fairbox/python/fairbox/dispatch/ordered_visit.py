@@ -159,12 +159,12 @@ class OrderedVisit:
             return False
         for _ in range(_CAS_TRIES):
             row = self._turns.row
-            added = [
-                b for b in blocks if all((e.place, e.id) != (b.place, b.id) for e in row.entries)
-            ]
+            there = {(e.place, e.id) for e in row.entries if e.state == "blocked"}
+            added = {(b.place, b.id): b for b in blocks if (b.place, b.id) not in there}
             if not added:
                 return True
-            changed = replace(row, entries=(*row.entries, *added))
+            others = (e for e in row.entries if (e.place, e.id) not in added)
+            changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
             if row.audience != self._turns.audience:
                 changed = replace(changed, start="", audience=self._turns.audience)
             theirs = self._store.write_holds(self._shard, changed, row.version)
@@ -240,7 +240,7 @@ class OrderedVisit:
         """Read on, page by page, and send whatever nobody holds."""
         cursor = self._reach
         growing = True
-        while not self._turns.all_wait:
+        while not self._turns.all_wait(cursor):
             if self._late():
                 self._report.unfinished = True
                 break
@@ -331,3 +331,7 @@ class OrderedVisit:
         if set(wanted.entries) != set(row.entries) or wanted.start < row.start:
             return True
         return self._looking or (wanted.start > row.start and self._passed >= _PASSED)
+
+
+def _by_id(entry: Hold) -> str:
+    return entry.id

@@ -68,10 +68,12 @@ class Turns:
         """What is held, as a row has it."""
         return ordered(self._all())
 
-    @property
-    def all_wait(self) -> bool:
-        """Whether no subscription is ready for any key."""
-        return all(self._held.get((name, EVERY_KEY)) for name in self._digests.values())
+    def all_wait(self, cursor: str) -> bool:
+        """Whether no subscription is ready for any key of what lies behind an id."""
+        return all(
+            any(e.id <= cursor for e in self._held.get((name, EVERY_KEY), {}).values())
+            for name in self._digests.values()
+        )
 
     def due(self, now: int, named: set[str]) -> list[Hold]:
         """Return the entries that are due at `now` (ms), blocked ones also where they are named."""
