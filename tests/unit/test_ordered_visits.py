@@ -384,6 +384,24 @@ class TestOnDead:
         assert sent(app, "k") == []
         assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
 
+    def test_when_its_subscription_is_ready_again_a_blocked_key_still_waits(self) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
+        refs = app.add(2, partition_key="k")
+        app.add(1, partition_key="other")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = lambda m: REFUSED if m.ref == refs[0] else THROTTLED
+        deliver(app)
+        states = [(e.state, e.whole) for e in row(app).entries]
+        whole = replace(row(app).entries[-1], id=refs[1].id)
+        assert states == [("blocked", False), ("waiting", True)]
+        entries = (row(app).entries[0], whole)
+        version = row(app).version
+        assert app.store.write_holds(SHARD, Holds(version, entries, "", 0), version) is None
+        app.at("a").answer = lambda _: TAKEN
+        app.run(60)
+        assert sent(app, "k") == []
+        assert len(sent(app, "other")) == 1
+
     def test_a_key_goes_on_when_its_dead_letter_is_gone(self) -> None:
         app, refs = self.broken(on_dead="block")
         (dead,) = app.dead()
