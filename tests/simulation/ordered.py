@@ -31,6 +31,7 @@ from tests.simulation.chaos import Chaos, Client, Fuse, FusedDoorbells, Killed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from fairbox.dynamodb.store import DynamoStore
     from fairbox.holds import Holds
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
@@ -99,13 +100,28 @@ class OrderedWorld:
 
     def _dispatcher(self) -> Dispatcher:
         return Dispatcher(
-            self.app._store(),
+            self._store(),
             self.app.destinations,
             self._doorbells,
             clock=self.app.clock,
             rng=self.app.rng,
             fan_out=in_turn,
         )
+
+    def _store(self) -> DynamoStore:
+        """Return tables before whose shard row a worker may stall, while others go on."""
+        store = self.app._store()
+        write = store.write_holds
+
+        def late(shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+            if self._stormy and not self._nested and self.rng.random() < self.chaos.interleaved:
+                for _ in range(3):
+                    self.app.clock.advance(self.rng.choice([0.1, 1, 3]))
+                    self._meanwhile()
+            return write(shard, holds, version)
+
+        store.write_holds = late  # type: ignore[method-assign]
+        return store
 
     def _answer(self, message: StoredMessage) -> Outcome:
         self._fuse.burn()
@@ -115,11 +131,7 @@ class OrderedWorld:
             return TAKEN
         chaos, drawn = self.chaos, self.rng.random()
         if drawn < chaos.interleaved and not self._nested:
-            self._nested = True
-            try:
-                self._between()
-            finally:
-                self._nested = False
+            self._meanwhile()
         if message.message.partition_key in self._down:
             return Outcome("refused", "not this key now")
         drawn = self.rng.random()
@@ -129,12 +141,16 @@ class OrderedWorld:
             return Outcome("throttled", "slower")
         return TAKEN
 
-    def _between(self) -> None:
+    def _meanwhile(self) -> None:
         """Let others act in the middle of a visit: a second visit of the same shard too."""
         outer, self._fuse.left = self._fuse.left, None
+        self._nested = True
         self._publish()
+        self._commit_late()
         self._relay()
-        self._visit(exclusive=False)
+        for _ in range(self.rng.randint(1, 3)):
+            self._visit(exclusive=False)
+        self._nested = False
         self._fuse.left = outer
 
     def _publish(self) -> int:
@@ -378,9 +394,11 @@ class OrderedWorld:
             last[key] = max(last[key], message_id)
 
 
-def run_ordered(seed: int, chaos: Chaos, messages: int, on_dead: OnDead = "skip") -> OrderedWorld:
+def run_ordered(
+    seed: int, chaos: Chaos, messages: int, on_dead: OnDead = "skip", *, poison: float = 0.002
+) -> OrderedWorld:
     """Run a world to its end; its breaches are complete."""
-    world = OrderedWorld(seed, chaos, on_dead)
+    world = OrderedWorld(seed, chaos, on_dead, poison)
     world.storm(messages)
     world.calm()
     world.breaches = world.check()

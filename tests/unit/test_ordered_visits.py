@@ -394,13 +394,15 @@ class TestOnDead:
         states = [(e.state, e.whole) for e in row(app).entries]
         whole = replace(row(app).entries[-1], id=refs[1].id)
         assert states == [("blocked", False), ("waiting", True)]
-        entries = (row(app).entries[0], whole)
-        version = row(app).version
-        assert app.store.write_holds(SHARD, Holds(version, entries, "", 0), version) is None
+        begun = replace(row(app), entries=(row(app).entries[0], whole))
+        assert begun.start > whole.id
+        assert app.store.write_holds(SHARD, begun, begun.version) is None
+        app.add(30, partition_key="other")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
         app.at("a").answer = lambda _: TAKEN
         app.run(60)
         assert sent(app, "k") == []
-        assert len(sent(app, "other")) == 1
+        assert len(sent(app, "other")) == 31
 
     def test_a_key_goes_on_when_its_dead_letter_is_gone(self) -> None:
         app, refs = self.broken(on_dead="block")
