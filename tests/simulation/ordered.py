@@ -156,9 +156,10 @@ class OrderedWorld:
     def _publish(self) -> int:
         many = [self._message() for _ in range(self.rng.randint(1, 25))]
         if self.rng.random() < 0.1:
-            late = many.pop()
-            self.out_of_turn.add(late.id)
-            self._late.append(Late(late, self.app.clock.now() + self.rng.choice([0.5, 1.5, 3, 10])))
+            at = self.app.clock.now() + self.rng.choice([0.3, 0.8, 1.5, 3, 10])
+            late = [many.pop() for _ in range(min(len(many), self.rng.randint(1, 6)))]
+            self.out_of_turn |= {m.id for m in late}
+            self._late += [Late(m, at) for m in late]
         # one call a key and round: a part that was not written must not come behind its followers
         rounds: list[dict[str, Message]] = []
         for message in many:
