@@ -303,6 +303,44 @@ def test_two_visits_at_once_keep_what_the_other_holds() -> None:
     assert row(app).entries == ()
 
 
+def test_a_visit_that_is_cut_off_at_any_step_loses_and_reorders_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for fails in (1, 2):  # a key that is held for the first time; one that is due, with followers
+        ended = False
+        for step in range(60):
+            app = ordered("a", "b", retry=PATIENT)
+            refs = app.add(4, partition_key="k") + app.add(2, partition_key="other")
+            app.clock.advance(YOUNG_MS / 1000 + 1)
+            app.at("a").answer = of_key("k", REFUSED)
+            app.relay()
+            if fails == 2:
+                app.visit()
+                app.at("a").answer = lambda _: TAKEN
+                app.clock.advance(8)
+                app.doorbells.pass_on()
+            left = [step]
+
+            def crash(request: Any, left: list[int] = left) -> None:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt(request)
+
+            _cut_off(app, crash, monkeypatch)
+            app.at("a").answer = lambda _: TAKEN
+            app.run(90)
+            for name in ("a", "b"):
+                first = dict.fromkeys(sent(app, "k", name))
+                assert list(first) == ids(refs[:4]), f"cut off at step {step}"
+                assert set(sent(app, "other", name)) == set(ids(refs[4:]))
+            assert app.lying() == []
+            assert row(app).entries == ()
+            if left[0] >= 0:
+                ended = True
+                break
+        assert ended, "no visit came to its end"
+
+
 def test_at_the_time_limit_the_next_visit_goes_on_with_the_followers() -> None:
     app, refs = held_back(400)
     (hold,) = row(app).entries
