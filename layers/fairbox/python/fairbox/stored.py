@@ -226,6 +226,11 @@ class ShardRow:
         """Messages in the lane `dead`."""
         return self.ready_deaths + self.later_deaths - self.purged_dead
 
+    @property
+    def zero(self) -> bool:
+        """Whether it counts nothing at all."""
+        return (self.ready, self.later, self.dead) == (0, 0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

@@ -54,6 +54,8 @@ def topic_fields(state: TopicState) -> Fields:
         "shards": topic.shards,
         "ordering": topic.ordering,
         "pushed": state.pushed,
+        "paused": state.paused,
+        "deleting_at": state.deleting,
         "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
         "dedup_window": topic.dedup_window,
         "retention": topic.retention,
