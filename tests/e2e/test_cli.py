@@ -285,12 +285,12 @@ def test_every_verb_of_the_shell_works_on_a_terminal(
     first, second = map(re.escape, refs)
     env = stage.app.env | {"XDG_STATE_HOME": str(tmp_path)}
     terminal = Terminal([FAIRBOX, "shell"], tmp_path, env)
-    here = re.escape(f"fairbox {topic}> ")
-    holding = re.escape(f"fairbox {topic} (1 held)> ")
+    here = re.escape(f"fairbox {topic}>")
+    holding = re.escape(f"fairbox {topic} (1 held)>")
     try:
-        terminal.until("fairbox> ")
+        terminal.until("fairbox>")
         shell = ShellTerminal(terminal)
-        shell("help", "make it the current topic", "fairbox> ")
+        shell("help", "make it the current topic", "fairbox>")
         terminal.type(f"use {topic[:-1]}\t")
         terminal.until(re.escape(topic))  # a name that the application knows
         terminal.type("\x15")  # the line is cleared
