@@ -206,11 +206,17 @@ def subscriptions(cli: Cli) -> None:
     assert [s["name"] for s in cli("subscription", "list", topic)] == ["billing"]
     cli("subscription", "remove", topic, "billing", "--yes")
     assert cli("subscription", "list", topic) == []
+    jobs = cli.topic("cli-fed")
+    cli("subscription", "add", topic, "feed", f"topic:{jobs}")
+    cli("message", "send", topic, "work", "--partition-key", "k")
+    (fed,) = cli("queue", "receive", jobs, "--wait", "60")
+    assert (fed["body"], fed["partition_key"]) == ("work", "k")
+    cli("queue", "ack", fed["receipt"])
 
 
 @scene("outbox count", "outbox outstanding", "outbox delivered", "outbox sweep")
 def outbox(cli: Cli) -> None:
-    topic = cli.topic("cli-outbox")
+    topic = cli.topic("cli-outbox", "--ordering", "key")  # of which rings deliver the young too
     ref = cli.one("message", "send", topic, "x")["ref"]
     assert cli.one("outbox", "count", topic)["outstanding"] == 1
     assert [found["ref"] for found in cli("outbox", "outstanding", topic)] == [ref]
@@ -269,7 +275,7 @@ class ShellTerminal:
 
     def __call__(self, line: str, *shown: str) -> None:
         """Type a line, and wait until it shows what these patterns say, in turn."""
-        self.typed.add(line.split()[0])
+        self.typed.add(line.split(maxsplit=1)[0])
         self.terminal.type(f"{line}\r")
         for pattern in shown:
             self.terminal.until(pattern)
