@@ -50,6 +50,8 @@ def start(settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return this process's first session, started if need be with the given settings as well."""
     builder = SparkSession.builder.appName("fairbox-pipeline")
     builder = builder.config("spark.sql.extensions", EXTENSIONS)
+    # for each column that is named, Spark would ask for conf, call site and Jupyter: 2 ms
+    builder = builder.config("spark.python.sql.dataFrameDebugging.enabled", "false")
     if not environment.submitted() and SparkSession.getActiveSession() is None:
         environment.prepare()
         for name, value in {**_local_settings(), **(settings or {})}.items():
