@@ -21,8 +21,9 @@ from fairbox.dynamodb.queues import SqsAcks
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
-from fairbox.metrics import DEAD, FAILED, SENT, Metrics
+from fairbox.metrics import Metrics
 from fairbox.outbox import Outbox
+from fairbox.reporting import log_circuits, write_metrics
 from fairbox.settings import (
     ACK_QUEUE_URL,
     ARCHIVE_STREAM,
@@ -37,6 +38,7 @@ from fairbox.settings import (
     WEBHOOK_SECRETS,
     Settings,
 )
+from fairbox.topics import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,6 +108,7 @@ class Application:
             self.settings.required(DOORBELL_QUEUE_URL),
             self.settings.optional(LATER_QUEUE_URL),
             clock=self.clock,
+            groups=self._groups,
         )
 
     @cached_property
@@ -178,21 +181,17 @@ class Application:
         return self._client(service)
 
     def report(self, reports: Sequence[Report]) -> None:
-        """Write the metrics of deliveries, and log what went wrong with the tables."""
-        figures: dict[str, dict[str, float]] = {}
+        """Write the metrics of deliveries; log circuits, and what went wrong with the tables."""
         for report in reports:
-            for name, counted in (
-                (SENT, report.sent),
-                (FAILED, report.failed),
-                (DEAD, report.dead),
-            ):
-                for (topic, _), count in counted.items():
-                    if count:
-                        values = figures.setdefault(topic, {})
-                        values[name] = values.get(name, 0) + count
+            log_circuits(report.circuits)
             for error in report.errors:
                 logger.warning("a message was left to the sweep", extra={"error": error})
-        self.metrics.emit_by_topic(figures)
+        write_metrics(self.metrics, reports)
+
+    def _groups(self, name: str) -> int:
+        """Return how many visits of a topic run at a time."""
+        topic = self.store.topic(name)
+        return GROUPS if topic is None else topic.groups
 
     def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
         """Add messages to a pulled topic, as the destination `topic:` does."""

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.circuits import Admitted, Gate
 from fairbox.dispatch.deciding import decide, next_due
 from fairbox.dispatch.packing import Job
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.sending import Sender, at_once, in_turn
+from fairbox.dispatch.waking import follow_up
 from fairbox.errors import BatchBusy, FairboxError
+from fairbox.ids import time_of
 from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
@@ -23,12 +26,14 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.clock import Clock
+    from fairbox.dispatch.circuits import Event
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Store
     from fairbox.dispatch.sending import Outcomes
     from fairbox.messages import MessageRef
     from fairbox.topics import TopicState
 
 _CAS_TRIES: Final = 8
+_AFTER_PROBE_MS: Final = 5000
 _BUSY_MS: Final = 1000  # until a message is visited whose item's group others kept changing
 
 
@@ -41,6 +46,9 @@ class Report:
         failed: (topic, subscription) -> attempts counted.
         dead: (topic, subscription) -> messages that died.
         delivered: messages that left the outbox.
+        retried: (topic, subscription) -> messages tried again.
+        delay: (topic, subscription) -> the longest that a message taken had been due (s).
+        circuits: what became of circuits.
         errors: what went wrong with the tables; the sweep takes these messages up.
         again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
             nothing that was tried here has to wait.
@@ -49,6 +57,9 @@ class Report:
     sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     failed: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     dead: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    retried: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    delay: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    circuits: list[Event] = field(default_factory=list)
     delivered: int = 0
     errors: list[str] = field(default_factory=list)
     again: int | None = None
@@ -57,6 +68,14 @@ class Report:
     def progress(self) -> int:
         """How much moved: what was taken and what died."""
         return sum(self.sent.values()) + sum(self.dead.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Of one message by subscription: what was answered, and when to ring for who was not asked."""
+
+    outcomes: Mapping[str, Outcome]
+    waits: Mapping[str, int | None]
 
 
 class Dispatcher:
@@ -83,7 +102,8 @@ class Dispatcher:
         self.store = store
         self.doorbells = doorbells
         self.clock = clock
-        self._sender = Sender(store, destinations, clock, fan_out)
+        self.gate = Gate(store, clock, rng)
+        self._sender = Sender(store, destinations, clock, fan_out, self.gate)
         self._rng = rng
 
     def quick(self, topic: TopicState) -> bool:
@@ -119,13 +139,24 @@ class Dispatcher:
             if topic is not None and topic.pushed:
                 topics[stored.ref.topic] = topic
                 jobs += self._jobs(stored, topic, held)
-        outcomes = self._sender.send(jobs, deadline, timeout)
+        admitted = self._admit(jobs, report)
+        outcomes = self._sender.send(admitted.jobs, deadline, timeout)
         for job in (job for job in jobs if job.in_order):
             outcome = outcomes.get((job.stored.ref, job.subscription.name))
             if outcome is None or not outcome.taken:
                 held.add(job.hold)
-        self._conclude([s for s in messages if s.ref.topic in topics], topics, outcomes, report)
+        follow_up(self.gate, topics, report, self.clock, self.doorbells)
+        concluded = [s for s in messages if s.ref.topic in topics]
+        self._conclude(concluded, topics, outcomes, admitted, report)
         return report
+
+    def _admit(self, jobs: Sequence[Job], report: Report) -> Admitted:
+        """Return what circuits and rates let through; nothing where the tables do not say."""
+        try:
+            return self.gate.admit(jobs)
+        except FairboxError as error:
+            report.errors.append(str(error))
+            return Admitted()
 
     def _jobs(
         self, stored: StoredMessage, topic: TopicState, held: set[tuple[str, str]]
@@ -147,6 +178,7 @@ class Dispatcher:
         messages: Sequence[StoredMessage],
         topics: Mapping[str, TopicState],
         outcomes: Outcomes,
+        admitted: Admitted,
         report: Report,
     ) -> None:
         gone: list[StoredMessage] = []
@@ -158,11 +190,11 @@ class Dispatcher:
                 for name in topic.subscription_names
                 if (stored.ref, name) in outcomes
             }
-            for name, outcome in mine.items():
-                report.sent[stored.ref.topic, name] += outcome.taken
+            self._count_sent(stored, mine, report)
             died = sum(report.dead.values())
             try:
-                due = self._settle(stored, topic, mine, gone, report)
+                waits = self._waits(stored, topic, admitted)
+                due = self._settle(stored, topic, _Said(mine, waits), gone, report)
             except FairboxError as error:
                 report.errors.append(str(error))
                 continue
@@ -197,17 +229,44 @@ class Dispatcher:
         except FairboxError as error:
             report.errors.append(str(error))
 
+    def _count_sent(
+        self, stored: StoredMessage, outcomes: Mapping[str, Outcome], report: Report
+    ) -> None:
+        now = milliseconds(self.clock)
+        for name, outcome in outcomes.items():
+            key = (stored.ref.topic, name)
+            report.sent[key] += outcome.taken
+            report.retried[key] += stored.state(name).attempts > 0
+            if outcome.taken:
+                since = max(time_of(stored.ref.id), stored.ref.due or 0)
+                report.delay[key] = max(report.delay[key], (now - since) / 1000)
+
+    def _waits(
+        self, stored: StoredMessage, topic: TopicState, admitted: Admitted
+    ) -> dict[str, int | None]:
+        """Return by subscription that is not ready when to ring (ms); None: not for it."""
+        waits: dict[str, int | None] = {}
+        for subscription in topic.subscriptions:
+            key = (stored.ref, subscription.name)
+            probe = self.gate.next_probe(subscription)
+            if key in admitted.waits:
+                waits[subscription.name] = admitted.waits[key]
+            elif probe is not None:
+                # after whoever was not tried yet, who is rung for at that time
+                waits[subscription.name] = probe + _AFTER_PROBE_MS
+        return waits
+
     def _settle(
         self,
         stored: StoredMessage,
         topic: TopicState,
-        outcomes: Mapping[str, Outcome],
+        said: _Said,
         gone: list[StoredMessage],
         report: Report,
     ) -> int | None:
         """Write one message's outcome; return when to ring for it, None when not to."""
         try:
-            return self._write(stored, topic, outcomes, gone, report)
+            return self._write(stored, topic, said, gone, report)
         except BatchBusy as error:
             report.errors.append(str(error))
             return milliseconds(self.clock) + _BUSY_MS
@@ -216,11 +275,11 @@ class Dispatcher:
         self,
         stored: StoredMessage,
         topic: TopicState,
-        outcomes: Mapping[str, Outcome],
+        said: _Said,
         gone: list[StoredMessage],
         report: Report,
     ) -> int | None:
-        before = stored
+        before, outcomes = stored, said.outcomes
         for _ in range(_CAS_TRIES):
             now = milliseconds(self.clock)
             decision = decide(before, topic, outcomes, now=now, rng=self._rng)
@@ -249,7 +308,7 @@ class Dispatcher:
             if after.gone:
                 self._leave(after, died, report)
                 return None
-            return next_due(decision, outcomes, now=now, rng=self._rng)
+            return next_due(decision, outcomes, said.waits, now=now, rng=self._rng)
         return milliseconds(self.clock) + _BUSY_MS
 
     def _leave(self, marked: StoredMessage, died: frozenset[str], report: Report) -> None:

@@ -33,11 +33,19 @@ Shard = tuple[str, int, int]
 
 @dataclass(slots=True)
 class RelayReport:
-    """What an invocation did: the delivery's report, messages rung for, items buried unread."""
+    """What an invocation did.
+
+    Attributes:
+        delivery: the delivery's report.
+        rung: messages rung for.
+        unreadable: items buried unread.
+        waiting: messages left where they are, for nobody of their topic is ready.
+    """
 
     delivery: Report = field(default_factory=Report)
     rung: int = 0
     unreadable: int = 0
+    waiting: int = 0
 
 
 class Relay:
@@ -72,6 +80,7 @@ class Relay:
         rings: dict[tuple[Shard, int], list[MessageRef]] = defaultdict(list)
         late: dict[bool, list[MessageRef]] = {False: [], True: []}
         quanta: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        probed: set[str] = set()
         for record in records:
             change = self._inserted(record, report)
             topic = None if change is None else self._store.topic(change.stored.ref.topic)
@@ -84,6 +93,10 @@ class Relay:
                 continue
             shard = (ref.topic, ref.epoch, ref.shard)
             now = milliseconds(self._clock)
+            admission = self._dispatcher.gate.look(topic)
+            if ref.due is None and (admission == "none" or ref.topic in probed):
+                report.waiting += 1
+                continue
             if ref.due is not None:
                 if ref.due - now <= RING_AHEAD_MS:
                     rings[shard, -(-ref.due // 1000)].append(ref)
@@ -98,6 +111,8 @@ class Relay:
                 to_send[ref] = stored
             else:
                 rings[shard, 0].append(ref)
+                if admission == "one":
+                    probed.add(ref.topic)  # one doorbell will do for a probe
         if to_send:
             report.delivery = self._dispatcher.deliver(
                 list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS

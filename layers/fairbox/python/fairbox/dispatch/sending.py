@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
     from fairbox.dispatch.packing import Job
     from fairbox.dispatch.ports import Destination, Destinations, Store
+    from fairbox.dispatch.readiness import Readiness
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
     from fairbox.topics import Subscription, TopicState
@@ -46,6 +47,7 @@ class Sender:
         destinations: opens destinations.
         clock: the time.
         fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
+        readiness: says before each call who is ready, and hears what came of it.
     """
 
     def __init__(
@@ -54,15 +56,20 @@ class Sender:
         destinations: Destinations,
         clock: Clock,
         fan_out: Callable[[Sequence[Callable[[], Outcomes]]], list[Outcomes]],
+        readiness: Readiness,
     ) -> None:
         self._store = store
         self._destinations = destinations
         self._clock = clock
         self._fan_out = fan_out
+        self._readiness = readiness
 
     def quick(self, topic: TopicState) -> bool:
-        """Whether every subscription of the topic may be called from the stream."""
-        return all(self._open(s).quick for s in topic.subscriptions)
+        """Whether every subscription of the topic may be called from the stream.
+
+        One with a limit in flight may not: only visits, which take turns, can keep it.
+        """
+        return all(s.max_in_flight is None and self._open(s).quick for s in topic.subscriptions)
 
     def send(self, jobs: Iterable[Job], deadline: float, timeout: float) -> Outcomes:
         """Send these, those of one address together; return what was answered.
@@ -93,8 +100,12 @@ class Sender:
         destination = self._open(jobs[0].subscription)
         limit = min(timeout, *(job.subscription.timeout for job in jobs))
         blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
-        for call in calls(jobs, destination.limits, destination.size):
-            ready = [j for j in call if not (j.in_order and j.hold in blocked)]
+        for call in calls(jobs, self._limits(jobs, destination), destination.size):
+            ready = [
+                j
+                for j in call
+                if not (j.in_order and j.hold in blocked) and self._readiness.ready(j.subscription)
+            ]
             if self._clock.now() >= deadline:
                 break
             fetched = [(job, self._with_body(job.stored, destination)) for job in ready]
@@ -107,9 +118,25 @@ class Sender:
                 outcomes[job.stored.ref, job.subscription.name] = outcome
                 if not outcome.taken:
                     blocked.add(job.hold)
-            if any(o.verdict in ("throttled", "unreachable") for o in results):
+            self._tell(sendable, results)
+            if any(o.verdict in ("throttled", "unreachable", "gone") for o in results):
                 break
         return outcomes
+
+    def _limits(self, jobs: Sequence[Job], destination: Destination) -> Limits:
+        """Return what one call takes: no more than any of its subscriptions may have in flight."""
+        limits = destination.limits
+        given = (self._readiness.in_flight_limit(job.subscription) for job in jobs)
+        messages = min([limits.messages, *(n for n in given if n is not None)])
+        return Limits(messages, limits.bytes)
+
+    def _tell(self, sent: Sequence[tuple[Job, StoredMessage]], results: Sequence[Outcome]) -> None:
+        """Tell what a call came to, by subscription."""
+        answers: dict[Subscription, list[tuple[StoredMessage, Outcome]]] = defaultdict(list)
+        for (job, _), outcome in zip(sent, results, strict=True):
+            answers[job.subscription].append((job.stored, outcome))
+        for subscription, its in answers.items():
+            self._readiness.answered(subscription, its)
 
     def _with_body(self, stored: StoredMessage, destination: Destination) -> StoredMessage | None:
         """Fetch an offloaded body that the destination takes; else it gets the address."""
@@ -141,7 +168,7 @@ class _Closed:
         return message.size
 
     def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:  # noqa: ARG002 - the port's
-        return [Outcome("refused", self._reason) for _ in messages]
+        return [Outcome("refused", self._reason, fault="destination") for _ in messages]
 
 
 def _work(

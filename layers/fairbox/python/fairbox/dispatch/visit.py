@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.clock import milliseconds
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fairbox.topics import TopicState
 
 OVERDUE_MS: Final = 60_000
+NOT_RELAYED_MS: Final = 25_000
+"""Age at which the relay sends nothing any more: it takes records for young until 21 s."""
 PAGE: Final = 100
 _FIRST_BACKOFF_SECONDS: Final = 60
 _MAX_BACKOFF_SECONDS: Final = 600
@@ -62,6 +64,7 @@ class Visits:
         self._dispatcher = dispatcher
         self._store = dispatcher.store
         self._clock = dispatcher.clock
+        self._gate = dispatcher.gate
 
     def handle(self, doorbell: Doorbell, *, deadline: float) -> VisitReport:
         """Deliver what a doorbell asks for.
@@ -81,6 +84,8 @@ class Visits:
         now = milliseconds(self._clock)
         if doorbell.not_before > now + 999:
             self._dispatcher.doorbells.ring([doorbell])
+        elif self._gate.look(topic) == "none":
+            self._put_off(doorbell, topic)
         elif doorbell.refs and topic.topic.ordering == "none":
             self._visit_named(doorbell, report, deadline)
         else:
@@ -111,6 +116,8 @@ class Visits:
                 if self._clock.now() >= deadline:
                     self._again(doorbell, report)
                     return
+                if self._gate.look(topic) == "none":
+                    break  # what lies behind stays unread
                 now = milliseconds(self._clock)
                 page = self._store.read_lane(
                     lane,
@@ -125,16 +132,37 @@ class Visits:
                 moved = report.progress
                 messages = self._readable(page, report)
                 self._deliver(
-                    [m for m in messages if ordered or _overdue(m, now)], report, deadline, held
+                    [m for m in messages if ordered or _overdue(m, now, doorbell.before)],
+                    report,
+                    deadline,
+                    held,
                 )
                 dues += [_next_look(m) for m in messages]
                 idle = 0 if report.progress > moved else idle + 1
                 after = page.last
                 if after is None:
                     break
-        self._ring_in_order(doorbell, report)
+        due = min(dues, default=0)
+        if self._gate.look(topic) == "none":
+            due = self._gate.quiet_until(topic)  # who closes the circuit rings
+        else:
+            self._ring_in_order(doorbell, report)
         if row is not None and report.progress == 0:
-            self._look_again(row, min(dues, default=0))
+            self._look_again(row, due)
+
+    def _put_off(self, doorbell: Doorbell, topic: TopicState) -> None:
+        """Drop a doorbell for which nothing may be sent; who closes a circuit rings again.
+
+        Rung by the sweep, the next look is moved on too (1 RRU and 3 WRU, at most twice in a
+        quiet period or in ten minutes).
+        """
+        if doorbell.refs:
+            return
+        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        row = self._store.read_lane("ready", *shard, limit=1).row
+        now = milliseconds(self._clock)
+        if row is not None and row.look_at is not None and row.look_at <= now:
+            self._look_again(row, self._gate.quiet_until(topic))
 
     def _ring_in_order(self, doorbell: Doorbell, report: VisitReport) -> None:
         """Ring once for an ordered shard, for when the first of what was tried is due again."""
@@ -184,12 +212,18 @@ class Visits:
     def _again(self, doorbell: Doorbell, report: VisitReport) -> None:
         """Ring again, behind the others, when the time limit came first."""
         report.unfinished = True
-        self._dispatcher.doorbells.ring([Doorbell(doorbell.topic, doorbell.epoch, doorbell.shard)])
+        self._dispatcher.doorbells.ring([replace(doorbell, refs=(), not_before=0)])
 
 
-def _overdue(stored: StoredMessage, now: int) -> bool:
-    """Whether a message is no longer the relay's: delayed and due, or over 60 s old."""
-    return stored.ref.due is not None or now - time_of(stored.ref.id) > OVERDUE_MS
+def _overdue(stored: StoredMessage, now: int, before: int) -> bool:
+    """Whether a message is to be sent: delayed and due, over 60 s old, or added before a time.
+
+    The last, where somebody rang for what had to wait, once it is no longer the relay's.
+    """
+    if stored.ref.due is not None:
+        return True
+    added = time_of(stored.ref.id)
+    return now - added > OVERDUE_MS or (added < before and now - added > NOT_RELAYED_MS)
 
 
 def _next_look(stored: StoredMessage) -> int:
