@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.errors import InvalidInput
@@ -12,7 +14,6 @@ from fairbox.sharding import MAX_PARTITIONS, MAX_SHARDS, shard_number
 from fairbox.standing import NEW
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from random import Random
 
     from fairbox.messages import Message
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 Ordering = Literal["none", "key"]
 DAY: Final = 24 * 3600
 MAX_DEDUP_WINDOW: Final = 30 * DAY
+MIN_WEIGHT: Final = 0.01
+MAX_WEIGHT: Final = 100
+MAX_MINI_BATCH: Final = 100
+MAX_TENANT_WEIGHTS: Final = 100
 PULL: Final = "pull"  # the subscription's name in the records of pulled topics
 GROUPS: Final = 8
 """Visits of one topic at a time, at most."""
@@ -39,6 +44,15 @@ def _whole_between(name: str, value: int, low: int, high: int) -> None:
     # a fraction would be written, and no longer read back as a count or as seconds
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInput(name, f"a whole number from {low} to {high}")
+
+
+def _tenant_weights(given: Mapping[str, float]) -> Mapping[str, float]:
+    if not isinstance(given, Mapping) or len(given) > MAX_TENANT_WEIGHTS:
+        raise InvalidInput("tenant_weights", f"at most {MAX_TENANT_WEIGHTS} weights by tenant")
+    for tenant, weight in given.items():
+        check_text("tenant_weights", tenant)
+        _between(f"tenant_weights.{tenant}", weight, MIN_WEIGHT, MAX_WEIGHT)
+    return MappingProxyType(dict(given))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +112,10 @@ class Topic:
         dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
         retention: seconds that the ledger keeps deliveries.
         partition: which part of a partitioned queue it is; None: of none.
+        weight: its share of a destination's bytes beside other topics, 0.01 to 100.
+        mini_batch: messages that it sends in one turn, 1 to 100.
+        tenant_weights: shares of its tenants (by fairness key) beside one another, where they are
+            not 1; at most 100.
     """
 
     name: str
@@ -107,9 +125,15 @@ class Topic:
     dedup_window: int | None = None
     retention: int = 7 * DAY
     partition: Partition | None = None
+    weight: float = 1.0
+    mini_batch: int = 1
+    tenant_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_topic(self.name)
+        _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
+        _whole_between("mini_batch", self.mini_batch, 1, MAX_MINI_BATCH)
+        object.__setattr__(self, "tenant_weights", _tenant_weights(self.tenant_weights))
         _whole_between("shards", self.shards, 1, MAX_SHARDS)
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
@@ -134,6 +158,8 @@ class Subscription:
             1 to 1,000. None: as many as there are.
         rate: messages a second, 0.01 to 10,000, over any time longer than a second or what one
             message takes. None: as fast as they come.
+        weight: the topic's share of this destination's bytes, in place of the topic's own; None:
+            the topic's.
         since: when it was added, in milliseconds since 1970 UTC; set by `add_subscription`.
     """
 
@@ -144,6 +170,7 @@ class Subscription:
     timeout: float = 10.0
     max_in_flight: int | None = None
     rate: float | None = None
+    weight: float | None = None
     since: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
@@ -165,6 +192,8 @@ class Subscription:
             _whole_between("max_in_flight", self.max_in_flight, 1, MAX_IN_FLIGHT)
         if self.rate is not None:
             _between("rate", self.rate, MIN_RATE, MAX_RATE)
+        if self.weight is not None:
+            _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
 
     @property
     def scheme(self) -> str:

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     _Subscribed = list[tuple[Subscription, Standing]]
 
 
-OPTIONAL_OF_SUBSCRIPTION: Final = (names.MAX_ATTEMPTS, names.MAX_IN_FLIGHT, names.RATE)
+OPTIONAL_OF_SUBSCRIPTION: Final = (
+    names.MAX_ATTEMPTS,
+    names.MAX_IN_FLIGHT,
+    names.RATE,
+    names.WEIGHT,
+)
 """Attributes that a subscription row has only where its subscription says something."""
 
 
@@ -48,6 +53,13 @@ def topic_item(state: TopicState) -> Item:
     if topic.partition is not None:
         part = topic.partition
         item[names.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
+    if topic.weight != 1:
+        item[names.WEIGHT] = number(topic.weight)
+    if topic.mini_batch != 1:
+        item[names.MINI_BATCH] = number(topic.mini_batch)
+    if topic.tenant_weights:
+        weights = {tenant: number(weight) for tenant, weight in topic.tenant_weights.items()}
+        item[names.TENANT_WEIGHTS] = {"M": weights}
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
     return item
@@ -66,6 +78,8 @@ def subscription_item(subscription: Subscription) -> Item:
         item[names.MAX_IN_FLIGHT] = number(subscription.max_in_flight)
     if subscription.rate is not None:
         item[names.RATE] = number(subscription.rate)
+    if subscription.weight is not None:
+        item[names.WEIGHT] = number(subscription.weight)
     return item
 
 
@@ -90,7 +104,7 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
 
 
 def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscription:
-    attempts, in_flight, rate = (item.get(name) for name in OPTIONAL_OF_SUBSCRIPTION)
+    attempts, in_flight, rate, weight = (item.get(name) for name in OPTIONAL_OF_SUBSCRIPTION)
     return Subscription(
         topic,
         name,
@@ -99,6 +113,7 @@ def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscriptio
         timeout=float(item[names.TIMEOUT]["N"]),
         max_in_flight=None if in_flight is None else int(in_flight["N"]),
         rate=None if rate is None else float(rate["N"]),
+        weight=None if weight is None else float(weight["N"]),
         since=int(item[names.SINCE]["N"]),
     )
 
@@ -123,6 +138,12 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
             dedup_window=None if window is None else int(window["N"]),
             retention=int(item[names.RETENTION]["N"]),
             partition=_partition(item),
+            weight=float(item.get(names.WEIGHT, {"N": "1"})["N"]),
+            mini_batch=int(item.get(names.MINI_BATCH, {"N": "1"})["N"]),
+            tenant_weights={
+                tenant: float(weight["N"])
+                for tenant, weight in item.get(names.TENANT_WEIGHTS, {"M": {}})["M"].items()
+            },
         )
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])

@@ -22,13 +22,14 @@ from fairbox.ids import time_of
 from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
     from fairbox.clock import Clock
     from fairbox.dispatch.circuits import Event
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Store
-    from fairbox.dispatch.sending import Outcomes
+    from fairbox.dispatch.readiness import Readiness
+    from fairbox.dispatch.sending import FanOut, Outcomes
     from fairbox.messages import MessageRef
     from fairbox.topics import TopicState
 
@@ -87,6 +88,7 @@ class Dispatcher:
         doorbells: rings for what has to wait.
         clock, rng: time and jitter.
         fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
+        readiness: says which subscriptions are ready; by default circuits and limits do.
     """
 
     def __init__(
@@ -97,13 +99,14 @@ class Dispatcher:
         *,
         clock: Clock,
         rng: Random,
-        fan_out: Callable[[Sequence[Callable[[], Outcomes]]], list[Outcomes]] = at_once,
+        fan_out: FanOut = at_once,
+        readiness: Readiness | None = None,
     ) -> None:
         self.store = store
         self.doorbells = doorbells
         self.clock = clock
         self.gate = Gate(store, clock, rng)
-        self._sender = Sender(store, destinations, clock, fan_out, self.gate)
+        self._sender = Sender(store, destinations, clock, fan_out, readiness or self.gate)
         self._rng = rng
 
     def quick(self, topic: TopicState) -> bool:
@@ -165,7 +168,7 @@ class Dispatcher:
         in_order = topic.topic.ordering == "key"
         lacking = stored.lacking(topic.subscription_names)
         for subscription in topic.subscriptions:
-            job = Job(subscription, stored, in_order)
+            job = Job(subscription, stored, in_order, topic.topic)
             if subscription.name not in lacking or (in_order and job.hold in held):
                 continue
             if stored.due(subscription.name) <= now:
