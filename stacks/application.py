@@ -76,7 +76,7 @@ def build_application(
         "FairboxApi",
         platform=platform,
         storage=storage,
-        doorbell=delivery.doorbells.now,
+        doorbells=delivery.doorbells,
     )
     MonitoringStack(
         app,

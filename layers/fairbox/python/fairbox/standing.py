@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from random import Random
@@ -56,6 +56,17 @@ class Standing:
     def ready(self) -> bool:
         """Whether everything is sent."""
         return self.circuit == "closed" and not self.paused
+
+    def shown(self) -> dict[str, Any]:
+        """Return what operators see of it: circuit, next probe, error, pause."""
+        closed = self.circuit == "closed"
+        return {
+            "circuit": self.circuit,
+            "next_probe_at": None if closed else self.until,
+            "error": None if closed else self.reason,
+            "paused_at": self.paused_at,
+            "pause_reason": self.pause_reason if self.paused else None,
+        }
 
     def admits(self, now: int) -> Admission:
         """Return how many messages may go at `now` (ms): all, one as a probe, or none."""

@@ -164,7 +164,7 @@ class Application:
     def webhook_keys(self) -> WebhookKeys:
         """The keys that sign webhooks."""
         arns = [a for a in (self.settings.optional(WEBHOOK_SECRETS) or "").split(",") if a]
-        return WebhookKeys(lambda: self._client("secretsmanager"), arns, self.clock)
+        return WebhookKeys(self._client, arns, self.clock)
 
     @property
     def archive_stream(self) -> str:

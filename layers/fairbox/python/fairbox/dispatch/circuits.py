@@ -15,6 +15,7 @@ from fairbox.clock import milliseconds
 from fairbox.dispatch.rates import Rates, RateStore
 from fairbox.errors import FairboxError
 from fairbox.standing import FAILURES_TO_OPEN, NEW
+from fairbox.topics import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +34,6 @@ Saying = Literal["taken", "failure", "gone", "nothing"]
 
 SHARED_WAIT_SECONDS: Final = 1.0
 """A wait that a destination asks for is everybody's from here on; a shorter one is not shared."""
-GROUPS: Final = 8
 
 
 class StandingStore(RateStore, Protocol):
