@@ -43,6 +43,7 @@ class Dashboard(Construct):
             _waiting(),
             _sent(),
             *_destinations(),
+            _shares(),
             _behind(stream_functions, queues, dead_letters),
             *_batches(ack_queues),
             _functions(functions),
@@ -102,6 +103,20 @@ def _destinations() -> list[list[cloudwatch.IWidget]]:
                 metrics.by_destination(metrics.OPEN_CIRCUITS, "Maximum"),
             ),
         ],
+    ]
+
+
+def _shares() -> list[cloudwatch.IWidget]:
+    """Who has how much of what is sent: its bytes, by destination and topic."""
+    return [
+        cloudwatch.GraphWidget(
+            title="Share of the bytes sent, by destination and topic (%)",
+            left=[metrics.shares(metrics.SENT_BYTES)],
+            left_y_axis=cloudwatch.YAxisProps(min=0, max=100),
+            stacked=True,
+            width=_COLUMNS,
+            period=metrics.MINUTE,
+        )
     ]
 
 

@@ -25,6 +25,8 @@ BATCHES_ORPHANED: Final = "BatchesOrphaned"
 BATCH_ACKS: Final = "BatchAcks"
 BATCH_ACKS_DROPPED: Final = "BatchAcksDropped"
 SENT: Final = "Sent"
+SENT_BYTES: Final = "SentBytes"
+"""By destination and topic."""
 FAILED: Final = "Failed"
 RETRIED: Final = "Retried"
 DELAY: Final = "Delay"
@@ -90,6 +92,17 @@ def while_growing(metric: cloudwatch.Metric) -> cloudwatch.MathExpression:
         expression="IF(DIFF(figure) > 0, figure, 0)",
         using_metrics={"figure": metric},
         period=MINUTE,
+    )
+
+
+def shares(name: str) -> cloudwatch.MathExpression:
+    """Each destination's and topic's percentage of a figure, of all that are written so."""
+    query = (
+        f'{{{METRICS_NAMESPACE},service,destination,topic}} MetricName="{name}" service="{SERVICE}"'
+    )
+    found = f"SEARCH('{query}', 'Sum', 60)"
+    return cloudwatch.MathExpression(
+        expression=f"100 * {found} / SUM({found})", using_metrics={}, label="", period=MINUTE
     )
 
 

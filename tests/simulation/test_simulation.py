@@ -22,7 +22,7 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.dispatcher import Report
+    from fairbox.dispatch.report import Report
 
 SEEDS = 50
 MESSAGES = 150

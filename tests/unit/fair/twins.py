@@ -70,7 +70,7 @@ class ServedFirst(_ByCount):
 
 
 class _Unbounded(DirectShare):
-    left = True  # type: ignore[assignment]  # that is what is broken
+    left = True
 
 
 class UnboundedDirect(Pending[Note]):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairbox.dispatch.circuits import Event
-    from fairbox.dispatch.dispatcher import Report
+    from fairbox.dispatch.report import Report
     from fairbox.metrics import Metrics
 
 logger = logging.getLogger("fairbox")

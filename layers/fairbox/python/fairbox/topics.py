@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
 Ordering = Literal["none", "key"]
 DAY: Final = 24 * 3600
 MAX_DEDUP_WINDOW: Final = 30 * DAY
+MAX_LABEL: Final = 250
 MIN_WEIGHT: Final = 0.01
 MAX_WEIGHT: Final = 100
 MAX_MINI_BATCH: Final = 100
 MAX_TENANT_WEIGHTS: Final = 100
+_LAST_NAME = re.compile(r"[/:]")
+_AFTER_HOST = re.compile(r"[/?#]")
 PULL: Final = "pull"  # the subscription's name in the records of pulled topics
 GROUPS: Final = 8
 """Visits of one topic at a time, at most."""
@@ -199,6 +203,15 @@ class Subscription:
     def scheme(self) -> str:
         """The destination's kind."""
         return self.destination.partition(":")[0]
+
+    @property
+    def label(self) -> str:
+        """The destination's short name in metrics: kind and last name; of a URL the host alone."""
+        scheme, _, rest = self.destination.partition(":")
+        if scheme in ("http", "https"):
+            host = _AFTER_HOST.split(rest.lstrip("/"))[0].rpartition("@")[2]
+            return f"{scheme}:{host}"[:MAX_LABEL]
+        return f"{scheme}:{_LAST_NAME.split(rest)[-1]}"[:MAX_LABEL]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from fairbox.dynamodb.queues import SqsAcks
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
-from fairbox.metrics import Metrics
+from fairbox.metrics import Metrics, emit_shares
 from fairbox.outbox import Outbox
 from fairbox.reporting import log_circuits, write_metrics
 from fairbox.settings import (
@@ -43,7 +43,7 @@ from fairbox.topics import GROUPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.dispatch.dispatcher import Report
+    from fairbox.dispatch.report import Report
     from fairbox.keeping import Keeper
     from fairbox.messages import Message
     from fairbox.tracking import Batches
@@ -187,11 +187,19 @@ class Application:
             for error in report.errors:
                 logger.warning("a message was left to the sweep", extra={"error": error})
         write_metrics(self.metrics, reports)
+        for report in reports:
+            emit_shares(self.metrics, report.bytes, self._label)
 
     def _groups(self, name: str) -> int:
         """Return how many visits of a topic run at a time."""
         topic = self.store.topic(name)
         return GROUPS if topic is None else topic.groups
+
+    def _label(self, topic: str, subscription: str) -> str:
+        """Return what a topic's subscription calls its destination."""
+        state = self.store.topic(topic)
+        labels = {} if state is None else {s.name: s.label for s in state.subscriptions}
+        return labels.get(subscription, subscription)
 
     def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
         """Add messages to a pulled topic, as the destination `topic:` does."""

@@ -7,7 +7,7 @@ a message costs one delete and no other write.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
@@ -15,10 +15,10 @@ from fairbox.dispatch.circuits import Admitted, Gate
 from fairbox.dispatch.deciding import decide, next_due
 from fairbox.dispatch.packing import Job
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.report import Report, count_failed, count_sent
 from fairbox.dispatch.sending import Sender, at_once, in_turn
 from fairbox.dispatch.waking import follow_up
 from fairbox.errors import BatchBusy, FairboxError
-from fairbox.ids import time_of
 from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.clock import Clock
-    from fairbox.dispatch.circuits import Event
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Store
     from fairbox.dispatch.readiness import Readiness
     from fairbox.dispatch.sending import FanOut, Outcomes
@@ -36,39 +35,6 @@ if TYPE_CHECKING:
 _CAS_TRIES: Final = 8
 _AFTER_PROBE_MS: Final = 5000
 _BUSY_MS: Final = 1000  # until a message is visited whose item's group others kept changing
-
-
-@dataclass(slots=True)
-class Report:
-    """What came of a delivery.
-
-    Attributes:
-        sent: (topic, subscription) -> messages taken.
-        failed: (topic, subscription) -> attempts counted.
-        dead: (topic, subscription) -> messages that died.
-        delivered: messages that left the outbox.
-        retried: (topic, subscription) -> messages tried again.
-        delay: (topic, subscription) -> the longest that a message taken had been due (s).
-        circuits: what became of circuits.
-        errors: what went wrong with the tables; the sweep takes these messages up.
-        again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
-            nothing that was tried here has to wait.
-    """
-
-    sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    failed: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    dead: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    retried: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    delay: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
-    circuits: list[Event] = field(default_factory=list)
-    delivered: int = 0
-    errors: list[str] = field(default_factory=list)
-    again: int | None = None
-
-    @property
-    def progress(self) -> int:
-        """How much moved: what was taken and what died."""
-        return sum(self.sent.values()) + sum(self.dead.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +76,8 @@ class Dispatcher:
         self._rng = rng
 
     def quick(self, topic: TopicState) -> bool:
-        """Whether every subscription of the topic may be called from the stream."""
-        return self._sender.quick(topic)
+        """Whether a subscription of the topic may be called from the stream."""
+        return any(self._sender.quick(s) for s in topic.subscriptions)
 
     def deliver(
         self,
@@ -120,6 +86,8 @@ class Dispatcher:
         deadline: float,
         timeout: float = 14.0,
         held: set[tuple[str, str]] | None = None,
+        quick_only: bool = False,
+        walking: bool = False,
     ) -> Report:
         """Send what is due to the subscriptions that lack it, and write down what came of it.
 
@@ -129,6 +97,11 @@ class Dispatcher:
             timeout: seconds that one call may take, where the subscription does not say less.
             held: of ordered topics, the (subscription, key) whose turn it is not; what fails or
                 is not due is added, so that its followers in later pages wait too.
+            quick_only: leave out who may not be called from the stream; the report names what is
+                `left`, and nothing rings for it here.
+
+            walking: whoever asks walks a shard, and goes on where the report says `resume`; else
+                it is rung for each message that has no token of its rate.
 
         Returns:
             The report; it raises for nothing that a destination does.
@@ -142,15 +115,21 @@ class Dispatcher:
             if topic is not None and topic.pushed:
                 topics[stored.ref.topic] = topic
                 jobs += self._jobs(stored, topic, held)
+        if quick_only:
+            jobs = [job for job in jobs if self._sender.quick(job.subscription)]
         admitted = self._admit(jobs, report)
-        outcomes = self._sender.send(admitted.jobs, deadline, timeout)
+        if walking:
+            slots = [at for at in admitted.waits.values() if at is not None]
+            report.resume = min(slots, default=None)
+            admitted.waits = dict.fromkeys(admitted.waits)
+        outcomes = self._sender.send(admitted.jobs, deadline, timeout, quick_only=quick_only)
         for job in (job for job in jobs if job.in_order):
             outcome = outcomes.get((job.stored.ref, job.subscription.name))
             if outcome is None or not outcome.taken:
                 held.add(job.hold)
         follow_up(self.gate, topics, report, self.clock, self.doorbells)
-        concluded = [s for s in messages if s.ref.topic in topics]
-        self._conclude(concluded, topics, outcomes, admitted, report)
+        those = [s for s in messages if s.ref.topic in topics]
+        self._conclude(those, topics, outcomes, admitted, report, quick_only=quick_only)
         return report
 
     def _admit(self, jobs: Sequence[Job], report: Report) -> Admitted:
@@ -183,6 +162,8 @@ class Dispatcher:
         outcomes: Outcomes,
         admitted: Admitted,
         report: Report,
+        *,
+        quick_only: bool,
     ) -> None:
         gone: list[StoredMessage] = []
         rings: dict[tuple[str, int, int, int], list[MessageRef]] = defaultdict(list)
@@ -193,10 +174,10 @@ class Dispatcher:
                 for name in topic.subscription_names
                 if (stored.ref, name) in outcomes
             }
-            self._count_sent(stored, mine, report)
+            count_sent(stored, mine, report, milliseconds(self.clock))
             died = sum(report.dead.values())
             try:
-                waits = self._waits(stored, topic, admitted)
+                waits = self._waits(stored, topic, admitted, mine)
                 due = self._settle(stored, topic, _Said(mine, waits), gone, report)
             except FairboxError as error:
                 report.errors.append(str(error))
@@ -208,6 +189,8 @@ class Dispatcher:
                     due = milliseconds(self.clock)
                 if mine and due is not None:
                     report.again = min(due, report.again or due)
+            elif due is not None and quick_only and self._left_out(stored, topic, mine):
+                report.left.append(stored.ref)
             elif due is not None:
                 ref = stored.ref
                 rings[ref.topic, ref.epoch, ref.shard, -(-due // 1000)].append(ref)
@@ -218,6 +201,16 @@ class Dispatcher:
         except FairboxError as error:
             report.errors.append(str(error))
         self._ring(rings, report)
+
+    def _left_out(
+        self, stored: StoredMessage, topic: TopicState, tried: Mapping[str, Outcome]
+    ) -> bool:
+        """Whether somebody was not tried because it may not be called from the stream."""
+        lacking = stored.lacking(topic.subscription_names) - tried.keys()
+        return any(
+            s.name in lacking and not self._sender.quick(s) and self.gate.next_probe(s) is None
+            for s in topic.subscriptions
+        )
 
     def _ring(
         self, rings: Mapping[tuple[str, int, int, int], list[MessageRef]], report: Report
@@ -232,20 +225,12 @@ class Dispatcher:
         except FairboxError as error:
             report.errors.append(str(error))
 
-    def _count_sent(
-        self, stored: StoredMessage, outcomes: Mapping[str, Outcome], report: Report
-    ) -> None:
-        now = milliseconds(self.clock)
-        for name, outcome in outcomes.items():
-            key = (stored.ref.topic, name)
-            report.sent[key] += outcome.taken
-            report.retried[key] += stored.state(name).attempts > 0
-            if outcome.taken:
-                since = max(time_of(stored.ref.id), stored.ref.due or 0)
-                report.delay[key] = max(report.delay[key], (now - since) / 1000)
-
     def _waits(
-        self, stored: StoredMessage, topic: TopicState, admitted: Admitted
+        self,
+        stored: StoredMessage,
+        topic: TopicState,
+        admitted: Admitted,
+        outcomes: Mapping[str, Outcome],
     ) -> dict[str, int | None]:
         """Return by subscription that is not ready when to ring (ms); None: not for it."""
         waits: dict[str, int | None] = {}
@@ -255,8 +240,9 @@ class Dispatcher:
             if key in admitted.waits:
                 waits[subscription.name] = admitted.waits[key]
             elif probe is not None:
-                # after whoever was not tried yet, who is rung for at that time
-                waits[subscription.name] = probe + _AFTER_PROBE_MS
+                # who was tried comes after whoever was not, for whom it is rung at that time
+                tried = subscription.name in outcomes
+                waits[subscription.name] = probe + _AFTER_PROBE_MS if tried else None
         return waits
 
     def _settle(
@@ -307,7 +293,7 @@ class Dispatcher:
             if decision.delivered:
                 report.delivered += 1
                 return None
-            _count(stored, outcomes, died, report)
+            count_failed(stored, outcomes, died, report)
             if after.gone:
                 self._leave(after, died, report)
                 return None
@@ -321,15 +307,6 @@ class Dispatcher:
         else:
             self.store.delete_marked(marked)
         report.delivered += 1
-
-
-def _count(
-    stored: StoredMessage, outcomes: Mapping[str, Outcome], died: frozenset[str], report: Report
-) -> None:
-    for name, outcome in outcomes.items():
-        report.failed[stored.ref.topic, name] += outcome.verdict == "refused"
-    for name in died:
-        report.dead[stored.ref.topic, name] += 1
 
 
 __all__ = ["Dispatcher", "Report", "at_once", "in_turn"]

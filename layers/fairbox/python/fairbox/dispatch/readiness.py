@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Readiness(Protocol):
     """Says which subscriptions are ready, and hears what they answered.
 
-    The sender asks before every call, from one thread, and tells the outcomes of a call before it
-    asks again: an answer must come from memory.
+    The sender asks before every call, and tells the outcomes of a call before it asks again: an
+    answer must come from memory.
     """
 
     def ready(self, subscription: Subscription) -> bool:
@@ -24,7 +24,7 @@ class Readiness(Protocol):
         ...
 
     def in_flight_limit(self, subscription: Subscription) -> int | None:
-        """Return how many messages may be unanswered at once, from 1; None: a call's worth.
+        """Return how many messages may be unanswered at once, from 1; None: all that a call takes.
 
         A call in which several subscriptions share an address keeps to the least of them.
         """

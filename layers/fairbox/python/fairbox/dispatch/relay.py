@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.clock import milliseconds
 from fairbox.codec.records import raw_image, read_record
-from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.report import Report
 from fairbox.errors import FairboxError, Unreadable
 from fairbox.ids import time_of
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
+    from fairbox.topics import TopicState
 
 YOUNG_MS: Final = 20_000
 CALL_SECONDS: Final = 3.0
@@ -80,7 +81,6 @@ class Relay:
         rings: dict[tuple[Shard, int], list[MessageRef]] = defaultdict(list)
         late: dict[bool, list[MessageRef]] = {False: [], True: []}
         quanta: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-        probed: set[str] = set()
         for record in records:
             change = self._inserted(record, report)
             topic = None if change is None else self._store.topic(change.stored.ref.topic)
@@ -93,8 +93,7 @@ class Relay:
                 continue
             shard = (ref.topic, ref.epoch, ref.shard)
             now = milliseconds(self._clock)
-            admission = self._dispatcher.gate.look(topic)
-            if ref.due is None and (admission == "none" or ref.topic in probed):
+            if ref.due is None and self._waits(topic, rings):
                 report.waiting += 1
                 continue
             if ref.due is not None:
@@ -111,15 +110,26 @@ class Relay:
                 to_send[ref] = stored
             else:
                 rings[shard, 0].append(ref)
-                if admission == "one":
-                    probed.add(ref.topic)  # one doorbell will do for a probe
         if to_send:
             report.delivery = self._dispatcher.deliver(
-                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS
+                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS, quick_only=True
             )
+        for ref in report.delivery.left:
+            rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
         self._ring(rings, report)
         self._wake(late, report)
         return report
+
+    def _waits(
+        self, topic: TopicState, rings: Mapping[tuple[Shard, int], list[MessageRef]]
+    ) -> bool:
+        """Whether a topic's messages stay where they are: nobody is ready, or rung for a probe."""
+        admission = self._dispatcher.gate.look(topic)
+        name = topic.topic.name
+        rung = admission == "one" and any(
+            shard[0] == name for (shard, at), _ in rings.items() if not at
+        )
+        return admission == "none" or rung
 
     def _inserted(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:
         """Return the insert that a record tells; None: it is another, or was buried unread."""

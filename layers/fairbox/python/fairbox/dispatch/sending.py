@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fairbox.dispatch.fair import Cycles
+from fairbox.dispatch.pace import Pace
 from fairbox.dispatch.packing import rounds, work
 from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.dispatch.readiness import AlwaysReady
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.readiness import Readiness
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
-    from fairbox.topics import Subscription, TopicState
+    from fairbox.topics import Subscription
 
 Outcomes = dict[tuple["MessageRef", str], Outcome]
 FanOut = Callable[[Begin], None]
@@ -52,41 +53,66 @@ class Sender:
         self._clock = clock
         self._fan_out = fan_out
         self._readiness = readiness or AlwaysReady()
+        self._pace = Pace()
 
-    def quick(self, topic: TopicState) -> bool:
-        """Whether every subscription of the topic may be called from the stream.
+    def quick(self, subscription: Subscription) -> bool:
+        """Whether the subscription may be called from the stream: fast by kind, and of late.
 
         One with a limit in flight may not: only visits, which take turns, can keep it.
         """
-        return all(s.max_in_flight is None and self._open(s).quick for s in topic.subscriptions)
+        slow = self._pace.slow(_line(subscription), self._clock.now())
+        limited = subscription.max_in_flight is not None
+        return not slow and not limited and self._open(subscription).quick
 
-    def send(self, jobs: Iterable[Job], deadline: float, timeout: float) -> Outcomes:
+    def send(
+        self,
+        jobs: Iterable[Job],
+        deadline: float,
+        timeout: float,
+        *,
+        quick_only: bool = False,
+    ) -> Outcomes:
         """Send these, those of one address together; return what was answered.
 
         Args:
             jobs: in the order to send them, of each topic and tenant.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
+            quick_only: a line that turns out to be slow gets no further call.
         """
         turns = _Sending(self._open, self._clock, self._readiness, jobs)
+        call_one = partial(self._call, turns, deadline, timeout, quick_only=quick_only)
 
         def begin() -> list[Call]:
             if self._clock.now() >= deadline:
                 return []
-            return [
-                partial(self._finished, turns, line, call, deadline, timeout)
-                for line, call in turns.cycles.cycle()
-            ]
+            return [partial(call_one, line, call) for line, call in turns.cycles.cycle()]
 
         self._fan_out(begin)
         return turns.outcomes
 
-    def _finished(
-        self, turns: _Sending, line: str, call: list[Job], deadline: float, timeout: float
+    def _call(
+        self,
+        turns: _Sending,
+        deadline: float,
+        timeout: float,
+        line: str,
+        call: list[Job],
+        *,
+        quick_only: bool,
     ) -> Finish:
         """Make a call, and return what is to be done with what it came to."""
+        began = self._clock.now()
         outcomes = self.send_call(turns.destination(line), call, deadline, timeout)
-        return partial(turns.answered, line, call, outcomes)
+        ended = self._clock.now()
+
+        def finish() -> None:
+            self._pace.took(line, ended - began, ended)
+            turns.answered(line, call, outcomes)
+            if quick_only and self._pace.slow(line, ended):
+                turns.cycles.drop(line)
+
+        return finish
 
     def send_call(
         self, destination: Destination, call: list[Job], deadline: float, timeout: float
@@ -168,10 +194,10 @@ class _Sending:
                 answers.setdefault(job.subscription, []).append((job.stored, outcome))
             if job.in_order and (outcome is None or not outcome.taken):
                 self._blocked.add(job.hold)
-        for subscription, those in answers.items():
-            self._readiness.answered(subscription, those)
+        for subscription, its in answers.items():
+            self._readiness.answered(subscription, its)
         self.outcomes |= outcomes
-        if any(o.verdict in ("throttled", "unreachable", "gone") for o in outcomes.values()):
+        if any(o.verdict not in ("taken", "refused") for o in outcomes.values()):
             self.cycles.drop(line)
         self.cycles.answered(line)
 

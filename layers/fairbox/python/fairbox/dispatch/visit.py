@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.clock import milliseconds
-from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.finishing import finish_marked
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.report import Report
 from fairbox.ids import time_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ OVERDUE_MS: Final = 60_000
 NOT_RELAYED_MS: Final = 25_000
 """Age at which the relay sends nothing any more: it takes records for young until 21 s."""
 PAGE: Final = 100
+_LEAST_PAGE: Final = 5
 _FIRST_BACKOFF_SECONDS: Final = 60
 _MAX_BACKOFF_SECONDS: Final = 600
 _IDLE_PAGES: Final = 10  # pages without progress after which a visit gives up for this time
@@ -124,7 +126,7 @@ class Visits:
                     doorbell.topic,
                     doorbell.epoch,
                     doorbell.shard,
-                    limit=PAGE,
+                    limit=_page(topic),
                     after=after,
                     until_due=now if lane == "later" else None,
                 )
@@ -140,15 +142,27 @@ class Visits:
                 dues += [_next_look(m) for m in messages]
                 idle = 0 if report.progress > moved else idle + 1
                 after = page.last
-                if after is None:
+                paced = _resume(report) is not None and len(topic.subscriptions) == 1
+                if after is None or paced:
                     break
         due = min(dues, default=0)
+        if (resume := _resume(report)) is not None:
+            self._go_on(doorbell, row, resume)
+            return
         if self._gate.look(topic) == "none":
             due = self._gate.quiet_until(topic)  # who closes the circuit rings
         else:
             self._ring_in_order(doorbell, report)
         if row is not None and report.progress == 0:
             self._look_again(row, due)
+
+    def _go_on(self, doorbell: Doorbell, row: ShardRow | None, resume: int) -> None:
+        """Ring for the shard when its rate has tokens again; keep the sweep away meanwhile."""
+        now = milliseconds(self._clock)
+        if row is not None and row.look_at is not None and row.look_at <= now:
+            self._store.look_again(row, now + _MAX_BACKOFF_SECONDS * 1000, row.backoff)
+        second = -(-resume // 1000) * 1000
+        self._dispatcher.doorbells.ring([replace(doorbell, refs=(), not_before=second)])
 
     def _put_off(self, doorbell: Doorbell, topic: TopicState) -> None:
         """Drop a doorbell for which nothing may be sent; who closes a circuit rings again.
@@ -206,13 +220,27 @@ class Visits:
         held: set[tuple[str, str]] | None = None,
     ) -> None:
         if messages:
-            delivery = self._dispatcher.deliver(messages, deadline=deadline, held=held)
+            delivery = self._dispatcher.deliver(
+                messages, deadline=deadline, held=held, walking=held is not None
+            )
             report.deliveries.append(delivery)
 
     def _again(self, doorbell: Doorbell, report: VisitReport) -> None:
         """Ring again, behind the others, when the time limit came first."""
         report.unfinished = True
         self._dispatcher.doorbells.ring([replace(doorbell, refs=(), not_before=0)])
+
+
+def _page(topic: TopicState) -> int:
+    """Return how many messages to read at once: no more than may be sent in two seconds."""
+    rates = [s.rate for s in topic.subscriptions]
+    most = max((PAGE if rate is None else math.ceil(2 * rate) for rate in rates), default=PAGE)
+    return min(PAGE, max(_LEAST_PAGE, most))
+
+
+def _resume(report: VisitReport) -> int | None:
+    """Return when what had no token may go on (ms); None: all had one."""
+    return min((d.resume for d in report.deliveries if d.resume is not None), default=None)
 
 
 def _overdue(stored: StoredMessage, now: int, before: int) -> bool:

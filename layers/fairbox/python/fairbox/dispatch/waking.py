@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from fairbox.clock import Clock
     from fairbox.dispatch.circuits import Event, Gate
-    from fairbox.dispatch.dispatcher import Report
     from fairbox.dispatch.ports import Doorbells
+    from fairbox.dispatch.report import Report
     from fairbox.topics import TopicState
 
 KNOWN_MS: Final = 6_000
