@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.fair import Work
 
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
     from fairbox.stored import StoredMessage
     from fairbox.topics import Subscription, Topic
+
+
+NOTICES: Final = "fairbox."
+"""How topics of Fairbox's own notices begin, such as completions: their messages are direct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +75,5 @@ def work(job: Job) -> Work[Job]:
         tenant_weight=1.0 if tenant is None else weights.get(tenant, 1.0),
         batch=1 if topic is None else topic.mini_batch,
         key=job.hold if job.in_order else None,
-        direct=message.direct and not job.in_order,
+        direct=(message.direct or message.topic.startswith(NOTICES)) and not job.in_order,
     )
