@@ -242,7 +242,9 @@ def test_a_probe_is_whoever_was_tried_least_and_of_a_key_its_first() -> None:
     world.gates[0].look(TOPIC)
     admitted = world.gates[0].admit(jobs)
     assert admitted.jobs == [jobs[1]]
-    assert list(admitted.waits.values()) == [None] * 3
+    assert {ref for ref, _ in admitted.waiting} == {job.stored.ref for job in jobs} - {
+        jobs[1].stored.ref
+    }
     keyed = [replace(job, in_order=True) for job in world.jobs([2, 0])]
     keyed = [
         replace(

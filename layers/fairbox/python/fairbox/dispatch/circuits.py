@@ -89,12 +89,14 @@ class Admitted:
 
     Attributes:
         jobs: in the order given.
-        waits: of the others, by (ref, subscription), when to come again (ms); None: not before
-            the sweep does, for their circuit is open.
+        waiting: the others, as (ref, subscription): who closes their circuit rings, or whoever
+            goes on at `resume`.
+        resume: when what has no token of its rate may go on (ms); None: all had one.
     """
 
     jobs: list[Job] = field(default_factory=list)
-    waits: dict[tuple[MessageRef, str], int | None] = field(default_factory=dict)
+    waiting: set[tuple[MessageRef, str]] = field(default_factory=set)
+    resume: int | None = None
 
 
 @dataclass(slots=True)
@@ -180,15 +182,16 @@ class Gate:
                 self._look(topic, [name for t, name in lines if t == topic])
             for name, line in lines.items():
                 passed = self._pass(name, line)
-                passed, slots = self._rates.pass_(passed)
+                if name not in self._probes:
+                    passed, resume = self._rates.pass_(passed)
+                    times = [at for at in (resume, admitted.resume) if at is not None]
+                    admitted.resume = min(times, default=None)
                 chosen |= {id(job) for job in passed}
-                admitted.waits |= slots
         for job in jobs:
-            key = (job.stored.ref, job.subscription.name)
             if id(job) in chosen:
                 admitted.jobs.append(job)
             else:
-                admitted.waits.setdefault(key, None)
+                admitted.waiting.add((job.stored.ref, job.subscription.name))
         return admitted
 
     def answered(

@@ -87,7 +87,6 @@ class Dispatcher:
         timeout: float = 14.0,
         held: set[tuple[str, str]] | None = None,
         quick_only: bool = False,
-        walking: bool = False,
     ) -> Report:
         """Send what is due to the subscriptions that lack it, and write down what came of it.
 
@@ -99,9 +98,6 @@ class Dispatcher:
                 is not due is added, so that its followers in later pages wait too.
             quick_only: leave out who may not be called from the stream; the report names what is
                 `left`, and nothing rings for it here.
-
-            walking: whoever asks walks a shard, and goes on where the report says `resume`; else
-                it is rung for each message that has no token of its rate.
 
         Returns:
             The report; it raises for nothing that a destination does.
@@ -118,10 +114,7 @@ class Dispatcher:
         if quick_only:
             jobs = [job for job in jobs if self._sender.quick(job.subscription)]
         admitted = self._admit(jobs, report)
-        if walking:
-            slots = [at for at in admitted.waits.values() if at is not None]
-            report.resume = min(slots, default=None)
-            admitted.waits = dict.fromkeys(admitted.waits)
+        report.resume = admitted.resume
         outcomes = self._sender.send(admitted.jobs, deadline, timeout, quick_only=quick_only)
         for job in (job for job in jobs if job.in_order):
             outcome = outcomes.get((job.stored.ref, job.subscription.name))
@@ -202,6 +195,13 @@ class Dispatcher:
             report.errors.append(str(error))
         self._ring(rings, report)
 
+    def relayed(self, stored: StoredMessage, topic: TopicState) -> bool:
+        """Whether the relay sends such a message, or would to somebody who lacks it."""
+        lacking = stored.lacking(topic.subscription_names)
+        return topic.topic.ordering == "none" and any(
+            s.name in lacking and self._sender.quick(s) for s in topic.subscriptions
+        )
+
     def _left_out(
         self, stored: StoredMessage, topic: TopicState, tried: Mapping[str, Outcome]
     ) -> bool:
@@ -237,8 +237,8 @@ class Dispatcher:
         for subscription in topic.subscriptions:
             key = (stored.ref, subscription.name)
             probe = self.gate.next_probe(subscription)
-            if key in admitted.waits:
-                waits[subscription.name] = admitted.waits[key]
+            if key in admitted.waiting:
+                waits[subscription.name] = None
             elif probe is not None:
                 # who was tried comes after whoever was not, for whom it is rung at that time
                 tried = subscription.name in outcomes

@@ -117,6 +117,11 @@ class Doorbell:
     not_before: int = 0
     before: int = 0
 
+    @property
+    def repeats(self) -> bool:
+        """Whether another one equal to it asks for nothing more: a walk at a time."""
+        return not self.refs and self.before > 0 and self.not_before > 0
+
 
 class Doorbells(Protocol):
     """Rings for visits."""

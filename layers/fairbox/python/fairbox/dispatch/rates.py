@@ -3,7 +3,8 @@
 A token bucket, kept as the time until which it is used up (a generic cell rate algorithm) in the
 subscription's row. Who sends takes as many tokens as it has messages, a second's at most, by one
 compare-and-set: 1 WRU for up to a second's messages, at a rate of 100 a second 0.01 each. Who finds
-the bucket empty writes nothing.
+the bucket empty writes nothing, and is told when to come again: visits walk its shards at that
+time, for a query of a page a second and shard at most. The relay leaves such subscriptions to them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from fairbox.clock import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fairbox.clock import Clock
     from fairbox.dispatch.packing import Job
-    from fairbox.messages import MessageRef
 
 BURST_MS: Final = 1000
-AHEAD_MS: Final = 900_000
-"""As far as a doorbell may be delayed; what waits longer is the sweep's."""
 _TRIES: Final = 4
-
-Slots = dict[tuple["MessageRef", str], int | None]
 
 
 class RateStore(Protocol):
@@ -68,17 +62,20 @@ class Rates:
         self._clock = clock
         self._spent: dict[tuple[str, str], int] = {}
 
-    def pass_(self, line: list[Job]) -> tuple[list[Job], Slots]:
-        """Return which jobs of one subscription have a token, and when the others may have one.
+    def pass_(self, line: list[Job]) -> tuple[list[Job], int | None]:
+        """Return which jobs of one subscription have a token, and when the next may have one (ms).
 
         Raises:
             FairboxError: the bucket could not be written.
         """
         rate = line[0].subscription.rate if line else None
         if rate is None:
-            return line, {}
+            return line, None
         tokens = self._take(line[0], rate, len(line))
-        return line[:tokens], self._slots(line[tokens:], rate)
+        if tokens == len(line):
+            return line, None
+        name = (line[0].subscription.topic, line[0].subscription.name)
+        return line[:tokens], max(milliseconds(self._clock), self._spent.get(name, 0))
 
     def _take(self, job: Job, rate: float, wanted: int) -> int:
         name = (job.subscription.topic, job.subscription.name)
@@ -92,16 +89,3 @@ class Rates:
                 return tokens
             before = there
         return 0
-
-    def _slots(self, line: Sequence[Job], rate: float) -> Slots:
-        """Spread what has no token over the time to come, so that each is read about once."""
-        if not line:
-            return {}
-        now = milliseconds(self._clock)
-        name = (line[0].subscription.topic, line[0].subscription.name)
-        begin = max(now, self._spent.get(name, now))
-        slots: Slots = {}
-        for n, job in enumerate(line):
-            at = begin + math.ceil(n * 1000 / rate)
-            slots[job.stored.ref, job.subscription.name] = at if at - now <= AHEAD_MS else None
-        return slots

@@ -32,7 +32,8 @@ class Report:
         circuits: what became of circuits.
         left: of a delivery to quick ones only, what others still lack who were not tried.
         errors: what went wrong with the tables; the sweep takes these messages up.
-        resume: when what had no token of its rate may go on (ms); None: all had one.
+        resume: when what had no token of its rate may go on (ms), for the visit to ring; None: all
+            had one.
         again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
             nothing that was tried here has to wait.
     """

@@ -58,10 +58,10 @@ class Sender:
     def quick(self, subscription: Subscription) -> bool:
         """Whether the subscription may be called from the stream: fast by kind, and of late.
 
-        One with a limit in flight may not: only visits, which take turns, can keep it.
+        One with a limit in flight or a rate may not: only visits, which take turns, can keep it.
         """
         slow = self._pace.slow(_line(subscription), self._clock.now())
-        limited = subscription.max_in_flight is not None
+        limited = subscription.max_in_flight is not None or subscription.rate is not None
         return not slow and not limited and self._open(subscription).quick
 
     def send(

@@ -102,6 +102,8 @@ class Visits:
         order = {ref: n for n, ref in enumerate(doorbell.refs)}
         messages.sort(key=lambda m: order.get(m.ref, 0))
         self._deliver(self._finish(messages, report), report, deadline)
+        if (resume := _resume(report)) is not None:
+            self._go_on(doorbell, None, resume)
 
     def _visit_shard(
         self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
@@ -134,7 +136,7 @@ class Visits:
                 moved = report.progress
                 messages = self._readable(page, report)
                 self._deliver(
-                    [m for m in messages if ordered or _overdue(m, now, doorbell.before)],
+                    [m for m in messages if ordered or self._wanted(m, topic, now, doorbell)],
                     report,
                     deadline,
                     held,
@@ -142,27 +144,44 @@ class Visits:
                 dues += [_next_look(m) for m in messages]
                 idle = 0 if report.progress > moved else idle + 1
                 after = page.last
-                paced = _resume(report) is not None and len(topic.subscriptions) == 1
+                alone = doorbell.repeats or len(topic.subscriptions) == 1
+                paced = alone and _resume(report) is not None
                 if after is None or paced:
                     break
         due = min(dues, default=0)
-        if (resume := _resume(report)) is not None:
-            self._go_on(doorbell, row, resume)
-            return
         if self._gate.look(topic) == "none":
             due = self._gate.quiet_until(topic)  # who closes the circuit rings
         else:
             self._ring_in_order(doorbell, report)
-        if row is not None and report.progress == 0:
+        if (resume := _resume(report)) is not None:
+            self._go_on(doorbell, row, resume)
+        elif row is not None and report.progress == 0:
             self._look_again(row, due)
 
+    def _wanted(
+        self, stored: StoredMessage, topic: TopicState, now: int, doorbell: Doorbell
+    ) -> bool:
+        """Whether a walk is to send a message: it is overdue, or was rung for and not the relay's.
+
+        Rung for: added before the time that the doorbell says.
+        """
+        added = time_of(stored.ref.id)
+        if stored.ref.due is not None or now - added > OVERDUE_MS:
+            return True
+        theirs = now - added <= NOT_RELAYED_MS and self._dispatcher.relayed(stored, topic)
+        return added < doorbell.before and not theirs
+
     def _go_on(self, doorbell: Doorbell, row: ShardRow | None, resume: int) -> None:
-        """Ring for the shard when its rate has tokens again; keep the sweep away meanwhile."""
+        """Ring for the shard when its rate has tokens again; keep the sweep away meanwhile.
+
+        Of doorbells for one shard and second the queue keeps one: walks do not multiply.
+        """
         now = milliseconds(self._clock)
         if row is not None and row.look_at is not None and row.look_at <= now:
             self._store.look_again(row, now + _MAX_BACKOFF_SECONDS * 1000, row.backoff)
-        second = -(-resume // 1000) * 1000
-        self._dispatcher.doorbells.ring([replace(doorbell, refs=(), not_before=second)])
+        second = max(-(-resume // 1000) * 1000, doorbell.not_before + 1000)
+        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        self._dispatcher.doorbells.ring([Doorbell(*shard, not_before=second, before=second)])
 
     def _put_off(self, doorbell: Doorbell, topic: TopicState) -> None:
         """Drop a doorbell for which nothing may be sent; who closes a circuit rings again.
@@ -220,9 +239,7 @@ class Visits:
         held: set[tuple[str, str]] | None = None,
     ) -> None:
         if messages:
-            delivery = self._dispatcher.deliver(
-                messages, deadline=deadline, held=held, walking=held is not None
-            )
+            delivery = self._dispatcher.deliver(messages, deadline=deadline, held=held)
             report.deliveries.append(delivery)
 
     def _again(self, doorbell: Doorbell, report: VisitReport) -> None:
@@ -241,17 +258,6 @@ def _page(topic: TopicState) -> int:
 def _resume(report: VisitReport) -> int | None:
     """Return when what had no token may go on (ms); None: all had one."""
     return min((d.resume for d in report.deliveries if d.resume is not None), default=None)
-
-
-def _overdue(stored: StoredMessage, now: int, before: int) -> bool:
-    """Whether a message is to be sent: delayed and due, over 60 s old, or added before a time.
-
-    The last, where somebody rang for what had to wait, once it is no longer the relay's.
-    """
-    if stored.ref.due is not None:
-        return True
-    added = time_of(stored.ref.id)
-    return now - added > OVERDUE_MS or (added < before and now - added > NOT_RELAYED_MS)
 
 
 def _next_look(stored: StoredMessage) -> int:

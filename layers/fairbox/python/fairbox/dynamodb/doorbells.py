@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from dataclasses import replace
@@ -36,7 +37,8 @@ class SqsDoorbells:
         later_url: the standard queue, whose messages may be delayed one by one; None: nothing can
             be rung for later.
         clock: gives the time.
-        new_id: gives deduplication ids: every doorbell is its own.
+        new_id: gives deduplication ids: every doorbell is its own but those that say until when,
+            of which the queue keeps one for a shard and time.
         groups: gives how many visits of a topic run at a time.
     """
 
@@ -77,7 +79,7 @@ class SqsDoorbells:
                     {
                         "MessageBody": body,
                         "MessageGroupId": group,
-                        "MessageDeduplicationId": self._new_id(),
+                        "MessageDeduplicationId": self._dedup_id(doorbell, body),
                     }
                 )
         send_all(self._client, self._queue_url, at_once)
@@ -85,6 +87,11 @@ class SqsDoorbells:
             if self._later_url is None:
                 raise NotConfigured(LATER_QUEUE_URL)
             send_all(self._client, self._later_url, later)
+
+    def _dedup_id(self, doorbell: Doorbell, body: str) -> str:
+        if doorbell.repeats:
+            return hashlib.sha256(body.encode()).hexdigest()
+        return self._new_id()
 
 
 def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:
