@@ -6,16 +6,21 @@ import json
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic
 from fairbox.metrics import (
+    CIRCUITS_OPENED,
     DEAD_COUNT,
     OLDEST_AGE,
     OLDEST_BATCH_AGE,
     OPEN_BATCHES,
+    OPEN_CIRCUITS,
     OUTSTANDING_COUNT,
+    PAUSED_SUBSCRIPTIONS,
     SENT_BYTES,
     UNREADABLE,
 )
+from fairbox.standing import FAILURES_TO_OPEN
 
 from tests.functions.api_client import read_event
 from tests.functions.running import ENVIRONMENT, Context, Functions
@@ -330,6 +335,37 @@ def test_count_outstanding_writes_counts_and_ages_by_topic_and_in_all(
     assert counts == {"orders": 4, "invoices": 1, None: 5}
     assert (total[OPEN_BATCHES], total[OLDEST_BATCH_AGE]) == (0, 0.0)
     assert [line[OPEN_BATCHES] for line in lines if OPEN_BATCHES in line] == [0]
+
+
+def test_count_outstanding_writes_which_destinations_get_nothing(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.outbox.pause_subscription("invoices", "hook")
+    refusing = {"Error": {"Code": "AWS.SimpleQueueService.NonExistentQueue", "Message": "none"}}
+
+    def refuse(**_: Any) -> dict[str, Any]:
+        raise ClientError(refusing, "SendMessageBatch")
+
+    functions.sqs.send_message_batch = refuse  # type: ignore[method-assign]  # a broken queue
+    for number in range(1, FAILURES_TO_OPEN + 1):
+        event = read_event("stream_inserted")
+        event["Records"] = event["Records"][:1]
+        functions.put_images(event["Records"])
+        functions.invoke("relay", event)
+        opened = functions.outbox.topic("orders").standing("billing").circuit
+        assert opened == ("open" if number == FAILURES_TO_OPEN else "closed")
+    written = capsys.readouterr().out.splitlines()
+    assert [x[CIRCUITS_OPENED] for x in map(json.loads, written) if CIRCUITS_OPENED in x] == [1] * 3
+    functions.clock.advance(2)
+    total = functions.invoke("count_outstanding", read_event("clock_count_outstanding"))
+    assert (total[OPEN_CIRCUITS], total[PAUSED_SUBSCRIPTIONS]) == (1, 1)
+    lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    ones = {(x.get("topic"), x.get("subscription")) for x in lines if x.get(OPEN_CIRCUITS) == 1}
+    assert ones == {("orders", "billing"), (None, None)}
+    ones = {
+        (x.get("topic"), x.get("subscription")) for x in lines if x.get(PAUSED_SUBSCRIPTIONS) == 1
+    }
+    assert ones == {("invoices", "hook"), (None, None)}
 
 
 def test_count_outstanding_writes_a_partition_under_its_logical_name_too(

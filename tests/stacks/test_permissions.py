@@ -160,6 +160,7 @@ FAST: Permissions = {
 SLOW: Permissions = {
     arn("lambda", "function:enrich"): {"lambda:InvokeFunction"},
     arn("secretsmanager", "secret:webhook-AbCdEf"): {"secretsmanager:GetSecretValue"},
+    arn("ssm", "parameter/webhooks"): {"ssm:GetParameter"},
 }
 
 
