@@ -210,6 +210,15 @@ def test_a_receiver_that_wants_no_more_is_paused_and_burns_no_attempt() -> None:
     assert {read_message(i).state("a").attempts for i in app.lying()} == {0}
 
 
+def test_a_receiver_that_wants_no_more_leaves_no_doorbell() -> None:
+    app = patient("a")
+    app.at("a").answer = lambda _: Outcome("gone", "HTTP 410")
+    app.add(30)
+    app.relay()
+    assert not app.doorbells.now
+    assert not app.doorbells.later
+
+
 def test_another_process_learns_of_it_from_the_row_that_it_reads_anyway() -> None:
     app = patient("a")
     other = Relay(

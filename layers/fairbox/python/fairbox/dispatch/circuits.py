@@ -150,9 +150,14 @@ class Gate:
         return min((s.until for s in stand if not s.ready and not s.paused), default=0)
 
     def next_probe(self, subscription: Subscription) -> int | None:
-        """Return when a subscription that is not ready may be probed (ms); None: it is ready."""
+        """Return when a subscription that is not ready may be probed (ms).
+
+        0: nobody knows, for it is paused; None: it is ready.
+        """
         with self._lock:
             standing = self._copy(subscription.topic, subscription.name)
+        if standing.paused:
+            return 0
         return None if standing.ready else standing.until
 
     def ready(self, subscription: Subscription) -> bool:

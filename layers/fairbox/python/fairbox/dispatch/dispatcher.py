@@ -241,7 +241,7 @@ class Dispatcher:
                 waits[subscription.name] = None
             elif probe is not None:
                 # who was tried comes after whoever was not, for whom it is rung at that time
-                tried = subscription.name in outcomes
+                tried = probe > 0 and subscription.name in outcomes
                 waits[subscription.name] = probe + _AFTER_PROBE_MS if tried else None
         return waits
 
