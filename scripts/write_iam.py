@@ -28,6 +28,7 @@ _ARNS: Final = {
     "Bodies": "arn:${Partition}:s3:::${Bodies}",
     "ArchiveBucket": "arn:${Partition}:s3:::${Archive}",
     "DoorbellsNow": "arn:${Partition}:sqs:${Region}:${Account}:${Doorbells}",
+    "DoorbellsLater": "arn:${Partition}:sqs:${Region}:${Account}:${LaterDoorbells}",
 }
 _INTRODUCTION: Final = """\
 # IAM policies
@@ -36,7 +37,7 @@ _INTRODUCTION: Final = """\
 
 Stack `FairboxAccess` has a managed policy for each kind of user; its outputs give their ARNs, to
 be attached to your roles. Below they stand as JSON, with the resources of your deployment written
-as `${...}`: the names of the tables, of the buckets, of the queue of doorbells and of the HTTP API.
+as `${...}`: the names of the tables, of the buckets, of the doorbells' queues and of the HTTP API.
 
 What a policy names is what the library calls: a test runs every call of each kind of user and
 compares. Producers and consumers are held to the partitions of the tables that they need

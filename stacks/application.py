@@ -106,7 +106,7 @@ def build_application(
             deliveries=storage.deliveries,
             bodies=storage.bodies,
             archive=storage.archive.bucket,
-            doorbell=delivery.doorbells.now,
+            doorbells=(delivery.doorbells.now, delivery.doorbells.later),
             http_api=api.http_api,
         ),
     )

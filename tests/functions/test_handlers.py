@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic
 from fairbox.metrics import (
-    CIRCUITS_OPENED,
     DEAD_COUNT,
     OLDEST_AGE,
     OLDEST_BATCH_AGE,
@@ -20,7 +19,7 @@ from fairbox.metrics import (
     SENT_BYTES,
     UNREADABLE,
 )
-from fairbox.standing import FAILURES_TO_OPEN
+from fairbox.standing import NEW
 
 from tests.functions.api_client import read_event
 from tests.functions.running import ENVIRONMENT, Context, Functions
@@ -341,21 +340,10 @@ def test_count_outstanding_writes_which_destinations_get_nothing(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions.outbox.pause_subscription("invoices", "hook")
-    refusing = {"Error": {"Code": "AWS.SimpleQueueService.NonExistentQueue", "Message": "none"}}
-
-    def refuse(**_: Any) -> dict[str, Any]:
-        raise ClientError(refusing, "SendMessageBatch")
-
-    functions.sqs.send_message_batch = refuse  # type: ignore[method-assign]  # a broken queue
-    for number in range(1, FAILURES_TO_OPEN + 1):
-        event = read_event("stream_inserted")
-        event["Records"] = event["Records"][:1]
-        functions.put_images(event["Records"])
-        functions.invoke("relay", event)
-        opened = functions.outbox.topic("orders").standing("billing").circuit
-        assert opened == ("open" if number == FAILURES_TO_OPEN else "closed")
-    written = capsys.readouterr().out.splitlines()
-    assert [x[CIRCUITS_OPENED] for x in map(json.loads, written) if CIRCUITS_OPENED in x] == [1] * 3
+    now = int(functions.clock.now() * 1000)
+    opened = NEW.opened(now, "HTTP 500", random.Random(1))
+    circuits = functions.outbox.tables.circuits
+    assert circuits.write("orders", "billing", opened, NEW, announce=True) == opened
     functions.clock.advance(2)
     total = functions.invoke("count_outstanding", read_event("clock_count_outstanding"))
     assert (total[OPEN_CIRCUITS], total[PAUSED_SUBSCRIPTIONS]) == (1, 1)

@@ -98,6 +98,7 @@ EXPECTED: dict[str, Permissions] = {
         "Bodies": {"s3:ListBucket"},
         "Bodies/*": {"s3:GetObject", "s3:PutObject"},
         "DoorbellsNow": SEND,
+        "DoorbellsLater": SEND,
     },
     "CountOutstanding": OUTSTANDING
     | OPEN_BATCHES
