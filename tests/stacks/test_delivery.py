@@ -249,7 +249,7 @@ ENVIRONMENTS = {
     | BATCHES
     | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
     "repair": RINGS | ARCHIVES | BODIES | BATCHES | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
-    "api": RINGS | BODIES | BATCHES,
+    "api": RINGS | RINGS_LATER | BODIES | BATCHES,
     "count_outstanding": BATCHES,
 }
 

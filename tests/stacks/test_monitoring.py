@@ -106,7 +106,7 @@ def test_a_delay_that_grows_for_a_quarter_of_an_hour_is_told(assembly: Assembly)
     figure, age = sorted(alarm["Metrics"], key=lambda one: "MetricStat" in one)
     assert figure["Expression"] == "IF(DIFF(figure) > 0, figure, 0)"
     assert (age["Id"], age["MetricStat"]["Metric"]["MetricName"]) == ("figure", "OldestAge")
-    assert (alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (15, 15)
+    assert alarm["EvaluationPeriods"] == 15
     assert alarm["Threshold"] == 120
 
 
