@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
+from fairbox.deleting import Deleting
 from fairbox.dispatch.waking import waking_bells
 from fairbox.dynamodb.topics import IN_FORCE_SECONDS
 from fairbox.errors import (
@@ -15,7 +16,6 @@ from fairbox.errors import (
     UnknownTopic,
 )
 from fairbox.messages import check_text
-from fairbox.opened import OpenTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,8 +27,8 @@ MAX_PAUSE_REASON: Final = 200
 _TRIES: Final = 8
 
 
-class Administration(OpenTables):
-    """Creates topics; adds, pauses, resumes and removes subscriptions."""
+class Administration(Deleting):
+    """Creates and deletes topics; adds, pauses, resumes and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
         """Create a topic; again with other retry, window, retention, weights: these change.

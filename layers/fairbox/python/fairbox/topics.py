@@ -233,6 +233,8 @@ class TopicState:
         subscriptions: ascending by name; empty: the topic is pulled.
         version: grows with every change of the topic row.
         paused: receiving from it gives nothing.
+        deleting: since when it takes no messages, for it is being deleted, in milliseconds since
+            1970 UTC; None: it is not.
         standings: of its subscriptions by name, as they were when the topic was read.
     """
 
@@ -241,6 +243,7 @@ class TopicState:
     subscriptions: tuple[Subscription, ...] = ()
     version: int = 1
     paused: bool = False
+    deleting: int | None = None
     standings: Mapping[str, Standing] = field(default_factory=dict, compare=False)
 
     @property

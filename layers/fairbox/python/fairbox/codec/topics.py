@@ -62,6 +62,8 @@ def topic_item(state: TopicState) -> Item:
         item[names.TENANT_WEIGHTS] = {"M": weights}
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
+    if state.deleting is not None:
+        item[names.DELETING] = number(state.deleting)
     return item
 
 
@@ -147,8 +149,9 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         )
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])
+        deleting = int(item[names.DELETING]["N"]) if names.DELETING in item else None
         subscriptions = tuple(one for one, _ in subscribed)
         standings = {one.name: standing for one, standing in subscribed}
-        return TopicState(topic, epochs, subscriptions, version, paused, standings)
+        return TopicState(topic, epochs, subscriptions, version, paused, deleting, standings)
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
