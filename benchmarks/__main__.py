@@ -17,6 +17,7 @@ from benchmarks import (
     hashing,
     latency,
     ordered,
+    outage,
     pipeline,
     queue,
     queue_steps,
@@ -50,6 +51,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "queue_throughput": queue_throughput.figures,
     "fairness": lambda: (fairness.figures(), []),
     "ordered": ordered.figures,
+    "outage": lambda: (list(outage.figures()), []),
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }
