@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from fairbox.consuming.ports import Received, Source
     from fairbox.topics import TopicState
 
-SHARDS_A_RECEIVE: Final = 4
-"""What a receive looks into at the least: eight of an unordered topic, four of an ordered one."""
+SHARDS_A_RECEIVE: Final = {"key": 4, "none": 1}
+"""Shards that a receive looks into at the least, by ordering: eight of an unordered topic as well,
+but fewer where much is in flight."""
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")
 
 
@@ -68,7 +69,11 @@ class Shift:
     def receives_to_see_all(self) -> int:
         """How many receives that find nothing say that nothing is there."""
         state = self._topic_state
-        return 1 if state is None else math.ceil(len(state.shards()) / SHARDS_A_RECEIVE)
+        return (
+            1
+            if state is None
+            else math.ceil(len(state.shards()) / SHARDS_A_RECEIVE[state.topic.ordering])
+        )
 
     def receive(self, limit: int = MAX_RECEIVE) -> int:
         """Receive what there is room for, ten at most; return how many came.

@@ -142,7 +142,9 @@ class Ordered:
         if shard in self._deep:
             row = self._store.held(shard)
         else:
-            row = self._page(shard, window, limit + 1) or HeldRow()
+            held = self._held(shard)
+            # one page past a few that are held; past many the hint of the row is cheaper
+            row = self._page(shard, window, limit + 1 + (held if held <= limit else 0)) or HeldRow()
         now = milliseconds(self._clock)
         start = row.after if now - row.since < _FROM_HEAD_MS else ""
         if start and not window.covers(start):
@@ -157,6 +159,12 @@ class Ordered:
                 break
             self._page(shard, window, _PAGE if page and not free else limit)
         return row, window
+
+    def _held(self, shard: Shard) -> int:
+        """Return how many messages this process knows to be held."""
+        now = milliseconds(self._clock)
+        row = self.rows.get(shard, HeldRow())
+        return sum(e.state == "claimed" and e.until > now for e in row.entries)
 
     def _page(self, shard: Shard, window: Window, limit: int) -> HeldRow | None:
         page = self._store.read_lane(
