@@ -51,6 +51,7 @@ class InPlace:
         self._claimer = Claimer(store, clock, rng)
         self._looks = Looks(store, self._reader, self._claimer, clock, rng)
         self._ahead = Ahead(rng)
+        self._scatter = False  # whether others were faster in the receive that goes on
 
     def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
         """Claim messages of the first shard in turn that has any.
@@ -97,8 +98,9 @@ class InPlace:
 
     def _told(self, topic: TopicState, taken: list[Taken]) -> list[Taken]:
         """Begin the next receive at another shard where others compete for the same ones."""
-        if self._ahead.competing(topic.topic.name):
+        if self._scatter:
             self._turns.scatter(topic)
+        self._scatter = False
         return taken
 
     def _from_shard(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
@@ -159,9 +161,10 @@ class InPlace:
         claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move)
         if move is not None:
             self._moved(move)
+        self._ahead.claimed(ask.shard, claimed.lost)
         if claimed.lost >= LOST:
-            self._ahead.lost(ask.shard[0])
             self._copies.forget(ask.shard)
+            self._scatter = True
         return claimed.taken
 
     def _moved(self, move: HintMove) -> None:
