@@ -193,6 +193,26 @@ def test_a_look_past_much_that_is_held_goes_on_at_the_next_receives() -> None:
     assert [r.message.id for r in found] == [last.message.id]
 
 
+def test_three_hundred_in_flight_of_an_ordered_topic_are_read_a_shard_at_a_time() -> None:
+    shop = Shop("key", shards=8)
+    shop.send(300)
+    shop.clock.advance(1)
+    held = 0
+    while held < 300:
+        held += len(shop.receive(timeout=3600))
+        assert shop.metered().rru <= 12
+    for _ in range(16):
+        shop.clock.advance(2)
+        assert shop.receive() == []  # passes what is held
+        assert shop.metered().rru <= 13  # one of them for the version of the topics
+    shop.send(1)
+    for _ in range(8):
+        shop.clock.advance(2)
+        held += len(shop.receive())
+        assert shop.metered().rru <= 6
+    assert held == 301
+
+
 def test_what_is_ready_does_not_wait_for_a_look_past_much_that_is_held() -> None:
     shop = Shop()
     shop.send(300)
