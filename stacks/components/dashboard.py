@@ -44,6 +44,7 @@ class Dashboard(Construct):
             _partitions(),
             _sent(),
             _consumed(),
+            _shares(),
             _behind(stream_functions, queues, dead_letters),
             *_batches(ack_queues),
             _functions(functions),
@@ -99,6 +100,20 @@ def _consumed() -> list[cloudwatch.IWidget]:
         _graph("Received, a minute, by topic", metrics.by_topic(metrics.RECEIVED, "Sum")),
         _graph("Acked, a minute, by partition", metrics.by_partition(metrics.ACKED, "Sum")),
         _graph("Settled, a minute", *map(metrics.summed, settled)),
+    ]
+
+
+def _shares() -> list[cloudwatch.IWidget]:
+    """Who has how much of what is sent: its bytes, by destination and topic."""
+    return [
+        cloudwatch.GraphWidget(
+            title="Share of the bytes sent, by destination and topic (%)",
+            left=[metrics.shares(metrics.SENT_BYTES)],
+            left_y_axis=cloudwatch.YAxisProps(min=0, max=100),
+            stacked=True,
+            width=_COLUMNS,
+            period=metrics.MINUTE,
+        )
     ]
 
 

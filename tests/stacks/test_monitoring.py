@@ -160,6 +160,7 @@ def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
     assert '{Fairbox,service,topic} MetricName=\\"Received\\"' in body
     for metric in ("Acked", "GivenBack", "LostReceipts"):
         assert f'"{metric}"' in body
+    assert '{Fairbox,service,destination,topic} MetricName=\\"SentBytes\\"' in body
     for metric in ("OpenBatches", "OldestBatchAge", "StalledBatches", "BatchesCompleted"):
         assert f'"{metric}"' in body
     for metric in ("BatchesOrphaned", "BatchAcks", "BatchAcksDropped"):
