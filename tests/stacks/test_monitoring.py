@@ -85,6 +85,7 @@ def test_errors_and_throttles_of_a_function_are_told(
         ("OutstandingCount", "OutstandingCount", 100_000),
         ("OldestAge", "OldestAge", 600),
         ("DeadCount", "DeadCount", 0),
+        ("LostReceipts", "LostReceipts", 100),
         ("StalledBatches", "StalledBatches", 0),
         ("BatchAcksDropped", "BatchAcksDropped", 0),
     ],
