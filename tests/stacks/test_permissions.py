@@ -96,7 +96,7 @@ EXPECTED: dict[str, Permissions] = {
         "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
         "Bodies": {"s3:ListBucket"},
-        "Bodies/*": {"s3:GetObject", "s3:PutObject"},
+        "Bodies/*": {"s3:GetObject", "s3:PutObject", "s3:PutObjectTagging"},
         "DoorbellsNow": SEND,
     },
     "CountOutstanding": OUTSTANDING

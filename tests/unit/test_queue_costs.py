@@ -234,3 +234,15 @@ def test_three_hundred_too_young_to_be_passed_are_read_past_in_a_few_receives() 
         taken += len(shop.receive(timeout=3600))
         assert shop.metered().rru <= 5
     assert taken == 310
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_figures_cost_a_unit_a_shard_whatever_waits(ordering: str) -> None:
+    for backlog in (0, 20, 2_000):
+        shop = Shop(ordering, shards=4)
+        shop.send(backlog)
+        shop.mark()
+        shop.metered()
+        assert shop.queue.stats("jobs").ready == backlog
+        reading = shop.metered()
+        assert (reading.rru, reading.wru) == (4 + 1, 0)  # the topic's own row

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         MessagesClaimed,
         MessagesNotFound,
         MessagesNotWritten,
+        MessagesOutstanding,
         NotConfigured,
         RequestConflict,
         StaleReceipt,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fairbox.outbox import Outbox, SweepResult
     from fairbox.partition_results import PartitionResults
     from fairbox.partitions import PartitionedQueue
+    from fairbox.purging import PurgeResult
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
@@ -75,6 +77,7 @@ __all__ = [
     "MessagesClaimed",
     "MessagesNotFound",
     "MessagesNotWritten",
+    "MessagesOutstanding",
     "NotConfigured",
     "Outbox",
     "Page",
@@ -82,6 +85,7 @@ __all__ = [
     "PartitionResults",
     "PartitionedQueue",
     "Progress",
+    "PurgeResult",
     "Queue",
     "QueueStats",
     "Received",
@@ -125,6 +129,7 @@ _HOMES: Final = {
     "PartitionResults": "partition_results",
     "PartitionedQueue": "partitions",
     "Progress": "batches.models",
+    "PurgeResult": "purging",
     "Queue": "queue",
     "QueueStats": "queueing.models",
     "Received": "queueing.models",

@@ -25,8 +25,8 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.ids import time_of
+from fairbox.purging import Purging
 from fairbox.reading import Reading, age_ms, check_limit
-from fairbox.redriving import Redriving
 from fairbox.replaying import Replaying
 from fairbox.settings import (
     BATCHES_TABLE,
@@ -61,7 +61,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Administration, Replaying, Reading, Redriving):
+class Outbox(Administration, Replaying, Reading, Purging):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:

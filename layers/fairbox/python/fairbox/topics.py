@@ -216,6 +216,8 @@ class TopicState:
         subscriptions: ascending by name; empty: the topic is pulled.
         version: grows with every change of the topic row.
         paused: receiving from it gives nothing.
+        deleting: since when it takes no messages, for it is being deleted, in milliseconds since
+            1970 UTC; None: it is not.
     """
 
     topic: Topic
@@ -223,6 +225,7 @@ class TopicState:
     subscriptions: tuple[Subscription, ...] = ()
     version: int = 1
     paused: bool = False
+    deleting: int | None = None
 
     @property
     def pushed(self) -> bool:

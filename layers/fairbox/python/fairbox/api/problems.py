@@ -16,6 +16,7 @@ from fairbox.errors import (
     MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
+    MessagesOutstanding,
     RequestConflict,
     StaleReceipt,
     Throttled,
@@ -76,6 +77,7 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     RequestConflict: "request-conflict",
     DeadLettersUnreadable: "conflict",
     MessagesClaimed: "conflict",
+    MessagesOutstanding: "conflict",
     StaleReceipt: "stale-receipt",
 }
 

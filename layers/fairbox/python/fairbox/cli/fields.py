@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from fairbox.batches.models import Batch, Progress
     from fairbox.messages import Message
+    from fairbox.purging import PurgeResult
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
     from fairbox.stored import DeadLetter, Delivery, StoredMessage
@@ -54,6 +55,8 @@ def topic_fields(state: TopicState) -> Fields:
         "shards": topic.shards,
         "ordering": topic.ordering,
         "pushed": state.pushed,
+        "paused": state.paused,
+        "deleting_at": state.deleting,
         "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
         "dedup_window": topic.dedup_window,
         "retention": topic.retention,
@@ -118,6 +121,17 @@ def redrive_fields(result: RedriveResult) -> Fields:
         "left": [str(ref) for ref in result.left],
         "missing": [str(name) for name in result.missing],
         "unreadable": list(result.unreadable),
+        "more": result.more,
+        "dry_run": result.dry_run,
+    }
+
+
+def purge_fields(result: PurgeResult) -> Fields:
+    """Return what a purge of dead letters did, or would do."""
+    return {
+        "count": result.count,
+        "names": list(result.names),
+        "left": list(result.left),
         "more": result.more,
         "dry_run": result.dry_run,
     }

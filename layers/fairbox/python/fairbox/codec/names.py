@@ -75,6 +75,7 @@ DEDUP_WINDOW: Final = "dw"  # N, s
 RETENTION: Final = "rt"  # N, s, of the ledger
 PARTITION: Final = "pq"  # L of a partitioned queue's name, the partition, how many there are
 PAUSED: Final = "pa"  # BOOL, receiving from the topic gives nothing
+DELETING: Final = "dl"  # N, ms, since when a topic takes no messages: it is being deleted
 DESTINATION: Final = "ds"  # S, of a subscription row
 MAX_ATTEMPTS: Final = "ma"  # N, of a subscription row
 TIMEOUT: Final = "to"  # N, s, of a subscription row

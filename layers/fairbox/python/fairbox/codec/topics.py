@@ -53,6 +53,8 @@ def topic_item(state: TopicState) -> Item:
         item[names.TENANT_WEIGHTS] = {"M": weights}
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
+    if state.deleting is not None:
+        item[names.DELETING] = number(state.deleting)
     return item
 
 
@@ -132,6 +134,7 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
         )
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])
-        return TopicState(topic, epochs, tuple(subscriptions), version, paused)
+        deleting = int(item[names.DELETING]["N"]) if names.DELETING in item else None
+        return TopicState(topic, epochs, tuple(subscriptions), version, paused, deleting)
     except _NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 UNITS_A_SECOND: Final = 200.0
 MAX_SUSPECTS: Final = 200
+MAX_ORPHANS: Final = 100
 
 Shard = tuple[str, int, int]
 Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
@@ -87,6 +88,8 @@ class RepairReport:
         recounted: shard rows whose counts had been wrong for two runs.
         complete: whether the scan came to its end.
         unfinished: marked messages that could not be finished; the next run tries again.
+        orphans: shards of topics that are deleted or unknown, which hold messages all the same, a
+            hundred at most, as `topic#epoch#shard`.
     """
 
     scanned: int = 0
@@ -98,6 +101,7 @@ class RepairReport:
     recounted: int = 0
     complete: bool = False
     unfinished: int = 0
+    orphans: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -239,6 +243,8 @@ class Repair:
         now = milliseconds(self._clock)
         for shard, state in seen.items():
             topic = self._store.topic(shard[0])
+            if topic is None and (state.ready or state.later) and len(report.orphans) < MAX_ORPHANS:
+                report.orphans.append("#".join(map(str, shard)))
             if not state.overdue or topic is None or not topic.pushed:
                 continue
             shown = state.row is not None and state.row.look_at is not None

@@ -107,7 +107,7 @@ class Ahead:
             now: milliseconds since 1970 UTC.
         """
         place, spread = self._places[shard], self._spreads[shard[0]]
-        if now < place.good_until and place.cursor > after:
+        if now < place.good_until <= now + YOUNG_MS and place.cursor > after:
             return place.cursor
         if not spread.left or not spread.page:
             return ""

@@ -36,7 +36,8 @@ class HintCopies:
     def get(self, row: Row) -> Mapping[int, Hint] | None:
         """Return a row's hints by shard; None: there is no copy, or it is too old."""
         read_at, hints = self._rows.get(row, (0, None))
-        if hints is None or milliseconds(self._clock) >= read_at + COPY_MS:
+        # a clock that was set back makes no copy last
+        if hints is None or not 0 <= milliseconds(self._clock) - read_at < COPY_MS:
             return None
         return hints
 

@@ -77,18 +77,17 @@ class Looks:
     def due(self, shard: Shard, hint: Hint) -> bool:
         """Whether a look is due, or this process is in the middle of one."""
         now = milliseconds(self._clock)
-        return shard in self._begun or hint.look_at is None or hint.look_at <= now
+        return shard in self._begun or hint.look_due(now)
 
     def begin(self, shard: Shard, hint: Hint) -> bool:
         """Begin a look, or go on with one; return whether it is this process's (1 WRU)."""
         now = milliseconds(self._clock)
         begun = self._begun.pop(shard, None)
-        if begun is not None and begun.hint.look_at and now < begun.hint.look_at:
+        if begun is not None and not begun.hint.look_due(now):
             self._begun[shard] = begun
             return True
         looking = Hint(hint.after, now + _LOOKING_MS)
-        due = hint.look_at is None or hint.look_at <= now
-        if not due or not self._store.move_hint(HintMove(shard, hint, looking)):
+        if not hint.look_due(now) or not self._store.move_hint(HintMove(shard, hint, looking)):
             return False
         self._begun[shard] = _Look(looking, Window("ready") if begun is None else begun.ready)
         return True
