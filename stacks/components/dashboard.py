@@ -41,8 +41,10 @@ class Dashboard(Construct):
         super().__init__(scope, id_)
         rows = [
             _waiting(),
+            _partitions(),
             _sent(),
             *_destinations(),
+            _consumed(),
             _shares(),
             _behind(stream_functions, queues, dead_letters),
             *_batches(ack_queues),
@@ -64,6 +66,18 @@ def _waiting() -> list[cloudwatch.IWidget]:
         _graph(
             title, metrics.total(name).with_(label="all topics"), metrics.by_topic(name, "Maximum")
         )
+        for title, name in (
+            ("Outstanding messages", metrics.OUTSTANDING_COUNT),
+            ("Oldest outstanding message (s)", metrics.OLDEST_AGE),
+            ("Dead letters", metrics.DEAD_COUNT),
+        )
+    ]
+
+
+def _partitions() -> list[cloudwatch.IWidget]:
+    """The same of each partition, by the logical name that it was registered with."""
+    return [
+        _graph(f"{title}, by partition", metrics.by_partition(name, "Maximum"))
         for title, name in (
             ("Outstanding messages", metrics.OUTSTANDING_COUNT),
             ("Oldest outstanding message (s)", metrics.OLDEST_AGE),
@@ -103,6 +117,16 @@ def _destinations() -> list[list[cloudwatch.IWidget]]:
                 metrics.by_destination(metrics.OPEN_CIRCUITS, "Maximum"),
             ),
         ],
+    ]
+
+
+def _consumed() -> list[cloudwatch.IWidget]:
+    """What consumers took and settled, a minute; what was lost is done twice."""
+    settled = (metrics.ACKED, metrics.GIVEN_BACK, metrics.LOST_RECEIPTS)
+    return [
+        _graph("Received, a minute, by topic", metrics.by_topic(metrics.RECEIVED, "Sum")),
+        _graph("Acked, a minute, by partition", metrics.by_partition(metrics.ACKED, "Sum")),
+        _graph("Settled, a minute", *map(metrics.summed, settled)),
     ]
 
 
