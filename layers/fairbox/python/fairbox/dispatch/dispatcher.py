@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.clock import Clock
-    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Store
+    from fairbox.dispatch.circuits import DispatchStore
+    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
     from fairbox.dispatch.readiness import Readiness
     from fairbox.dispatch.sending import FanOut, Outcomes
     from fairbox.messages import MessageRef
@@ -59,7 +60,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        store: Store,
+        store: DispatchStore,
         destinations: Destinations,
         doorbells: Doorbells,
         *,
