@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Message, Subscription, Topic
-from fairbox.cli import pipeline
 from fairbox.cli.app import app
 from fairbox.dispatch.ports import Outcome
 from fairbox_pipeline.arguments import parser_of
@@ -46,7 +45,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         answer = json.dumps({"chosen": 0, "dry_run": options.dry_run})
         return subprocess.CompletedProcess(asked, 0, answer.encode())
 
-    monkeypatch.setattr(pipeline.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
 
 
 @pytest.mark.usefixtures("_no_spark")
