@@ -68,7 +68,14 @@ class RidingWorld(World):
 
     def _subscribe(self, topic: str, name: str) -> None:
         destination = self.app.destinations[f"sqs:{topic}-{name}"]
-        mood = Mood(destination, self.rng, self.chaos, self._fuse, self._meanwhile)
+        mood = Mood(
+            destination,
+            self.rng,
+            self.chaos,
+            self._fuse,
+            self._meanwhile,
+            wait=self.app.clock.advance,
+        )
         self._moods.append(mood)
 
         def answer(message: StoredMessage) -> Outcome:

@@ -167,7 +167,7 @@ def test_it_opens_by_five_failures_in_a_row_and_by_nothing_else(sequence: list[O
             break
         world.call(outcome)
         run = 0 if outcome.taken else run + (outcome is not OWN)
-        assert (world.row.standing.circuit == "open") == (run >= FAILURES_TO_OPEN)
+        assert (not world.row.standing.ready) == (run >= FAILURES_TO_OPEN)
 
 
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=60))
