@@ -16,6 +16,7 @@ from benchmarks import (
     fairness,
     hashing,
     latency,
+    outage,
     pipeline,
     queue,
     queue_steps,
@@ -48,6 +49,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "throughput": throughput.figures,
     "queue_throughput": queue_throughput.figures,
     "fairness": lambda: (fairness.figures(), []),
+    "outage": lambda: (list(outage.figures()), []),
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final
 
+from fairbox.standing import NEW
+
 if TYPE_CHECKING:
     from fairbox.batches.models import Batch, Progress
     from fairbox.messages import Message
     from fairbox.purging import PurgeResult
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
+    from fairbox.standing import Standing
     from fairbox.stored import DeadLetter, Delivery, StoredMessage
     from fairbox.topics import Subscription, TopicState
 
@@ -66,12 +69,14 @@ def topic_fields(state: TopicState) -> Fields:
         "epochs": [
             {"number": e.number, "shards": e.shards, "since": e.since} for e in state.epochs
         ],
-        "subscriptions": [subscription_fields(s) for s in state.subscriptions],
+        "subscriptions": [
+            subscription_fields(s, state.standing(s.name)) for s in state.subscriptions
+        ],
     }
 
 
-def subscription_fields(subscription: Subscription) -> Fields:
-    """Return the fields of a subscription."""
+def subscription_fields(subscription: Subscription, standing: Standing = NEW) -> Fields:
+    """Return the fields of a subscription, and how it stands."""
     return {
         "topic": subscription.topic,
         "name": subscription.name,
@@ -79,7 +84,11 @@ def subscription_fields(subscription: Subscription) -> Fields:
         "max_attempts": subscription.max_attempts,
         "timeout": subscription.timeout,
         "weight": subscription.weight,
+        "max_in_flight": subscription.max_in_flight,
+        "rate": subscription.rate,
         "since": subscription.since,
+        "state": "paused" if standing.paused else standing.circuit,
+        **standing.shown(),
     }
 
 

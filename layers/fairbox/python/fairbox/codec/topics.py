@@ -7,16 +7,25 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
-from fairbox.errors import FairboxError, Unreadable
+from fairbox.codec.standings import NOT_OURS, read_standing
+from fairbox.errors import Unreadable
 from fairbox.topics import Epoch, Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_NOT_OURS: Final = (
-    FairboxError, LookupError, ValueError, TypeError, AttributeError, OverflowError,
-)  # fmt: skip
-"""What reading raises where a row is not what the codec writes."""
+    from fairbox.standing import Standing
+
+    _Subscribed = list[tuple[Subscription, Standing]]
+
+
+OPTIONAL_OF_SUBSCRIPTION: Final = (
+    names.MAX_ATTEMPTS,
+    names.MAX_IN_FLIGHT,
+    names.RATE,
+    names.WEIGHT,
+)
+"""Attributes that a subscription row has only where its subscription says something."""
 
 
 def topic_item(state: TopicState) -> Item:
@@ -67,6 +76,10 @@ def subscription_item(subscription: Subscription) -> Item:
     }
     if subscription.max_attempts is not None:
         item[names.MAX_ATTEMPTS] = number(subscription.max_attempts)
+    if subscription.max_in_flight is not None:
+        item[names.MAX_IN_FLIGHT] = number(subscription.max_in_flight)
+    if subscription.rate is not None:
+        item[names.RATE] = number(subscription.rate)
     if subscription.weight is not None:
         item[names.WEIGHT] = number(subscription.weight)
     return item
@@ -78,28 +91,30 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
     Raises:
         Unreadable: a row is not what the codec writes.
     """
-    topics: dict[str, tuple[Mapping[str, Any], list[Subscription]]] = {}
+    topics: dict[str, tuple[Mapping[str, Any], _Subscribed]] = {}
     for item in items:
         try:
             parts = item[names.SK]["S"].split("#")
             if len(parts) == 2:
                 topics[parts[1]] = (item, [])
             elif len(parts) == 4 and parts[1] in topics:
-                topics[parts[1]][1].append(_subscription(item, parts[1], parts[3]))
-        except _NOT_OURS as error:
+                read = _subscription(item, parts[1], parts[3])
+                topics[parts[1]][1].append((read, read_standing(item)))
+        except NOT_OURS as error:
             raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
 
 
 def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscription:
-    attempts = item.get(names.MAX_ATTEMPTS)
-    weight = item.get(names.WEIGHT)
+    attempts, in_flight, rate, weight = (item.get(name) for name in OPTIONAL_OF_SUBSCRIPTION)
     return Subscription(
         topic,
         name,
         item[names.DESTINATION]["S"],
         max_attempts=None if attempts is None else int(attempts["N"]),
         timeout=float(item[names.TIMEOUT]["N"]),
+        max_in_flight=None if in_flight is None else int(in_flight["N"]),
+        rate=None if rate is None else float(rate["N"]),
         weight=None if weight is None else float(weight["N"]),
         since=int(item[names.SINCE]["N"]),
     )
@@ -112,7 +127,7 @@ def _partition(item: Mapping[str, Any]) -> Partition | None:
     return Partition(queue["S"], int(partition["N"]), int(count["N"]))
 
 
-def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]) -> TopicState:
+def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> TopicState:
     try:
         epochs = tuple(Epoch(*(int(n["N"]) for n in e["L"])) for e in item[names.EPOCHS]["L"])
         attempts, base, cap = (n["N"] for n in item[names.RETRY]["L"])
@@ -135,6 +150,8 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])
         deleting = int(item[names.DELETING]["N"]) if names.DELETING in item else None
-        return TopicState(topic, epochs, tuple(subscriptions), version, paused, deleting)
-    except _NOT_OURS as error:
+        subscriptions = tuple(one for one, _ in subscribed)
+        standings = {one.name: standing for one, standing in subscribed}
+        return TopicState(topic, epochs, subscriptions, version, paused, deleting, standings)
+    except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

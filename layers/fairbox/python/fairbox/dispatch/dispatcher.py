@@ -7,14 +7,17 @@ a message costs one delete and no other write.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.circuits import Admitted, Gate
 from fairbox.dispatch.deciding import decide, next_due
 from fairbox.dispatch.packing import Job
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.report import Report, count_failed, count_sent
 from fairbox.dispatch.sending import Sender, at_once, in_turn
+from fairbox.dispatch.waking import follow_up
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.stored import StoredMessage
 
@@ -23,45 +26,24 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.clock import Clock
-    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Store
+    from fairbox.dispatch.circuits import DispatchStore
+    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
     from fairbox.dispatch.readiness import Readiness
     from fairbox.dispatch.sending import FanOut, Outcomes
     from fairbox.messages import MessageRef
     from fairbox.topics import TopicState
 
 _CAS_TRIES: Final = 8
+_AFTER_PROBE_MS: Final = 5000
 _BUSY_MS: Final = 1000  # until a message is visited whose item's group others kept changing
 
 
-@dataclass(slots=True)
-class Report:
-    """What came of a delivery.
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Of one message by subscription: what was answered, and when to ring for who was not asked."""
 
-    Attributes:
-        sent: (topic, subscription) -> messages taken.
-        failed: (topic, subscription) -> attempts counted.
-        dead: (topic, subscription) -> messages that died.
-        bytes: (topic, subscription) -> bytes of the bodies of what was taken.
-        delivered: messages that left the outbox.
-        left: of a delivery to quick ones only, what others still lack who were not tried.
-        errors: what went wrong with the tables; the sweep takes these messages up.
-        again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
-            nothing that was tried here has to wait.
-    """
-
-    sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    failed: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    dead: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    bytes: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    delivered: int = 0
-    left: list[MessageRef] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    again: int | None = None
-
-    @property
-    def progress(self) -> int:
-        """How much moved: what was taken and what died."""
-        return sum(self.sent.values()) + sum(self.dead.values())
+    outcomes: Mapping[str, Outcome]
+    waits: Mapping[str, int | None]
 
 
 class Dispatcher:
@@ -73,12 +55,12 @@ class Dispatcher:
         doorbells: rings for what has to wait.
         clock, rng: time and jitter.
         fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
-        readiness: says which subscriptions are ready; by default all are.
+        readiness: says which subscriptions are ready; by default circuits and limits do.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: DispatchStore,
         destinations: Destinations,
         doorbells: Doorbells,
         *,
@@ -90,7 +72,8 @@ class Dispatcher:
         self.store = store
         self.doorbells = doorbells
         self.clock = clock
-        self._sender = Sender(store, destinations, clock, fan_out, readiness)
+        self.gate = Gate(store, clock, rng)
+        self._sender = Sender(store, destinations, clock, fan_out, readiness or self.gate)
         self._rng = rng
 
     def quick(self, topic: TopicState) -> bool:
@@ -131,14 +114,25 @@ class Dispatcher:
                 jobs += self._jobs(stored, topic, held)
         if quick_only:
             jobs = [job for job in jobs if self._sender.quick(job.subscription)]
-        outcomes = self._sender.send(jobs, deadline, timeout, quick_only=quick_only)
+        admitted = self._admit(jobs, report)
+        report.resume = admitted.resume
+        outcomes = self._sender.send(admitted.jobs, deadline, timeout, quick_only=quick_only)
         for job in (job for job in jobs if job.in_order):
             outcome = outcomes.get((job.stored.ref, job.subscription.name))
             if outcome is None or not outcome.taken:
                 held.add(job.hold)
+        follow_up(self.gate, topics, report, self.clock, self.doorbells)
         those = [s for s in messages if s.ref.topic in topics]
-        self._conclude(those, topics, outcomes, report, quick_only=quick_only)
+        self._conclude(those, topics, outcomes, admitted, report, quick_only=quick_only)
         return report
+
+    def _admit(self, jobs: Sequence[Job], report: Report) -> Admitted:
+        """Return what circuits and rates let through; nothing where the tables do not say."""
+        try:
+            return self.gate.admit(jobs)
+        except FairboxError as error:
+            report.errors.append(str(error))
+            return Admitted()
 
     def _jobs(
         self, stored: StoredMessage, topic: TopicState, held: set[tuple[str, str]]
@@ -160,6 +154,7 @@ class Dispatcher:
         messages: Sequence[StoredMessage],
         topics: Mapping[str, TopicState],
         outcomes: Outcomes,
+        admitted: Admitted,
         report: Report,
         *,
         quick_only: bool,
@@ -173,10 +168,11 @@ class Dispatcher:
                 for name in topic.subscription_names
                 if (stored.ref, name) in outcomes
             }
-            _count_sent(stored, mine, report)
+            count_sent(stored, mine, report, milliseconds(self.clock))
             died = sum(report.dead.values())
             try:
-                due = self._settle(stored, topic, mine, gone, report)
+                waits = self._waits(stored, topic, admitted, mine)
+                due = self._settle(stored, topic, _Said(mine, waits), gone, report)
             except FairboxError as error:
                 report.errors.append(str(error))
                 continue
@@ -200,12 +196,22 @@ class Dispatcher:
             report.errors.append(str(error))
         self._ring(rings, report)
 
+    def relayed(self, stored: StoredMessage, topic: TopicState) -> bool:
+        """Whether the relay sends such a message, or would to somebody who lacks it."""
+        lacking = stored.lacking(topic.subscription_names)
+        return topic.topic.ordering == "none" and any(
+            s.name in lacking and self._sender.quick(s) for s in topic.subscriptions
+        )
+
     def _left_out(
         self, stored: StoredMessage, topic: TopicState, tried: Mapping[str, Outcome]
     ) -> bool:
         """Whether somebody was not tried because it may not be called from the stream."""
         lacking = stored.lacking(topic.subscription_names) - tried.keys()
-        return any(s.name in lacking and not self._sender.quick(s) for s in topic.subscriptions)
+        return any(
+            s.name in lacking and not self._sender.quick(s) and self.gate.next_probe(s) is None
+            for s in topic.subscriptions
+        )
 
     def _ring(
         self, rings: Mapping[tuple[str, int, int, int], list[MessageRef]], report: Report
@@ -220,17 +226,37 @@ class Dispatcher:
         except FairboxError as error:
             report.errors.append(str(error))
 
+    def _waits(
+        self,
+        stored: StoredMessage,
+        topic: TopicState,
+        admitted: Admitted,
+        outcomes: Mapping[str, Outcome],
+    ) -> dict[str, int | None]:
+        """Return by subscription that is not ready when to ring (ms); None: not for it."""
+        waits: dict[str, int | None] = {}
+        for subscription in topic.subscriptions:
+            key = (stored.ref, subscription.name)
+            probe = self.gate.next_probe(subscription)
+            if key in admitted.waiting:
+                waits[subscription.name] = None
+            elif probe is not None:
+                # who was tried comes after whoever was not, for whom it is rung at that time
+                tried = probe > 0 and subscription.name in outcomes
+                waits[subscription.name] = probe + _AFTER_PROBE_MS if tried else None
+        return waits
+
     def _settle(
         self,
         stored: StoredMessage,
         topic: TopicState,
-        outcomes: Mapping[str, Outcome],
+        said: _Said,
         gone: list[StoredMessage],
         report: Report,
     ) -> int | None:
         """Write one message's outcome; return when to ring for it, None when not to."""
         try:
-            return self._write(stored, topic, outcomes, gone, report)
+            return self._write(stored, topic, said, gone, report)
         except BatchBusy as error:
             report.errors.append(str(error))
             return milliseconds(self.clock) + _BUSY_MS
@@ -239,11 +265,11 @@ class Dispatcher:
         self,
         stored: StoredMessage,
         topic: TopicState,
-        outcomes: Mapping[str, Outcome],
+        said: _Said,
         gone: list[StoredMessage],
         report: Report,
     ) -> int | None:
-        before = stored
+        before, outcomes = stored, said.outcomes
         for _ in range(_CAS_TRIES):
             now = milliseconds(self.clock)
             decision = decide(before, topic, outcomes, now=now, rng=self._rng)
@@ -268,11 +294,11 @@ class Dispatcher:
             if decision.delivered:
                 report.delivered += 1
                 return None
-            _count(stored, outcomes, died, report)
+            count_failed(stored, outcomes, died, report)
             if after.gone:
                 self._leave(after, died, report)
                 return None
-            return next_due(decision, outcomes, now=now, rng=self._rng)
+            return next_due(decision, outcomes, said.waits, now=now, rng=self._rng)
         return milliseconds(self.clock) + _BUSY_MS
 
     def _leave(self, marked: StoredMessage, died: frozenset[str], report: Report) -> None:
@@ -282,21 +308,6 @@ class Dispatcher:
         else:
             self.store.delete_marked(marked)
         report.delivered += 1
-
-
-def _count_sent(stored: StoredMessage, outcomes: Mapping[str, Outcome], report: Report) -> None:
-    for name, outcome in outcomes.items():
-        report.sent[stored.ref.topic, name] += outcome.taken
-        report.bytes[stored.ref.topic, name] += stored.size if outcome.taken else 0
-
-
-def _count(
-    stored: StoredMessage, outcomes: Mapping[str, Outcome], died: frozenset[str], report: Report
-) -> None:
-    for name, outcome in outcomes.items():
-        report.failed[stored.ref.topic, name] += outcome.verdict == "refused"
-    for name in died:
-        report.dead[stored.ref.topic, name] += 1
 
 
 __all__ = ["Dispatcher", "Report", "at_once", "in_turn"]

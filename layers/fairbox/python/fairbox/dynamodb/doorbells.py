@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.clock import SystemClock, milliseconds
@@ -12,13 +14,13 @@ from fairbox.dynamodb.queues import send_all
 from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.messages import MessageRef, check_topic
 from fairbox.settings import LATER_QUEUE_URL
+from fairbox.topics import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fairbox.clock import Clock
 
-GROUPS: Final = 8
 MAX_DELAY_SECONDS: Final = 900
 _REFS_A_DOORBELL: Final = 100
 
@@ -27,7 +29,7 @@ class SqsDoorbells:
     """Rings for visits.
 
     Group `{topic}#{shard mod 8}` of the FIFO queue lets one visit of a shard run at a time, and no
-    topic hold more than eight workers.
+    topic hold more than eight workers; fewer where a subscription may have fewer in flight.
 
     Args:
         client: boto3's SQS client.
@@ -35,7 +37,9 @@ class SqsDoorbells:
         later_url: the standard queue, whose messages may be delayed one by one; None: nothing can
             be rung for later.
         clock: gives the time.
-        new_id: gives deduplication ids: every doorbell is its own.
+        new_id: gives deduplication ids: every doorbell is its own but those that say until when,
+            of which the queue keeps one for a shard and time.
+        groups: gives how many visits of a topic run at a time.
     """
 
     def __init__(
@@ -46,12 +50,14 @@ class SqsDoorbells:
         *,
         clock: Clock | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        groups: Callable[[str], int] = lambda _: GROUPS,
     ) -> None:
         self._client = client
         self._queue_url = queue_url
         self._later_url = later_url
         self._clock = clock or SystemClock()
         self._new_id = new_id
+        self._groups = groups
 
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
         """Put the doorbells into the queues, ten a call.
@@ -68,12 +74,12 @@ class SqsDoorbells:
             if wait > 0:
                 later.append({"MessageBody": body, "DelaySeconds": wait})
             else:
-                group = f"{doorbell.topic}#{doorbell.shard % GROUPS}"
+                group = f"{doorbell.topic}#{doorbell.shard % self._groups(doorbell.topic)}"
                 at_once.append(
                     {
                         "MessageBody": body,
                         "MessageGroupId": group,
-                        "MessageDeduplicationId": self._new_id(),
+                        "MessageDeduplicationId": self._dedup_id(doorbell, body),
                     }
                 )
         send_all(self._client, self._queue_url, at_once)
@@ -82,6 +88,11 @@ class SqsDoorbells:
                 raise NotConfigured(LATER_QUEUE_URL)
             send_all(self._client, self._later_url, later)
 
+    def _dedup_id(self, doorbell: Doorbell, body: str) -> str:
+        if doorbell.repeats:
+            return hashlib.sha256(body.encode()).hexdigest()
+        return self._new_id()
+
 
 def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:
     """Split a doorbell that names many messages, so that each fits a queue message."""
@@ -89,7 +100,7 @@ def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:
         yield doorbell
     for start in range(0, len(doorbell.refs), _REFS_A_DOORBELL):
         refs = doorbell.refs[start : start + _REFS_A_DOORBELL]
-        yield Doorbell(doorbell.topic, doorbell.epoch, doorbell.shard, refs, doorbell.not_before)
+        yield replace(doorbell, refs=refs)
 
 
 def encode(doorbell: Doorbell) -> str:
@@ -101,6 +112,7 @@ def encode(doorbell: Doorbell) -> str:
             "shard": doorbell.shard,
             "ids": [r.id if r.due is None else f"{r.id}/{r.due}" for r in doorbell.refs],
             "not_before": doorbell.not_before,
+            **({"before": doorbell.before} if doorbell.before else {}),
         },
         separators=(",", ":"),
     )
@@ -116,6 +128,7 @@ def decode(body: str) -> Doorbell:
         data = json.loads(body)
         topic, epoch, shard = check_topic(data["topic"]), int(data["epoch"]), int(data["shard"])
         refs = tuple(MessageRef.parse(f"{topic}/{epoch}/{shard}/{i}") for i in data["ids"])
-        return Doorbell(topic, epoch, shard, refs, int(data["not_before"]))
+        before = int(data.get("before", 0))
+        return Doorbell(topic, epoch, shard, refs, int(data["not_before"]), before)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise InvalidInput("doorbell", f"topic, epoch, shard, ids, not_before ({error})") from None
