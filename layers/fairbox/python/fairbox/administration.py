@@ -31,7 +31,7 @@ class Administration(Deleting):
     """Creates and deletes topics; adds, pauses, resumes and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
-        """Create a topic; again with other retry, window, retention, weights: these change.
+        """Create a topic; again with other retry, window, weights, `on_dead`...: these change.
 
         Raises:
             TopicConflict: it is there with another ordering or shard count.

@@ -57,6 +57,7 @@ def topic_fields(state: TopicState) -> Fields:
         "name": topic.name,
         "shards": topic.shards,
         "ordering": topic.ordering,
+        "on_dead": topic.on_dead,
         "pushed": state.pushed,
         "paused": state.paused,
         "deleting_at": state.deleting,

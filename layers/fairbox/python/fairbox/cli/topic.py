@@ -10,7 +10,7 @@ import typer
 from fairbox.cli.fields import topic_fields
 from fairbox.cli.session import Session
 from fairbox.cli.verbs import Yes, noun, verb
-from fairbox.topics import Ordering, RetryPolicy, Topic
+from fairbox.topics import OnDead, Ordering, RetryPolicy, Topic
 
 topic = noun("Create topics, show and delete them, and find how many shards one needs.")
 SHARD_WCU = 700  # of the 1,000 that a partition takes
@@ -29,6 +29,9 @@ def create(
     ordering: Annotated[
         Ordering, typer.Option(help="`key`: by partition key, in the order of ids.")
     ] = "none",
+    on_dead: Annotated[
+        OnDead, typer.Option(help="Of a key whose message died: `block` lets it wait.")
+    ] = "skip",
     dedup_window: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="Within it a deduplication key counts.")
     ] = None,
@@ -55,6 +58,7 @@ def create(
         name,
         shards=shards,
         ordering=ordering,
+        on_dead=on_dead,
         retry=retry,
         dedup_window=dedup_window,
         retention=retention,

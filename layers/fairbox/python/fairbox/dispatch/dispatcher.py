@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.clock import milliseconds
 from fairbox.dispatch.circuits import Admitted, Gate
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 
     from fairbox.clock import Clock
     from fairbox.dispatch.circuits import DispatchStore
-    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
+    from fairbox.dispatch.deciding import Decision
+    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Saved
     from fairbox.dispatch.readiness import Readiness
-    from fairbox.dispatch.sending import FanOut, Outcomes
+    from fairbox.dispatch.sending import FanOut
     from fairbox.messages import MessageRef
     from fairbox.topics import TopicState
 
 _CAS_TRIES: Final = 8
 _AFTER_PROBE_MS: Final = 5000
+_AGAIN_MS: Final = 1000
+_UNRUNG_MS: Final = 60_000
 _BUSY_MS: Final = 1000  # until a message is visited whose item's group others kept changing
 
 
@@ -44,6 +47,22 @@ class _Said:
 
     outcomes: Mapping[str, Outcome]
     waits: Mapping[str, int | None]
+
+
+class InOrder(Protocol):
+    """Whose turn it is on an ordered shard."""
+
+    def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
+        """Say whether a message that a subscription lacks may be sent to it at `now` (ms)."""
+        ...
+
+    def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
+        """Say whether a message may die for these, after writing down what its death holds back.
+
+        Raises:
+            FairboxError: that could not be written.
+        """
+        ...
 
 
 class Dispatcher:
@@ -74,7 +93,7 @@ class Dispatcher:
         self.clock = clock
         self.gate = Gate(store, clock, rng)
         self._sender = Sender(store, destinations, clock, fan_out, readiness or self.gate)
-        self._rng = rng
+        self.rng = rng
 
     def quick(self, topic: TopicState) -> bool:
         """Whether a subscription of the topic may be called from the stream."""
@@ -86,7 +105,7 @@ class Dispatcher:
         *,
         deadline: float,
         timeout: float = 14.0,
-        held: set[tuple[str, str]] | None = None,
+        turns: InOrder | None = None,
         quick_only: bool = False,
     ) -> Report:
         """Send what is due to the subscriptions that lack it, and write down what came of it.
@@ -95,8 +114,7 @@ class Dispatcher:
             messages: outstanding messages of pushed topics, in the order to send them.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
-            held: of ordered topics, the (subscription, key) whose turn it is not; what fails or
-                is not due is added, so that its followers in later pages wait too.
+            turns: of an ordered shard, whose turn it is; the caller then rings for what waits.
             quick_only: leave out who may not be called from the stream; the report names what is
                 `left`, and nothing rings for it here.
 
@@ -104,26 +122,22 @@ class Dispatcher:
             The report; it raises for nothing that a destination does.
         """
         report = Report()
-        held = set() if held is None else held
         jobs: list[Job] = []
         topics: dict[str, TopicState] = {}
         for stored in messages:
             topic = self.store.topic(stored.ref.topic)
             if topic is not None and topic.pushed:
                 topics[stored.ref.topic] = topic
-                jobs += self._jobs(stored, topic, held)
+                jobs += self._jobs(stored, topic, turns)
         if quick_only:
             jobs = [job for job in jobs if self._sender.quick(job.subscription)]
         admitted = self._admit(jobs, report)
         report.resume = admitted.resume
-        outcomes = self._sender.send(admitted.jobs, deadline, timeout, quick_only=quick_only)
-        for job in (job for job in jobs if job.in_order):
-            outcome = outcomes.get((job.stored.ref, job.subscription.name))
-            if outcome is None or not outcome.taken:
-                held.add(job.hold)
+        report.outcomes = self._sender.send(admitted.jobs, deadline, timeout, quick_only=quick_only)
+        self._wait(jobs, admitted, report)
         follow_up(self.gate, topics, report, self.clock, self.doorbells)
         those = [s for s in messages if s.ref.topic in topics]
-        self._conclude(those, topics, outcomes, admitted, report, quick_only=quick_only)
+        self._conclude(those, topics, admitted, report, turns=turns, quick_only=quick_only)
         return report
 
     def _admit(self, jobs: Sequence[Job], report: Report) -> Admitted:
@@ -134,29 +148,45 @@ class Dispatcher:
             report.errors.append(str(error))
             return Admitted()
 
+    def _wait(self, jobs: Sequence[Job], admitted: Admitted, report: Report) -> None:
+        """Report when to come back to subscriptions that do not take everything now."""
+        now = milliseconds(self.clock)
+        for job in jobs:
+            key = (job.stored.ref, job.subscription.name)
+            outcome = report.outcomes.get(key)
+            said = outcome is not None and outcome.verdict in ("taken", "refused")
+            if said or key[1] in report.waits:
+                continue
+            probe = self.gate.next_probe(job.subscription)
+            if probe is not None:
+                report.waits[key[1]] = max(probe, now) + _UNRUNG_MS
+                report.quiet.add(key[1])
+            elif key in admitted.waiting:
+                report.waits[key[1]] = max(admitted.resume or 0, now + _AGAIN_MS)
+
     def _jobs(
-        self, stored: StoredMessage, topic: TopicState, held: set[tuple[str, str]]
+        self, stored: StoredMessage, topic: TopicState, turns: InOrder | None
     ) -> Iterator[Job]:
         now = milliseconds(self.clock)
-        in_order = topic.topic.ordering == "key"
         lacking = stored.lacking(topic.subscription_names)
         for subscription in topic.subscriptions:
-            job = Job(subscription, stored, in_order, topic.topic)
-            if subscription.name not in lacking or (in_order and job.hold in held):
+            if subscription.name not in lacking:
                 continue
-            if stored.due(subscription.name) <= now:
-                yield job
-            elif in_order:
-                held.add(job.hold)
+            if turns is None:
+                ready = stored.due(subscription.name) <= now
+            else:
+                ready = turns.admits(stored, subscription.name, now)
+            if ready:
+                yield Job(subscription, stored, topic.topic.ordering == "key", topic.topic)
 
     def _conclude(
         self,
         messages: Sequence[StoredMessage],
         topics: Mapping[str, TopicState],
-        outcomes: Outcomes,
         admitted: Admitted,
         report: Report,
         *,
+        turns: InOrder | None,
         quick_only: bool,
     ) -> None:
         gone: list[StoredMessage] = []
@@ -164,28 +194,23 @@ class Dispatcher:
         for stored in messages:
             topic = topics[stored.ref.topic]
             mine = {
-                name: outcomes[stored.ref, name]
+                name: report.outcomes[stored.ref, name]
                 for name in topic.subscription_names
-                if (stored.ref, name) in outcomes
+                if (stored.ref, name) in report.outcomes
             }
             count_sent(stored, mine, report, milliseconds(self.clock))
-            died = sum(report.dead.values())
             try:
-                waits = self._waits(stored, topic, admitted, mine)
-                due = self._settle(stored, topic, _Said(mine, waits), gone, report)
+                said = _Said(mine, self._waits(stored, topic, admitted, mine))
+                due = self._settle(stored, topic, said, gone, report=report, turns=turns)
             except FairboxError as error:
                 report.errors.append(str(error))
+                report.unsettled.add(stored.ref)
                 continue
-            if topic.topic.ordering == "key":
-                # one doorbell a visit, and none for who only waits for the head of its key: else
-                # every visit would ring for every follower, and doorbells multiply
-                if sum(report.dead.values()) > died:
-                    due = milliseconds(self.clock)
-                if mine and due is not None:
-                    report.again = min(due, report.again or due)
-            elif due is not None and quick_only and self._left_out(stored, topic, mine):
+            if due is None or turns is not None:
+                continue
+            if quick_only and self._left_out(stored, topic, mine):
                 report.left.append(stored.ref)
-            elif due is not None:
+            else:
                 ref = stored.ref
                 rings[ref.topic, ref.epoch, ref.shard, -(-due // 1000)].append(ref)
         try:
@@ -194,6 +219,7 @@ class Dispatcher:
                 report.delivered += len(gone)
         except FairboxError as error:
             report.errors.append(str(error))
+            report.unsettled.update(stored.ref for stored in gone)
         self._ring(rings, report)
 
     def relayed(self, stored: StoredMessage, topic: TopicState) -> bool:
@@ -252,13 +278,16 @@ class Dispatcher:
         topic: TopicState,
         said: _Said,
         gone: list[StoredMessage],
+        *,
         report: Report,
+        turns: InOrder | None,
     ) -> int | None:
         """Write one message's outcome; return when to ring for it, None when not to."""
         try:
-            return self._write(stored, topic, said, gone, report)
+            return self._write(stored, topic, said, gone, report=report, turns=turns)
         except BatchBusy as error:
             report.errors.append(str(error))
+            report.unsettled.add(stored.ref)
             return milliseconds(self.clock) + _BUSY_MS
 
     def _write(
@@ -267,25 +296,22 @@ class Dispatcher:
         topic: TopicState,
         said: _Said,
         gone: list[StoredMessage],
+        *,
         report: Report,
+        turns: InOrder | None,
     ) -> int | None:
         before, outcomes = stored, said.outcomes
         for _ in range(_CAS_TRIES):
             now = milliseconds(self.clock)
-            decision = decide(before, topic, outcomes, now=now, rng=self._rng)
+            decision = decide(before, topic, outcomes, now=now, rng=self.rng)
             after, died = decision.after, decision.died
             if decision.delivered and not before.any_dead:
                 gone.append(before)
                 return None
-            if decision.delivered:
-                # not to be deleted with the others: a redrive may have put back whom it died for
-                saved = self.store.delete_unchanged(before)
-            elif after == before:
-                saved = "saved"
-            elif died and decision.left:
-                saved = self.store.bury_partly(after, before, died)
-            else:
-                saved = self.store.save_state(after, before)
+            if died and turns is not None and not turns.may_die(before, died):
+                outcomes = {n: o for n, o in outcomes.items() if n not in died}
+                continue
+            saved = self._save(before, decision)
             if isinstance(saved, StoredMessage) and not saved.gone:
                 before = saved
                 continue
@@ -295,11 +321,24 @@ class Dispatcher:
                 report.delivered += 1
                 return None
             count_failed(stored, outcomes, died, report)
+            report.after[stored.ref] = after
             if after.gone:
                 self._leave(after, died, report)
                 return None
-            return next_due(decision, outcomes, said.waits, now=now, rng=self._rng)
+            return next_due(decision, outcomes, said.waits, now=now, rng=self.rng)
+        report.unsettled.add(stored.ref)
         return milliseconds(self.clock) + _BUSY_MS
+
+    def _save(self, before: StoredMessage, decision: Decision) -> Saved:
+        after, died = decision.after, decision.died
+        if decision.delivered:
+            # not to be deleted with the others: a redrive may have put back whom it died for
+            return self.store.delete_unchanged(before)
+        if after == before:
+            return "saved"
+        if died and decision.left:
+            return self.store.bury_partly(after, before, died)
+        return self.store.save_state(after, before)
 
     def _leave(self, marked: StoredMessage, died: frozenset[str], report: Report) -> None:
         """Take a message that was just marked out of the outbox."""

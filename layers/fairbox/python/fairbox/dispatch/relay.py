@@ -57,6 +57,7 @@ class _Inbox:
         to_send: by ref: added again, there are two records and one message.
         rings: what to ring for, by shard and second.
         late: of pulled topics, what receives may have passed by; by whether they are ordered.
+        passed: of ordered topics, what visits may have passed by.
         quanta: messages and bytes so far, by topic.
         probed: topics that are rung for: where nobody is ready, that will do for a probe.
     """
@@ -66,6 +67,7 @@ class _Inbox:
         default_factory=lambda: defaultdict(list)
     )
     late: dict[bool, list[MessageRef]] = field(default_factory=lambda: {False: [], True: []})
+    passed: set[MessageRef] = field(default_factory=set)
     quanta: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     probed: set[str] = field(default_factory=set)
 
@@ -117,7 +119,7 @@ class Relay:
             )
         for ref in report.delivery.left:
             rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
-        self._ring(rings, report)
+        self._ring(rings, inbox.passed, report)
         self._wake(inbox.late, report)
         return report
 
@@ -130,6 +132,11 @@ class Relay:
             if ref.due - now <= RING_AHEAD_MS:
                 inbox.rings[shard, -(-ref.due // 1000)].append(ref)
             return
+        ordered = topic.topic.ordering == "key"
+        if ordered and _passed_by(ref, change.at, ordered=True):
+            inbox.rings[shard, 0].append(ref)  # else no visit would meet it, whoever is ready
+            inbox.passed.add(ref)
+            return
         admission = self._dispatcher.gate.look(topic)
         if admission == "none" or (admission == "one" and ref.topic in inbox.probed):
             report.waiting += 1
@@ -139,8 +146,7 @@ class Relay:
         used[1] += stored.size
         young = now - change.at <= YOUNG_MS + 999  # the stream stamps whole seconds
         within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
-        unordered = topic.topic.ordering == "none"
-        if young and within and unordered and self._dispatcher.quick(topic):
+        if young and within and not ordered and self._dispatcher.quick(topic):
             inbox.to_send[ref] = stored
         else:
             inbox.rings[shard, 0].append(ref)
@@ -170,14 +176,20 @@ class Relay:
                 report.delivery.errors.append(str(error))
 
     def _ring(
-        self, rings: Mapping[tuple[Shard, int], list[MessageRef]], report: RelayReport
+        self,
+        rings: Mapping[tuple[Shard, int], list[MessageRef]],
+        passed: set[MessageRef],
+        report: RelayReport,
     ) -> None:
-        """Ring for each shard once for each time: on ordered topics with the smallest id."""
+        """Ring for each shard once for each time.
+
+        On ordered topics with the smallest id, and with what visits may have passed by.
+        """
         doorbells = []
         for (shard, second), refs in rings.items():
             topic = self._store.topic(shard[0])
             ordered = topic is not None and topic.topic.ordering == "key"
-            named = (min(refs),) if ordered else tuple(refs)
+            named = tuple(sorted({min(refs)} | (passed & set(refs)))) if ordered else tuple(refs)
             doorbells.append(Doorbell(*shard, named, second * 1000))
             report.rung += len(refs)
         try:
@@ -189,7 +201,7 @@ class Relay:
 
 
 def _passed_by(ref: MessageRef, at: int, *, ordered: bool) -> bool:
-    """Whether receives of a pulled topic may begin behind a message that came in at `at` (ms).
+    """Whether receives, or visits of an ordered shard, may begin behind what came in at `at` (ms).
 
     They pass ids half a second old, on ordered topics two seconds. The stream stamps whole seconds:
     what was committed a second later than that is always told; of what was committed at once, one

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.circuits import Event
     from fairbox.dispatch.ports import Outcome
+    from fairbox.dispatch.sending import Outcomes
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
 
@@ -34,8 +35,11 @@ class Report:
         errors: what went wrong with the tables; the sweep takes these messages up.
         resume: when what had no token of its rate may go on (ms), for the visit to ring; None: all
             had one.
-        again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
-            nothing that was tried here has to wait.
+        outcomes: what the destinations answered, by message and subscription.
+        after: messages that stay or have just died, as they were written.
+        unsettled: messages of which it could not be written what came of them.
+        waits: by subscription that does not take everything now: when to come back (ms).
+        quiet: those of them that are not ready: who probes or resumes them rings before.
     """
 
     sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -49,7 +53,11 @@ class Report:
     left: list[MessageRef] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     resume: int | None = None
-    again: int | None = None
+    outcomes: Outcomes = field(default_factory=dict)
+    after: dict[MessageRef, StoredMessage] = field(default_factory=dict)
+    unsettled: set[MessageRef] = field(default_factory=set)
+    waits: dict[str, int] = field(default_factory=dict)
+    quiet: set[str] = field(default_factory=set)
 
     @property
     def progress(self) -> int:

@@ -10,6 +10,7 @@ from fairbox.codec.keys import key_of, message_key
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.held import HeldRows
 from fairbox.dynamodb.hints import HintRows
+from fairbox.dynamodb.holds import HoldRows
 from fairbox.dynamodb.topics import DispatcherTopics
 from fairbox.errors import NotConfigured, Unavailable, Unreadable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Saved, ShardPage
     from fairbox.dynamodb.lanes import OpenLane
     from fairbox.dynamodb.tables import Tables
+    from fairbox.holds import Holds
     from fairbox.messages import MessageRef
     from fairbox.standing import Standing
     from fairbox.stored import Offloaded, ShardRow, StoredMessage
@@ -38,6 +40,7 @@ class DynamoStore:
         self._tables = tables
         self._topics = DispatcherTopics(tables.topics, tables.calls)
         self._bodies = body_store
+        self._holds = HoldRows(tables)
 
     def topic(self, name: str) -> TopicState | None:
         """Return the topic; at most as old as the last `refresh`."""
@@ -166,6 +169,20 @@ class DynamoStore:
     def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
         """Move `look_at` on when it is as in `row`; return whether it was."""
         return self._tables.rows.look_again(row, look_at, backoff)
+
+    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
+        """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
+        return self._holds.get(shard)
+
+    def write_holds(self, shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+        """Write what visits hold back where the version is this one; return others' if not."""
+        return self._holds.write(shard, holds, version)
+
+    def outstanding_or_dead(
+        self, ref: MessageRef
+    ) -> tuple[StoredMessage | None, StoredMessage | None]:
+        """Return a message as it lies in its lane and as a dead letter, both at one time."""
+        return self._holds.outstanding_or_dead(ref)
 
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
         """Let receives of pulled topics find messages that lie before where they begin."""
