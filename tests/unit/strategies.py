@@ -6,9 +6,10 @@ import uuid
 from dataclasses import replace
 
 from fairbox import Delivery, Message, MessageRef, RetryPolicy, Subscription, Topic
+from fairbox.epochs import Epoch
 from fairbox.messages import check_text
 from fairbox.stored import Failure, ShardRow, StoredMessage, SubscriptionState
-from fairbox.topics import Epoch, Partition, TopicState
+from fairbox.topics import Partition, TopicState
 from hypothesis import strategies as st
 
 LATEST = 253_402_300_799_000

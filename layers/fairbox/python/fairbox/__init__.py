@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         MessagesNotWritten,
         NotConfigured,
         RequestConflict,
+        ResizeUnderway,
         StaleReceipt,
         Throttled,
         TopicConflict,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
+    from fairbox.resizing import ResizeResult
     from fairbox.stored import DeadLetter, Delivery
     from fairbox.topics import Partition, RetryPolicy, Subscription, Topic
     from fairbox.tracking import Batches
@@ -87,6 +89,8 @@ __all__ = [
     "Received",
     "RedriveResult",
     "RequestConflict",
+    "ResizeResult",
+    "ResizeUnderway",
     "Retry",
     "RetryPolicy",
     "StaleReceipt",
@@ -129,6 +133,7 @@ _HOMES: Final = {
     "QueueStats": "queueing.models",
     "Received": "queueing.models",
     "RedriveResult": "redriving",
+    "ResizeResult": "resizing",
     "Retry": "consuming.outcomes",
     "RetryPolicy": "topics",
     "Subscription": "topics",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.administration import Administration
 from fairbox.clock import milliseconds
 from fairbox.codec import names
 from fairbox.codec.keys import message_key
@@ -28,6 +27,7 @@ from fairbox.ids import time_of
 from fairbox.reading import Reading, age_ms, check_limit
 from fairbox.redriving import Redriving
 from fairbox.replaying import Replaying
+from fairbox.resizing import Resizing
 from fairbox.settings import (
     BATCHES_TABLE,
     BODIES_BUCKET,
@@ -61,7 +61,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Administration, Replaying, Reading, Redriving):
+class Outbox(Resizing, Replaying, Reading, Redriving):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from fairbox.epochs import Epoch, epoch_at
 from fairbox.errors import InvalidInput
 from fairbox.ids import time_of
 from fairbox.messages import MessageRef, check_text, check_topic
@@ -31,6 +32,15 @@ def _whole_between(name: str, value: int, low: int, high: int) -> None:
     # a fraction would be written, and no longer read back as a count or as seconds
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInput(name, f"a whole number from {low} to {high}")
+
+
+def check_shards(shards: int) -> None:
+    """Refuse a shard count that is none.
+
+    Raises:
+        InvalidInput: it is not a whole number from 1 to 1,000.
+    """
+    _whole_between("shards", shards, 1, MAX_SHARDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +112,7 @@ class Topic:
 
     def __post_init__(self) -> None:
         check_topic(self.name)
-        _whole_between("shards", self.shards, 1, MAX_SHARDS)
+        check_shards(self.shards)
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
         if self.dedup_window is not None:
@@ -155,15 +165,6 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
-    """A width of a topic: its shard count, and the id time (ms) from which it holds."""
-
-    number: int
-    shards: int
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
 class TopicState:
     """A topic as it stands: declaration, epochs, subscriptions.
 
@@ -197,11 +198,7 @@ class TopicState:
 
     def epoch_at(self, ms: int) -> Epoch:
         """Return the epoch that an id's time chooses; the first for times before all."""
-        chosen = self.epochs[0]
-        for epoch in self.epochs:
-            if epoch.since <= ms:
-                chosen = epoch
-        return chosen
+        return epoch_at(self.epochs, ms)
 
     def ref(self, message: Message) -> MessageRef:
         """Return the message's ref: epoch by the id's time, shard by its key."""
@@ -212,3 +209,7 @@ class TopicState:
     def shards(self) -> list[tuple[int, int]]:
         """Return every (epoch, shard) that may hold messages, oldest epoch first."""
         return [(e.number, n) for e in self.epochs for n in range(e.shards)]
+
+    def epoch(self, number: int) -> Epoch | None:
+        """Return an epoch by its number; None: it is not listed."""
+        return next((e for e in self.epochs if e.number == number), None)

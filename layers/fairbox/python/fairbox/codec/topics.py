@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
+from fairbox.epochs import Epoch
 from fairbox.errors import FairboxError, Unreadable
-from fairbox.topics import Epoch, Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
+from fairbox.topics import Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,11 +26,7 @@ def topic_item(state: TopicState) -> Item:
     item: Item = topic_key(topic.name) | {
         names.VERSION: number(state.version),
         names.ORDERING: {"S": topic.ordering},
-        names.EPOCHS: {
-            "L": [
-                {"L": [number(e.number), number(e.shards), number(e.since)]} for e in state.epochs
-            ]
-        },
+        names.EPOCHS: epochs_value(state.epochs),
         names.RETRY: {
             "L": [
                 number(topic.retry.max_attempts),
@@ -47,6 +44,15 @@ def topic_item(state: TopicState) -> Item:
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
     return item
+
+
+def epochs_value(epochs: Iterable[Epoch]) -> dict[str, Any]:
+    """Return epochs as the topic row has them."""
+    rows = []
+    for epoch in epochs:
+        values = [epoch.number, epoch.shards, epoch.since]
+        rows.append({"L": [number(n) for n in (*values, *([epoch.closed] * bool(epoch.closed)))]})
+    return {"L": rows}
 
 
 def subscription_item(subscription: Subscription) -> Item:
@@ -99,9 +105,14 @@ def _partition(item: Mapping[str, Any]) -> Partition | None:
     return Partition(queue["S"], int(partition["N"]), int(count["N"]))
 
 
+def read_epochs(value: Mapping[str, Any]) -> tuple[Epoch, ...]:
+    """Return the epochs that `epochs_value` wrote."""
+    return tuple(Epoch(*(int(n["N"]) for n in epoch["L"])) for epoch in value["L"])
+
+
 def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]) -> TopicState:
     try:
-        epochs = tuple(Epoch(*(int(n["N"]) for n in e["L"])) for e in item[names.EPOCHS]["L"])
+        epochs = read_epochs(item[names.EPOCHS])
         attempts, base, cap = (n["N"] for n in item[names.RETRY]["L"])
         window = item.get(names.DEDUP_WINDOW)
         topic = Topic(

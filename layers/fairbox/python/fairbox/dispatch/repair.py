@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
     from fairbox.dispatch.marking import Marking
     from fairbox.dispatch.ports import Doorbells, MarkingStore, Store
+    from fairbox.dispatch.retiring import Retiring
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
 
@@ -87,6 +88,8 @@ class RepairReport:
         recounted: shard rows whose counts had been wrong for two runs.
         complete: whether the scan came to its end.
         unfinished: marked messages that could not be finished; the next run tries again.
+        closed: old epochs that were found empty, and take no messages any more.
+        retired: closed epochs that left the list.
     """
 
     scanned: int = 0
@@ -98,6 +101,8 @@ class RepairReport:
     recounted: int = 0
     complete: bool = False
     unfinished: int = 0
+    closed: int = 0
+    retired: int = 0
 
 
 @dataclass(slots=True)
@@ -122,6 +127,7 @@ class Repair:
         clock: time and pace.
         others: replay given-up batches of other tables' streams until a deadline, by table;
             False when something is left, and the batch is to be kept.
+        retiring: takes old epochs off their topics' lists; None: they stay.
     """
 
     def __init__(
@@ -135,6 +141,7 @@ class Repair:
         doorbells: Doorbells,
         clock: Clock,
         others: Mapping[str, Replay] | None = None,
+        retiring: Retiring | None = None,
     ) -> None:
         self._store = store
         self._rows = marking_store
@@ -144,9 +151,13 @@ class Repair:
         self._doorbells = doorbells
         self._clock = clock
         self._others = others or {}
+        self._retiring = retiring
 
     def run(self, *, deadline: float) -> RepairReport:
-        """Replay given-up batches, then scan on until the end or the deadline (seconds since 1970).
+        """Replay given-up batches, retire epochs, then scan on until the end or the deadline.
+
+        Args:
+            deadline: seconds since 1970.
 
         Raises:
             FairboxError: tables or queues failed; the next run goes on from the last cursor.
@@ -164,6 +175,9 @@ class Repair:
             else:
                 continue
             self._given_up.done(name)
+        if self._retiring is not None:
+            retired = self._retiring.run(deadline=deadline)
+            report.closed, report.retired = retired.closed, retired.retired
         self._scan(deadline, report)
         return report
 

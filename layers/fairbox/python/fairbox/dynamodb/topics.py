@@ -10,10 +10,13 @@ from fairbox.codec import names
 from fairbox.codec.keys import subscription_key, topic_key, topic_range, version_key
 from fairbox.codec.messages import number
 from fairbox.codec.topics import read_topics, subscription_item, topic_item
+from fairbox.epochs import Epoch
 from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscription, UnknownTopic
-from fairbox.topics import Epoch, Topic, TopicState
+from fairbox.topics import Topic, TopicState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fairbox.dynamodb.calls import Calls
     from fairbox.topics import Subscription
 
@@ -94,13 +97,30 @@ class TopicTable:
             UnknownTopic: there is no such topic.
             TopicConflict: it changes too often.
         """
+        return self.change(
+            name, lambda there: None if there.paused == paused else replace(there, paused=paused)
+        )
+
+    def change(self, name: str, decide: Callable[[TopicState], TopicState | None]) -> TopicState:
+        """Change a topic where it is as it was read; return it as it stands then.
+
+        Args:
+            name: the topic's.
+            decide: returns the topic as it is to be, or None where nothing is to be done; it may
+                be asked again.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicConflict: it changes too often.
+        """
         for _ in range(_TRIES):
             there = self.load(name)
             if there is None:
                 raise UnknownTopic(name)
-            if there.paused == paused:
+            wanted = decide(there)
+            if wanted is None:
                 return there
-            state = replace(there, paused=paused, version=there.version + 1)
+            state = replace(wanted, version=there.version + 1)
             if self._change([self._put_topic(state, there)]):
                 return state
         raise TopicConflict(name, "it is being changed by others: try again")
