@@ -61,6 +61,7 @@ ROW_VERSION: Final = "ve"  # N, counts every change of what is held (ordered pul
 HELD: Final = "hd"  # B, the messages that are held, packed
 HELD_AFTER: Final = "fr"  # B, the UUID behind which messages lie that are not held
 HELD_SINCE: Final = "fs"  # N, ms, when the lane was last read from its head
+SETTLED: Final = "oe"  # BOOL, no older shard of an ordered topic lists the shard's keys
 # projected into OutstandingAllTopics
 PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
 

@@ -226,6 +226,10 @@ class Store(Protocol):
         """Move `look_at` on when it is as in `row`; return whether it was."""
         ...
 
+    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
+        ...
+
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
         """Let receives of pulled topics find messages that lie before where they begin.
 

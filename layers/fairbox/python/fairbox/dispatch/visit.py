@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.cutover import NOTHING, Cutover
 from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.finishing import finish_marked
 from fairbox.dispatch.ports import Doorbell
@@ -14,6 +15,7 @@ from fairbox.ids import time_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.dispatch.cutover import Waits
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.ports import ShardPage
     from fairbox.stored import ShardRow, StoredMessage
@@ -62,6 +64,7 @@ class Visits:
         self._dispatcher = dispatcher
         self._store = dispatcher.store
         self._clock = dispatcher.clock
+        self._cutover = Cutover(self._store, self._clock)
 
     def handle(self, doorbell: Doorbell, *, deadline: float) -> VisitReport:
         """Deliver what a doorbell asks for.
@@ -102,6 +105,7 @@ class Visits:
         """Walk the shard from its head: what is overdue or, on an ordered topic, all in turn."""
         ordered = topic.topic.ordering == "key"
         held: set[tuple[str, str]] = set()
+        waits, waiting = NOTHING, False
         row: ShardRow | None = None
         dues: list[int] = []
         for lane in _ORDERED_LANES if ordered else _LANES:
@@ -124,6 +128,12 @@ class Visits:
                 row = page.row or row
                 moved = report.progress
                 messages = self._readable(page, report)
+                if ordered and after is None and messages:
+                    waits = self._waits(doorbell, topic, row)
+                    held |= waits.holds(topic)
+                waiting = waiting or any(map(waits.hold, messages))
+                if waits.everything:
+                    break
                 self._deliver(
                     [m for m in messages if ordered or _overdue(m, now)], report, deadline, held
                 )
@@ -132,13 +142,25 @@ class Visits:
                 after = page.last
                 if after is None:
                     break
-        self._ring_in_order(doorbell, report)
+        self._ring_in_order(doorbell, report, waits.again if waiting else None)
         if row is not None and report.progress == 0:
             self._look_again(row, min(dues, default=0))
 
-    def _ring_in_order(self, doorbell: Doorbell, report: VisitReport) -> None:
-        """Ring once for an ordered shard, for when the first of what was tried is due again."""
-        again = min((d.again for d in report.deliveries if d.again is not None), default=None)
+    def _waits(self, doorbell: Doorbell, topic: TopicState, row: ShardRow | None) -> Waits:
+        """Return what of a shard waits for older shards of its topic."""
+        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        return self._cutover.waits(topic, shard, settled=row is not None and row.settled)
+
+    def _ring_in_order(self, doorbell: Doorbell, report: VisitReport, waits: int | None) -> None:
+        """Ring once for an ordered shard, for when the first of what was tried is due again.
+
+        Args:
+            doorbell: names the shard.
+            report: of this visit.
+            waits: when to look again for keys that wait for older shards (ms); None: none does.
+        """
+        due = [*(d.again for d in report.deliveries), waits]
+        again = min((ms for ms in due if ms is not None), default=None)
         if again is not None:
             second = -(-again // 1000) * 1000
             shard = (doorbell.topic, doorbell.epoch, doorbell.shard)

@@ -142,6 +142,10 @@ class DynamoStore:
         """Move `look_at` on when it is as in `row`; return whether it was."""
         return self._tables.rows.look_again(row, look_at, backoff)
 
+    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
+        self._tables.rows.settle(topic, epoch, shard)
+
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
         """Let receives of pulled topics find messages that lie before where they begin."""
         if ordered:

@@ -1,0 +1,221 @@
+"""The cut between two widths of an ordered topic: a key goes on where its older shard is done.
+
+A new shard's keys lay in other shards before, and their order is across both. So whoever takes
+messages from a new shard asks here which of its keys an older shard still lists. From 2 s after the
+cut an older lane that is empty stays so, but for what is committed late; once all are, the new
+shard's row says it, and nobody asks again.
+
+Cost: nothing on topics of one epoch. While older ones are listed 1 RRU for each older shard that
+may list the same keys and was not seen empty (with 8 shards before 32 that is one), then 1 WRU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from fairbox.clock import milliseconds
+from fairbox.epochs import SETTLED_MS, sharing
+from fairbox.held import key_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox.clock import Clock
+    from fairbox.dispatch.ports import ShardPage
+    from fairbox.stored import StoredMessage
+    from fairbox.topics import TopicState
+
+_PAGE: Final = 100
+_SHORTEST_MS: Final = 1_000
+_LONGEST_MS: Final = 60_000
+_KNOWN: Final = 10_000
+_KEPT: Final = 100
+
+Shard = tuple[str, int, int]
+_Listing = tuple[set[bytes], list["StoredMessage"]]
+
+
+class CutoverStore(Protocol):
+    """What the cut needs of the tables."""
+
+    def topic(self, name: str) -> TopicState | None:
+        """Return the topic; at most as old as the last refresh."""
+        ...
+
+    def read_lane(
+        self,
+        lane: Literal["ready", "later"],
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        limit: int,
+        after: str | None = None,
+    ) -> ShardPage:
+        """Return a page of a lane from its head, consistent."""
+        ...
+
+    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a shard's row that no older shard lists its keys (1 WRU)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What of a shard waits for older shards.
+
+    Attributes:
+        everything: all of it: the cut is not past, or more is left before it than a page.
+        keys: digests of the keys that an older shard lists.
+        messages: what lies in older shards, where it tells for whom a key waits.
+        again: when to look again, in milliseconds since 1970 UTC; 0: nothing waits.
+    """
+
+    everything: bool = False
+    keys: frozenset[bytes] = frozenset()
+    messages: tuple[StoredMessage, ...] = ()
+    again: int = 0
+
+    def __bool__(self) -> bool:
+        return self.everything or bool(self.keys)
+
+    def hold(self, stored: StoredMessage) -> bool:
+        """Whether a message of the shard has to wait, for some subscription at least."""
+        return self.everything or (bool(self.keys) and key_digest(stored) in self.keys)
+
+    def holds(self, topic: TopicState) -> set[tuple[str, str]]:
+        """Return the (topic and subscription, key) of a pushed topic whose turn it is not."""
+        name, names = topic.topic.name, topic.subscription_names
+        return {
+            (f"{name}#{subscription}", stored.message.shard_key)
+            for stored in self.messages
+            for subscription in (stored.lacking(names) if stored.ref.topic == name else names)
+        }
+
+
+NOTHING: Final = Waits()
+
+
+class Cutover:
+    """Tells which keys of a shard have to wait.
+
+    Args:
+        store: the tables.
+        clock: the time.
+    """
+
+    def __init__(self, store: CutoverStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._empty: set[Shard] = set()  # older shards that were seen empty behind the cut
+        self._settled: set[Shard] = set()
+        self._lists: dict[Shard, tuple[int, _Listing | None]] = {}  # with when they were read (ms)
+
+    def waits(self, topic: TopicState, shard: Shard, *, settled: bool) -> Waits:
+        """Return what of an ordered topic's shard waits.
+
+        Args:
+            topic: the topic.
+            shard: the shard: topic, epoch, number.
+            settled: whether its row says that no older shard lists its keys.
+
+        Raises:
+            FairboxError: the tables failed; then everything has to wait.
+        """
+        if settled or shard in self._settled or topic.topic.ordering != "key":
+            return NOTHING
+        now = milliseconds(self._clock)
+        if shard[1] > topic.epochs[-1].number:
+            return Waits(everything=True, again=now + _SHORTEST_MS)  # this view is too old for it
+        cut, olders = self._olders(topic, shard)
+        if olders and now < cut + SETTLED_MS:
+            return Waits(everything=True, again=cut + SETTLED_MS)
+        return self._look(shard, cut, olders, now) if olders else NOTHING
+
+    def _look(self, shard: Shard, cut: int, olders: list[Shard], now: int) -> Waits:
+        """Look into the older shards, and write down that they are empty."""
+        found = self._listed(olders)
+        again = now + min(_LONGEST_MS, max(_SHORTEST_MS, (now - cut) // 10))
+        if found is None:
+            return Waits(everything=True, again=again)
+        keys, messages = found
+        if not keys and all(older in self._empty for older in olders):
+            self._settle(shard)
+            return NOTHING
+        return Waits(keys=frozenset(keys), messages=tuple(messages), again=again if keys else 0)
+
+    def _settle(self, shard: Shard) -> None:
+        self._store.settle_shard(*shard)
+        if len(self._settled) >= _KNOWN:
+            self._settled.clear()
+        self._settled.add(shard)
+
+    def _olders(self, topic: TopicState, shard: Shard) -> tuple[int, list[Shard]]:
+        """Return when the shard's time began (ms), and the older shards that share its keys."""
+        epoch = topic.epoch(shard[1])
+        if epoch is None:
+            return 0, []
+        return epoch.since, [
+            (topic.topic.name, older.number, number)
+            for older in topic.epochs
+            if older.number < epoch.number
+            for number in sharing(shard[2], epoch.shards, older.shards)
+        ]
+
+    def _listed(self, olders: list[Shard]) -> _Listing | None:
+        """Return the keys and messages that older shards list; None: more than can be read."""
+        keys: set[bytes] = set()
+        messages: list[StoredMessage] = []
+        for older in olders:
+            if older in self._empty:
+                continue
+            listing = self._known(older)
+            if listing is None:
+                return None
+            keys |= listing[0]
+            messages += listing[1]
+        return keys, messages
+
+    def _known(self, older: Shard) -> _Listing | None:
+        """Return what an older shard lists, at most a second old: a key that leaves never returns.
+
+        So an old list can only hold a key for a second too long.
+        """
+        now = milliseconds(self._clock)
+        at, listing = self._lists.get(older, (0, None))
+        if at <= now < at + _SHORTEST_MS:
+            return listing
+        listing = self._read(older)
+        if len(self._lists) >= _KEPT:
+            self._lists.clear()
+        self._lists[older] = now, listing
+        return listing
+
+    def _read(self, older: Shard) -> _Listing | None:
+        pages = list(self._pages(older))
+        if not pages:
+            return None
+        messages = [message for page in pages for message in page.messages]
+        keys = set(map(key_digest, messages))
+        if len(pages) > 1 and pages[0].held is not None:
+            keys.update(entry.key for entry in pages[0].held.entries)
+        if not messages and not pages[0].unreadable:
+            if len(self._empty) >= _KNOWN:
+                self._empty.clear()
+            self._empty.add(older)
+        return keys, messages
+
+    def _pages(self, older: Shard) -> Iterator[ShardPage]:
+        """Yield pages that together tell all keys of a lane; none where two do not do."""
+        head = self._store.read_lane("ready", *older, limit=_PAGE)
+        if head.last is None:
+            yield head
+            return
+        after = "" if head.held is None else head.held.after
+        if after:
+            # up to there all is held, or of a key that is, and the row has those keys
+            rest = self._store.read_lane("ready", *older, limit=_PAGE, after=after)
+            if rest.last is None:
+                yield head
+                yield rest
