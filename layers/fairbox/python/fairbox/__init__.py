@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Unreadable,
     )
     from fairbox.messages import Message, MessageRef
+    from fairbox.misplacing import Misplaced, PlacementResult
     from fairbox.outbox import Outbox, SweepResult
     from fairbox.partition_results import PartitionResults
     from fairbox.partitions import PartitionedQueue
@@ -77,12 +78,14 @@ __all__ = [
     "MessagesClaimed",
     "MessagesNotFound",
     "MessagesNotWritten",
+    "Misplaced",
     "NotConfigured",
     "Outbox",
     "Page",
     "Partition",
     "PartitionResults",
     "PartitionedQueue",
+    "PlacementResult",
     "Progress",
     "Queue",
     "QueueStats",
@@ -123,11 +126,13 @@ _HOMES: Final = {
     "Group": "batches.models",
     "Message": "messages",
     "MessageRef": "messages",
+    "Misplaced": "misplacing",
     "Outbox": "outbox",
     "Page": "batches.models",
     "Partition": "topics",
     "PartitionResults": "partition_results",
     "PartitionedQueue": "partitions",
+    "PlacementResult": "misplacing",
     "Progress": "batches.models",
     "Queue": "queue",
     "QueueStats": "queueing.models",

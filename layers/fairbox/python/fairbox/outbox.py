@@ -24,6 +24,7 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.ids import time_of
+from fairbox.misplacing import Misplacing
 from fairbox.reading import Reading, age_ms, check_limit
 from fairbox.redriving import Redriving
 from fairbox.replaying import Replaying
@@ -61,7 +62,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Resizing, Replaying, Reading, Redriving):
+class Outbox(Resizing, Misplacing, Replaying, Reading, Redriving):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:

@@ -17,6 +17,7 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit import OVERDUE_MS
 from fairbox.errors import Unreadable
 from fairbox.ids import time_of
+from fairbox.placement import belongs
 from fairbox.stored import ShardRow
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ class RepairStore(Protocol):
         """Keep the cursor for the next run."""
         ...
 
+    def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:
+        """Move a message that nobody holds to another shard; return whether it was moved.
+
+        `in_row`: claims lie in the rows of its topic's shards.
+        """
+        ...
+
 
 class GivenUp(Protocol):
     """Batches that a stream reader gave up, with their payload."""
@@ -90,6 +98,7 @@ class RepairReport:
         unfinished: marked messages that could not be finished; the next run tries again.
         closed: old epochs that were found empty, and take no messages any more.
         retired: closed epochs that left the list.
+        relocated: messages of epochs that no list has, put where everybody reads.
     """
 
     scanned: int = 0
@@ -103,6 +112,7 @@ class RepairReport:
     unfinished: int = 0
     closed: int = 0
     retired: int = 0
+    relocated: int = 0
 
 
 @dataclass(slots=True)
@@ -238,6 +248,8 @@ class Repair:
             shard = seen[ref.topic, ref.epoch, ref.shard]
             if stored.gone:
                 marked.append(stored)
+            elif self._relocated(stored):
+                report.relocated += 1
             elif stored.lane == "later":
                 shard.later += 1
                 shard.overdue |= (ref.due or 0) + OVERDUE_MS < now
@@ -247,6 +259,15 @@ class Repair:
         errors: list[str] = []
         report.finished += finish_marked(self._store, marked, errors)
         report.unfinished += len(errors)
+
+    def _relocated(self, stored: StoredMessage) -> bool:
+        """Move a message that came so late that its epoch had left the list."""
+        ref, topic = stored.ref, self._store.topic(stored.ref.topic)
+        if topic is None or topic.epoch(ref.epoch) or ref.epoch > topic.epochs[-1].number:
+            return False
+        right = belongs(stored, topic)
+        in_row = topic.topic.ordering == "key" and not topic.pushed
+        return right is not None and self._cursors.relocate(ref, right, in_row=in_row)
 
     def _flag(self, seen: Mapping[Shard, _Seen], report: RepairReport) -> None:
         """Let the sweep look at overdue shards of pushed topics that no row shows."""
