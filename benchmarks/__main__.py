@@ -13,6 +13,7 @@ from benchmarks import (
     batches_speed,
     cold_start,
     cost,
+    fairness,
     hashing,
     latency,
     pipeline,
@@ -46,6 +47,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
     "queue_throughput": queue_throughput.figures,
+    "fairness": lambda: (fairness.figures(), []),
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }

@@ -47,10 +47,10 @@ def figures(*, rate: int = RATE, seconds: int = SECONDS) -> list[Figure]:
         )
         outbox.create_topic(Topic("latency"))
         outbox.add_subscription(Subscription("latency", "sink", f"sqs:{queue}"))
-        _produce(outbox, rate, _WARM_UP)
-        _drain(sqs, queue, _WARM_UP)
-        added = _produce(outbox, rate, rate * seconds)
-        sent = _drain(sqs, queue, len(added))
+        produce(outbox, rate, _WARM_UP)
+        drain(sqs, queue, _WARM_UP)
+        added = produce(outbox, rate, rate * seconds)
+        sent = drain(sqs, queue, len(added))
     waits = [sent[body] - added[body] for body in added if body in sent]
     lost = len(added) - len(waits)
     return [
@@ -70,14 +70,14 @@ def percentile(values: Sequence[float], p: float) -> float:
     return low + (ordered[math.ceil(rank)] - low) * (rank - math.floor(rank))
 
 
-def _produce(outbox: Outbox, rate: int, count: int) -> dict[str, float]:
-    """Add messages at a steady rate; return by id when each was (ms)."""
+def produce(outbox: Outbox, rate: int, count: int, *, topic: str = "latency") -> dict[str, float]:
+    """Add messages to a topic at a steady rate; return by id when each was (ms)."""
     added: dict[str, float] = {}
     start = time.time() + 0.1
 
     def add(number: int) -> None:
         time.sleep(max(0.0, start + number / rate - time.time()))
-        message = Message(topic="latency", body=_BODY, partition_key=f"customer-{number}")
+        message = Message(topic=topic, body=_BODY, partition_key=f"customer-{number}")
         began = time.time() * 1000
         outbox.add(message)
         added[message.id] = began
@@ -87,7 +87,7 @@ def _produce(outbox: Outbox, rate: int, count: int) -> dict[str, float]:
     return added
 
 
-def _drain(sqs: Any, queue: str, count: int) -> dict[str, float]:
+def drain(sqs: Any, queue: str, count: int) -> dict[str, float]:
     """Wait until the queue has got the messages; return by id when each came (ms)."""
     attributes = ["ApproximateNumberOfMessages"]
     deadline = time.monotonic() + _LONGEST

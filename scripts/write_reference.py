@@ -156,7 +156,8 @@ def _metrics() -> Iterable[str]:
         "`topic`) and over all topics (dimension `service` alone); of those marked *, only the "
         "latter is written. `OutstandingCount`, `OldestAge` and `DeadCount` of a partitioned "
         "queue's topics are written with dimensions `service`, `queue` (the logical name) and "
-        "`partition` too."
+        "`partition` too. `SentBytes` is written with dimensions `service`, `destination` and "
+        "`topic` alone."
     )
     rows = [
         (f"`{n}`{' *' * (n in metrics.OVERALL)}", metrics.UNITS.get(n, "Count"), text)

@@ -42,6 +42,7 @@ class Dashboard(Construct):
         rows = [
             _waiting(),
             _sent(),
+            _shares(),
             _behind(stream_functions, queues, dead_letters),
             *_batches(ack_queues),
             _functions(functions),
@@ -75,6 +76,20 @@ def _sent() -> list[cloudwatch.IWidget]:
     return [
         _graph(f"{name}, a minute, by topic", metrics.by_topic(name, "Sum"))
         for name in (metrics.SENT, metrics.FAILED, metrics.DEAD)
+    ]
+
+
+def _shares() -> list[cloudwatch.IWidget]:
+    """Who has how much of what is sent: its bytes, by destination and topic."""
+    return [
+        cloudwatch.GraphWidget(
+            title="Share of the bytes sent, by destination and topic (%)",
+            left=[metrics.shares(metrics.SENT_BYTES)],
+            left_y_axis=cloudwatch.YAxisProps(min=0, max=100),
+            stacked=True,
+            width=_COLUMNS,
+            period=metrics.MINUTE,
+        )
     ]
 
 

@@ -25,6 +25,8 @@ BATCHES_ORPHANED: Final = "BatchesOrphaned"
 BATCH_ACKS: Final = "BatchAcks"
 BATCH_ACKS_DROPPED: Final = "BatchAcksDropped"
 SENT: Final = "Sent"
+SENT_BYTES: Final = "SentBytes"
+"""By destination and topic."""
 FAILED: Final = "Failed"
 DEAD: Final = "Dead"
 
@@ -62,6 +64,17 @@ def by_topic(name: str, statistic: str) -> cloudwatch.MathExpression:
         using_metrics={},
         label="",
         period=MINUTE,
+    )
+
+
+def shares(name: str) -> cloudwatch.MathExpression:
+    """Each destination's and topic's percentage of a figure, of all that are written so."""
+    query = (
+        f'{{{METRICS_NAMESPACE},service,destination,topic}} MetricName="{name}" service="{SERVICE}"'
+    )
+    found = f"SEARCH('{query}', 'Sum', 60)"
+    return cloudwatch.MathExpression(
+        expression=f"100 * {found} / SUM({found})", using_metrics={}, label="", period=MINUTE
     )
 
 

@@ -57,6 +57,22 @@ def test_a_topic_is_created_shown_listed_and_brought_up_to_date(cli: Cli) -> Non
     assert "ordering" in cli.ok("topic", "show", "jobs").out
 
 
+def test_the_weights_of_a_topic_and_of_a_subscription_are_set_and_shown(cli: Cli) -> None:
+    created = cli.ok(
+        "topic", "create", "jobs", "--weight", "3", "--mini-batch", "5",
+        "--tenant-weight", "acme=2", "--tenant-weight", "a=b=0.5", "--json",
+    ).json  # fmt: skip
+    assert (created["weight"], created["mini_batch"]) == (3, 5)
+    assert created["tenant_weights"] == {"acme": 2, "a=b": 0.5}
+    changed = cli.ok("topic", "create", "jobs", "--weight", "2", "--json").json
+    assert (changed["weight"], changed["mini_batch"], changed["tenant_weights"]) == (2, 1, {})
+    added = cli.ok("subscription", "add", "jobs", "a", "sqs:x", "--weight", "4", "--json").json
+    assert added["weight"] == 4
+    (there,) = cli.ok("topic", "show", "jobs", "--json").json["subscriptions"]
+    assert there["weight"] == 4
+    assert cli("topic", "create", "jobs", "--tenant-weight", "acme").code == 2
+
+
 def test_a_topic_that_differs_is_a_conflict_and_a_wrong_one_is_usage(orders: Cli) -> None:
     run = orders("topic", "create", "orders", "--shards", "16", "--json")
     assert (run.code, run.problem["type"]) == (1, "urn:fairbox:problem:conflict")
@@ -73,13 +89,14 @@ def test_a_message_is_sent_with_everything_that_it_may_have(orders: Cli) -> None
         orders, '{"id": 7}', "--partition-key", "customer-42", "--content-type",
         "application/json", "--header", "a=b=c", "--header", "d=", "--delay", "60",
         "--fairness-key", "t", "--dedup-key", "k", "--batch-item", f"{NOBODY}:0:1",
+        "--direct",
     )  # fmt: skip
     message = orders.application.outbox.get(MessageRef.parse(ref))
     assert message is not None
     assert (message.body, message.partition_key) == (b'{"id": 7}', "customer-42")
     assert (dict(message.headers), message.delay) == ({"a": "b=c", "d": ""}, 60)
     assert (message.fairness_key, message.dedup_key) == ("t", "k")
-    assert message.batch_item == f"{NOBODY}:0:1"
+    assert (message.batch_item, message.direct) == (f"{NOBODY}:0:1", True)
     shown = orders.ok("message", "show", ref, "--json").json
     assert (shown["state"], shown["body"], shown["body_encoding"]) == (
         "waiting",

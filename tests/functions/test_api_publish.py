@@ -49,6 +49,7 @@ def test_a_json_message_keeps_every_field(api: ApiClient) -> None:
             "headers": {"traceparent": "00-1"},
             "dedup_key": "invoice-7",
             "fairness_key": "acme",
+            "direct": True,
             "batch_item": ITEM,
             "delay": 2.5,
             "id": given,
@@ -59,9 +60,9 @@ def test_a_json_message_keeps_every_field(api: ApiClient) -> None:
     assert message.body == "grüezi".encode()
     assert (message.partition_key, message.content_type) == ("customer-42", "text/plain")
     assert (message.dedup_key, message.fairness_key) == ("invoice-7", "acme")
-    assert message.batch_item == ITEM
+    assert (message.batch_item, message.direct) == (ITEM, True)
     shown = api.call("GET", f"/messages/{reply.json['refs'][0]}")
-    assert shown.json["batch_item"] == ITEM
+    assert (shown.json["batch_item"], shown.json["direct"]) == (ITEM, True)
     assert (dict(message.headers), message.delay, message.id) == (
         {"traceparent": "00-1"},
         2.5,

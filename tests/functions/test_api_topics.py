@@ -34,6 +34,19 @@ def test_a_topic_is_created_once_and_then_brought_up_to_date(api: ApiClient) -> 
     assert api.call("GET", "/topics/invoices").json == changed.json
 
 
+def test_weights_are_set_shown_and_refused_by_their_names(api: ApiClient) -> None:
+    value: dict[str, Any] = {"weight": 2.5, "mini_batch": 4, "tenant_weights": {"acme": 3}}
+    reply = put(api, "/topics/jobs", value)
+    assert reply.status == 201
+    assert {name: reply.json[name] for name in value} == value
+    assert api.application.outbox.topic("jobs").topic == Topic("jobs", **value)
+    for field, wrong in (("weight", 0), ("mini_batch", 0), ("tenant_weights.acme", 101)):
+        name, _, tenant = field.partition(".")
+        refused = put(api, "/topics/jobs", {name: {tenant: wrong} if tenant else wrong})
+        assert refused.status == 422
+        assert refused.json["errors"][0]["field"] == field
+
+
 def test_a_topic_without_a_body_takes_the_defaults(api: ApiClient) -> None:
     assert api.call("PUT", "/topics/plain").status == 201
     assert api.application.outbox.topic("plain").topic == Topic("plain")
@@ -89,7 +102,7 @@ def test_topics_are_listed_by_name_with_their_subscriptions(api: ApiClient) -> N
 def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> None:
     path = "/topics/orders/subscriptions/billing"
     before = api.application.clock.now()
-    value: dict[str, Any] = {"destination": "sqs:one", "max_attempts": 3, "timeout": 5}
+    value: dict[str, Any] = {"destination": "sqs:one", "max_attempts": 3, "timeout": 5, "weight": 2}
     reply = put(api, path, value)
     assert reply.status == 201
     since = int(before * 1000)

@@ -13,6 +13,7 @@ from fairbox.metrics import (
     OLDEST_BATCH_AGE,
     OPEN_BATCHES,
     OUTSTANDING_COUNT,
+    SENT_BYTES,
     UNREADABLE,
 )
 
@@ -60,6 +61,17 @@ def _refs(functions: Functions, topic: str) -> list[MessageRef]:
     return found
 
 
+def refs_at_billing(functions: Functions) -> list[MessageRef]:
+    return [MessageRef.parse(body["fairboxref"]) for body in functions.sqs.bodies(BILLING)]
+
+
+def orders(functions: Functions) -> list[Any]:
+    """Return the data of what the queue has of topic `orders`."""
+    bodies = functions.sqs.bodies(BILLING)
+    refs = refs_at_billing(functions)
+    return [b["data"] for b, r in zip(bodies, refs, strict=True) if r.topic == "orders"]
+
+
 def metrics(capsys: pytest.CaptureFixture[str], topic: str | None = None) -> dict[str, Any]:
     """Return the figures written last for a topic, or for all."""
     lines = [json.loads(t) for t in capsys.readouterr().out.splitlines() if '"_aws"' in t]
@@ -73,8 +85,9 @@ def metrics(capsys: pytest.CaptureFixture[str], topic: str | None = None) -> dic
 def test_relay_sends_what_is_quick_deletes_it_and_rings_for_the_rest(functions: Functions) -> None:
     event = inserted(functions)
     assert functions.invoke("relay", event) == {"batchItemFailures": []}
-    sent = [body["data"] for body in functions.sqs.bodies(BILLING)]
-    assert sent == [{"order": 0}, {"order": 1}, {"order": 2}]
+    assert orders(functions) == [{"order": 0}, {"order": 1}, {"order": 2}]
+    # the webhook's copy is left to a visit, and the queue does not wait for it
+    assert [ref.id for ref in refs_at_billing(functions) if ref.topic == "invoices"] == [INVOICE.id]
     assert functions.outbox.outstanding_count("orders") == 1  # the delayed one
     assert functions.outbox.outstanding_count("invoices") == 1
     (at_once,) = functions.sqs.bodies(NOW)
@@ -85,6 +98,23 @@ def test_relay_sends_what_is_quick_deletes_it_and_rings_for_the_rest(functions: 
     assert later["not_before"] == 1_795_246_072_000
 
 
+def test_relay_writes_how_many_bytes_each_destination_took_of_each_topic(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = inserted(functions)
+    capsys.readouterr()
+    functions.invoke("relay", event)
+    lines = [json.loads(t) for t in capsys.readouterr().out.splitlines() if SENT_BYTES in t]
+    invoices, line = lines
+    assert (invoices["topic"], invoices[SENT_BYTES]) == ("invoices", 5)
+    (written,) = line["_aws"]["CloudWatchMetrics"]
+    assert written["Dimensions"] == [["service", "destination", "topic"]]
+    assert written["Metrics"] == [{"Name": SENT_BYTES, "Unit": "Bytes"}]
+    destination = Subscription("orders", "billing", f"sqs:{BILLING}").label
+    assert (line["topic"], line["destination"]) == ("orders", destination)
+    assert line[SENT_BYTES] == 3 * len(b'{"order": 0}')
+
+
 def test_relay_buries_what_it_cannot_read_and_delivers_the_rest(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +122,7 @@ def test_relay_buries_what_it_cannot_read_and_delivers_the_rest(
     spoilt = event["Records"][1]["dynamodb"]["NewImage"]
     spoilt["v"] = {"N": "99"}
     assert functions.invoke("relay", event) == {"batchItemFailures": []}
-    assert [b["data"] for b in functions.sqs.bodies(BILLING)] == [{"order": 0}, {"order": 2}]
+    assert orders(functions) == [{"order": 0}, {"order": 2}]
     (letter,) = functions.outbox.dead("orders")
     assert (letter.id, letter.stored) == (spoilt["sk"]["S"], None)
     assert "99" in letter.reason

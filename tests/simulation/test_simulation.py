@@ -88,8 +88,8 @@ class TestBrokenTwins:
         assert self.finds("counts of ", replace(CALM, repeats=0.3))
 
     def test_sending_without_turns_breaks_the_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def twin(subscription: Any, stored: StoredMessage, in_order: bool) -> Job:
-            return Job(subscription, stored, in_order=False)
+        def twin(subscription: Any, stored: StoredMessage, in_order: bool, topic: Any) -> Job:
+            return Job(subscription, stored, in_order=False, topic=topic)
 
         monkeypatch.setattr(dispatcher, "Job", twin)
         assert self.finds("out of order: ", CALM)
@@ -97,13 +97,13 @@ class TestBrokenTwins:
     def test_taking_silence_for_consent_loses_messages(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        send = Sender.send_line
+        send = Sender.send_call
 
         def twin(self: Sender, *given: Any) -> Any:
             outcomes = send(self, *given)
             return {k: TAKEN if o.verdict == "throttled" else o for k, o in outcomes.items()}
 
-        monkeypatch.setattr(Sender, "send_line", twin)
+        monkeypatch.setattr(Sender, "send_call", twin)
         assert self.finds("lost: ", CALM)
 
     def test_dying_without_a_dead_letter_loses_messages(

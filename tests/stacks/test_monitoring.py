@@ -155,6 +155,7 @@ def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
     body = plain(dashboard["DashboardBody"])
     for metric in ("OutstandingCount", "OldestAge", "DeadCount", "Sent", "Failed", "Dead"):
         assert f'{{Fairbox,service,topic}} MetricName=\\"{metric}\\"' in body
+    assert '{Fairbox,service,destination,topic} MetricName=\\"SentBytes\\"' in body
     for metric in ("OpenBatches", "OldestBatchAge", "StalledBatches", "BatchesCompleted"):
         assert f'"{metric}"' in body
     for metric in ("BatchesOrphaned", "BatchAcks", "BatchAcksDropped"):

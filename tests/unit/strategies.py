@@ -30,6 +30,7 @@ items = st.none() | st.builds(
 )
 errors = st.text(st.characters(codec="utf-8"), max_size=20)
 times = st.integers(0, LATEST)
+weights = st.just(1.0) | st.floats(0.01, 100)
 
 
 @st.composite
@@ -55,6 +56,7 @@ def messages(draw: st.DrawFn) -> Message:
         dedup_key=draw(keys),
         fairness_key=draw(keys),
         batch_item=draw(items),
+        direct=draw(st.booleans()),
         id=draw(ids()),
     )
 
@@ -150,10 +152,18 @@ def topics(draw: st.DrawFn) -> TopicState:
         dedup_window=draw(st.none() | st.integers(1, 86_400)),
         retention=draw(st.integers(3600, 86_400)),
         partition=draw(st.none() | partitions()),
+        weight=draw(weights),
+        mini_batch=draw(st.integers(1, 100)),
+        tenant_weights=draw(st.dictionaries(names, weights, max_size=3)),
     )
     subscriptions = tuple(
         Subscription(
-            name, n, f"sqs:{n}", draw(st.none() | st.integers(1, 9)), draw(st.floats(1, 14))
+            name,
+            n,
+            f"sqs:{n}",
+            draw(st.none() | st.integers(1, 9)),
+            draw(st.floats(1, 14)),
+            weight=draw(st.none() | weights),
         )
         for n in sorted(draw(st.sets(names, max_size=3)))
     )

@@ -378,6 +378,24 @@ def test_a_batch_item_travels_as_the_extension_batchitem() -> None:
     assert binary_headers(sent)["ce-batchitem"] == ITEM
 
 
+def test_a_fairness_key_travels_as_the_extension_fairnesskey() -> None:
+    event = CloudEvent(id="1", source="/a", type="t", extensions={"fairnesskey": "acme"})
+    message = event.to_message("orders")
+    assert message.fairness_key == "acme"
+    assert "ce-fairnesskey" not in message.headers
+    assert event.to_message("orders", fairness_key="other").fairness_key == "other"
+    sent = stored(headers=message.headers, fairness_key=message.fairness_key)
+    assert json.loads(envelope(sent))["fairnesskey"] == "acme"
+    assert binary_headers(sent)["ce-fairnesskey"] == "acme"
+
+
+def test_a_fairness_key_of_an_event_that_is_too_long_is_refused_by_its_name() -> None:
+    event = CloudEvent(id="1", source="/a", type="t", extensions={"fairnesskey": "a" * 257})
+    with pytest.raises(InvalidInput) as caught:
+        event.to_message("orders")
+    assert caught.value.field == "ce.fairnesskey"
+
+
 def test_a_malformed_batch_item_of_an_event_is_refused_by_its_name() -> None:
     event = CloudEvent(id="1", source="/a", type="t", extensions={"batchitem": "no item"})
     with pytest.raises(InvalidInput) as caught:

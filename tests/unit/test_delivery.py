@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import Message
 from fairbox.codec.messages import read_message
-from fairbox.dispatch.dispatcher import Dispatcher, at_once, in_turn
+from fairbox.dispatch.dispatcher import Dispatcher, in_turn
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.testing.application import OUTBOX
 
@@ -248,11 +248,6 @@ def test_an_address_that_cannot_be_used_refuses_and_kills_after_its_attempts() -
     app.run(300)
     assert closed["count"] == 3
     assert "address" in read_message(app.dead()[0]).reason
-
-
-def test_destinations_are_called_at_once_or_in_turn_with_one_result() -> None:
-    works = [lambda n=n: {("ref", str(n)): TAKEN} for n in range(5)]
-    assert at_once(works) == in_turn(works)  # type: ignore[arg-type]  # a ref is not looked at
 
 
 def test_keys_of_an_ordered_topic_go_on_while_one_waits() -> None:

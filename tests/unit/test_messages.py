@@ -149,6 +149,16 @@ def test_refs_have_one_spelling(text: str) -> None:
         (lambda: Topic("orders", dedup_window=0), "dedup_window"),
         (lambda: Topic("orders", dedup_window=1.5), "dedup_window"),  # type: ignore[arg-type]  # as above
         (lambda: Topic("orders", retention=3600.5), "retention"),  # type: ignore[arg-type]  # as above
+        (lambda: Topic("orders", weight=0), "weight"),
+        (lambda: Topic("orders", weight=float("nan")), "weight"),
+        (lambda: Topic("orders", mini_batch=101), "mini_batch"),
+        (lambda: Topic("orders", tenant_weights={"acme": 101}), "tenant_weights.acme"),
+        (lambda: Topic("orders", tenant_weights={"a\n": 1}), "tenant_weights"),
+        (
+            lambda: Topic("orders", tenant_weights={str(n): 1 for n in range(101)}),
+            "tenant_weights",
+        ),
+        (lambda: Subscription("orders", "a", "sqs:x", weight=100.5), "weight"),
         (lambda: RetryPolicy(max_attempts=0), "retry.max_attempts"),
         (lambda: RetryPolicy(max_attempts=2.5), "retry.max_attempts"),  # type: ignore[arg-type]  # as above
         (lambda: RetryPolicy(base=5, cap=1), "retry.cap"),
@@ -164,6 +174,21 @@ def test_topics_and_subscriptions_name_what_they_refuse(make: Any, field: str) -
     with pytest.raises(InvalidInput) as caught:
         make()
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("destination", "label"),
+    [
+        ("sqs:https://sqs.eu-west-1.amazonaws.com/123456789012/billing", "sqs:billing"),
+        ("sns:arn:aws:sns:eu-west-1:123456789012:news", "sns:news"),
+        ("kinesis:arn:aws:kinesis:eu-west-1:123456789012:stream/clicks", "kinesis:clicks"),
+        ("https://user:key@hooks.example.com/secret-path?token=1", "https:hooks.example.com"),
+        ("https://hooks.example.com?token=1", "https:hooks.example.com"),
+        ("topic:jobs", "topic:jobs"),
+    ],
+)
+def test_a_destinations_label_is_short_and_tells_no_secret(destination: str, label: str) -> None:
+    assert Subscription("orders", "a", destination).label == label
 
 
 @pytest.mark.parametrize(

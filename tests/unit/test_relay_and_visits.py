@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox.codec import names
-from fairbox.dispatch.ports import TAKEN, Doorbell
+from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.relay import QUANTUM_MESSAGES, Relay
 
 from tests.unit.app import REFUSED, THROTTLED, App
 
 if TYPE_CHECKING:
     from fairbox.dispatch.visit import Visits
+    from fairbox.stored import StoredMessage
 
 
 def relayed(app: App) -> Relay:
@@ -58,10 +59,50 @@ def test_slow_destinations_are_never_called_from_the_stream() -> None:
     app.at("hook").quick = False
     (ref,) = app.add()
     app.relay()
-    assert app.at("a").ids == app.at("hook").ids == []
+    assert app.at("hook").calls == 0
     assert [d.refs for d in app.doorbells.now] == [(ref,)]
     app.visit()
     assert app.at("hook").ids == [ref.id]
+
+
+def test_fast_destinations_do_not_wait_for_slow_ones_of_their_topic() -> None:
+    app = App("a", "hook")
+    app.at("hook").quick = False
+    refs = app.add(5)
+    app.meter.reset()
+    app.relay()
+    assert app.at("a").ids == [ref.id for ref in refs]
+    assert app.writes() == {"update_item": 5}  # who still lacks it
+    app.run(60)
+    assert app.at("a").ids == app.at("hook").ids == [ref.id for ref in refs]
+    assert app.lying() == []
+
+
+def test_a_destination_that_turns_slow_is_left_to_visits_and_tried_again_later() -> None:
+    app = App("a", "b")
+
+    def slowly(_: StoredMessage) -> Outcome:
+        app.clock.advance(0.5)  # ten a call: five seconds
+        return TAKEN
+
+    app.at("a").answer = slowly
+    refs = app.add(40)
+    app.relay()
+    assert (app.at("a").calls, app.at("b").calls) == (1, 4)
+    assert sum(len(d.refs) for d in app.doorbells.now) == 30
+    app.relay()
+    more = app.add(10)
+    app.relay()
+    assert (app.at("a").calls, app.at("b").calls) == (1, 5)
+    app.at("a").answer = lambda _: TAKEN
+    app.visit()
+    ids = sorted(ref.id for ref in (*refs, *more))
+    assert sorted(app.at("a").ids) == sorted(app.at("b").ids) == ids
+    app.clock.advance(60)
+    (last,) = app.add()
+    app.relay()
+    assert app.at("a").ids[-1] == last.id
+    assert app.lying() == []
 
 
 def test_an_ordered_shard_is_rung_for_once_with_its_smallest_id() -> None:

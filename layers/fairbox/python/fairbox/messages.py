@@ -98,7 +98,9 @@ class Message:
         headers: names and values that travel with the message, 16 KiB in all.
         delay: seconds until it is due.
         dedup_key: the caller's own name for it, on topics with a deduplication window.
-        fairness_key: the tenant that its share is counted for.
+        fairness_key: the tenant that its share of its topic is counted for.
+        direct: it goes before other messages, as a reply or a notice does; see the explanation of
+            fairness. On ordered topics it keeps its place.
         batch_item: the batch item (`batch:group:index`) that its delivery acks, its death fails
             and its redrive puts back.
         after: an id that this one must sort above (hybrid clock across hosts).
@@ -117,6 +119,7 @@ class Message:
     dedup_key: str | None = None
     fairness_key: str | None = None
     batch_item: str | None = None
+    direct: bool = False
     after: str | None = field(default=None, compare=False, repr=False)
     id: str = ""
 
@@ -129,6 +132,8 @@ class Message:
         for name in ("partition_key", "dedup_key", "fairness_key"):
             check_text(name, getattr(self, name))
         check_item(self.batch_item)
+        if not isinstance(self.direct, bool):
+            raise InvalidInput("direct", "true or false")
         if not isinstance(self.content_type, str) or not _CONTENT_TYPE.fullmatch(self.content_type):
             raise InvalidInput("content_type", "a media type of at most 255 ASCII characters")
         object.__setattr__(

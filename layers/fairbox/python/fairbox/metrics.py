@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from fairbox.clock import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fairbox.clock import Clock
     from fairbox.topics import Partition
@@ -29,6 +29,8 @@ DEAD_COUNT: Final = "DeadCount"
 """Dead letters there are; written by `count_outstanding` each minute."""
 SENT: Final = "Sent"
 """Messages that a destination took; written by `relay` and `deliver_shard`."""
+SENT_BYTES: Final = "SentBytes"
+"""Bytes of the bodies that a destination took, by destination and topic: the topics' shares."""
 FAILED: Final = "Failed"
 """Attempts that were counted; written by `relay` and `deliver_shard`."""
 DEAD: Final = "Dead"
@@ -52,7 +54,11 @@ BATCH_ACKS: Final = "BatchAcks"
 BATCH_ACKS_DROPPED: Final = "BatchAcksDropped"
 """Ids that `ack_batches` could not ack: never issued, no ids, or of a batch cancelled or reaped."""
 
-UNITS: Final[Mapping[str, str]] = {OLDEST_AGE: "Seconds", OLDEST_BATCH_AGE: "Seconds"}
+UNITS: Final[Mapping[str, str]] = {
+    OLDEST_AGE: "Seconds",
+    OLDEST_BATCH_AGE: "Seconds",
+    SENT_BYTES: "Bytes",
+}
 # those that are written over all topics only
 OVERALL: Final = frozenset(
     {
@@ -87,6 +93,7 @@ class Metrics:
         *,
         topic: str | None = None,
         partition: Partition | None = None,
+        destination: str | None = None,
     ) -> None:
         """Write figures by name, of one topic or of all; nothing where there are none.
 
@@ -95,10 +102,13 @@ class Metrics:
             topic: whose; None: of all.
             partition: which part of a partitioned queue the topic is, as it was registered: its
                 figures are written under the logical name and the partition too.
+            destination: at which destination; None: at all.
         """
         if not figures:
             return
-        dimensions = [["service"] + (["topic"] if topic is not None else [])]
+        labels = {"destination": destination, "topic": topic}
+        given = {name: label for name, label in labels.items() if label is not None}
+        dimensions = [["service", *given]]
         if partition is not None:
             dimensions.append(["service", "queue", "partition"])
         line: dict[str, Any] = {
@@ -115,7 +125,7 @@ class Metrics:
                 ],
             },
             "service": SERVICE,
-            **({"topic": topic} if topic is not None else {}),
+            **given,
             **(_labels(partition) if partition is not None else {}),
             **figures,
         }
@@ -131,6 +141,27 @@ class Metrics:
             for name, value in values.items():
                 sums[name] = sums.get(name, 0) + value
         self.emit(sums)
+
+
+def emit_shares(
+    metrics: Metrics,
+    sent: Mapping[tuple[str, str], float],
+    label: Callable[[str, str], str],
+) -> None:
+    """Write the bytes that destinations took, by destination and topic.
+
+    Args:
+        metrics: where to.
+        sent: bytes by topic and subscription.
+        label: gives what a topic's subscription calls its destination.
+    """
+    shares: dict[tuple[str, str], float] = {}
+    for (topic, subscription), size in sent.items():
+        key = label(topic, subscription), topic
+        shares[key] = shares.get(key, 0) + size
+    for (destination, topic), size in sorted(shares.items()):
+        if size:
+            metrics.emit({SENT_BYTES: size}, topic=topic, destination=destination)
 
 
 def _labels(partition: Partition) -> dict[str, str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.epochs import Epoch, epoch_at
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
 Ordering = Literal["none", "key"]
 DAY: Final = 24 * 3600
 MAX_DEDUP_WINDOW: Final = 30 * DAY
+MAX_LABEL: Final = 250
+MIN_WEIGHT: Final = 0.01
+MAX_WEIGHT: Final = 100
+MAX_MINI_BATCH: Final = 100
+MAX_TENANT_WEIGHTS: Final = 100
+_LAST_NAME = re.compile(r"[/:]")
+_AFTER_HOST = re.compile(r"[/?#]")
 PULL: Final = "pull"  # the subscription's name in the records of pulled topics
 SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "https", "http", "topic")
 
@@ -41,6 +51,15 @@ def check_shards(shards: int) -> None:
         InvalidInput: it is not a whole number from 1 to 1,000.
     """
     _whole_between("shards", shards, 1, MAX_SHARDS)
+
+
+def _tenant_weights(given: Mapping[str, float]) -> Mapping[str, float]:
+    if not isinstance(given, Mapping) or len(given) > MAX_TENANT_WEIGHTS:
+        raise InvalidInput("tenant_weights", f"at most {MAX_TENANT_WEIGHTS} weights by tenant")
+    for tenant, weight in given.items():
+        check_text("tenant_weights", tenant)
+        _between(f"tenant_weights.{tenant}", weight, MIN_WEIGHT, MAX_WEIGHT)
+    return MappingProxyType(dict(given))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +119,10 @@ class Topic:
         dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
         retention: seconds that the ledger keeps deliveries.
         partition: which part of a partitioned queue it is; None: of none.
+        weight: its share of a destination's bytes beside other topics, 0.01 to 100.
+        mini_batch: messages that it sends in one turn, 1 to 100.
+        tenant_weights: shares of its tenants (by fairness key) beside one another, where they are
+            not 1; at most 100.
     """
 
     name: str
@@ -109,10 +132,16 @@ class Topic:
     dedup_window: int | None = None
     retention: int = 7 * DAY
     partition: Partition | None = None
+    weight: float = 1.0
+    mini_batch: int = 1
+    tenant_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_topic(self.name)
         check_shards(self.shards)
+        _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
+        _whole_between("mini_batch", self.mini_batch, 1, MAX_MINI_BATCH)
+        object.__setattr__(self, "tenant_weights", _tenant_weights(self.tenant_weights))
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
         if self.dedup_window is not None:
@@ -132,6 +161,8 @@ class Subscription:
         max_attempts: in place of the topic's; None: the topic's.
         timeout: seconds that one call may take, 1 to 14: a visit of 30 s begins none in its
             second half.
+        weight: the topic's share of this destination's bytes, in place of the topic's own; None:
+            the topic's.
         since: when it was added, in milliseconds since 1970 UTC; set by `add_subscription`.
     """
 
@@ -140,6 +171,7 @@ class Subscription:
     destination: str
     max_attempts: int | None = None
     timeout: float = 10.0
+    weight: float | None = None
     since: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
@@ -157,11 +189,22 @@ class Subscription:
         if self.max_attempts is not None:
             _whole_between("max_attempts", self.max_attempts, 1, 1000)
         _between("timeout", self.timeout, 1, 14)
+        if self.weight is not None:
+            _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
 
     @property
     def scheme(self) -> str:
         """The destination's kind."""
         return self.destination.partition(":")[0]
+
+    @property
+    def label(self) -> str:
+        """The destination's short name in metrics: kind and last name; of a URL the host alone."""
+        scheme, _, rest = self.destination.partition(":")
+        if scheme in ("http", "https"):
+            host = _AFTER_HOST.split(rest.lstrip("/"))[0].rpartition("@")[2]
+            return f"{scheme}:{host}"[:MAX_LABEL]
+        return f"{scheme}:{_LAST_NAME.split(rest)[-1]}"[:MAX_LABEL]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from fairbox.dynamodb.queues import SqsAcks
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
-from fairbox.metrics import DEAD, FAILED, SENT, Metrics
+from fairbox.metrics import DEAD, FAILED, SENT, Metrics, emit_shares
 from fairbox.outbox import Outbox
 from fairbox.settings import (
     ACK_QUEUE_URL,
@@ -193,6 +193,14 @@ class Application:
             for error in report.errors:
                 logger.warning("a message was left to the sweep", extra={"error": error})
         self.metrics.emit_by_topic(figures)
+        for report in reports:
+            emit_shares(self.metrics, report.bytes, self._label)
+
+    def _label(self, topic: str, subscription: str) -> str:
+        """Return what a topic's subscription calls its destination."""
+        state = self.store.topic(topic)
+        labels = {} if state is None else {s.name: s.label for s in state.subscriptions}
+        return labels.get(subscription, subscription)
 
     def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
         """Add messages to a pulled topic, as the destination `topic:` does."""

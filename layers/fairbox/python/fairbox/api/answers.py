@@ -51,6 +51,7 @@ def show_message(outbox: Outbox, stored: StoredMessage, now: int) -> MessageOut:
         size=stored.size,
         dedup_key=message.dedup_key,
         fairness_key=message.fairness_key,
+        direct=message.direct,
         batch_item=message.batch_item,
         pending=None if stored.pending is None else sorted(stored.pending),
         subscriptions=_states(stored),
@@ -114,6 +115,9 @@ def show_topic(state: TopicState) -> TopicOut:
         ),
         dedup_window=topic.dedup_window,
         retention=topic.retention,
+        weight=topic.weight,
+        mini_batch=topic.mini_batch,
+        tenant_weights=dict(topic.tenant_weights),
         pushed=state.pushed,
         paused=state.paused,
         partition=_partition(topic),
@@ -137,6 +141,7 @@ def show_subscription(subscription: Subscription) -> SubscriptionOut:
         destination=subscription.destination,
         max_attempts=subscription.max_attempts,
         timeout=subscription.timeout,
+        weight=subscription.weight,
         since=subscription.since,
     )
 

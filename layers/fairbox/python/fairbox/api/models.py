@@ -15,7 +15,14 @@ from fairbox.api.bases import Out as Output
 from fairbox.api.bases import Query as _Query
 from fairbox.messages import MAX_DELAY_SECONDS
 from fairbox.sharding import MAX_SHARDS
-from fairbox.topics import DAY, MAX_DEDUP_WINDOW
+from fairbox.topics import (
+    DAY,
+    MAX_DEDUP_WINDOW,
+    MAX_MINI_BATCH,
+    MAX_TENANT_WEIGHTS,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
+)
 
 State = Literal["outstanding", "waiting", "dead", "delivered"]
 Encoding = Literal["utf-8", "base64"]
@@ -50,6 +57,9 @@ class MessageIn(Input):
     fairness_key: str | None = Field(
         default=None, description="The tenant that its share counts for."
     )
+    direct: bool = Field(
+        default=False, description="It goes before other messages, as a reply or a notice does."
+    )
     batch_item: str | None = Field(
         default=None,
         description="`batch:group:index`: the item that delivery acks and death fails.",
@@ -80,6 +90,20 @@ class TopicIn(Input):
         default=None, ge=1, le=MAX_DEDUP_WINDOW, description="Seconds."
     )
     retention: int = Field(default=7 * DAY, ge=3600, le=3650 * DAY, description="Seconds.")
+    weight: float = Field(
+        default=1.0,
+        ge=MIN_WEIGHT,
+        le=MAX_WEIGHT,
+        description="Its share of a destination's bytes beside other topics.",
+    )
+    mini_batch: int = Field(
+        default=1, ge=1, le=MAX_MINI_BATCH, description="Messages that it sends in one turn."
+    )
+    tenant_weights: dict[str, float] = Field(
+        default_factory=dict,
+        description="Shares of tenants (by fairness key) where they are not 1; at most"
+        f" {MAX_TENANT_WEIGHTS}.",
+    )
 
 
 class SubscriptionIn(Input):
@@ -93,6 +117,12 @@ class SubscriptionIn(Input):
         default=None, ge=1, le=1000, description="Default: the topic's."
     )
     timeout: float = Field(default=10.0, ge=1, le=14, description="Seconds for one call.")
+    weight: float | None = Field(
+        default=None,
+        ge=MIN_WEIGHT,
+        le=MAX_WEIGHT,
+        description="The topic's share of this destination's bytes. Default: the topic's.",
+    )
 
 
 class ListQuery(_Query):
@@ -170,6 +200,7 @@ class MessageOut(Output):
     size: int | None = Field(default=None, description="Bytes of the body.")
     dedup_key: str | None = None
     fairness_key: str | None = None
+    direct: bool = False
     batch_item: str | None = None
     pending: list[str] | None = Field(
         default=None,
@@ -217,6 +248,7 @@ class SubscriptionOut(Output):
     destination: str
     max_attempts: int | None
     timeout: float
+    weight: float | None = Field(description="Null: the topic's.")
     since: Milliseconds = Field(description="When it was added. Milliseconds since 1970 UTC.")
 
 
@@ -245,6 +277,9 @@ class TopicOut(Output):
     retry: RetryOut
     dedup_window: int | None
     retention: int
+    weight: float
+    mini_batch: int
+    tenant_weights: dict[str, float]
     pushed: bool = Field(description="It has subscriptions, so the dispatcher delivers it.")
     paused: bool = Field(description="Receiving from it gives nothing.")
     partition: PartitionOut | None = Field(description="Of a partitioned queue; null: of none.")

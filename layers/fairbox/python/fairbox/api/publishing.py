@@ -106,6 +106,7 @@ class Publisher:
             delay=given.delay,
             dedup_key=given.dedup_key,
             fairness_key=given.fairness_key,
+            direct=given.direct,
             batch_item=given.batch_item,
             after=given.after,
             id=self._ids.next(given.after) if given.id is None else given.id,

@@ -112,7 +112,7 @@ def redrive_dead_letters(api: Api, request: Request) -> Answer:
 
 
 def put_topic(api: Api, request: Request) -> Answer:
-    """Create a topic, or bring its retry policy, window and retention up to date."""
+    """Create a topic, or bring its retry policy, window, retention and weights up to date."""
     name = check_topic(request.params["topic"])
     given = request.model(TopicIn) if request.body else checked(TopicIn, {})
     topic = Topic(
@@ -124,6 +124,9 @@ def put_topic(api: Api, request: Request) -> Answer:
         ),
         dedup_window=given.dedup_window,
         retention=given.retention,
+        weight=given.weight,
+        mini_batch=given.mini_batch,
+        tenant_weights=given.tenant_weights,
     )
     status = 200
     try:
@@ -153,6 +156,7 @@ def put_subscription(api: Api, request: Request) -> Answer:
         given.destination,
         max_attempts=given.max_attempts,
         timeout=given.timeout,
+        weight=given.weight,
     )
     there = api.outbox.topic(subscription.topic).subscription_names
     api.outbox.add_subscription(subscription)

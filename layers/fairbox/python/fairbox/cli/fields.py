@@ -60,6 +60,9 @@ def topic_fields(state: TopicState) -> Fields:
         "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
         "dedup_window": topic.dedup_window,
         "retention": topic.retention,
+        "weight": topic.weight,
+        "mini_batch": topic.mini_batch,
+        "tenant_weights": dict(topic.tenant_weights),
         "epochs": [
             {"number": e.number, "shards": e.shards, "since": e.since} for e in state.epochs
         ],
@@ -115,6 +118,7 @@ def subscription_fields(subscription: Subscription) -> Fields:
         "destination": subscription.destination,
         "max_attempts": subscription.max_attempts,
         "timeout": subscription.timeout,
+        "weight": subscription.weight,
         "since": subscription.since,
     }
 
@@ -177,6 +181,7 @@ def stored_fields(stored: StoredMessage, state: str) -> Fields:
         "size": stored.size,
         "dedup_key": message.dedup_key,
         "fairness_key": message.fairness_key,
+        "direct": message.direct,
         "batch_item": message.batch_item,
         "pending": None if stored.pending is None else sorted(stored.pending),
         "attempts": {name: state.attempts for name, state in sorted(stored.states.items())},

@@ -63,6 +63,9 @@ def send(
         str | None, typer.Option(help="Seen within the topic's window: the first one's ref.")
     ] = None,
     fairness_key: Annotated[str | None, typer.Option(help="The tenant it counts for.")] = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="It goes before others, as a notice does.")
+    ] = False,
     batch_item: Annotated[
         str | None, typer.Option(metavar="ITEM", help="The batch item that its delivery acks.")
     ] = None,
@@ -85,6 +88,7 @@ def send(
         delay=delay,
         dedup_key=dedup_key,
         fairness_key=fairness_key,
+        direct=direct,
         batch_item=batch_item,
         after=after,
         id=message_id or ("" if after else session.new_id()),

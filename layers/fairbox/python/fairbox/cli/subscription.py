@@ -47,9 +47,14 @@ def add(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="For one call, 1 to 14.")
     ] = 10.0,
+    weight: Annotated[
+        float | None, typer.Option(help="Its share of the destination; the topic's by default.")
+    ] = None,
 ) -> None:
     """Add or replace a subscription; it is in force when this returns, after 2 s."""
-    wanted = Subscription(topic, name, destination, max_attempts=max_attempts, timeout=timeout)
+    wanted = Subscription(
+        topic, name, destination, max_attempts=max_attempts, timeout=timeout, weight=weight
+    )
     session.outbox.add_subscription(wanted)
     session.show(subscription_fields(wanted), f"{topic}: {name} is in force")
 

@@ -45,8 +45,14 @@ def create(
         float, typer.Option(metavar="SECONDS", help="The first pause's upper bound.")
     ] = _RETRY.base,
     cap: Annotated[float, typer.Option(metavar="SECONDS", help="No pause is longer.")] = _RETRY.cap,
+    weight: Annotated[float, typer.Option(help="Its share beside other topics.")] = 1.0,
+    mini_batch: Annotated[int, typer.Option(help="Messages that it sends in one turn.")] = 1,
+    tenant_weight: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=WEIGHT", help="A tenant's share where it is not 1."),
+    ] = None,
 ) -> None:
-    """Create a topic; again with other retry, window or retention brings these up to date."""
+    """Create a topic; again with other retry, window, retention or weights: these change."""
     retry = RetryPolicy(max_attempts=max_attempts, base=base, cap=cap)
     wanted = Topic(
         name,
@@ -55,8 +61,19 @@ def create(
         retry=retry,
         dedup_window=dedup_window,
         retention=retention,
+        weight=weight,
+        mini_batch=mini_batch,
+        tenant_weights=dict(_tenant_weight(text) for text in tenant_weight or []),
     )
     session.show(topic_fields(session.outbox.create_topic(wanted)))
+
+
+def _tenant_weight(text: str) -> tuple[str, float]:
+    tenant, _, weight = text.rpartition("=")
+    try:
+        return tenant, float(weight)
+    except ValueError:
+        raise typer.BadParameter(f"--tenant-weight {text!r}: expected KEY=WEIGHT") from None
 
 
 @verb(topic, "list", example="fairbox topic list")

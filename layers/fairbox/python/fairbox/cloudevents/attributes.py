@@ -10,7 +10,8 @@ SPECVERSION: Final = "1.0"
 REF: Final = "fairboxref"
 HEADERS: Final = "fairboxheaders"
 BATCH_ITEM: Final = "batchitem"
-OURS: Final = frozenset({REF, HEADERS, BATCH_ITEM})
+FAIRNESS_KEY: Final = "fairnesskey"
+OURS: Final = frozenset({REF, HEADERS, BATCH_ITEM, FAIRNESS_KEY})
 """Extensions that say what the message has a field for; no header gives them."""
 TRACING: Final = ("traceparent", "tracestate")
 MEMBERS: Final = frozenset({"data", "data_base64", "specversion", "datacontenttype"})

@@ -84,18 +84,19 @@ class CloudEvent:
         """Return the message that carries the event.
 
         Its headers `ce-NAME` keep the producer's attributes, from which the envelope is made again;
-        the extension `batchitem` is its batch item.
+        the extension `batchitem` is its batch item, `fairnesskey` its fairness key.
 
         Args:
             topic: where it goes.
             delay: seconds until it is due.
-            fairness_key: the tenant that its share is counted for.
+            fairness_key: the tenant that its share is counted for; None: what the event says.
             message_id: a UUIDv7; made by `Message` unless it is given.
 
         Raises:
             InvalidInput: the message would not be one; the error names the field.
         """
         check_text("ce.partitionkey", self.partitionkey)
+        given = check_text("ce.fairnesskey", self.extensions.get(attributes.FAIRNESS_KEY))
         batch_item = check_item(self.extensions.get(attributes.BATCH_ITEM), field="ce.batchitem")
         headers = {"ce-id": self.id, "ce-source": self.source, "ce-type": self.type}
         for name in ("subject", "time", "dataschema"):
@@ -111,7 +112,7 @@ class CloudEvent:
             partition_key=self.partitionkey,
             headers=self._transport_headers() | headers,
             dedup_key=self.dedup_key,
-            fairness_key=fairness_key,
+            fairness_key=given if fairness_key is None else fairness_key,
             batch_item=batch_item,
             delay=delay,
             id=message_id,

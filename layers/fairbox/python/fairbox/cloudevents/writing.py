@@ -78,6 +78,8 @@ def attributes_of(stored: StoredMessage, *, uri: str | None = None) -> dict[str,
     result |= given
     if message.batch_item is not None:
         result[attributes.BATCH_ITEM] = message.batch_item
+    if message.fairness_key is not None and attributes.is_text(message.fairness_key):
+        result[attributes.FAIRNESS_KEY] = message.fairness_key
     result[attributes.REF] = str(stored.ref)
     uri = uri or claim_check(stored)
     if uri is not None:

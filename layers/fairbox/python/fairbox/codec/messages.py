@@ -55,6 +55,8 @@ def message_item(
     ):
         if value is not None:
             item[name] = {"S": value}
+    if message.direct:
+        item[names.DIRECT] = {"BOOL": True}
     if message.headers:
         item[names.HEADERS] = {"M": {k: {"S": v} for k, v in message.headers.items()}}
     packed, compressed = bodies.compress(message.body)
@@ -126,6 +128,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         dedup_key=_s(item, names.DEDUP_KEY),
         fairness_key=_s(item, names.FAIRNESS_KEY),
         batch_item=_s(item, names.BATCH_ITEM),
+        direct=names.DIRECT in item,
         id=sk,
     )
     if due is not None:

@@ -27,6 +27,7 @@ PARTITION_KEY: Final = "k"  # S
 DEDUP_KEY: Final = "u"  # S
 FAIRNESS_KEY: Final = "f"  # S
 BATCH_ITEM: Final = "i"  # S
+DIRECT: Final = "di"  # BOOL, it goes before other messages; only where it does
 PENDING: Final = "p"  # SS, subscriptions that still lack it
 STATES: Final = "s"  # M: subscription -> state
 GONE: Final = "g"  # S
@@ -78,6 +79,9 @@ PAUSED: Final = "pa"  # BOOL, receiving from the topic gives nothing
 DESTINATION: Final = "ds"  # S, of a subscription row
 MAX_ATTEMPTS: Final = "ma"  # N, of a subscription row
 TIMEOUT: Final = "to"  # N, s, of a subscription row
+WEIGHT: Final = "we"  # N, of a topic or subscription row; only where it is not the default
+MINI_BATCH: Final = "mb"  # N, of a topic row; only where it is not 1
+TENANT_WEIGHTS: Final = "tw"  # M of N, of a topic row; only where there are any
 SINCE: Final = "si"  # N, ms, when a subscription was added
 
 # deliveries table

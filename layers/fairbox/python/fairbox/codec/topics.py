@@ -41,6 +41,13 @@ def topic_item(state: TopicState) -> Item:
     if topic.partition is not None:
         part = topic.partition
         item[names.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
+    if topic.weight != 1:
+        item[names.WEIGHT] = number(topic.weight)
+    if topic.mini_batch != 1:
+        item[names.MINI_BATCH] = number(topic.mini_batch)
+    if topic.tenant_weights:
+        weights = {tenant: number(weight) for tenant, weight in topic.tenant_weights.items()}
+        item[names.TENANT_WEIGHTS] = {"M": weights}
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
     return item
@@ -64,6 +71,8 @@ def subscription_item(subscription: Subscription) -> Item:
     }
     if subscription.max_attempts is not None:
         item[names.MAX_ATTEMPTS] = number(subscription.max_attempts)
+    if subscription.weight is not None:
+        item[names.WEIGHT] = number(subscription.weight)
     return item
 
 
@@ -88,12 +97,14 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
 
 def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscription:
     attempts = item.get(names.MAX_ATTEMPTS)
+    weight = item.get(names.WEIGHT)
     return Subscription(
         topic,
         name,
         item[names.DESTINATION]["S"],
         max_attempts=None if attempts is None else int(attempts["N"]),
         timeout=float(item[names.TIMEOUT]["N"]),
+        weight=None if weight is None else float(weight["N"]),
         since=int(item[names.SINCE]["N"]),
     )
 
@@ -123,6 +134,12 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
             dedup_window=None if window is None else int(window["N"]),
             retention=int(item[names.RETENTION]["N"]),
             partition=_partition(item),
+            weight=float(item.get(names.WEIGHT, {"N": "1"})["N"]),
+            mini_batch=int(item.get(names.MINI_BATCH, {"N": "1"})["N"]),
+            tenant_weights={
+                tenant: float(weight["N"])
+                for tenant, weight in item.get(names.TENANT_WEIGHTS, {"M": {}})["M"].items()
+            },
         )
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])

@@ -19,12 +19,13 @@ from fairbox.errors import BatchBusy, FairboxError
 from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Store
-    from fairbox.dispatch.sending import Outcomes
+    from fairbox.dispatch.readiness import Readiness
+    from fairbox.dispatch.sending import FanOut, Outcomes
     from fairbox.messages import MessageRef
     from fairbox.topics import TopicState
 
@@ -40,7 +41,9 @@ class Report:
         sent: (topic, subscription) -> messages taken.
         failed: (topic, subscription) -> attempts counted.
         dead: (topic, subscription) -> messages that died.
+        bytes: (topic, subscription) -> bytes of the bodies of what was taken.
         delivered: messages that left the outbox.
+        left: of a delivery to quick ones only, what others still lack who were not tried.
         errors: what went wrong with the tables; the sweep takes these messages up.
         again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
             nothing that was tried here has to wait.
@@ -49,7 +52,9 @@ class Report:
     sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     failed: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     dead: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    bytes: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     delivered: int = 0
+    left: list[MessageRef] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     again: int | None = None
 
@@ -68,6 +73,7 @@ class Dispatcher:
         doorbells: rings for what has to wait.
         clock, rng: time and jitter.
         fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
+        readiness: says which subscriptions are ready; by default all are.
     """
 
     def __init__(
@@ -78,17 +84,18 @@ class Dispatcher:
         *,
         clock: Clock,
         rng: Random,
-        fan_out: Callable[[Sequence[Callable[[], Outcomes]]], list[Outcomes]] = at_once,
+        fan_out: FanOut = at_once,
+        readiness: Readiness | None = None,
     ) -> None:
         self.store = store
         self.doorbells = doorbells
         self.clock = clock
-        self._sender = Sender(store, destinations, clock, fan_out)
+        self._sender = Sender(store, destinations, clock, fan_out, readiness)
         self._rng = rng
 
     def quick(self, topic: TopicState) -> bool:
-        """Whether every subscription of the topic may be called from the stream."""
-        return self._sender.quick(topic)
+        """Whether a subscription of the topic may be called from the stream."""
+        return any(self._sender.quick(s) for s in topic.subscriptions)
 
     def deliver(
         self,
@@ -97,6 +104,7 @@ class Dispatcher:
         deadline: float,
         timeout: float = 14.0,
         held: set[tuple[str, str]] | None = None,
+        quick_only: bool = False,
     ) -> Report:
         """Send what is due to the subscriptions that lack it, and write down what came of it.
 
@@ -106,6 +114,8 @@ class Dispatcher:
             timeout: seconds that one call may take, where the subscription does not say less.
             held: of ordered topics, the (subscription, key) whose turn it is not; what fails or
                 is not due is added, so that its followers in later pages wait too.
+            quick_only: leave out who may not be called from the stream; the report names what is
+                `left`, and nothing rings for it here.
 
         Returns:
             The report; it raises for nothing that a destination does.
@@ -119,12 +129,15 @@ class Dispatcher:
             if topic is not None and topic.pushed:
                 topics[stored.ref.topic] = topic
                 jobs += self._jobs(stored, topic, held)
-        outcomes = self._sender.send(jobs, deadline, timeout)
+        if quick_only:
+            jobs = [job for job in jobs if self._sender.quick(job.subscription)]
+        outcomes = self._sender.send(jobs, deadline, timeout, quick_only=quick_only)
         for job in (job for job in jobs if job.in_order):
             outcome = outcomes.get((job.stored.ref, job.subscription.name))
             if outcome is None or not outcome.taken:
                 held.add(job.hold)
-        self._conclude([s for s in messages if s.ref.topic in topics], topics, outcomes, report)
+        those = [s for s in messages if s.ref.topic in topics]
+        self._conclude(those, topics, outcomes, report, quick_only=quick_only)
         return report
 
     def _jobs(
@@ -134,7 +147,7 @@ class Dispatcher:
         in_order = topic.topic.ordering == "key"
         lacking = stored.lacking(topic.subscription_names)
         for subscription in topic.subscriptions:
-            job = Job(subscription, stored, in_order)
+            job = Job(subscription, stored, in_order, topic.topic)
             if subscription.name not in lacking or (in_order and job.hold in held):
                 continue
             if stored.due(subscription.name) <= now:
@@ -148,6 +161,8 @@ class Dispatcher:
         topics: Mapping[str, TopicState],
         outcomes: Outcomes,
         report: Report,
+        *,
+        quick_only: bool,
     ) -> None:
         gone: list[StoredMessage] = []
         rings: dict[tuple[str, int, int, int], list[MessageRef]] = defaultdict(list)
@@ -158,8 +173,7 @@ class Dispatcher:
                 for name in topic.subscription_names
                 if (stored.ref, name) in outcomes
             }
-            for name, outcome in mine.items():
-                report.sent[stored.ref.topic, name] += outcome.taken
+            _count_sent(stored, mine, report)
             died = sum(report.dead.values())
             try:
                 due = self._settle(stored, topic, mine, gone, report)
@@ -173,6 +187,8 @@ class Dispatcher:
                     due = milliseconds(self.clock)
                 if mine and due is not None:
                     report.again = min(due, report.again or due)
+            elif due is not None and quick_only and self._left_out(stored, topic, mine):
+                report.left.append(stored.ref)
             elif due is not None:
                 ref = stored.ref
                 rings[ref.topic, ref.epoch, ref.shard, -(-due // 1000)].append(ref)
@@ -183,6 +199,13 @@ class Dispatcher:
         except FairboxError as error:
             report.errors.append(str(error))
         self._ring(rings, report)
+
+    def _left_out(
+        self, stored: StoredMessage, topic: TopicState, tried: Mapping[str, Outcome]
+    ) -> bool:
+        """Whether somebody was not tried because it may not be called from the stream."""
+        lacking = stored.lacking(topic.subscription_names) - tried.keys()
+        return any(s.name in lacking and not self._sender.quick(s) for s in topic.subscriptions)
 
     def _ring(
         self, rings: Mapping[tuple[str, int, int, int], list[MessageRef]], report: Report
@@ -259,6 +282,12 @@ class Dispatcher:
         else:
             self.store.delete_marked(marked)
         report.delivered += 1
+
+
+def _count_sent(stored: StoredMessage, outcomes: Mapping[str, Outcome], report: Report) -> None:
+    for name, outcome in outcomes.items():
+        report.sent[stored.ref.topic, name] += outcome.taken
+        report.bytes[stored.ref.topic, name] += stored.size if outcome.taken else 0
 
 
 def _count(

@@ -1,26 +1,38 @@
-"""Which messages go in which call: one message of each pending topic a cycle, within limits."""
+"""Jobs: one message for one subscription, and what the fair core makes of them."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from fairbox.dispatch.fair import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from fairbox.dispatch.ports import Limits
     from fairbox.stored import StoredMessage
-    from fairbox.topics import Subscription
+    from fairbox.topics import Subscription, Topic
+
+
+NOTICES: Final = "fairbox."
+"""How topics of Fairbox's own notices begin, such as completions: their messages are direct."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One message for one subscription; `in_order` holds back others of its key in its call."""
+    """One message for one subscription.
+
+    Attributes:
+        subscription: whose copy it is.
+        stored: the message.
+        in_order: it holds back others of its key in its call.
+        topic: the message's topic, whose weights count; None: all count the same.
+    """
 
     subscription: Subscription
     stored: StoredMessage
     in_order: bool = False
+    topic: Topic | None = None
 
     @property
     def hold(self) -> tuple[str, str]:
@@ -44,38 +56,24 @@ def rounds(jobs: Sequence[Job]) -> list[Job]:
     return [job for _, job in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def cycles(jobs: Sequence[Job]) -> Iterator[Job]:
-    """Yield one job of each pending topic in turn, each topic's in the order given."""
-    topics: dict[str, deque[Job]] = {}
-    for job in rounds(jobs):
-        topics.setdefault(job.stored.ref.topic, deque()).append(job)
-    turn = deque(topics.values())
-    while turn:
-        pending = turn.popleft()
-        yield pending.popleft()
-        if pending:
-            turn.append(pending)
+def work(job: Job) -> Work[Job]:
+    """Return the job as pending work of its destination.
 
-
-def calls(
-    jobs: Sequence[Job], limits: Limits, size: Callable[[StoredMessage], int]
-) -> Iterator[list[Job]]:
-    """Yield the jobs of a destination in calls that its limits allow.
-
-    A message that is over the bytes alone goes alone, for the destination to refuse. Of ordered
-    topics a call carries at most one message of a key.
+    A call carries at most one message of a key of an ordered topic. There neither tenants nor
+    direct messages have turns of their own: a key's messages would overtake one another.
     """
-    call: list[Job] = []
-    used = 0
-    keys: set[tuple[str, str]] = set()
-    for job in cycles(jobs):
-        bytes_ = size(job.stored)
-        full = len(call) >= limits.messages or used + bytes_ > limits.bytes
-        if call and (full or (job.in_order and job.hold in keys)):
-            yield call
-            call, used, keys = [], 0, set()
-        call.append(job)
-        used += bytes_
-        keys.add(job.hold)
-    if call:
-        yield call
+    message, topic = job.stored.message, job.topic
+    weight = job.subscription.weight or (1.0 if topic is None else topic.weight)
+    tenant = None if job.in_order else message.fairness_key
+    weights = {} if topic is None else topic.tenant_weights
+    return Work(
+        job,
+        job.stored.ref.topic,
+        size=job.stored.size,
+        tenant=tenant,
+        weight=weight,
+        tenant_weight=1.0 if tenant is None else weights.get(tenant, 1.0),
+        batch=1 if topic is None else topic.mini_batch,
+        key=job.hold if job.in_order else None,
+        direct=(message.direct or message.topic.startswith(NOTICES)) and not job.in_order,
+    )

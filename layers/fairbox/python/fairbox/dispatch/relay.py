@@ -100,8 +100,10 @@ class Relay:
                 rings[shard, 0].append(ref)
         if to_send:
             report.delivery = self._dispatcher.deliver(
-                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS
+                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS, quick_only=True
             )
+        for ref in report.delivery.left:
+            rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
         self._ring(rings, report)
         self._wake(late, report)
         return report

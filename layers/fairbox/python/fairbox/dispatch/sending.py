@@ -1,41 +1,32 @@
-"""Sending: one destination's messages in calls, several destinations at once."""
+"""Sending: the fair core says what goes next to which destination, and here it goes."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
-from fairbox.dispatch.packing import calls
+from fairbox.dispatch.fair import Cycles
+from fairbox.dispatch.pace import Pace
+from fairbox.dispatch.packing import rounds, work
 from fairbox.dispatch.ports import Limits, Outcome
+from fairbox.dispatch.readiness import AlwaysReady
+from fairbox.dispatch.slots import Begin, Call, Finish, at_once, in_turn
 from fairbox.errors import FairboxError, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from fairbox.clock import Clock
     from fairbox.dispatch.packing import Job
     from fairbox.dispatch.ports import Destination, Destinations, Store
+    from fairbox.dispatch.readiness import Readiness
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
-    from fairbox.topics import Subscription, TopicState
-
-_AT_A_TIME: Final = 8
+    from fairbox.topics import Subscription
 
 Outcomes = dict[tuple["MessageRef", str], Outcome]
-
-
-def in_turn(works: Sequence[Callable[[], Outcomes]]) -> list[Outcomes]:
-    """Do one work after the other: for simulations and tests."""
-    return [work() for work in works]
-
-
-def at_once(works: Sequence[Callable[[], Outcomes]]) -> list[Outcomes]:
-    """Do the works in threads, so that a slow destination does not delay a fast one."""
-    if len(works) <= 1:
-        return in_turn(works)
-    with ThreadPoolExecutor(min(_AT_A_TIME, len(works))) as pool:
-        return list(pool.map(lambda work: work(), works))
+FanOut = Callable[[Begin], None]
 
 
 class Sender:
@@ -46,6 +37,7 @@ class Sender:
         destinations: opens destinations.
         clock: the time.
         fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
+        readiness: says which subscriptions are ready, and how much they take at once.
     """
 
     def __init__(
@@ -53,63 +45,93 @@ class Sender:
         store: Store,
         destinations: Destinations,
         clock: Clock,
-        fan_out: Callable[[Sequence[Callable[[], Outcomes]]], list[Outcomes]],
+        fan_out: FanOut,
+        readiness: Readiness | None = None,
     ) -> None:
         self._store = store
         self._destinations = destinations
         self._clock = clock
         self._fan_out = fan_out
+        self._readiness = readiness or AlwaysReady()
+        self._pace = Pace()
 
-    def quick(self, topic: TopicState) -> bool:
-        """Whether every subscription of the topic may be called from the stream."""
-        return all(self._open(s).quick for s in topic.subscriptions)
+    def quick(self, subscription: Subscription) -> bool:
+        """Whether the subscription may be called from the stream: fast by kind, and of late."""
+        slow = self._pace.slow(_line(subscription), self._clock.now())
+        return not slow and self._open(subscription).quick
 
-    def send(self, jobs: Iterable[Job], deadline: float, timeout: float) -> Outcomes:
+    def send(
+        self,
+        jobs: Iterable[Job],
+        deadline: float,
+        timeout: float,
+        *,
+        quick_only: bool = False,
+    ) -> Outcomes:
         """Send these, those of one address together; return what was answered.
 
         Args:
-            jobs: in the order to send them.
+            jobs: in the order to send them, of each topic and tenant.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
+            quick_only: a line that turns out to be slow gets no further call.
         """
-        lines: dict[str, list[Job]] = defaultdict(list)
-        for job in jobs:
-            lines[_line(job.subscription)].append(job)
-        outcomes: Outcomes = {}
-        works = [_work(self.send_line, line, deadline, timeout) for line in lines.values()]
-        for part in self._fan_out(works):
-            outcomes |= part
-        return outcomes
+        turns = _Sending(self._open, self._clock, self._readiness, jobs)
+        call_one = partial(self._call, turns, deadline, timeout, quick_only=quick_only)
+
+        def begin() -> list[Call]:
+            if self._clock.now() >= deadline:
+                return []
+            return [partial(call_one, line, call) for line, call in turns.cycles.cycle()]
+
+        self._fan_out(begin)
+        return turns.outcomes
+
+    def _call(
+        self,
+        turns: _Sending,
+        deadline: float,
+        timeout: float,
+        line: str,
+        call: list[Job],
+        *,
+        quick_only: bool,
+    ) -> Finish:
+        """Make a call, and return what is to be done with what it came to."""
+        began = self._clock.now()
+        outcomes = self.send_call(turns.destination(line), call, deadline, timeout)
+        ended = self._clock.now()
+
+        def finish() -> None:
+            self._pace.took(line, ended - began, ended)
+            turns.answered(line, call, outcomes)
+            if quick_only and self._pace.slow(line, ended):
+                turns.cycles.drop(line)
+
+        return finish
+
+    def send_call(
+        self, destination: Destination, call: list[Job], deadline: float, timeout: float
+    ) -> Outcomes:
+        """Make one call; what is missing in the answer was not sent."""
+        if self._clock.now() >= deadline:
+            return {}
+        limit = min(timeout, *(job.subscription.timeout for job in call))
+        fetched = [(job, self._with_body(job.stored, destination)) for job in call]
+        sendable = [(job, stored) for job, stored in fetched if stored is not None]
+        if not sendable:
+            return {}
+        results = destination.send([stored for _, stored in sendable], limit)
+        return {
+            (job.stored.ref, job.subscription.name): outcome
+            for (job, _), outcome in zip(sendable, results, strict=True)
+        }
 
     def _open(self, subscription: Subscription) -> Destination:
         try:
             return self._destinations.open(subscription)
         except InvalidInput as error:
             return _Closed(str(error))
-
-    def send_line(self, jobs: list[Job], deadline: float, timeout: float) -> Outcomes:
-        """Send one destination's jobs in calls; stop when it is not ready or time is up."""
-        outcomes: Outcomes = {}
-        destination = self._open(jobs[0].subscription)
-        limit = min(timeout, *(job.subscription.timeout for job in jobs))
-        blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
-        for call in calls(jobs, destination.limits, destination.size):
-            ready = [j for j in call if not (j.in_order and j.hold in blocked)]
-            if self._clock.now() >= deadline:
-                break
-            fetched = [(job, self._with_body(job.stored, destination)) for job in ready]
-            sendable = [(job, stored) for job, stored in fetched if stored is not None]
-            blocked.update(job.hold for job, stored in fetched if stored is None)
-            if not sendable:
-                continue
-            results = destination.send([stored for _, stored in sendable], limit)
-            for (job, _), outcome in zip(sendable, results, strict=True):
-                outcomes[job.stored.ref, job.subscription.name] = outcome
-                if not outcome.taken:
-                    blocked.add(job.hold)
-            if any(o.verdict in ("throttled", "unreachable") for o in results):
-                break
-        return outcomes
 
     def _with_body(self, stored: StoredMessage, destination: Destination) -> StoredMessage | None:
         """Fetch an offloaded body that the destination takes; else it gets the address."""
@@ -119,6 +141,70 @@ class Sender:
             return self._store.fetch_body(stored)
         except FairboxError:
             return None  # stays, unattempted; the sweep takes it up again
+
+
+class _Sending:
+    """The turns of one delivery, and what came of them.
+
+    Attributes:
+        cycles: what goes next, by line: what shares calls.
+        outcomes: by message and subscription.
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[Subscription], Destination],
+        clock: Clock,
+        readiness: Readiness,
+        jobs: Iterable[Job],
+    ) -> None:
+        self.outcomes: Outcomes = {}
+        self._readiness = readiness
+        self._blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
+        self._destinations: dict[str, Destination] = {}
+        self._subscriptions: dict[str, dict[Subscription, None]] = {}
+        self.cycles: Cycles[str, Job] = Cycles(
+            clock,
+            limits=self._limits,
+            size=lambda line, job: self._destinations[line].size(job.stored),
+            skip=self._skips,
+        )
+        for job in rounds(list(jobs)):
+            line = _line(job.subscription)
+            if line not in self._destinations:
+                self._destinations[line] = open_(job.subscription)
+                self._subscriptions[line] = {}
+            self._subscriptions[line].setdefault(job.subscription)
+            self.cycles.add(line, work(job))
+
+    def destination(self, line: str) -> Destination:
+        """Return the destination of a line."""
+        return self._destinations[line]
+
+    def answered(self, line: str, call: Sequence[Job], outcomes: Outcomes) -> None:
+        """Take what a call came to; a destination that is not ready is left alone."""
+        answers: dict[Subscription, list[tuple[StoredMessage, Outcome]]] = {}
+        for job in call:
+            outcome = outcomes.get((job.stored.ref, job.subscription.name))
+            if outcome is not None:
+                answers.setdefault(job.subscription, []).append((job.stored, outcome))
+            if job.in_order and (outcome is None or not outcome.taken):
+                self._blocked.add(job.hold)
+        for subscription, its in answers.items():
+            self._readiness.answered(subscription, its)
+        self.outcomes |= outcomes
+        if any(o.verdict not in ("taken", "refused") for o in outcomes.values()):
+            self.cycles.drop(line)
+        self.cycles.answered(line)
+
+    def _skips(self, job: Job) -> bool:
+        blocked = job.in_order and job.hold in self._blocked
+        return blocked or not self._readiness.ready(job.subscription)
+
+    def _limits(self, line: str) -> Limits:
+        limits = self._destinations[line].limits
+        most = [self._readiness.in_flight_limit(s) for s in self._subscriptions[line]]
+        return Limits(min([limits.messages, *(m for m in most if m is not None)]), limits.bytes)
 
 
 def _line(subscription: Subscription) -> str:
@@ -144,10 +230,4 @@ class _Closed:
         return [Outcome("refused", self._reason) for _ in messages]
 
 
-def _work(
-    send: Callable[[list[Job], float, float], Outcomes],
-    jobs: list[Job],
-    deadline: float,
-    timeout: float,
-) -> Callable[[], Outcomes]:
-    return lambda: send(jobs, deadline, timeout)
+__all__ = ["FanOut", "Outcomes", "Sender", "at_once", "in_turn"]

@@ -72,7 +72,7 @@ class TopicTable:
         return int(answer.get("Item", {}).get(names.CONFIG_VERSION, {"N": "0"})["N"])
 
     def create(self, topic: Topic) -> TopicState:
-        """Create the topic, or bring what may change (retry, window, retention) up to date.
+        """Create the topic, or bring up to date what may change: all but shards and ordering.
 
         Raises:
             TopicConflict: it is there with another shard count or ordering, or changes too often.

@@ -1,0 +1,129 @@
+"""Cycles over the destinations for which work is pending and which are ready."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from fairbox.dispatch.fair.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from fairbox.clock import Clock
+    from fairbox.dispatch.fair.work import Work
+    from fairbox.dispatch.ports import Limits
+
+D = TypeVar("D", bound="Hashable")
+T = TypeVar("T")
+
+
+class Cycles(Generic[D, T]):
+    """What to send next, over many destinations.
+
+    A destination is visited when something waits for it, nothing that it was given is unanswered,
+    and it does not rest. All others cost nothing, however many they are. In a cycle each that is
+    visited gets one call, so that a message reaches all of them that are ready in the same cycle.
+
+    Args:
+        clock: the time, for those who rest.
+        limits: of a destination's next call.
+        size: bytes that an item takes of a destination's call; by default what its work says.
+        skip: says what is not to be sent to a destination; it is forgotten.
+        fill: see `Pending.next_call`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        limits: Callable[[D], Limits],
+        size: Callable[[D, T], int] | None = None,
+        skip: Callable[[T], bool] | None = None,
+        fill: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._size = size
+        self._skip = skip
+        self._fill = fill
+        self._pending: dict[D, Pending[T]] = {}
+        self._ready: dict[D, None] = {}  # in the order in which they became ready
+        self._unanswered: set[D] = set()
+        self._resting: dict[D, float] = {}
+        self._alarms: list[tuple[float, int, D]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return sum(len(pending) for pending in self._pending.values())
+
+    def add(self, destination: D, work: Work[T]) -> None:
+        """Let work wait for a destination."""
+        pending = self._pending.get(destination)
+        if pending is None:
+            pending = self._pending[destination] = Pending(self._sizes(destination))
+        pending.add(work)
+        self._offer(destination)
+
+    def rest(self, destination: D, seconds: float) -> None:
+        """Leave a destination alone for so long, its work with it."""
+        until = self._clock.now() + seconds
+        self._resting[destination] = until
+        self._ready.pop(destination, None)
+        heappush(self._alarms, (until, next(self._numbers), destination))
+
+    def drop(self, destination: D) -> None:
+        """Forget what waits for a destination."""
+        self._pending.pop(destination, None)
+        self._ready.pop(destination, None)
+
+    def cycle(self) -> Iterator[tuple[D, list[T]]]:
+        """Yield one call for each destination that is ready, those first that waited longest.
+
+        A destination that was given a call gets no other before `answered`.
+        """
+        self._wake()
+        for destination in list(self._ready):
+            pending = self._pending.get(destination)
+            if pending is None or destination not in self._ready:
+                continue
+            call = pending.next_call(self._limits(destination), fill=self._fill, skip=self._skip)
+            del self._ready[destination]
+            if not len(pending):
+                del self._pending[destination]
+            if call:
+                self._unanswered.add(destination)
+                yield destination, call
+            else:
+                self._offer(destination)
+
+    def answered(self, destination: D) -> None:
+        """Let a destination be visited again: what it was given is settled."""
+        self._unanswered.discard(destination)
+        self._offer(destination)
+
+    @property
+    def wakes(self) -> float | None:
+        """When the next destination has rested, in seconds since 1970; None: nobody rests."""
+        while self._alarms and self._resting.get(self._alarms[0][2]) != self._alarms[0][0]:
+            heappop(self._alarms)
+        return self._alarms[0][0] if self._alarms else None
+
+    def _wake(self) -> None:
+        now = self._clock.now()
+        while (at := self.wakes) is not None and at <= now:
+            destination = heappop(self._alarms)[2]
+            del self._resting[destination]
+            self._offer(destination)
+
+    def _offer(self, destination: D) -> None:
+        """Count a destination among the ready, where it is."""
+        busy = destination in self._unanswered or destination in self._resting
+        if destination in self._pending and not busy:
+            self._ready.setdefault(destination)
+
+    def _sizes(self, destination: D) -> Callable[[T], int] | None:
+        size = self._size
+        return None if size is None else lambda item: size(destination, item)

@@ -1,0 +1,110 @@
+"""Cycles over destinations: only who is ready is visited, and all get a message in one cycle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairbox.dispatch.fair import Cycles, Work
+from fairbox.dispatch.ports import Limits
+from fairbox.testing.clock import ManualClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TEN = Limits(10, 1 << 20)
+
+
+def cycles(fill: bool = True) -> tuple[Cycles[str, int], ManualClock]:
+    clock = ManualClock()
+    return Cycles(clock, limits=lambda _: TEN, fill=fill), clock
+
+
+def given_to(found: Cycles[str, int]) -> dict[str, list[int]]:
+    return dict(found.cycle())
+
+
+def test_who_was_given_a_call_gets_no_other_until_it_is_answered() -> None:
+    turns, _ = cycles()
+    for n in range(25):
+        turns.add("slow", Work(n, "t"))
+        turns.add("fast", Work(n, "t"))
+    assert set(given_to(turns)) == {"slow", "fast"}
+    turns.answered("fast")
+    assert set(given_to(turns)) == {"fast"}
+    assert given_to(turns) == {}
+    turns.answered("slow")
+    assert list(given_to(turns)) == ["slow"]
+
+
+def test_who_rests_is_visited_when_it_has_rested_and_loses_nothing() -> None:
+    turns, clock = cycles()
+    turns.add("a", Work(1, "t"))
+    turns.rest("a", 5)
+    turns.add("a", Work(2, "t"))
+    assert given_to(turns) == {}
+    assert turns.wakes == clock.now() + 5
+    clock.advance(4.9)
+    assert given_to(turns) == {}
+    clock.advance(0.2)
+    assert given_to(turns) == {"a": [1, 2]}
+    assert turns.wakes is None
+
+
+def test_a_longer_rest_replaces_a_shorter_one() -> None:
+    turns, clock = cycles()
+    turns.add("a", Work(1, "t"))
+    turns.rest("a", 1)
+    turns.rest("a", 10)
+    clock.advance(5)
+    assert given_to(turns) == {}
+    clock.advance(5)
+    assert given_to(turns) == {"a": [1]}
+
+
+def test_what_is_dropped_is_forgotten_and_what_comes_later_is_not() -> None:
+    turns, _ = cycles()
+    turns.add("a", Work(1, "t"))
+    turns.drop("a")
+    assert (given_to(turns), len(turns)) == ({}, 0)
+    turns.add("a", Work(2, "t"))
+    assert given_to(turns) == {"a": [2]}
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(1, 4096)), max_size=40))
+def test_a_message_reaches_all_destinations_that_are_ready_in_the_same_cycle(
+    messages: Sequence[tuple[str, int]],
+) -> None:
+    turns, _ = cycles(fill=False)
+    for destination in ("a", "b", "c"):
+        for n, (topic, size) in enumerate(messages):
+            turns.add(destination, Work(n, topic, size=size))
+    seen = 0
+    while made := given_to(turns):
+        assert made["a"] == made["b"] == made["c"]
+        seen += len(made["a"])
+        for destination in made:
+            turns.answered(destination)
+    assert seen == len(messages)
+
+
+def test_idle_and_unready_destinations_are_not_looked_at() -> None:
+    asked: list[str] = []
+
+    def limits(destination: str) -> Limits:
+        asked.append(destination)
+        return TEN
+
+    turns: Cycles[str, int] = Cycles(ManualClock(), limits=limits)
+    for n in range(1000):
+        turns.add(f"idle-{n}", Work(n, "t"))
+    for destination, _ in turns.cycle():
+        turns.answered(destination)  # nothing is left for it
+    for n in range(1000):
+        turns.add(f"resting-{n}", Work(n, "t"))
+        turns.rest(f"resting-{n}", 60)
+    asked.clear()
+    turns.add("active", Work(0, "t"))
+    assert given_to(turns) == {"active": [0]}
+    assert asked == ["active"]
