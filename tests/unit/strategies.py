@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from fairbox import Delivery, Message, MessageRef, RetryPolicy, Subscription, Topic
 from fairbox.epochs import Epoch
+from fairbox.held import KEY_BYTES
+from fairbox.holds import NAME_BYTES, Hold
 from fairbox.messages import check_text
 from fairbox.stored import Failure, ShardRow, StoredMessage, SubscriptionState
-from fairbox.topics import Partition, TopicState
+from fairbox.topics import Ordering, Partition, TopicState
 from hypothesis import strategies as st
 
 LATEST = 253_402_300_799_000
@@ -112,6 +114,16 @@ def deliveries(draw: st.DrawFn) -> list[Delivery]:
     return sorted(draw(st.lists(one, min_size=1, max_size=30)), key=lambda d: d.at)
 
 
+holds = st.builds(
+    Hold,
+    st.binary(min_size=NAME_BYTES, max_size=NAME_BYTES),
+    st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES),
+    ids(),
+    times,
+    st.sampled_from(["waiting", "open", "blocked"]),
+)
+
+
 counts = st.integers(-(10**9), 10**9)
 sequences = st.just("") | st.integers(1, 10**38).map(str)
 rows = st.builds(
@@ -142,10 +154,12 @@ def topics(draw: st.DrawFn) -> TopicState:
     name = draw(names)
     shards = draw(st.integers(1, 1000))
     base = draw(st.floats(0.001, 900))
+    ordering: Ordering = draw(st.sampled_from(["none", "key"]))
     topic = Topic(
         name,
         shards=shards,
-        ordering=draw(st.sampled_from(["none", "key"])),
+        ordering=ordering,
+        on_dead=draw(st.sampled_from(["skip", "block"])) if ordering == "key" else "skip",
         retry=RetryPolicy(
             max_attempts=draw(st.integers(1, 1000)), base=base, cap=draw(st.floats(base, 43_200))
         ),

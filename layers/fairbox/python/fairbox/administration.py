@@ -19,7 +19,7 @@ class Administration(OpenTables):
     """Creates topics, adds and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
-        """Create a topic; again with other retry, window, retention, weights: these change.
+        """Create a topic; again with other retry, window, weights, `on_dead`...: these change.
 
         Raises:
             TopicConflict: it is there with another ordering or shard count.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairbox.messages import Message
 
 Ordering = Literal["none", "key"]
+OnDead = Literal["skip", "block"]
 DAY: Final = 24 * 3600
 MAX_DEDUP_WINDOW: Final = 30 * DAY
 MAX_LABEL: Final = 250
@@ -118,6 +119,8 @@ class Topic:
         retry: what happens to messages that a destination refuses.
         dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
         retention: seconds that the ledger keeps deliveries.
+        on_dead: of pushed ordered topics, what becomes of a key whose message died: `skip`: it
+            goes on; `block`: it waits until the dead letter is redriven or gone.
         partition: which part of a partitioned queue it is; None: of none.
         weight: its share of a destination's bytes beside other topics, 0.01 to 100.
         mini_batch: messages that it sends in one turn, 1 to 100.
@@ -132,6 +135,7 @@ class Topic:
     dedup_window: int | None = None
     retention: int = 7 * DAY
     partition: Partition | None = None
+    on_dead: OnDead = "skip"
     weight: float = 1.0
     mini_batch: int = 1
     tenant_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -144,6 +148,10 @@ class Topic:
         object.__setattr__(self, "tenant_weights", _tenant_weights(self.tenant_weights))
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
+        if self.on_dead not in ("skip", "block"):
+            raise InvalidInput("on_dead", "'skip' or 'block'")
+        if self.on_dead == "block" and self.ordering != "key":
+            raise InvalidInput("on_dead", "'skip': the topic is not ordered")
         if self.dedup_window is not None:
             _whole_between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
         _whole_between("retention", self.retention, 3600, 3650 * DAY)

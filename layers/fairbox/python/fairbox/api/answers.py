@@ -110,6 +110,7 @@ def show_topic(state: TopicState) -> TopicOut:
         name=topic.name,
         shards=topic.shards,
         ordering=topic.ordering,
+        on_dead=topic.on_dead,
         retry=RetryOut(
             max_attempts=topic.retry.max_attempts, base=topic.retry.base, cap=topic.retry.cap
         ),

@@ -85,6 +85,11 @@ class TopicIn(Input):
 
     shards: int = Field(default=8, ge=1, le=MAX_SHARDS)
     ordering: Literal["none", "key"] = "none"
+    on_dead: Literal["skip", "block"] = Field(
+        default="skip",
+        description="Of a key whose message died, on ordered topics: it goes on, or waits until the"
+        " dead letter is redriven or gone.",
+    )
     retry: RetryIn = Field(default_factory=RetryIn)
     dedup_window: int | None = Field(
         default=None, ge=1, le=MAX_DEDUP_WINDOW, description="Seconds."
@@ -274,6 +279,9 @@ class TopicOut(Output):
     name: str
     shards: int
     ordering: Literal["none", "key"]
+    on_dead: Literal["skip", "block"] = Field(
+        description="What becomes of a key whose message died, on ordered topics."
+    )
     retry: RetryOut
     dedup_window: int | None
     retention: int

@@ -119,6 +119,7 @@ def put_topic(api: Api, request: Request) -> Answer:
         name,
         shards=given.shards,
         ordering=given.ordering,
+        on_dead=given.on_dead,
         retry=RetryPolicy(
             max_attempts=given.retry.max_attempts, base=given.retry.base, cap=given.retry.cap
         ),

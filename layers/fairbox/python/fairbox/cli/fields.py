@@ -56,6 +56,7 @@ def topic_fields(state: TopicState) -> Fields:
         "name": topic.name,
         "shards": topic.shards,
         "ordering": topic.ordering,
+        "on_dead": topic.on_dead,
         "pushed": state.pushed,
         "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
         "dedup_window": topic.dedup_window,

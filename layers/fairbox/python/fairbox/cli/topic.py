@@ -13,7 +13,7 @@ from fairbox.cli.session import FAILED, Session
 from fairbox.cli.verbs import noun, verb
 from fairbox.errors import InvalidInput
 from fairbox.loads import Load, measured_load
-from fairbox.topics import Ordering, RetryPolicy, Topic
+from fairbox.topics import OnDead, Ordering, RetryPolicy, Topic
 
 topic = noun("Create topics, show them, and find how many shards one needs.")
 SHARD_WCU = 700  # of the 1,000 that a partition takes
@@ -32,6 +32,9 @@ def create(
     ordering: Annotated[
         Ordering, typer.Option(help="`key`: by partition key, in the order of ids.")
     ] = "none",
+    on_dead: Annotated[
+        OnDead, typer.Option(help="Of a key whose message died: `block` lets it wait.")
+    ] = "skip",
     dedup_window: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="Within it a deduplication key counts.")
     ] = None,
@@ -58,6 +61,7 @@ def create(
         name,
         shards=shards,
         ordering=ordering,
+        on_dead=on_dead,
         retry=retry,
         dedup_window=dedup_window,
         retention=retention,

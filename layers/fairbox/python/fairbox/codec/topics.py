@@ -41,6 +41,8 @@ def topic_item(state: TopicState) -> Item:
     if topic.partition is not None:
         part = topic.partition
         item[names.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
+    if topic.on_dead == "block":
+        item[names.ON_DEAD] = {"BOOL": True}
     if topic.weight != 1:
         item[names.WEIGHT] = number(topic.weight)
     if topic.mini_batch != 1:
@@ -134,6 +136,7 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
             dedup_window=None if window is None else int(window["N"]),
             retention=int(item[names.RETENTION]["N"]),
             partition=_partition(item),
+            on_dead="block" if names.ON_DEAD in item else "skip",
             weight=float(item.get(names.WEIGHT, {"N": "1"})["N"]),
             mini_batch=int(item.get(names.MINI_BATCH, {"N": "1"})["N"]),
             tenant_weights={

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from fairbox.clock import milliseconds
 from fairbox.epochs import SETTLED_MS, sharing
 from fairbox.held import key_digest
+from fairbox.holds import audience_of, name_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import ShardPage
     from fairbox.stored import StoredMessage
@@ -33,7 +32,15 @@ _KNOWN: Final = 10_000
 _KEPT: Final = 100
 
 Shard = tuple[str, int, int]
-_Listing = tuple[set[bytes], list["StoredMessage"]]
+Place = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What an older shard lists: its keys, and for which subscriptions each waits."""
+
+    keys: frozenset[bytes] = frozenset()
+    places: frozenset[Place] = frozenset()
 
 
 class CutoverStore(Protocol):
@@ -68,13 +75,13 @@ class Waits:
     Attributes:
         everything: all of it: the cut is not past, or more is left before it than a page.
         keys: digests of the keys that an older shard lists.
-        messages: what lies in older shards, where it tells for whom a key waits.
+        places: the same by subscription: digest of its name, digest of the key.
         again: when to look again, in milliseconds since 1970 UTC; 0: nothing waits.
     """
 
     everything: bool = False
     keys: frozenset[bytes] = frozenset()
-    messages: tuple[StoredMessage, ...] = ()
+    places: frozenset[Place] = frozenset()
     again: int = 0
 
     def __bool__(self) -> bool:
@@ -84,14 +91,9 @@ class Waits:
         """Whether a message of the shard has to wait, for some subscription at least."""
         return self.everything or (bool(self.keys) and key_digest(stored) in self.keys)
 
-    def holds(self, topic: TopicState) -> set[tuple[str, str]]:
-        """Return the (topic and subscription, key) of a pushed topic whose turn it is not."""
-        name, names = topic.topic.name, topic.subscription_names
-        return {
-            (f"{name}#{subscription}", stored.message.shard_key)
-            for stored in self.messages
-            for subscription in (stored.lacking(names) if stored.ref.topic == name else names)
-        }
+    def until(self, place: Place) -> int:
+        """Return when to look again for a subscription's key (ms); 0: it does not wait."""
+        return self.again if self.everything or place in self.places else 0
 
 
 NOTHING: Final = Waits()
@@ -131,19 +133,19 @@ class Cutover:
         cut, olders = self._olders(topic, shard)
         if olders and now < cut + SETTLED_MS:
             return Waits(everything=True, again=cut + SETTLED_MS)
-        return self._look(shard, cut, olders, now) if olders else NOTHING
+        return self._look(topic, shard, cut, olders) if olders else NOTHING
 
-    def _look(self, shard: Shard, cut: int, olders: list[Shard], now: int) -> Waits:
+    def _look(self, topic: TopicState, shard: Shard, cut: int, olders: list[Shard]) -> Waits:
         """Look into the older shards, and write down that they are empty."""
-        found = self._listed(olders)
+        now = milliseconds(self._clock)
+        found = self._listed(topic, olders)
         again = now + min(_LONGEST_MS, max(_SHORTEST_MS, (now - cut) // 10))
         if found is None:
             return Waits(everything=True, again=again)
-        keys, messages = found
-        if not keys and all(older in self._empty for older in olders):
+        if not found.keys and all(older in self._empty for older in olders):
             self._settle(shard)
             return NOTHING
-        return Waits(keys=frozenset(keys), messages=tuple(messages), again=again if keys else 0)
+        return Waits(keys=found.keys, places=found.places, again=again if found.keys else 0)
 
     def _settle(self, shard: Shard) -> None:
         self._store.settle_shard(*shard)
@@ -163,21 +165,19 @@ class Cutover:
             for number in sharing(shard[2], epoch.shards, older.shards)
         ]
 
-    def _listed(self, olders: list[Shard]) -> _Listing | None:
-        """Return the keys and messages that older shards list; None: more than can be read."""
-        keys: set[bytes] = set()
-        messages: list[StoredMessage] = []
+    def _listed(self, topic: TopicState, olders: list[Shard]) -> _Listing | None:
+        """Return what older shards list; None: more than can be read."""
+        found = _Listing()
         for older in olders:
             if older in self._empty:
                 continue
-            listing = self._known(older)
+            listing = self._known(topic, older)
             if listing is None:
                 return None
-            keys |= listing[0]
-            messages += listing[1]
-        return keys, messages
+            found = _Listing(found.keys | listing.keys, found.places | listing.places)
+        return found
 
-    def _known(self, older: Shard) -> _Listing | None:
+    def _known(self, topic: TopicState, older: Shard) -> _Listing | None:
         """Return what an older shard lists, at most a second old: a key that leaves never returns.
 
         So an old list can only hold a key for a second too long.
@@ -186,36 +186,59 @@ class Cutover:
         at, listing = self._lists.get(older, (0, None))
         if at <= now < at + _SHORTEST_MS:
             return listing
-        listing = self._read(older)
+        listing = self._read(topic, older)
         if len(self._lists) >= _KEPT:
             self._lists.clear()
         self._lists[older] = now, listing
         return listing
 
-    def _read(self, older: Shard) -> _Listing | None:
-        pages = list(self._pages(older))
+    def _read(self, topic: TopicState, older: Shard) -> _Listing | None:
+        """Read what an older shard lists: its messages, and what its row keeps.
+
+        A key that waits for its dead letter is in the row alone.
+        """
+        pages = self._pages(topic, older)
         if not pages:
             return None
-        messages = [message for page in pages for message in page.messages]
-        keys = set(map(key_digest, messages))
-        if len(pages) > 1 and pages[0].held is not None:
-            keys.update(entry.key for entry in pages[0].held.entries)
-        if not messages and not pages[0].unreadable:
+        names = topic.subscription_names
+        keys: set[bytes] = set()
+        places: set[Place] = set()
+        for message in (m for page in pages for m in page.messages):
+            key = key_digest(message)
+            keys.add(key)
+            places |= {(name_digest(name), key) for name in message.lacking(names)}
+        head = pages[0]
+        if len(pages) > 1 and head.held is not None:
+            keys |= {entry.key for entry in head.held.entries}
+        for entry in () if head.holds is None else head.holds.entries:
+            if len(pages) > 1 or entry.state == "blocked":
+                keys.add(entry.key)
+                places.add(entry.place)
+        if not keys and not any(page.messages or page.unreadable for page in pages):
             if len(self._empty) >= _KNOWN:
                 self._empty.clear()
             self._empty.add(older)
-        return keys, messages
+        return _Listing(frozenset(keys), frozenset(places))
 
-    def _pages(self, older: Shard) -> Iterator[ShardPage]:
-        """Yield pages that together tell all keys of a lane; none where two do not do."""
+    def _pages(self, topic: TopicState, older: Shard) -> list[ShardPage]:
+        """Return pages that together tell all keys of a lane; none where two do not do."""
         head = self._store.read_lane("ready", *older, limit=_PAGE)
         if head.last is None:
-            yield head
-            return
-        after = "" if head.held is None else head.held.after
+            return [head]
+        after = _behind_held(topic, head)
         if after:
             # up to there all is held, or of a key that is, and the row has those keys
             rest = self._store.read_lane("ready", *older, limit=_PAGE, after=after)
             if rest.last is None:
-                yield head
-                yield rest
+                return [head, rest]
+        return []
+
+
+def _behind_held(topic: TopicState, head: ShardPage) -> str:
+    """Return up to which id a lane's row knows all keys; empty: it does not tell."""
+    if not topic.pushed:
+        return "" if head.held is None else head.held.after
+    holds = head.holds
+    if holds is None or holds.audience != audience_of(topic.subscription_names):
+        return ""
+    return "" if any(entry.whole for entry in holds.entries) else holds.start

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.clock import milliseconds
 from fairbox.dispatch.deciding import decide, next_due
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.clock import Clock
-    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Store
+    from fairbox.dispatch.deciding import Decision
+    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Saved, Store
     from fairbox.dispatch.readiness import Readiness
     from fairbox.dispatch.sending import FanOut, Outcomes
     from fairbox.messages import MessageRef
@@ -45,8 +46,9 @@ class Report:
         delivered: messages that left the outbox.
         left: of a delivery to quick ones only, what others still lack who were not tried.
         errors: what went wrong with the tables; the sweep takes these messages up.
-        again: of ordered topics, when to visit the shard next (ms), for the visit to ring; None:
-            nothing that was tried here has to wait.
+        outcomes: what the destinations answered, by message and subscription.
+        after: messages that stay or have just died, as they were written.
+        unsettled: messages of which it could not be written what came of them.
     """
 
     sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -56,12 +58,30 @@ class Report:
     delivered: int = 0
     left: list[MessageRef] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    again: int | None = None
+    outcomes: Outcomes = field(default_factory=dict)
+    after: dict[MessageRef, StoredMessage] = field(default_factory=dict)
+    unsettled: set[MessageRef] = field(default_factory=set)
 
     @property
     def progress(self) -> int:
         """How much moved: what was taken and what died."""
         return sum(self.sent.values()) + sum(self.dead.values())
+
+
+class InOrder(Protocol):
+    """Whose turn it is on an ordered shard."""
+
+    def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
+        """Say whether a message that a subscription lacks may be sent to it at `now` (ms)."""
+        ...
+
+    def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
+        """Say whether a message may die for these, after writing down what its death holds back.
+
+        Raises:
+            FairboxError: that could not be written.
+        """
+        ...
 
 
 class Dispatcher:
@@ -91,7 +111,7 @@ class Dispatcher:
         self.doorbells = doorbells
         self.clock = clock
         self._sender = Sender(store, destinations, clock, fan_out, readiness)
-        self._rng = rng
+        self.rng = rng
 
     def quick(self, topic: TopicState) -> bool:
         """Whether a subscription of the topic may be called from the stream."""
@@ -103,7 +123,7 @@ class Dispatcher:
         *,
         deadline: float,
         timeout: float = 14.0,
-        held: set[tuple[str, str]] | None = None,
+        turns: InOrder | None = None,
         quick_only: bool = False,
     ) -> Report:
         """Send what is due to the subscriptions that lack it, and write down what came of it.
@@ -112,8 +132,7 @@ class Dispatcher:
             messages: outstanding messages of pushed topics, in the order to send them.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
-            held: of ordered topics, the (subscription, key) whose turn it is not; what fails or
-                is not due is added, so that its followers in later pages wait too.
+            turns: of an ordered shard, whose turn it is; the caller then rings for what waits.
             quick_only: leave out who may not be called from the stream; the report names what is
                 `left`, and nothing rings for it here.
 
@@ -121,47 +140,42 @@ class Dispatcher:
             The report; it raises for nothing that a destination does.
         """
         report = Report()
-        held = set() if held is None else held
         jobs: list[Job] = []
         topics: dict[str, TopicState] = {}
         for stored in messages:
             topic = self.store.topic(stored.ref.topic)
             if topic is not None and topic.pushed:
                 topics[stored.ref.topic] = topic
-                jobs += self._jobs(stored, topic, held)
+                jobs += self._jobs(stored, topic, turns)
         if quick_only:
             jobs = [job for job in jobs if self._sender.quick(job.subscription)]
-        outcomes = self._sender.send(jobs, deadline, timeout, quick_only=quick_only)
-        for job in (job for job in jobs if job.in_order):
-            outcome = outcomes.get((job.stored.ref, job.subscription.name))
-            if outcome is None or not outcome.taken:
-                held.add(job.hold)
+        report.outcomes = self._sender.send(jobs, deadline, timeout, quick_only=quick_only)
         those = [s for s in messages if s.ref.topic in topics]
-        self._conclude(those, topics, outcomes, report, quick_only=quick_only)
+        self._conclude(those, topics, report, turns=turns, quick_only=quick_only)
         return report
 
     def _jobs(
-        self, stored: StoredMessage, topic: TopicState, held: set[tuple[str, str]]
+        self, stored: StoredMessage, topic: TopicState, turns: InOrder | None
     ) -> Iterator[Job]:
         now = milliseconds(self.clock)
-        in_order = topic.topic.ordering == "key"
         lacking = stored.lacking(topic.subscription_names)
         for subscription in topic.subscriptions:
-            job = Job(subscription, stored, in_order, topic.topic)
-            if subscription.name not in lacking or (in_order and job.hold in held):
+            if subscription.name not in lacking:
                 continue
-            if stored.due(subscription.name) <= now:
-                yield job
-            elif in_order:
-                held.add(job.hold)
+            if turns is None:
+                ready = stored.due(subscription.name) <= now
+            else:
+                ready = turns.admits(stored, subscription.name, now)
+            if ready:
+                yield Job(subscription, stored, topic.topic.ordering == "key", topic.topic)
 
     def _conclude(
         self,
         messages: Sequence[StoredMessage],
         topics: Mapping[str, TopicState],
-        outcomes: Outcomes,
         report: Report,
         *,
+        turns: InOrder | None,
         quick_only: bool,
     ) -> None:
         gone: list[StoredMessage] = []
@@ -169,27 +183,22 @@ class Dispatcher:
         for stored in messages:
             topic = topics[stored.ref.topic]
             mine = {
-                name: outcomes[stored.ref, name]
+                name: report.outcomes[stored.ref, name]
                 for name in topic.subscription_names
-                if (stored.ref, name) in outcomes
+                if (stored.ref, name) in report.outcomes
             }
             _count_sent(stored, mine, report)
-            died = sum(report.dead.values())
             try:
-                due = self._settle(stored, topic, mine, gone, report)
+                due = self._settle(stored, topic, mine, gone, report=report, turns=turns)
             except FairboxError as error:
                 report.errors.append(str(error))
+                report.unsettled.add(stored.ref)
                 continue
-            if topic.topic.ordering == "key":
-                # one doorbell a visit, and none for who only waits for the head of its key: else
-                # every visit would ring for every follower, and doorbells multiply
-                if sum(report.dead.values()) > died:
-                    due = milliseconds(self.clock)
-                if mine and due is not None:
-                    report.again = min(due, report.again or due)
-            elif due is not None and quick_only and self._left_out(stored, topic, mine):
+            if due is None or turns is not None:
+                continue
+            if quick_only and self._left_out(stored, topic, mine):
                 report.left.append(stored.ref)
-            elif due is not None:
+            else:
                 ref = stored.ref
                 rings[ref.topic, ref.epoch, ref.shard, -(-due // 1000)].append(ref)
         try:
@@ -198,6 +207,7 @@ class Dispatcher:
                 report.delivered += len(gone)
         except FairboxError as error:
             report.errors.append(str(error))
+            report.unsettled.update(stored.ref for stored in gone)
         self._ring(rings, report)
 
     def _left_out(
@@ -226,13 +236,16 @@ class Dispatcher:
         topic: TopicState,
         outcomes: Mapping[str, Outcome],
         gone: list[StoredMessage],
+        *,
         report: Report,
+        turns: InOrder | None,
     ) -> int | None:
         """Write one message's outcome; return when to ring for it, None when not to."""
         try:
-            return self._write(stored, topic, outcomes, gone, report)
+            return self._write(stored, topic, outcomes, gone, report=report, turns=turns)
         except BatchBusy as error:
             report.errors.append(str(error))
+            report.unsettled.add(stored.ref)
             return milliseconds(self.clock) + _BUSY_MS
 
     def _write(
@@ -241,25 +254,22 @@ class Dispatcher:
         topic: TopicState,
         outcomes: Mapping[str, Outcome],
         gone: list[StoredMessage],
+        *,
         report: Report,
+        turns: InOrder | None,
     ) -> int | None:
         before = stored
         for _ in range(_CAS_TRIES):
             now = milliseconds(self.clock)
-            decision = decide(before, topic, outcomes, now=now, rng=self._rng)
+            decision = decide(before, topic, outcomes, now=now, rng=self.rng)
             after, died = decision.after, decision.died
             if decision.delivered and not before.any_dead:
                 gone.append(before)
                 return None
-            if decision.delivered:
-                # not to be deleted with the others: a redrive may have put back whom it died for
-                saved = self.store.delete_unchanged(before)
-            elif after == before:
-                saved = "saved"
-            elif died and decision.left:
-                saved = self.store.bury_partly(after, before, died)
-            else:
-                saved = self.store.save_state(after, before)
+            if died and turns is not None and not turns.may_die(before, died):
+                outcomes = {n: o for n, o in outcomes.items() if n not in died}
+                continue
+            saved = self._save(before, decision)
             if isinstance(saved, StoredMessage) and not saved.gone:
                 before = saved
                 continue
@@ -269,11 +279,24 @@ class Dispatcher:
                 report.delivered += 1
                 return None
             _count(stored, outcomes, died, report)
+            report.after[stored.ref] = after
             if after.gone:
                 self._leave(after, died, report)
                 return None
-            return next_due(decision, outcomes, now=now, rng=self._rng)
+            return next_due(decision, outcomes, now=now, rng=self.rng)
+        report.unsettled.add(stored.ref)
         return milliseconds(self.clock) + _BUSY_MS
+
+    def _save(self, before: StoredMessage, decision: Decision) -> Saved:
+        after, died = decision.after, decision.died
+        if decision.delivered:
+            # not to be deleted with the others: a redrive may have put back whom it died for
+            return self.store.delete_unchanged(before)
+        if after == before:
+            return "saved"
+        if died and decision.left:
+            return self.store.bury_partly(after, before, died)
+        return self.store.save_state(after, before)
 
     def _leave(self, marked: StoredMessage, died: frozenset[str], report: Report) -> None:
         """Take a message that was just marked out of the outbox."""

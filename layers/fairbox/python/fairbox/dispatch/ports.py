@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.held import HeldRow
+    from fairbox.holds import Holds
     from fairbox.messages import MessageRef
     from fairbox.stored import Offloaded, ShardRow
     from fairbox.topics import Subscription, TopicState
@@ -123,6 +124,7 @@ class ShardPage:
         unreadable: items that the codec could not read, as they are.
         last: the sort key to go on after; None at the end.
         held: what consumers hold, on ordered pulled topics, where the row was read.
+        holds: what visits hold back, on ordered pushed topics, where the row was read.
     """
 
     row: ShardRow | None
@@ -130,6 +132,7 @@ class ShardPage:
     unreadable: tuple[Mapping[str, object], ...]
     last: str | None
     held: HeldRow | None = None
+    holds: Holds | None = None
 
 
 class Store(Protocol):
@@ -228,6 +231,24 @@ class Store(Protocol):
 
     def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
+        ...
+
+    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
+        """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
+        ...
+
+    def write_holds(self, shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+        """Write what visits hold back where the version is this one (1 WRU a KB).
+
+        Returns:
+            None when it was written; what is there, when others were faster.
+        """
+        ...
+
+    def outstanding_or_dead(
+        self, ref: MessageRef
+    ) -> tuple[StoredMessage | None, StoredMessage | None]:
+        """Return a message as it lies in its lane, and as a dead letter, at one time (4 RRU)."""
         ...
 
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:

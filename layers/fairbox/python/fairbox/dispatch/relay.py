@@ -70,6 +70,7 @@ class Relay:
         self._store.refresh()
         to_send: dict[MessageRef, StoredMessage] = {}  # added again: two records, one message
         rings: dict[tuple[Shard, int], list[MessageRef]] = defaultdict(list)
+        passed: set[MessageRef] = set()  # visits of ordered shards may begin behind these
         late: dict[bool, list[MessageRef]] = {False: [], True: []}
         quanta: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for record in records:
@@ -83,6 +84,10 @@ class Relay:
                 late[ordered] += [ref] if _passed_by(ref, change.at, ordered=ordered) else []
                 continue
             shard = (ref.topic, ref.epoch, ref.shard)
+            if topic.topic.ordering == "key":
+                rings[shard, 0].append(ref)
+                passed |= {ref} if _passed_by(ref, change.at, ordered=True) else set()
+                continue
             now = milliseconds(self._clock)
             if ref.due is not None:
                 if ref.due - now <= RING_AHEAD_MS:
@@ -93,8 +98,7 @@ class Relay:
             used[1] += stored.size
             young = now - change.at <= YOUNG_MS + 999  # the stream stamps whole seconds
             within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
-            unordered = topic.topic.ordering == "none"
-            if young and within and unordered and self._dispatcher.quick(topic):
+            if young and within and self._dispatcher.quick(topic):
                 to_send[ref] = stored
             else:
                 rings[shard, 0].append(ref)
@@ -104,7 +108,7 @@ class Relay:
             )
         for ref in report.delivery.left:
             rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
-        self._ring(rings, report)
+        self._ring(rings, passed, report)
         self._wake(late, report)
         return report
 
@@ -131,14 +135,20 @@ class Relay:
                 report.delivery.errors.append(str(error))
 
     def _ring(
-        self, rings: Mapping[tuple[Shard, int], list[MessageRef]], report: RelayReport
+        self,
+        rings: Mapping[tuple[Shard, int], list[MessageRef]],
+        passed: set[MessageRef],
+        report: RelayReport,
     ) -> None:
-        """Ring for each shard once for each time: on ordered topics with the smallest id."""
+        """Ring for each shard once for each time.
+
+        On ordered topics with the smallest id, and with what visits may have passed by.
+        """
         doorbells = []
         for (shard, second), refs in rings.items():
             topic = self._store.topic(shard[0])
             ordered = topic is not None and topic.topic.ordering == "key"
-            named = (min(refs),) if ordered else tuple(refs)
+            named = tuple(sorted({min(refs)} | (passed & set(refs)))) if ordered else tuple(refs)
             doorbells.append(Doorbell(*shard, named, second * 1000))
             report.rung += len(refs)
         try:
@@ -150,7 +160,7 @@ class Relay:
 
 
 def _passed_by(ref: MessageRef, at: int, *, ordered: bool) -> bool:
-    """Whether receives of a pulled topic may begin behind a message that came in at `at` (ms).
+    """Whether receives, or visits of an ordered shard, may begin behind what came in at `at` (ms).
 
     They pass ids half a second old, on ordered topics two seconds. The stream stamps whole seconds:
     what was committed a second later than that is always told; of what was committed at once, one

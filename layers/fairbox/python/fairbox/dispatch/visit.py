@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.clock import milliseconds
-from fairbox.dispatch.cutover import NOTHING, Cutover
-from fairbox.dispatch.dispatcher import Report
-from fairbox.dispatch.finishing import finish_marked
+from fairbox.dispatch.ordered_visit import OrderedVisits
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.visiting import VisitReport, look_again, readable
 from fairbox.ids import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.cutover import Waits
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.ports import ShardPage
     from fairbox.stored import ShardRow, StoredMessage
-    from fairbox.topics import TopicState
 
 OVERDUE_MS: Final = 60_000
 PAGE: Final = 100
-_FIRST_BACKOFF_SECONDS: Final = 60
-_MAX_BACKOFF_SECONDS: Final = 600
 _IDLE_PAGES: Final = 10  # pages without progress after which a visit gives up for this time
 _LANES: Final[tuple[Literal["later", "ready"], ...]] = ("later", "ready")
-_ORDERED_LANES: Final[tuple[Literal["ready"], ...]] = ("ready",)
-
-
-@dataclass(slots=True)
-class VisitReport:
-    """What a visit did: reports of its deliveries, marked messages finished, whether time ran out.
-
-    Attributes:
-        deliveries: one for each page.
-        finished: marked messages whose leaving somebody else had begun.
-        unreadable: items buried as they are.
-        unfinished: the time limit came first; the shard was rung for again.
-    """
-
-    deliveries: list[Report] = field(default_factory=list)
-    finished: int = 0
-    unreadable: int = 0
-    unfinished: bool = False
-
-    @property
-    def progress(self) -> int:
-        """How much moved."""
-        moved = sum(d.progress + d.delivered for d in self.deliveries)
-        return moved + self.finished + self.unreadable
 
 
 class Visits:
@@ -64,7 +33,7 @@ class Visits:
         self._dispatcher = dispatcher
         self._store = dispatcher.store
         self._clock = dispatcher.clock
-        self._cutover = Cutover(self._store, self._clock)
+        self._ordered = OrderedVisits(dispatcher)
 
     def handle(self, doorbell: Doorbell, *, deadline: float) -> VisitReport:
         """Deliver what a doorbell asks for.
@@ -84,31 +53,25 @@ class Visits:
         now = milliseconds(self._clock)
         if doorbell.not_before > now + 999:
             self._dispatcher.doorbells.ring([doorbell])
-        elif doorbell.refs and topic.topic.ordering == "none":
+        elif topic.topic.ordering == "key":
+            self._ordered.visit(doorbell, topic, report, deadline)
+        elif doorbell.refs:
             self._visit_named(doorbell, report, deadline)
         else:
-            self._visit_shard(doorbell, topic, report, deadline)
+            self._visit_shard(doorbell, report, deadline)
         return report
 
     def _visit_named(self, doorbell: Doorbell, report: VisitReport, deadline: float) -> None:
         messages, unreadable = self._store.read(doorbell.refs)
-        for item in unreadable:
-            self._store.bury_raw(item, "unreadable")
-            report.unreadable += 1
         order = {ref: n for n, ref in enumerate(doorbell.refs)}
         messages.sort(key=lambda m: order.get(m.ref, 0))
-        self._deliver(self._finish(messages, report), report, deadline)
+        self._deliver(readable(self._store, messages, unreadable, report), report, deadline)
 
-    def _visit_shard(
-        self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
-    ) -> None:
-        """Walk the shard from its head: what is overdue or, on an ordered topic, all in turn."""
-        ordered = topic.topic.ordering == "key"
-        held: set[tuple[str, str]] = set()
-        waits, waiting = NOTHING, False
+    def _visit_shard(self, doorbell: Doorbell, report: VisitReport, deadline: float) -> None:
+        """Walk the shard from its head: what is overdue."""
         row: ShardRow | None = None
         dues: list[int] = []
-        for lane in _ORDERED_LANES if ordered else _LANES:
+        for lane in _LANES:
             after: str | None = None
             idle = 0
             while idle < _IDLE_PAGES:
@@ -127,81 +90,21 @@ class Visits:
                 )
                 row = page.row or row
                 moved = report.progress
-                messages = self._readable(page, report)
-                if ordered and after is None and messages:
-                    waits = self._waits(doorbell, topic, row)
-                    held |= waits.holds(topic)
-                waiting = waiting or any(map(waits.hold, messages))
-                if waits.everything:
-                    break
-                self._deliver(
-                    [m for m in messages if ordered or _overdue(m, now)], report, deadline, held
-                )
+                messages = readable(self._store, page.messages, page.unreadable, report)
+                self._deliver([m for m in messages if _overdue(m, now)], report, deadline)
                 dues += [_next_look(m) for m in messages]
                 idle = 0 if report.progress > moved else idle + 1
                 after = page.last
                 if after is None:
                     break
-        self._ring_in_order(doorbell, report, waits.again if waiting else None)
         if row is not None and report.progress == 0:
-            self._look_again(row, min(dues, default=0))
-
-    def _waits(self, doorbell: Doorbell, topic: TopicState, row: ShardRow | None) -> Waits:
-        """Return what of a shard waits for older shards of its topic."""
-        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-        return self._cutover.waits(topic, shard, settled=row is not None and row.settled)
-
-    def _ring_in_order(self, doorbell: Doorbell, report: VisitReport, waits: int | None) -> None:
-        """Ring once for an ordered shard, for when the first of what was tried is due again.
-
-        Args:
-            doorbell: names the shard.
-            report: of this visit.
-            waits: when to look again for keys that wait for older shards (ms); None: none does.
-        """
-        due = [*(d.again for d in report.deliveries), waits]
-        again = min((ms for ms in due if ms is not None), default=None)
-        if again is not None:
-            second = -(-again // 1000) * 1000
-            shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-            self._dispatcher.doorbells.ring([Doorbell(*shard, not_before=second)])
-
-    def _look_again(self, row: ShardRow, next_due: int) -> None:
-        """Move the next look on: to what is due next, or twice as far as the last time."""
-        now = milliseconds(self._clock)
-        backoff = min(_MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, row.backoff * 2))
-        look_at = now + backoff * 1000
-        if now < next_due:
-            look_at = min(look_at, next_due)
-        self._store.look_again(row, look_at, backoff)
-
-    def _readable(self, page: ShardPage, report: VisitReport) -> list[StoredMessage]:
-        for item in page.unreadable:
-            self._store.bury_raw(item, "unreadable")
-            report.unreadable += 1
-        return self._finish(page.messages, report)
-
-    def _finish(
-        self, messages: Sequence[StoredMessage], report: VisitReport
-    ) -> list[StoredMessage]:
-        """Finish what is marked as leaving; return the messages that are outstanding."""
-        marked = [m for m in messages if m.gone]
-        errors: list[str] = []
-        report.finished += finish_marked(self._store, marked, errors)
-        if errors:
-            report.deliveries.append(Report(errors=errors))
-        return [m for m in messages if not m.gone]
+            look_again(self._store, row, min(dues, default=0), milliseconds(self._clock))
 
     def _deliver(
-        self,
-        messages: Sequence[StoredMessage],
-        report: VisitReport,
-        deadline: float,
-        held: set[tuple[str, str]] | None = None,
+        self, messages: Sequence[StoredMessage], report: VisitReport, deadline: float
     ) -> None:
         if messages:
-            delivery = self._dispatcher.deliver(messages, deadline=deadline, held=held)
-            report.deliveries.append(delivery)
+            report.deliveries.append(self._dispatcher.deliver(messages, deadline=deadline))
 
     def _again(self, doorbell: Doorbell, report: VisitReport) -> None:
         """Ring again, behind the others, when the time limit came first."""

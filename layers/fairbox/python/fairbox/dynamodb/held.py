@@ -14,6 +14,7 @@ from fairbox.codec.keys import shard_key
 from fairbox.codec.messages import number
 from fairbox.codec.shards import read_shard
 from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.dynamodb.versioned import versioned_update
 from fairbox.errors import TransactionCancelled
 from fairbox.held import HeldRow
 from fairbox.ids import before
@@ -73,30 +74,7 @@ class HeldRows:
     def action(self, shard: Shard, row: HeldRow, version: int) -> dict[str, Any]:
         """Return the update that `write` makes."""
         values = held_values(replace(row, version=version + 1))
-        fields = {"#v": names.ROW_VERSION}
-        expected = {":v": values.pop(names.ROW_VERSION)}
-        sets, removes = ["#v = :v"], []
-        for n, name in enumerate(_ATTRIBUTES):
-            fields[f"#h{n}"] = name
-            if name in values:
-                sets.append(f"#h{n} = :h{n}")
-                expected[f":h{n}"] = values[name]
-            else:
-                removes.append(f"#h{n}")
-        condition = "attribute_not_exists(#v)"
-        if version:
-            condition = "#v = :was"
-            expected[":was"] = number(version)
-        update = f"SET {', '.join(sets)}"
-        return {
-            "TableName": self._table,
-            "Key": shard_key(*shard),
-            "UpdateExpression": update + (f" REMOVE {', '.join(removes)}" if removes else ""),
-            "ConditionExpression": condition,
-            "ExpressionAttributeNames": fields,
-            "ExpressionAttributeValues": expected,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        return versioned_update(self._table, shard_key(*shard), values, _ATTRIBUTES, version)
 
     def lower_after(self, shard: Shard, message_id: str) -> bool:
         """Let receives begin no later than at this message; return whether they had passed it."""

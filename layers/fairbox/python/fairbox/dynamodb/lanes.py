@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import names
 from fairbox.codec.held import read_held
+from fairbox.codec.holds import read_holds
 from fairbox.codec.keys import due_sk, lane_pk, message_key
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.calls import Calls
     from fairbox.held import HeldRow
+    from fairbox.holds import Holds
     from fairbox.messages import MessageRef
     from fairbox.stored import Gone, ShardRow, StoredMessage
 
@@ -288,17 +290,19 @@ def _key_pair(item: Mapping[str, Any]) -> tuple[str, str]:
 def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     row: ShardRow | None = None
     held: HeldRow | None = None
+    holds: Holds | None = None
     messages: list[StoredMessage] = []
     unreadable: list[Mapping[str, object]] = []
     for item in answer["Items"]:
         if item[names.SK]["S"] == names.HEAD:
             with suppress(Unreadable):  # repair buries it; the messages behind it go on
                 row = read_shard(item)
-                held = read_held(item)
+                held, holds = read_held(item), read_holds(item)
             continue
         try:
             messages.append(read_message(item))
         except Unreadable:
             unreadable.append(item)
     last = answer.get("LastEvaluatedKey")
-    return ShardPage(row, tuple(messages), tuple(unreadable), last and last[names.SK]["S"], held)
+    cursor = last and last[names.SK]["S"]
+    return ShardPage(row, tuple(messages), tuple(unreadable), cursor, held, holds)

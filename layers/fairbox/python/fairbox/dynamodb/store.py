@@ -10,6 +10,7 @@ from fairbox.codec.keys import key_of, message_key
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.held import HeldRows
 from fairbox.dynamodb.hints import HintRows
+from fairbox.dynamodb.holds import HoldRows
 from fairbox.dynamodb.topics import DispatcherTopics
 from fairbox.errors import NotConfigured, Unavailable, Unreadable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Saved, ShardPage
     from fairbox.dynamodb.lanes import OpenLane
     from fairbox.dynamodb.tables import Tables
+    from fairbox.holds import Holds
     from fairbox.messages import MessageRef
     from fairbox.stored import Offloaded, ShardRow, StoredMessage
     from fairbox.topics import TopicState
@@ -37,6 +39,7 @@ class DynamoStore:
         self._tables = tables
         self._topics = DispatcherTopics(tables.topics, tables.calls)
         self._bodies = body_store
+        self._holds = HoldRows(tables)
 
     def topic(self, name: str) -> TopicState | None:
         """Return the topic; at most as old as the last `refresh`."""
@@ -145,6 +148,20 @@ class DynamoStore:
     def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
         self._tables.rows.settle(topic, epoch, shard)
+
+    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
+        """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
+        return self._holds.get(shard)
+
+    def write_holds(self, shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+        """Write what visits hold back where the version is this one; return others' if not."""
+        return self._holds.write(shard, holds, version)
+
+    def outstanding_or_dead(
+        self, ref: MessageRef
+    ) -> tuple[StoredMessage | None, StoredMessage | None]:
+        """Return a message as it lies in its lane and as a dead letter, both at one time."""
+        return self._holds.outstanding_or_dead(ref)
 
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
         """Let receives of pulled topics find messages that lie before where they begin."""
