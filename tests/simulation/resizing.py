@@ -91,7 +91,7 @@ class ResizingWorld(World):
         )
 
     def _produce(self) -> int:
-        if self.rng.random() < 0.03:
+        if self.rng.random() < 0.03 or not self.resizes:
             self._resize()
         return super()._produce()
 

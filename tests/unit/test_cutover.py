@@ -157,6 +157,35 @@ class TestPushed:
         assert app.at("one").ids == [ref.id]
         assert len(app.dead()) == 1
 
+    def test_a_key_that_waits_for_its_dead_letter_waits_in_its_new_shard_too(self) -> None:
+        app = App("one", shards=2, ordering="key", on_dead="block")  # three attempts
+        app.at("one").answer = refuses_body(b"poison")
+        (poison,) = publish(app, "k", body=b"poison")
+        app.run(seconds=60)
+        assert len(app.dead()) == 1
+        cut(app, 8)
+        (follower,) = publish(app, "k")
+        (free,) = publish(app, "free")
+        app.run(seconds=120)
+        assert app.at("one").ids == [free.id]
+        app.at("one").answer = takes
+        app.outbox.redrive("orders")
+        app.run(seconds=200)
+        assert app.at("one").ids == [free.id, poison.id, follower.id]
+
+    def test_what_waits_is_held_in_the_row_and_read_one_by_one(self, app: App) -> None:
+        app.at("one").answer = lambda _: REFUSED
+        publish(app, "stuck")
+        app.run()
+        cut(app, 8)
+        app.at("one").answer = refuses("stuck")
+        (waiting, *_) = publish(app, "stuck", 30)
+        app.run(seconds=4)
+        row, holds = app.store.holds(("orders", 1, waiting.shard))
+        assert row is not None
+        assert not row.settled
+        assert [entry.id for entry in holds.entries] == [waiting.id]
+
 
 def takes(_: StoredMessage) -> Outcome:
     return TAKEN
