@@ -182,4 +182,5 @@ def topics(draw: st.DrawFn) -> TopicState:
         for n in sorted(draw(st.sets(names, max_size=3)))
     )
     epochs = (Epoch(0, 4, 0), Epoch(1, shards, 9))
-    return TopicState(topic, epochs, subscriptions, draw(times), draw(st.booleans()))
+    widths = (Epoch(0, 2, 0), Epoch(1, draw(st.integers(1, 1000)), 9)) * draw(st.booleans())
+    return TopicState(topic, epochs, subscriptions, draw(times), draw(st.booleans()), widths)

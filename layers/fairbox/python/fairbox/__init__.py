@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fairbox.misplacing import Misplaced, PlacementResult
     from fairbox.outbox import Outbox, SweepResult
     from fairbox.partition_results import PartitionResults
+    from fairbox.partition_widths import WidthResult
     from fairbox.partitions import PartitionedQueue
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats, Received
@@ -110,6 +111,7 @@ __all__ = [
     "UnknownSubscription",
     "UnknownTopic",
     "Unreadable",
+    "WidthResult",
 ]
 
 _HOMES: Final = {
@@ -132,6 +134,7 @@ _HOMES: Final = {
     "Partition": "topics",
     "PartitionResults": "partition_results",
     "PartitionedQueue": "partitions",
+    "WidthResult": "partition_widths",
     "PlacementResult": "misplacing",
     "Progress": "batches.models",
     "Queue": "queue",

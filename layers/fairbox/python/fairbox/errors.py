@@ -7,7 +7,7 @@ FairboxError
 ├── UnknownTopic                     .topic
 ├── UnknownSubscription              .topic .subscription
 ├── TopicConflict                    .topic .detail
-│   └── ResizeUnderway               .since
+│   └── ResizeUnderway               .topic .since
 ├── TopicIsPushed                    .topic
 ├── StaleReceipt                     .receipts
 ├── MessagesClaimed                  .claimed

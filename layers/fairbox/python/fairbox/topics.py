@@ -95,7 +95,7 @@ class Partition:
     Attributes:
         queue: the logical name, which is partition 0's own.
         number: the partition, from 0.
-        count: how many partitions there are.
+        count: how many partitions there are, or were when it took messages last.
     """
 
     queue: str
@@ -225,6 +225,8 @@ class TopicState:
         subscriptions: ascending by name; empty: the topic is pulled.
         version: grows with every change of the topic row.
         paused: receiving from it gives nothing.
+        widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
+            epochs, since it was resized first; else empty.
     """
 
     topic: Topic
@@ -232,6 +234,7 @@ class TopicState:
     subscriptions: tuple[Subscription, ...] = ()
     version: int = 1
     paused: bool = False
+    widths: tuple[Epoch, ...] = ()
 
     @property
     def pushed(self) -> bool:
@@ -250,6 +253,11 @@ class TopicState:
     def epoch_at(self, ms: int) -> Epoch:
         """Return the epoch that an id's time chooses; the first for times before all."""
         return epoch_at(self.epochs, ms)
+
+    def width_at(self, ms: int) -> Epoch:
+        """Return the number of partitions that an id's time chooses, as an epoch's `shards`."""
+        count = 1 if self.topic.partition is None else self.topic.partition.count
+        return epoch_at(self.widths or (Epoch(0, count, 0),), ms)
 
     def ref(self, message: Message) -> MessageRef:
         """Return the message's ref: epoch by the id's time, shard by its key."""

@@ -77,6 +77,7 @@ DEDUP_WINDOW: Final = "dw"  # N, s
 RETENTION: Final = "rt"  # N, s, of the ledger
 PARTITION: Final = "pq"  # L of a partitioned queue's name, the partition, how many there are
 ON_DEAD: Final = "bl"  # BOOL, keys of the topic wait for their dead letters
+WIDTHS: Final = "wi"  # L, like the epochs, of [number, partitions, since (ms)]
 PAUSED: Final = "pa"  # BOOL, receiving from the topic gives nothing
 DESTINATION: Final = "ds"  # S, of a subscription row
 MAX_ATTEMPTS: Final = "ma"  # N, of a subscription row

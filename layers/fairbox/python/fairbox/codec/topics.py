@@ -50,6 +50,8 @@ def topic_item(state: TopicState) -> Item:
     if topic.tenant_weights:
         weights = {tenant: number(weight) for tenant, weight in topic.tenant_weights.items()}
         item[names.TENANT_WEIGHTS] = {"M": weights}
+    if state.widths:
+        item[names.WIDTHS] = epochs_value(state.widths)
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
     return item
@@ -146,6 +148,7 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
         )
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])
-        return TopicState(topic, epochs, tuple(subscriptions), version, paused)
+        widths = read_epochs(item.get(names.WIDTHS, {"L": []}))
+        return TopicState(topic, epochs, tuple(subscriptions), version, paused, widths)
     except _NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

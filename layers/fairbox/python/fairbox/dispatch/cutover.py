@@ -18,10 +18,12 @@ from fairbox.clock import milliseconds
 from fairbox.epochs import SETTLED_MS, sharing
 from fairbox.held import key_digest
 from fairbox.holds import audience_of, name_digest
+from fairbox.sharding import partition_name
 
 if TYPE_CHECKING:
     from fairbox.clock import Clock
     from fairbox.dispatch.ports import ShardPage
+    from fairbox.epochs import Epoch
     from fairbox.stored import StoredMessage
     from fairbox.topics import TopicState
 
@@ -163,6 +165,35 @@ class Cutover:
             for older in topic.epochs
             if older.number < epoch.number
             for number in sharing(shard[2], epoch.shards, older.shards)
+        ] + self._partitions(topic, epoch, shard[2])
+
+    def _partitions(self, topic: TopicState, epoch: Epoch, number: int) -> list[Shard]:
+        """Return the older shards of other partitions of its queue that share a shard's keys.
+
+        With another number of partitions each of them begins an epoch, so that those before it hold
+        what was routed by the older number, and nothing else.
+        """
+        part = topic.topic.partition
+        logical = None if part is None else self._store.topic(part.queue)
+        if part is None or logical is None or not logical.widths:
+            return []
+        here = logical.width_at(epoch.since)
+        if part.number >= here.shards:
+            return []
+        others = {
+            n
+            for older in logical.widths
+            if older.number < here.number
+            for n in sharing(part.number, here.shards, older.shards)
+        }
+        states = [self._store.topic(partition_name(part.queue, n)) for n in sorted(others)]
+        return [
+            (state.topic.name, older.number, n)
+            for state in states
+            if state is not None and state.topic.name != topic.topic.name
+            for older in state.epochs
+            if older.since < here.since
+            for n in sharing(number, epoch.shards, older.shards)
         ]
 
     def _listed(self, topic: TopicState, olders: list[Shard]) -> _Listing | None:
