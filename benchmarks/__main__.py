@@ -20,6 +20,7 @@ from benchmarks import (
     queue,
     queue_steps,
     queue_throughput,
+    resize,
     throughput,
 )
 from benchmarks.figures import Figure, show, write
@@ -48,6 +49,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "throughput": throughput.figures,
     "queue_throughput": queue_throughput.figures,
     "fairness": lambda: (fairness.figures(), []),
+    "resize": lambda: (resize.figures(), []),
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }

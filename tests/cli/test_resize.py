@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox import Message, Subscription, Topic
+from fairbox import Message, PartitionedQueue, Subscription, Topic
 from fairbox.codec.keys import message_key
 from fairbox.testing.application import OUTBOX
 
@@ -56,6 +56,24 @@ def test_a_resize_is_announced_a_minute_ahead(orders: Cli) -> None:
 def resize_of_another(cli: Cli) -> str:
     cli.ok("topic", "create", "jobs", "--shards", "2")
     return cli.ok("topic", "resize", "jobs", "--shards", "4").out
+
+
+def test_a_partitioned_queue_gets_another_number_of_partitions(orders: Cli) -> None:
+    outbox = orders.application.outbox
+    PartitionedQueue("email", 2).create(outbox, shards=1)
+    shown = orders.ok("queue", "resize", "email", "--partitions", "4", "--json").json
+    since = outbox.topic("email").widths[-1].since
+    assert shown == {
+        "queue": "email", "partitions": 4, "before": 2, "begins_at": since, "changed": True,
+    }  # fmt: skip
+    again = orders.ok("queue", "resize", "email", "--partitions", "4")
+    assert again.out == "email has, or will have, 4 partitions: nothing to do\n"
+    assert outbox.topic("email__p3").topic.shards == 1
+    orders.clock.advance(200)
+    text = orders.ok("queue", "resize", "email", "--partitions", "3").out
+    assert text.startswith("email: 4 to 3 partitions, from 20")
+    assert orders("queue", "resize", "orders", "--partitions", "3").code == 1
+    assert orders("queue", "resize", "email", "--partitions", "0").code == 2
 
 
 def test_show_tells_where_each_epoch_stands(orders: Cli) -> None:

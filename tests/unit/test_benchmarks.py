@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox.testing import MemoryDynamoDB
 
-from benchmarks import batches, cost, queue
+from benchmarks import batches, cost, queue, resize
 from benchmarks.ack_workers import GROUP_SIZE, Plan
 from benchmarks.baseline_004 import SeedBatches, definition
 from benchmarks.batch_proof import prove
@@ -197,3 +197,16 @@ def test_the_workers_of_the_benchmark_share_all_items_and_none_twice() -> None:
     items = [item for plan in plans for item in plan.items()]
     assert len(items) == len(set(items)) == 3 * GROUP_SIZE
     assert set(items) == {(group, index) for group in range(3) for index in range(GROUP_SIZE)}
+
+
+class TestResize:
+    def test_a_message_is_out_of_order_where_a_later_one_of_its_key_came_strictly_before(
+        self,
+    ) -> None:
+        added = [resize.Added(f"id-{n}", key, n) for n, key in enumerate("aabba")]
+        sent = {"id-0": 10.0, "id-1": 9.0, "id-2": 5.0, "id-3": 5.0, "id-4": 11.0}
+        assert resize.out_of_order(added, sent) == 1
+        assert resize.out_of_order(added, sent | {"id-4": 1.0}) == 2
+        assert resize.out_of_order(added, sent | {"id-0": 8.0}) == 0
+        del sent["id-1"]
+        assert resize.out_of_order(added, sent) == 0

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fairbox.batches.models import Batch, Progress
     from fairbox.messages import Message
     from fairbox.misplacing import Misplaced
+    from fairbox.partition_widths import WidthResult
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
     from fairbox.resizing import EpochStatus, ResizeResult
@@ -104,6 +105,25 @@ def resize_text(result: ResizeResult) -> str:
         return f"{result.topic} has, or will have, {epoch.shards} shards: nothing to do"
     begins = datetime.fromtimestamp(epoch.since / 1000, UTC).isoformat(timespec="seconds")
     return f"{result.topic}: {result.before} to {epoch.shards} shards, from {begins} on"
+
+
+def width_fields(result: WidthResult) -> Fields:
+    """Return what another number of partitions came to."""
+    return {
+        "queue": result.queue,
+        "partitions": result.partitions,
+        "before": result.before,
+        "begins_at": result.since,
+        "changed": result.changed,
+    }
+
+
+def width_text(result: WidthResult) -> str:
+    """Return the same as people read it."""
+    if not result.changed:
+        return f"{result.queue} has, or will have, {result.partitions} partitions: nothing to do"
+    begins = datetime.fromtimestamp(result.since / 1000, UTC).isoformat(timespec="seconds")
+    return f"{result.queue}: {result.before} to {result.partitions} partitions, from {begins} on"
 
 
 def misplaced_fields(found: Misplaced) -> Fields:
