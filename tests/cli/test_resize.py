@@ -87,7 +87,7 @@ def test_show_tells_where_each_epoch_stands(orders: Cli) -> None:
 
 
 def test_waiting_tells_of_the_cut_and_of_what_drains_until_nothing_is_left(orders: Cli) -> None:
-    orders.clock.events = [lambda: None] * 12 + [lambda: receive_all(orders)]
+    orders.clock.events += [*[lambda: None] * 12, lambda: receive_all(orders)]
     run = orders.ok("topic", "resize", "orders", "--shards", "8", "--wait")
     assert run.out == "orders has 8 shards\n"
     assert run.err.splitlines()[1:] == [

@@ -35,7 +35,7 @@ class PlacingRig(Rig):
         (ref,) = [
             s.ref
             for lane in ("ready", "later")
-            for s in self.outbox.stored(lane, message.topic)  # type: ignore[arg-type]  # both are
+            for s in self.outbox.stored(lane, message.topic)
             if s.ref.id == message.id
         ]
         return ref

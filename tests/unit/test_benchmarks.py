@@ -15,6 +15,7 @@ from benchmarks.batch_proof import prove
 from benchmarks.batch_sizes import Shape
 from benchmarks.figures import Figure, show, write
 from benchmarks.latency import percentile
+from benchmarks.simulation import Load
 from benchmarks.throughput import Run
 
 if TYPE_CHECKING:
@@ -200,6 +201,13 @@ def test_the_workers_of_the_benchmark_share_all_items_and_none_twice() -> None:
 
 
 class TestResize:
+    def test_nothing_is_lost_or_out_of_order_and_new_shards_get_their_share(self) -> None:
+        load = Load(rate=20, seconds=3, ordered=True, keys=40)
+        found = {figure.name: figure.value for figure in resize.figures(load)}
+        assert found["resize.lost"] == found["resize.out_of_order"] == 0
+        assert found["resize.in_new_shards"] > 0
+        assert found["resize.longest_pause_later_ms"] < found["resize.longest_pause_ms"]
+
     def test_a_message_is_out_of_order_where_a_later_one_of_its_key_came_strictly_before(
         self,
     ) -> None:

@@ -15,10 +15,9 @@ from fairbox.errors import FairboxError, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from threading import Thread
 
     from fairbox.consuming.consumer import Consumer
-    from fairbox.consuming.ports import Threads
+    from fairbox.consuming.ports import Thread, Threads
 
 LOOK_SECONDS: Final = 15.0
 Order = Literal["stop", "now", "ended"]
