@@ -16,6 +16,7 @@ from benchmarks import (
     fairness,
     hashing,
     latency,
+    ordered,
     pipeline,
     queue,
     queue_steps,
@@ -50,6 +51,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "queue_throughput": queue_throughput.figures,
     "fairness": lambda: (fairness.figures(), []),
     "resize": lambda: (resize.figures(), []),
+    "ordered": ordered.figures,
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }

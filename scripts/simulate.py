@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -12,8 +13,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.simulation.chaos import CALM, Chaos
 from tests.simulation.oracle import run
+from tests.simulation.ordered import run_ordered
 from tests.simulation.rider_oracle import run_riding
 from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from fairbox.topics import OnDead
 
 SHOWN = 10
 
@@ -26,12 +31,18 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=300, help="messages of each")
     parser.add_argument("--calm", action="store_true", help="only destinations that refuse")
     parser.add_argument("--riding", action="store_true", help="with batches that ride on messages")
+    parser.add_argument(
+        "--ordered", action="store_true", help="an ordered topic; odd seeds with on_dead=block"
+    )
     given = parser.parse_args()
     chaos = CALM if given.calm else Chaos()
     broken = 0
     for seed in tqdm(range(given.first, given.first + given.seeds), unit="seed", disable=None):
         if given.riding:
             breaches = run_riding(seed, chaos, given.messages)
+        elif given.ordered:
+            on_dead: OnDead = "block" if seed % 2 else "skip"
+            breaches = run_ordered(seed, chaos, given.messages, on_dead).breaches
         else:
             breaches = run(World(seed, chaos), given.messages)
         if not breaches:

@@ -57,6 +57,15 @@ def test_a_topic_is_created_shown_listed_and_brought_up_to_date(cli: Cli) -> Non
     assert "ordering" in cli.ok("topic", "show", "jobs").out
 
 
+def test_what_becomes_of_a_key_whose_message_died_is_set_and_shown(cli: Cli) -> None:
+    ordered = ("topic", "create", "jobs", "--ordering", "key")
+    assert cli.ok(*ordered, "--json").json["on_dead"] == "skip"
+    assert cli.ok(*ordered, "--on-dead", "block", "--json").json["on_dead"] == "block"
+    assert cli.ok("topic", "show", "jobs", "--json").json["on_dead"] == "block"
+    assert cli(*ordered, "--on-dead", "wait").code == 2
+    assert cli("topic", "create", "plain", "--on-dead", "block").code != 0
+
+
 def test_the_weights_of_a_topic_and_of_a_subscription_are_set_and_shown(cli: Cli) -> None:
     created = cli.ok(
         "topic", "create", "jobs", "--weight", "3", "--mini-batch", "5",

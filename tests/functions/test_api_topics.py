@@ -47,6 +47,28 @@ def test_weights_are_set_shown_and_refused_by_their_names(api: ApiClient) -> Non
         assert refused.json["errors"][0]["field"] == field
 
 
+def test_what_becomes_of_a_key_whose_message_died_is_set_and_shown(api: ApiClient) -> None:
+    assert put(api, "/topics/jobs", {"ordering": "key"}).json["on_dead"] == "skip"
+    reply = put(api, "/topics/jobs", {"ordering": "key", "on_dead": "block"})
+    assert (reply.status, reply.json["on_dead"]) == (200, "block")
+    assert api.call("GET", "/topics/jobs").json["on_dead"] == "block"
+    assert api.application.outbox.topic("jobs").topic.on_dead == "block"
+    for path, value in (
+        ("/topics/jobs", {"ordering": "key", "on_dead": "wait"}),
+        ("/topics/plain", {"on_dead": "block"}),
+    ):
+        refused = put(api, path, value)
+        assert refused.status == 422
+        assert refused.json["errors"][0]["field"] == "on_dead"
+
+
+def test_a_delay_on_an_ordered_topic_is_refused(api: ApiClient) -> None:
+    put(api, "/topics/jobs", {"ordering": "key"})
+    refused = api.post("jobs", {"body": "", "partition_key": "k", "delay": 1})
+    assert refused.status == 422
+    assert refused.json["errors"][0]["field"] == "delay"
+
+
 def test_a_topic_without_a_body_takes_the_defaults(api: ApiClient) -> None:
     assert api.call("PUT", "/topics/plain").status == 201
     assert api.application.outbox.topic("plain").topic == Topic("plain")

@@ -257,6 +257,22 @@ def test_while_a_subscription_is_not_ready_it_waits_as_a_whole_and_others_go_on(
     assert app.lying() == []
 
 
+def test_what_failed_before_its_subscription_was_not_ready_is_not_forgotten() -> None:
+    app = ordered(retry=PATIENT)
+    refs = [app.add(1, partition_key=key)[0] for key in ("k", "other", "third")]
+    slow = Outcome("throttled", "slower", retry_after=600)
+    app.at("a").answer = lambda m: REFUSED if m.message.partition_key == "k" else slow
+    app.clock.advance(YOUNG_MS / 1000 + 1)
+    deliver(app)
+    assert [(e.id, e.whole) for e in row(app).entries] == [(refs[0].id, False), (refs[1].id, True)]
+    app.at("a").answer = lambda _: TAKEN
+    app.run(60)
+    assert sent(app, "k") == [refs[0].id]
+    assert [e.id for e in row(app).entries] == [refs[1].id]
+    app.run(700)
+    assert app.lying() == []
+
+
 def test_a_subscription_that_comes_while_a_key_is_held_gets_its_messages_in_order() -> None:
     app, refs = held_back(30)
     app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
@@ -285,6 +301,44 @@ def test_two_visits_at_once_keep_what_the_other_holds() -> None:
     assert sorted(set(sent(app, "k"))) == ids(refs)
     assert len(sent(app, "j")) == 1
     assert row(app).entries == ()
+
+
+def test_a_visit_that_is_cut_off_at_any_step_loses_and_reorders_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for fails in (1, 2):  # a key that is held for the first time; one that is due, with followers
+        ended = False
+        for step in range(60):
+            app = ordered("a", "b", retry=PATIENT)
+            refs = app.add(4, partition_key="k") + app.add(2, partition_key="other")
+            app.clock.advance(YOUNG_MS / 1000 + 1)
+            app.at("a").answer = of_key("k", REFUSED)
+            app.relay()
+            if fails == 2:
+                app.visit()
+                app.at("a").answer = lambda _: TAKEN
+                app.clock.advance(8)
+                app.doorbells.pass_on()
+            left = [step]
+
+            def crash(request: Any, left: list[int] = left) -> None:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt(request)
+
+            _cut_off(app, crash, monkeypatch)
+            app.at("a").answer = lambda _: TAKEN
+            app.run(90)
+            for name in ("a", "b"):
+                first = dict.fromkeys(sent(app, "k", name))
+                assert list(first) == ids(refs[:4]), f"cut off at step {step}"
+                assert set(sent(app, "other", name)) == set(ids(refs[4:]))
+            assert app.lying() == []
+            assert row(app).entries == ()
+            if left[0] >= 0:
+                ended = True
+                break
+        assert ended, "no visit came to its end"
 
 
 def test_at_the_time_limit_the_next_visit_goes_on_with_the_followers() -> None:
@@ -339,6 +393,54 @@ class TestOnDead:
         assert sent(app, "k") == ids(refs)
         assert app.lying() == app.dead() == []
         assert row(app).entries == ()
+
+    def test_a_visit_beside_the_one_in_which_a_message_dies_sends_none_of_its_followers(
+        self,
+    ) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=2, base=1, cap=1))
+        refs = app.add(40, partition_key="k")
+        app.add(1, partition_key="other")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = lambda m: REFUSED if m.ref == refs[0] else TAKEN
+        deliver(app)
+        assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "waiting")]
+        app.clock.advance(3)
+        app.add(1, partition_key="other")
+        app.relay()
+
+        others = [Doorbell(*SHARD)]
+
+        def meanwhile(stored: StoredMessage) -> Outcome:
+            if stored.message.partition_key == "other" and others:  # refs[0] has died by now
+                app.doorbells.ring([others.pop()])
+                app.visit()
+            return REFUSED if stored.ref == refs[0] else TAKEN
+
+        app.at("a").answer = meanwhile
+        app.visit()
+        assert len(app.dead()) == 1
+        assert sent(app, "k") == []
+        assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
+
+    def test_when_its_subscription_is_ready_again_a_blocked_key_still_waits(self) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
+        refs = app.add(2, partition_key="k")
+        app.add(1, partition_key="other")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = lambda m: REFUSED if m.ref == refs[0] else THROTTLED
+        deliver(app)
+        states = [(e.state, e.whole) for e in row(app).entries]
+        whole = replace(row(app).entries[-1], id=refs[1].id)
+        assert states == [("blocked", False), ("waiting", True)]
+        begun = replace(row(app), entries=(row(app).entries[0], whole))
+        assert begun.start > whole.id
+        assert app.store.write_holds(SHARD, begun, begun.version) is None
+        app.add(30, partition_key="other")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = lambda _: TAKEN
+        app.run(60)
+        assert sent(app, "k") == []
+        assert len(sent(app, "other")) == 31
 
     def test_a_key_goes_on_when_its_dead_letter_is_gone(self) -> None:
         app, refs = self.broken(on_dead="block")

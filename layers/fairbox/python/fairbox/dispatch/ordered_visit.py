@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
 from fairbox.dispatch.cutover import NOTHING, Cutover
-from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.turns import CHECK_MS, Turns
-from fairbox.dispatch.visiting import look_again, readable
+from fairbox.dispatch.visiting import look_again, readable, ring_at
 from fairbox.errors import Unavailable
 from fairbox.holds import Holds, name_digest
 from fairbox.ids import before, behind, time_of
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.cutover import Waits
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.ports import ShardPage
+    from fairbox.dispatch.ports import Doorbell, ShardPage
     from fairbox.dispatch.visiting import VisitReport
     from fairbox.holds import Hold
     from fairbox.stored import ShardRow, StoredMessage
@@ -177,12 +176,12 @@ class OrderedVisit:
             return False
         for _ in range(_CAS_TRIES):
             row = self._turns.row
-            added = [
-                b for b in blocks if all((e.place, e.id) != (b.place, b.id) for e in row.entries)
-            ]
+            there = {(e.place, e.id) for e in row.entries if e.state == "blocked"}
+            added = {(b.place, b.id): b for b in blocks if (b.place, b.id) not in there}
             if not added:
                 return True
-            changed = replace(row, entries=(*row.entries, *added))
+            others = (e for e in row.entries if (e.place, e.id) not in added)
+            changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
             if row.audience != self._turns.audience:
                 changed = replace(changed, start="", audience=self._turns.audience)
             theirs = self._store.write_holds(self._shard, changed, row.version)
@@ -258,7 +257,7 @@ class OrderedVisit:
         """Read on, page by page, and send whatever nobody holds."""
         cursor = self._reach
         growing = True
-        while not self._turns.all_wait:
+        while not self._turns.all_wait(cursor):
             if self._late():
                 self._report.unfinished = True
                 break
@@ -349,8 +348,5 @@ class OrderedVisit:
         return self._looking or (wanted.start > row.start and self._passed >= _PASSED)
 
 
-def ring_at(dispatcher: Dispatcher, shard: Shard, seconds: set[int]) -> None:
-    """Ring for a shard at these times, in seconds since 1970 UTC; 0: at once."""
-    dispatcher.doorbells.ring(
-        [Doorbell(*shard, not_before=second * 1000) for second in sorted(seconds)]
-    )
+def _by_id(entry: Hold) -> str:
+    return entry.id

@@ -10,7 +10,7 @@ from fairbox.held import key_digest
 from fairbox.holds import EVERY_KEY, MAX_BLOCKED, Hold, Holds, audience_of, name_digest, ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from random import Random
 
     from fairbox.dispatch.cutover import Waits
@@ -22,6 +22,8 @@ CHECK_MS: Final = 600_000  # how often somebody looks whether a dead letter stil
 _SOON_MS: Final = 1_000
 _BODY_MS: Final = 5_000  # until a message is tried again whose body could not be fetched
 _NOT_READY_MS: Final = 5_000
+
+_FIRST: Final = ""
 
 Place = tuple[bytes, bytes]
 
@@ -72,10 +74,12 @@ class Turns:
         """What is held, as a row has it."""
         return ordered(self._all())
 
-    @property
-    def all_wait(self) -> bool:
-        """Whether no subscription is ready for any key."""
-        return all(self._held.get((name, EVERY_KEY)) for name in self._digests.values())
+    def all_wait(self, cursor: str) -> bool:
+        """Whether no subscription is ready for any key of what lies behind an id."""
+        return all(
+            any(e.id <= cursor for e in self._held.get((name, EVERY_KEY), {}).values())
+            for name in self._digests.values()
+        )
 
     def due(self, now: int, named: set[str]) -> list[Hold]:
         """Return the entries that are due at `now` (ms), blocked ones also where they are named."""
@@ -95,11 +99,13 @@ class Turns:
 
     def covers(self, entry: Hold, message_id: str) -> bool:
         """Whether the key of an entry is held from this message, or one before it, on."""
-        return any(
-            e.id <= message_id
-            for key in (entry.key, EVERY_KEY)
-            for e in self._held.get((entry.subscription, key), {}).values()
-        )
+        return any(True for _ in self._covering(entry, message_id))
+
+    def _covering(self, entry: Hold, message_id: str) -> Iterator[Hold]:
+        for key in (entry.key, EVERY_KEY):
+            for held in self._held.get((entry.subscription, key), {}).values():
+                if held.id <= message_id:
+                    yield held
 
     def lift(self, entry: Hold) -> None:
         """Let what an entry holds be sent."""
@@ -116,8 +122,12 @@ class Turns:
 
     def hold(self, entry: Hold) -> None:
         """Hold a key back; where it is held already, from the smaller id on."""
-        there = self._held.get(entry.place, {}).get(_slot(entry))
-        if there is not None and there.id <= entry.id and entry.state != "blocked":
+        slots = self._held.get(entry.place, {})
+        there = slots.get(_FIRST)
+        if entry.state == "blocked":
+            if there is not None and there.id == entry.id:
+                del slots[_FIRST]  # it has died
+        elif entry.id in slots or (there is not None and there.id <= entry.id):
             return
         self._put(entry)
 
@@ -147,11 +157,11 @@ class Turns:
         """
         message, place = stored.ref.id, (self._digests[name], key_digest(stored))
         entry = Hold(*place, message, max(stored.due(name), self.waits.until(place)))
-        first = any((h.subscription, h.id) == (entry.subscription, message) for h in self.heads)
-        if not first and self.covers(entry, message):
+        mine = [h for h in self.heads if (h.subscription, h.id) == (entry.subscription, message)]
+        if any(e not in mine for e in self._covering(entry, message)):
             return False
         if entry.due > now:
-            if first:
+            if mine:
                 self._put_off.append(entry)
             else:
                 self.hold(entry)
@@ -254,4 +264,4 @@ class Turns:
 
 def _slot(entry: Hold) -> str:
     # each dead letter blocks for itself; of what else waits of a key, the first message does
-    return entry.id if entry.state == "blocked" else ""
+    return entry.id if entry.state == "blocked" else _FIRST

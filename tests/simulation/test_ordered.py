@@ -1,0 +1,82 @@
+"""Ordered topics keep their promises under faults; and the simulation finds what breaks them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from fairbox.dispatch import ordered_visit
+from fairbox.dispatch.turns import Turns
+from fairbox.dynamodb.store import DynamoStore
+
+from tests.simulation.chaos import CALM, Chaos
+from tests.simulation.ordered import run_ordered
+
+if TYPE_CHECKING:
+    from fairbox.holds import Holds
+    from fairbox.topics import OnDead
+
+MESSAGES = 600
+SEEDS = 10
+AT_ONCE = replace(CALM, interleaved=0.02)  # a second visit of the same shard, no other fault
+LATE_WORKERS = replace(CALM, interleaved=0.15, refused=0.3)
+
+
+@pytest.mark.parametrize("on_dead", ["skip", "block"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_order_holds_and_nothing_is_forgotten_whatever_fails(seed: int, on_dead: OnDead) -> None:
+    assert run_ordered(seed, Chaos(), MESSAGES, on_dead).breaches == []
+
+
+@pytest.mark.parametrize("on_dead", ["skip", "block"])
+@pytest.mark.parametrize("seed", range(1000, 1002))
+def test_without_faults_of_ours_nothing_comes_twice(seed: int, on_dead: OnDead) -> None:
+    assert run_ordered(seed, CALM, MESSAGES, on_dead).breaches == []
+
+
+@pytest.mark.parametrize("chaos", [AT_ONCE, LATE_WORKERS])
+@pytest.mark.parametrize("seed", range(2000, 2003))
+def test_two_visits_at_once_never_reorder_first_deliveries(seed: int, chaos: Chaos) -> None:
+    assert run_ordered(seed, chaos, MESSAGES, "block", poison=0.03).breaches == []
+
+
+class TestBrokenTwins:
+    """Each breaks one rule on purpose; a simulation that does not see it would prove nothing."""
+
+    def finds(self, breach: str, chaos: Chaos, on_dead: OnDead = "skip") -> bool:
+        """Whether one of a few seeds shows the breach."""
+        worlds = (run_ordered(seed, chaos, 400, on_dead, poison=0.01) for seed in range(8))
+        return any(breach in found for world in worlds for found in world.breaches)
+
+    def test_sending_a_follower_while_its_key_is_held_breaks_the_order(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Turns, "_covering", lambda *_: iter(()))
+        assert self.finds("out of order: ", CALM)
+
+    def test_beginning_behind_a_young_id_passes_messages_by(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ordered_visit, "YOUNG_MS", 0)
+        assert self.finds("passed by: ", CALM)
+
+    def test_a_late_workers_write_without_version_breaks_the_order(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write = DynamoStore.write_holds
+
+        def twin(
+            self: DynamoStore, shard: tuple[str, int, int], holds: Holds, _: int
+        ) -> Holds | None:
+            now = self.holds(shard)[1].version
+            return write(self, shard, replace(holds, version=now), now)
+
+        monkeypatch.setattr(DynamoStore, "write_holds", twin)
+        assert self.finds("out of order: ", LATE_WORKERS, "block")
+
+    def test_forgetting_what_is_due_leaves_messages_behind(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Turns, "due", lambda *_: [])
+        assert self.finds("were forgotten", CALM)
