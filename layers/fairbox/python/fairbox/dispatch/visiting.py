@@ -69,7 +69,7 @@ def look_again(store: Store, row: ShardRow, next_due: int, now: int) -> None:
     store.look_again(row, look_at, backoff)
 
 
-def ring_at(dispatcher: Dispatcher, shard: Shard, seconds: set[int]) -> None:
+def ring_at(dispatcher: Dispatcher, shard: tuple[str, int, int], seconds: set[int]) -> None:
     """Ring for a shard at these times, in seconds since 1970 UTC; 0: at once."""
     dispatcher.doorbells.ring(
         [Doorbell(*shard, not_before=second * 1000) for second in sorted(seconds)]
