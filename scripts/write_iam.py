@@ -25,8 +25,10 @@ _IMPORTED = re.compile(r"Fairbox\w+:ExportsOutput(?:Ref|FnGetAtt)([A-Za-z]+?)[0-
 _ARNS: Final = {
     "Outbox": "arn:${Partition}:dynamodb:${Region}:${Account}:table/${Outbox}",
     "Deliveries": "arn:${Partition}:dynamodb:${Region}:${Account}:table/${Deliveries}",
+    "Batches": "arn:${Partition}:dynamodb:${Region}:${Account}:table/${Batches}",
     "Bodies": "arn:${Partition}:s3:::${Bodies}",
     "ArchiveBucket": "arn:${Partition}:s3:::${Archive}",
+    "AcksQueue": "arn:${Partition}:sqs:${Region}:${Account}:${Acks}",
     "DoorbellsNow": "arn:${Partition}:sqs:${Region}:${Account}:${Doorbells}",
 }
 _INTRODUCTION: Final = """\
@@ -36,11 +38,17 @@ _INTRODUCTION: Final = """\
 
 Stack `FairboxAccess` has a managed policy for each kind of user; its outputs give their ARNs, to
 be attached to your roles. Below they stand as JSON, with the resources of your deployment written
-as `${...}`: the names of the tables, of the buckets, of the queue of doorbells and of the HTTP API.
+as `${...}`: the names of the tables, of the buckets, of the queues of doorbells and of acks, and of
+the HTTP API.
 
 What a policy names is what the library calls: a test runs every call of each kind of user and
 compares. Producers and consumers are held to the partitions of the tables that they need
 (`dynamodb:LeadingKeys`), so neither can change a topic, nor a consumer publish.
+
+A consumer writes into the groups of batches, where the message that it gives up carries an item,
+and not into their roots: it cannot seal or cancel one. Items that it works off by itself it acks
+through the ack queue. Who opens batches by the library has what an operator has; a producer does it
+over HTTP.
 
 A producer reads topics and no bodies. One thing IAM cannot forbid: a write whose condition fails
 may ask for the item that made it fail (`ReturnValuesOnConditionCheckFailure`), so who may put can

@@ -1,15 +1,19 @@
-"""Writes the reference of the HTTP API: the OpenAPI document, and a page for readers."""
+"""Writes the reference of the HTTP API, or with `--check` says which of its files is stale."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairbox.api.batch_models import MAX_GROUPS, MAX_ITEMS
 from fairbox.api.openapi import openapi
 from fairbox.api.problems import KINDS, URN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _INTRODUCTION = """\
@@ -39,6 +43,8 @@ _SENT = (
     "NackIn",
     "ExtensionsIn",
     "ExtensionIn",
+    "ReleasesIn",
+    "EditIn",
 )
 _LISTS = """\
 ## Lists
@@ -63,16 +69,27 @@ were never issued (422 `unknown-items`), or that went with a batch that was canc
 (409 `batch-ended`): `items` names every id that cannot be settled, and nothing has changed. After
 `batch-busy` (503) a part may be done: `left` names the rest, to be sent again. Every call may be
 repeated.
+
 ## The queue
 
 `POST /topics/{{topic}}/receive` holds messages of a topic without subscriptions for the caller.
 What does not fit one answer is given back at once, uncounted. An answer that is lost costs its
 messages one receive: they come back when their visibility ends.
 
-`POST /acks`, `/nacks` and `/extensions` take receipts of any topics, and answer for each: `done`,
-`stale`, or `failed`, to be sent again. A text that is no receipt refuses the call whole (422); when
-all receipts are stale, nothing is done, and the answer is 409. An ack may be repeated: a message
-that is gone counts as acknowledged. After 429 or 503 send all again.
+`POST /acks`, `/nacks`, `/extensions` and `/releases` take receipts of any topics, and answer for
+each: `done`, `stale`, or `failed`, to be sent again. A text that is no receipt refuses the call
+whole (422); when all receipts are stale, nothing is done, and the answer is 409. An ack may be
+repeated: a message that is gone counts as acknowledged. After 429 or 503 send all again.
+
+`PATCH /messages/{{ref}}` changes the content of a message that waits or, with `delay` alone, when
+it is due; one that is held is refused (409). `DELETE /topics/{{topic}}/messages` empties a topic,
+call by call until `more` is false, and its dead letters stay. `DELETE /topics/{{topic}}/dead`
+deletes those; ids that are no dead letters refuse it whole (404).
+
+`DELETE /topics/{{topic}}` is refused (409) while the topic holds anything, has subscriptions or is
+another topic's destination. At first it answers 202: the topic takes no messages any more, and
+producers' copies of it end within 60 s. Asked again after `seconds`, it answers 204 and the topic
+is gone, or 409 and it is as it was, for something had come in.
 
 ## Refusals
 
@@ -83,15 +100,29 @@ to send again.
 """
 
 
-def main() -> None:
-    """Write both files."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write both files; with `--check` write nothing, and return 1 when one is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where to (%(default)s)")
-    folder: Path = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
+    chosen = parser.parse_args(arguments)
     document = openapi()
-    (folder / "openapi.json").write_text(json.dumps(document, indent=2) + "\n")
-    (folder / "http-api.md").write_text(page(document))
+    status = 0
+    for name, text in (
+        ("openapi.json", json.dumps(document, indent=2) + "\n"),
+        ("http-api.md", page(document)),
+    ):
+        path = chosen.folder / name
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        if chosen.check:
+            print(f"{name}: stale: run scripts/write_openapi.py")
+            status = 1
+            continue
+        chosen.folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"{name}: written")
+    return status
 
 
 def page(document: dict[str, Any]) -> str:
@@ -143,4 +174,4 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -51,6 +51,14 @@ ROUTES: Final = (
     ("POST", "/acks"),
     ("POST", "/nacks"),
     ("POST", "/extensions"),
+    ("POST", "/releases"),
+    ("PATCH", "/messages/{ref+}"),
+    ("DELETE", "/topics/{topic}/messages"),
+    ("DELETE", "/topics/{topic}/dead"),
+    ("GET", "/topics/{topic}/stats"),
+    ("POST", "/topics/{topic}/pause"),
+    ("POST", "/topics/{topic}/resume"),
+    ("DELETE", "/topics/{topic}"),
     ("GET", "/stats"),
     ("GET", "/openapi.json"),
 )
@@ -167,7 +175,7 @@ class ApiStack(Stack):
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
                 may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
-                may.on_objects(storage.bodies, "GetObject", "PutObject"),
+                may.on_objects(storage.bodies, "GetObject", "PutObject", "PutObjectTagging"),
                 may.list_bucket(storage.bodies),
                 may.send_to(doorbell),
             ]

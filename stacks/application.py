@@ -104,9 +104,11 @@ def build_application(
         resources=Resources(
             outbox=storage.outbox,
             deliveries=storage.deliveries,
+            batches=storage.batches,
             bodies=storage.bodies,
             archive=storage.archive.bucket,
             doorbell=delivery.doorbells.now,
+            acks=batches.acks.queue,
             http_api=api.http_api,
         ),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aws_cdk import aws_iam as iam
 from fairbox import codec
+from fairbox.codec import batches as batch_codec
 from fairbox.codec import names
 
 from stacks.components.nag import wildcard_finding, wildcard_route_finding
@@ -24,6 +25,7 @@ LANES: Final = ("ready#*", "later#*")
 HINTS: Final = "hint#*"
 DEAD: Final = "dead#*"
 DEDUPLICATION: Final = "dedup#*"
+GROUPS: Final = "*#*"  # of every batch; its root has no `#`, so nobody ends it by this
 STAGE: Final = "$default"
 
 
@@ -33,9 +35,11 @@ class Resources:
 
     outbox: dynamodb.ITable
     deliveries: dynamodb.ITable
+    batches: dynamodb.ITable
     bodies: s3.IBucket
     archive: s3.IBucket
     doorbell: sqs.IQueue
+    acks: sqs.IQueue
     http_api: apigateway.HttpApi
 
 
@@ -48,7 +52,15 @@ def producer(of: Resources) -> list[Permission]:
         _rows("TellWhenDelayedMessagesAreDue", of.outbox, ("UpdateItem",), HINTS),
         _rows("Deduplicate", of.deliveries, ("PutItem",), DEDUPLICATION),
         _objects("StoreLargeBodies", ("PutObject",), of.bodies),
-        _api("PublishOverHttp", of, ("POST", "/topics/*/messages")),
+        _api(
+            "PublishOverHttp",
+            of,
+            ("POST", "/topics/*/messages"),
+            ("POST", "/batches"),
+            ("POST", "/batches/*/items"),
+            ("POST", "/batches/*/seal"),
+            ("GET", "/batches/*"),
+        ),
     ]
 
 
@@ -73,6 +85,10 @@ def consumer(of: Resources) -> list[Permission]:
             HINTS,
         ),
         _rows("Bury", of.deliveries, ("PutItem", "UpdateItem"), DEAD),
+        # in the transaction that buries the message which carries the item
+        _rows("FailItems", of.batches, ("PutItem", "UpdateItem"), GROUPS),
+        _statement("ReadBatches", _dynamodb("GetItem", "BatchGetItem"), of.batches.table_arn),
+        _statement("AckItems", ("sqs:SendMessage",), of.acks.queue_arn),
         _objects("ReadLargeBodies", ("GetObject",), of.bodies),
         _api(
             "ReceiveOverHttp",
@@ -81,13 +97,16 @@ def consumer(of: Resources) -> list[Permission]:
             ("POST", "/acks"),
             ("POST", "/nacks"),
             ("POST", "/extensions"),
+            ("POST", "/releases"),
+            ("POST", "/batches/acks"),
+            ("POST", "/batches/fails"),
         ),
     ]
 
 
 def operator(of: Resources) -> list[Permission]:
-    """Everything that the library does, on the items of both tables; no change of the tables."""
-    tables = (of.outbox.table_arn, of.deliveries.table_arn)
+    """Everything that the library does, on the items of the tables; no change of the tables."""
+    tables = _tables(of)
     return [
         _statement("Operate", _dynamodb(*_READS, *_WRITES), *tables),
         _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
@@ -95,13 +114,14 @@ def operator(of: Resources) -> list[Permission]:
         _objects("ReadTheArchive", ("GetObject",), of.archive),
         _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
         _statement("Ring", ("sqs:SendMessage",), of.doorbell.queue_arn),
+        _statement("AckItems", ("sqs:SendMessage",), of.acks.queue_arn),
         _api("OperateOverHttp", of, ("*", "/*")),
     ]
 
 
 def reader(of: Resources) -> list[Permission]:
     """Read everything, bodies and archive among it; change nothing."""
-    tables = (of.outbox.table_arn, of.deliveries.table_arn)
+    tables = _tables(of)
     return [
         _statement("Read", _dynamodb(*_READS), *tables),
         _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
@@ -150,10 +170,15 @@ def _rows(
     )
 
 
+def _tables(of: Resources) -> tuple[str, ...]:
+    return (of.outbox.table_arn, of.deliveries.table_arn, of.batches.table_arn)
+
+
 def _indexes(of: Resources) -> tuple[str, ...]:
     return (
         f"{of.outbox.table_arn}/index/{codec.OUTSTANDING_INDEX}",
         f"{of.deliveries.table_arn}/index/{codec.DELIVERED_INDEX}",
+        f"{of.batches.table_arn}/index/{batch_codec.OPEN_BATCHES_INDEX}",
     )
 
 

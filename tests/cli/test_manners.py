@@ -37,10 +37,10 @@ def test_the_nouns_and_verbs_are_those_of_the_surface() -> None:
     batch = ("open", "add", "seal", "ack", "fail", "retry", "show", "missing", "failed", "cancel")
     assert set(VERBS) >= {
         *(f"batch {verb}" for verb in (*batch, "list", "orphans")),
-        *(f"topic {verb}" for verb in ("create", "list", "show", "size")),
+        *(f"topic {verb}" for verb in ("create", "list", "show", "size", "delete")),
         *(f"message {verb}" for verb in ("send", "list", "show", "edit", "cancel")),
         *(f"subscription {verb}" for verb in ("add", "list", "remove")),
-        *(f"dlq {verb}" for verb in ("list", "show", "redrive")),
+        *(f"dlq {verb}" for verb in ("list", "show", "redrive", "purge")),
         *(f"queue {verb}" for verb in ("receive", "ack", "nack", "extend", "reset")),
         *(f"queue {verb}" for verb in ("stats", "purge", "pause", "resume")),
         *(f"outbox {verb}" for verb in ("count", "outstanding", "delivered", "sweep")),
@@ -61,7 +61,10 @@ def test_every_verb_takes_json_and_an_endpoint_and_gives_help_with_an_example(
 
 @pytest.mark.parametrize(
     "name",
-    ["batch cancel", "message cancel", "subscription remove", "queue purge", "dlq redrive"],
+    [
+        *("batch cancel", "message cancel", "subscription remove", "queue purge"),
+        *("dlq redrive", "dlq purge"),
+    ],
 )
 def test_what_cannot_be_undone_asks_and_may_be_tried(name: str) -> None:
     options = {option for parameter in VERBS[name].params for option in parameter.opts}

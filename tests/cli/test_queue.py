@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Message, RetryPolicy, Topic
+from fairbox import Message, RetryPolicy, Subscription, Topic
 
 if TYPE_CHECKING:
     from tests.cli.runs import Cli
@@ -84,6 +84,50 @@ def test_a_nack_waits_and_an_extension_holds(jobs: Cli) -> None:
     assert receive(jobs) == []
     jobs.clock.advance(61)
     assert [f["receive_count"] for f in receive(jobs)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "named"),
+    [
+        ("--visibility-timeout", "0", "visibility_timeout"),
+        ("--visibility-timeout", "-1", "visibility_timeout"),
+        ("--visibility-timeout", "43201", "visibility_timeout"),
+        ("--visibility-timeout", "nan", "visibility_timeout"),
+        ("--max-messages", "0", "max_messages"),
+        ("--max-messages", "1000", "max_messages"),
+        ("--wait", "-1", "wait"),
+    ],
+)
+def test_a_receive_that_makes_no_sense_is_usage_and_holds_nothing(
+    jobs: Cli, option: str, value: str, named: str
+) -> None:
+    send(jobs, b"one")
+    run = jobs("queue", "receive", "jobs", option, value)
+    assert (run.code, run.out) == (2, "")
+    assert run.err.startswith(f"fairbox: {named}: expected")
+    assert [found["receive_count"] for found in receive(jobs)] == [1]
+
+
+def test_receipts_that_are_none_are_usage_and_those_of_others_are_stale(jobs: Cli) -> None:
+    send(jobs, b"one", b"two")
+    one, two = (found["receipt"] for found in receive(jobs))
+    for bad in (one[:-3], one[3:], "x", one.swapcase(), one + one):
+        for verb in (("ack", bad), ("reset", bad), ("nack", bad), ("extend", bad, "60")):
+            assert jobs("queue", *verb).code == 2
+    for seconds in ("0", "43201"):
+        assert jobs("queue", "extend", one, seconds).code == 2
+    jobs.ok("queue", "ack", two)
+    for verb in (("nack", two), ("extend", two, "60"), ("reset", two)):
+        assert jobs("queue", *verb).code == 1
+    assert jobs.ok("outbox", "count", "jobs").out == "1\n"
+
+
+def test_a_pushed_topic_gives_nothing_and_says_why(cli: Cli) -> None:
+    cli.application.outbox.create_topic(Topic("orders", shards=1))
+    cli.application.outbox.add_subscription(Subscription("orders", "billing", "sqs:q"))
+    run = cli("queue", "receive", "orders")
+    assert (run.code, run.out) == (1, "")
+    assert "orders" in run.err
 
 
 def test_a_queue_is_counted_purged_paused_and_resumed(jobs: Cli) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import re
-import select
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Message, Topic
+
+from tests.cli.terminals import SECONDS, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +17,6 @@ if TYPE_CHECKING:
     from tests.cli.runs import Cli
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60
 PROGRAM = """
 from fairbox import Topic
 from fairbox.cli.app import app
@@ -75,52 +70,10 @@ def test_an_error_is_one_line_and_the_shell_goes_on(jobs: Cli) -> None:
     assert '"name":"jobs"' in run.out
 
 
-class Terminal:
-    """A shell in a process of its own, on a pseudo-terminal."""
-
-    def __init__(self, state: Path) -> None:
-        self._master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
-            cwd=ROOT,
-            env=os.environ | {"XDG_STATE_HOME": str(state), "TERM": "xterm"},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
-        self._seen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def until(self, pattern: str) -> str:
-        """Return what was printed until a pattern came; it is not looked at again."""
-        end = time.monotonic() + SECONDS
-        while not (found := re.search(pattern, self._seen)):
-            assert time.monotonic() < end, self._seen
-            if select.select([self._master], [], [], 1)[0]:
-                try:
-                    part = os.read(self._master, 65536).decode(errors="replace")
-                except OSError:  # the other end is closed
-                    part = ""
-                assert part, self._seen
-                if "\x1b[6n" in part:
-                    self.type("\x1b[1;1R")  # where the cursor is: a terminal answers
-                self._seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", part)
-        seen, self._seen = self._seen[: found.end()], self._seen[found.end() :]
-        return seen
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._master)
-
-
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    made = Terminal([sys.executable, "-c", PROGRAM], ROOT, state)
     yield made
     made.close()
 

@@ -176,6 +176,31 @@ class TestHolding:
         rig.queue.ack(received.receipt)
         assert rig.lying() == []
 
+    def test_unless_told_otherwise_it_gives_ten_for_thirty_seconds(
+        self, rig: QueueRig, topic: str
+    ) -> None:
+        rig.topic("one", shards=1, ordering=topic)
+        rig.receive("one")  # somebody has looked from the head
+        rig.send("one", 12)
+        received = rig.queue.receive("one")
+        assert len(received) == 10
+        assert {r.visible_at for r in received} == {round((rig.clock.now() + 30) * 1000)}
+
+    def test_the_topic_s_back_off_grows_with_the_attempts_up_to_its_cap(
+        self, rig: QueueRig, topic: str
+    ) -> None:
+        retry = RetryPolicy(max_attempts=9, base=10, cap=50)
+        rig.topic("patient", shards=1, ordering=topic, retry=retry)
+        rig.send("patient")
+        for attempt, bound in enumerate((20, 40, 50, 50), start=1):
+            received = rig.one("patient")
+            assert received.receive_count == attempt
+            rig.queue.nack(received.receipt, None, "again")
+            rig.clock.advance(9.9)
+            assert rig.receive("patient") == []
+            rig.clock.advance(bound - 9.9)
+        assert rig.one("patient").receive_count == 5
+
     def test_a_release_does_not_count(self, rig: QueueRig, topic: str) -> None:
         rig.send(topic)
         rig.queue.release(rig.one(topic).receipt)
@@ -359,7 +384,7 @@ class TestRaces:
 
 class TestUnordered:
     def test_a_delayed_message_is_received_when_it_is_due(self, rig: QueueRig) -> None:
-        for delay in (5, 300):
+        for delay in (5, 300, 200 * 86_400):
             (ref,) = rig.send("none", delay=delay)
             rig.receive("none")
             rig.clock.advance(delay - 3 - 1)

@@ -136,3 +136,39 @@ def test_the_figures_count_what_is_outstanding(stage: Stage) -> None:
         return [one for one in answer["topics"] if one["topic"] == topic]
 
     eventually(lambda: [one["outstanding"] for one in figures()] == [3], failing=figures)
+
+
+def test_a_queue_is_received_settled_and_redriven_through_the_api(stage: Stage) -> None:
+    topic = stage.topic("pulled-by-api", shards=1)
+    for n in range(5):
+        assert call(stage, "POST", f"/topics/{topic}/messages", {"body": f"m{n}"})[0] == 202
+
+    def post(path: str, given: object) -> Any:
+        status, _, answer = call(stage, "POST", path, given)
+        assert status == 200, answer
+        return answer
+
+    def receive() -> dict[str, str]:
+        messages = post(f"/topics/{topic}/receive", {"wait": 10})["messages"]
+        return {one["body"]: one["receipt"] for one in messages}
+
+    held = receive()
+    assert sorted(held) == ["m0", "m1", "m2", "m3", "m4"]
+    post("/acks", {"receipts": [held["m0"]]})
+    post("/releases", {"receipts": [held["m1"]]})
+    post("/extensions", {"extensions": [{"receipt": held["m2"], "seconds": 900}]})
+    dead = [{"receipt": held[name], "dead": True, "reason": "no"} for name in ("m3", "m4")]
+    post("/nacks", {"nacks": dead})
+    again = receive()
+    assert sorted(again) == ["m1"]
+    status, kind, problem = call(stage, "POST", "/acks", {"receipts": [held["m1"]]})
+    assert (status, kind) == (409, "application/problem+json")
+    assert held["m1"] in json.dumps(problem)
+    post("/acks", {"receipts": [again["m1"], held["m2"]]})
+    letters = call(stage, "GET", f"/topics/{topic}/messages?state=dead")[2]["messages"]
+    assert [one["reason"] for one in letters] == ["no", "no"]
+    asked = {"ids": [letters[0]["ref"]], "body": "better"}
+    assert post(f"/topics/{topic}/redrive", asked)["count"] == 1
+    assert sorted(receive()) == ["better"]
+    assert call(stage, "DELETE", f"/topics/{topic}/dead", {})[0] == 200
+    assert call(stage, "GET", f"/topics/{topic}/messages?state=dead")[2]["messages"] == []

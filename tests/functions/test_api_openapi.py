@@ -11,10 +11,13 @@ from fairbox.api.problems import KINDS
 from fairbox.api.routes import ROUTES
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
+from scripts import write_openapi
 from tests.functions.api_client import DOCUMENT, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.functions.api_client import ApiClient
 
@@ -29,12 +32,29 @@ def test_the_api_serves_the_document_that_is_kept(api: ApiClient) -> None:
     assert api.call("GET", "/openapi.json").json == json.loads(kept)
 
 
-def test_the_reference_pages_are_as_the_script_writes_them(tmp_path: Path) -> None:
+def test_the_reference_pages_are_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
+    status = write_openapi.main(["--check"])
+    assert status == 0, capsys.readouterr().out
+
+
+def test_a_stale_reference_page_is_named_fails_and_is_written_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("openapi.json", "http-api.md"):
+        text = (write_openapi.FOLDER / name).read_text()
+        (tmp_path / name).write_text(text + ("more\n" if name == "http-api.md" else ""))
+    folder = ["--folder", str(tmp_path)]
+    assert write_openapi.main(["--check", *folder]) == 1
+    assert "http-api.md: stale" in capsys.readouterr().out
+    assert (tmp_path / "http-api.md").read_text().endswith("more\n")
+    assert write_openapi.main(folder) == 0
+    assert write_openapi.main(["--check", *folder]) == 0
+
+
+def test_the_script_runs_by_itself(tmp_path: Path) -> None:
     script = ROOT / "scripts" / "write_openapi.py"
     subprocess.run([sys.executable, script, "--folder", tmp_path], check=True)
-    for name in ("openapi.json", "http-api.md"):
-        kept = (ROOT / "docs" / "reference" / name).read_text()
-        assert (tmp_path / name).read_text() == kept, f"run {script.name}"
+    assert {path.name for path in tmp_path.iterdir()} == {"openapi.json", "http-api.md"}
 
 
 def test_every_route_and_every_kind_of_problem_is_told() -> None:

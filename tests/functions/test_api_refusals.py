@@ -250,9 +250,9 @@ def test_a_method_that_a_route_does_not_take_is_405_and_says_which_it_takes(
 ) -> None:
     reply = api.send(read_event("http_api_default_route"))
     assert (reply.status, reply.kind) == (405, "method-not-allowed")
-    assert reply.headers["allow"] == "GET, PUT"
+    assert reply.headers["allow"] == "DELETE, GET, PUT"
     reply = api.call("POST", "/messages/orders/0/0/x")
-    assert (reply.status, reply.headers["allow"]) == (405, "DELETE, GET")
+    assert (reply.status, reply.headers["allow"]) == (405, "DELETE, GET, PATCH")
 
 
 @pytest.mark.parametrize(

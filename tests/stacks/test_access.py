@@ -23,6 +23,8 @@ from tests.stacks.requests import Asked, Policy, Recorder
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fairbox import DeadLetter
+
     from tests.stacks.assembly import Assembly
 
 NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries", BATCHES: "Batches"}
@@ -48,6 +50,7 @@ class Scene:
         self.recorder = made[0]
         self.outbox = self.app.outbox
         self.queue = Queue.over(self.outbox)
+        self.batch_items: dict[str, str] = {}
         retry = RetryPolicy(max_attempts=2, base=1, cap=1)
         for name, more in (
             ("jobs", {}),
@@ -100,8 +103,33 @@ class Scene:
             consumer = Consumer(self.queue, topic, lambda _: None, now=self.app.clock.now)
             self.app.clock.advance(61)
             assert consumer.run_until_empty().acked
+            self.bury_items(topic)
             self.queue.stats(topic)
             self.queue.topic(topic)
+
+    def bury_items(self, topic: str) -> None:
+        """Give up messages whose items are pending, failed, ended, of an add in flight, unknown."""
+        for item in self.items(topic):
+            with self.recorder.as_one("nobody"):
+                self.queue.purge(topic)
+                self.outbox.add(self.message(topic, item, batch_item=item))
+                self.app.clock.advance(61)
+            (received,) = self.queue.receive(topic)
+            self.queue.bury(received.receipt, "never")
+
+    def items(self, topic: str) -> list[str]:
+        with self.recorder.as_one("nobody"):
+            batches = self.app.batches
+            alive, ended = batches.open().id, batches.open().id
+            (group,) = batches.add(alive, 3, request_id="r")
+            (gone,) = batches.add(ended, 1, request_id="r")
+            batches.add(alive, 97, request_id="large", group_size=1)
+            batches.cancel(ended)
+            first, second, _ = group.item_ids()
+            batches.ack([second])
+        self.batch_items[topic] = first
+        unknown = [f"{alive}:500:0", f"{self.app.ids.next()}:0:0"]
+        return [first, first, second, *gone.item_ids(), f"{alive}:5:0", *unknown]
 
     def read(self) -> None:
         (first, *_) = list(self.outbox.outstanding("jobs"))
@@ -118,6 +146,11 @@ class Scene:
         self.outbox.topics()
         self.outbox.listed()
         self.queue.stats("ordered")
+        batch = self.batch_items["jobs"].partition(":")[0]
+        self.app.batches.progress(batch)
+        assert [found.id for found in self.app.batches.failed(batch)]
+        assert list(self.app.batches.missing(batch))
+        self.app.batches.list_page()
 
     def operate(self) -> None:
         self.read()
@@ -126,6 +159,11 @@ class Scene:
         outbox.create_topic(Topic("new", retention=3600))
         outbox.add_subscription(Subscription("new", "billing", "sqs:billing"))
         outbox.remove_subscription("new", "billing")
+        assert outbox.resize("new", 3).changed
+        assert len(outbox.epochs("new")) == 2
+        assert EMAILS.resize(outbox, 3).changed
+        assert not list(outbox.misplaced())
+        assert outbox.repair_misplaced().scanned
         outbox.pause_topic("jobs")
         outbox.resume_topic("jobs")
         refs = outbox.add_many([self.message("jobs", delay=d) for d in (0, 0, 300, 300)])
@@ -138,6 +176,27 @@ class Scene:
         for topic in ("jobs", "ordered"):
             outbox.add(self.message(topic, "k"))
             assert queue.purge(topic)
+            letters = list(outbox.dead(topic, limit=3))
+            named = [str(letter.ref) for letter in letters if letter.ref is not None]
+            assert outbox.redrive(topic, named[:1]).count
+            assert outbox.redrive(topic, named[1:2], body=b"better").count
+            item = self.batch_items[topic]
+            assert outbox.redrive(topic, where=lambda x, i=item: riding(x) == i).count
+            assert outbox.purge_dead(topic, limit=1).count
+            (letter, *_) = outbox.dead(topic, limit=1)
+            outbox.redrive(topic, [letter.id])
+            assert self.app.outbox.tables.purges.purge([letter], "") == ["gone"]
+            queue.purge(topic)
+            assert outbox.purge_dead(topic).count
+            self.app.mark()
+            self.app.clock.advance(60)
+            assert outbox.delete_topic(topic) == 0
+        EMAILS.purge(queue).check()
+        assert outbox.delete_topic("email", whole=True) == 0
+
+
+def riding(letter: DeadLetter) -> str | None:
+    return None if letter.message is None else letter.message.batch_item
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +259,10 @@ def test_a_consumer_publishes_nothing_and_changes_no_topic(assembly: Assembly) -
     for action in ("UpdateItem", "DeleteItem", "PutItem", "PartiQLUpdate"):
         assert not policy.allows(on_outbox(action, "config")), action
     assert not policy.allows(Asked("Deliveries", "dynamodb:Query", frozenset({"dead#jobs#0#1"})))
+    batch = "0199c82c-c000-7611-a29f-000000000000"
+    assert policy.allows(Asked("Batches", "dynamodb:UpdateItem", frozenset({f"{batch}#17"})))
+    for action in ("UpdateItem", "PutItem", "DeleteItem"):  # its root: neither sealed nor ended
+        assert not policy.allows(Asked("Batches", f"dynamodb:{action}", frozenset({batch})))
     assert "dynamodb:Scan" not in policy.actions
 
 

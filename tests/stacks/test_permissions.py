@@ -80,7 +80,7 @@ EXPECTED: dict[str, Permissions] = {
     "DeliverShard": DISPATCH | {"DoorbellsNow": SEND | RECEIVE, "DoorbellsLater": SEND | RECEIVE},
     "Repair": {
         "Outbox": READ | WRITE | {"dynamodb:Scan"},
-        "Deliveries": WRITE,
+        "Deliveries": WRITE | {"dynamodb:Query"},  # whether old epochs have dead letters
         "Batches": READ | WRITE,
         "DoorbellsNow": SEND,
         "ArchiveStream": {"firehose:PutRecordBatch"},
@@ -96,7 +96,7 @@ EXPECTED: dict[str, Permissions] = {
         "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
         "Bodies": {"s3:ListBucket"},
-        "Bodies/*": {"s3:GetObject", "s3:PutObject"},
+        "Bodies/*": {"s3:GetObject", "s3:PutObject", "s3:PutObjectTagging"},
         "DoorbellsNow": SEND,
     },
     "CountOutstanding": OUTSTANDING

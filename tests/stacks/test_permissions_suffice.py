@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ IN_TRANSACTIONS = {
 }
 NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries", BATCHES: "Batches"}
 HOUR = 3600.0
+_STATEMENT = re.compile(r'(UPDATE|DELETE FROM) "([^"]+)"')
 
 
 class Recorder:
@@ -68,6 +70,12 @@ def _calls(operation: str, request: dict[str, Any]) -> Iterator[Call]:
         for action in request["TransactItems"]:
             (verb, given), *_ = action.items()
             yield NAMES[given["TableName"]], IN_TRANSACTIONS[verb]
+        return
+    if operation == "batch_execute_statement":
+        for one in request["Statements"]:
+            found = _STATEMENT.match(one["Statement"])
+            assert found is not None
+            yield NAMES[found[2]], "PartiQLUpdate" if found[1] == "UPDATE" else "PartiQLDelete"
         return
     tables = [request["TableName"]] if "TableName" in request else request["RequestItems"]
     for table in tables:
@@ -136,9 +144,30 @@ def calls() -> dict[str, set[Call]]:
         app.repair()
     assert app.outbox.outstanding_count() == 0
     with recorder[0].as_function("Api"):
+        letters = list(app.outbox.dead("orders"))
+        assert app.outbox.redrive("orders", [letters[0].id], body=b"better").count
+        assert app.outbox.purge_dead("orders", limit=1).count
         assert app.outbox.redrive("orders").count, "the scenario has no dead letter"
+        operate(app)
     keep_batches(app, recorder[0])
     return recorder[0].calls
+
+
+def operate(app: MemoryApplication) -> None:
+    """Do what the routes of operators do to a pulled topic, and delete it."""
+    app.outbox.create_topic(Topic("jobs", shards=2))
+    made = [Message(topic="jobs", body=b"x", delay=d, id=app.ids.next()) for d in (0, 0, 300)]
+    refs = app.outbox.add_many(made)
+    app.queue.edit(refs[0], body=b"y")
+    app.queue.reschedule(refs[2], 600)
+    app.outbox.pause_topic("jobs")
+    app.outbox.resume_topic("jobs")
+    app.clock.advance(3)
+    (held, *_) = app.queue.receive("jobs")
+    app.queue.release([held.receipt])
+    app.queue.stats("jobs")
+    assert app.queue.purge("jobs") == 3
+    assert app.outbox.delete_topic("jobs") == 0
 
 
 def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:

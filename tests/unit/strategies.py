@@ -183,4 +183,7 @@ def topics(draw: st.DrawFn) -> TopicState:
     )
     epochs = (Epoch(0, 4, 0), Epoch(1, shards, 9))
     widths = (Epoch(0, 2, 0), Epoch(1, draw(st.integers(1, 1000)), 9)) * draw(st.booleans())
-    return TopicState(topic, epochs, subscriptions, draw(times), draw(st.booleans()), widths)
+    deleting = draw(st.none() | times)
+    return TopicState(
+        topic, epochs, subscriptions, draw(times), draw(st.booleans()), deleting, widths
+    )

@@ -472,3 +472,22 @@ class TestWholeSet:
         with pytest.raises(InvalidInput, match="refs: expected refs of queue 'email'"):
             EMAILS.redrive(Redriver(), [refs[0], other])
         assert asked == []
+
+    def test_dead_letters_of_all_partitions_are_put_back_and_received_again(
+        self, app: MemoryApplication, queue: Queue
+    ) -> None:
+        EMAILS.create(app.outbox, shards=1)
+        EMAILS.send_many(queue, [mail(app, f"k{n}") for n in range(12)])
+        app.clock.advance(1)
+        dead: Counter[str] = Counter()
+        for name in EMAILS.names:
+            for received in queue.receive(name, 12):
+                queue.bury(received.receipt, "no")
+                dead[name] += 1
+        assert sum(dead.values()) == 12
+        tried = EMAILS.redrive(app.outbox, dry_run=True).check()
+        assert {name: result.count for name, result in tried.items()} == dead
+        done = EMAILS.redrive(app.outbox).check()
+        assert {name: result.count for name, result in done.items()} == dead
+        app.clock.advance(61)
+        assert {name: len(queue.receive(name, 12)) for name in EMAILS.names} == dead

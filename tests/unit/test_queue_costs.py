@@ -154,3 +154,15 @@ def test_looking_from_the_head_is_for_one_consumer_a_minute() -> None:
     second = shop.metered()
     assert (first.wru, second.wru) == (2, 0)
     assert second.rru <= 1 < first.rru
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_figures_cost_a_unit_a_shard_whatever_waits(ordering: str) -> None:
+    for backlog in (0, 20, 2_000):
+        shop = Shop(ordering, shards=4)
+        shop.send(backlog)
+        shop.mark()
+        shop.metered()
+        assert shop.queue.stats("jobs").ready == backlog
+        reading = shop.metered()
+        assert (reading.rru, reading.wru) == (4 + 1, 0)  # the topic's own row

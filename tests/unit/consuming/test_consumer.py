@@ -150,6 +150,22 @@ def test_after_a_clean_drain_nothing_is_received_a_second_time(queue: ScriptedQu
     assert set(counts) == {1}
 
 
+def test_it_logs_its_progress_with_all_counts_as_fields(
+    queue: ScriptedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairbox.consuming.consumer.PROGRESS_SECONDS", 0.01)
+    queue.send(b"one", b"two")
+    log = Lines()
+    running = Running(Consumer(queue, "jobs", lambda _: None, log=log))
+    eventually(lambda: any(line["acked"] == 2 for line in log.told("A consumer's progress.")))
+    counts = running.stop()
+    (started,) = log.told("A consumer started.")
+    (stopped,) = log.told("A consumer stopped.")
+    assert {name: started[name] for name in counts.as_fields()} == ConsumerCounts().as_fields()
+    assert {name: stopped[name] for name in counts.as_fields()} == counts.as_fields()
+    assert {line["topic"] for line in (started, stopped)} == {"jobs"}
+
+
 def test_a_stop_waits_for_a_handler_no_longer_than_its_limit(queue: ScriptedQueue) -> None:
     queue.send(b"hangs", b"waits")
     log = Lines()

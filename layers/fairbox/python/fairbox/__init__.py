@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         MessagesClaimed,
         MessagesNotFound,
         MessagesNotWritten,
+        MessagesOutstanding,
         NotConfigured,
         RequestConflict,
         ResizeUnderway,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fairbox.partition_results import PartitionResults
     from fairbox.partition_widths import WidthResult
     from fairbox.partitions import PartitionedQueue
+    from fairbox.purging import PurgeResult
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
@@ -79,6 +81,7 @@ __all__ = [
     "MessagesClaimed",
     "MessagesNotFound",
     "MessagesNotWritten",
+    "MessagesOutstanding",
     "Misplaced",
     "NotConfigured",
     "Outbox",
@@ -88,6 +91,7 @@ __all__ = [
     "PartitionedQueue",
     "PlacementResult",
     "Progress",
+    "PurgeResult",
     "Queue",
     "QueueStats",
     "Received",
@@ -137,6 +141,7 @@ _HOMES: Final = {
     "WidthResult": "partition_widths",
     "PlacementResult": "misplacing",
     "Progress": "batches.models",
+    "PurgeResult": "purging",
     "Queue": "queue",
     "QueueStats": "queueing.models",
     "Received": "queueing.models",

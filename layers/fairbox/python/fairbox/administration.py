@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.clock import milliseconds
+from fairbox.deleting import Deleting
 from fairbox.dynamodb.topics import IN_FORCE_SECONDS
 from fairbox.errors import TopicIsPushed, UnknownTopic
-from fairbox.opened import OpenTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fairbox.topics import Subscription, Topic, TopicState
 
 
-class Administration(OpenTables):
-    """Creates topics, adds and removes subscriptions."""
+class Administration(Deleting):
+    """Creates and deletes topics, adds and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
         """Create a topic; again with other retry, window, weights, `on_dead`...: these change.

@@ -11,6 +11,7 @@ FairboxError
 ├── TopicIsPushed                    .topic
 ├── StaleReceipt                     .receipts
 ├── MessagesClaimed                  .claimed
+├── MessagesOutstanding              .refs
 ├── MessagesNotFound                 .missing
 ├── MessagesNotWritten               .missing
 ├── DeadLettersUnreadable            .unreadable
@@ -122,6 +123,17 @@ class MessagesClaimed(FairboxError):
     def __init__(self, claimed: Sequence[MessageRef]) -> None:
         super().__init__(f"held by consumers: {', '.join(map(str, claimed))}")
         self.claimed = tuple(claimed)
+
+
+class MessagesOutstanding(FairboxError):
+    """Other subscriptions still lack these messages as they are, so their content is not changed.
+
+    Nothing was changed.
+    """
+
+    def __init__(self, refs: Sequence[MessageRef]) -> None:
+        super().__init__(f"outstanding for other subscriptions: {', '.join(map(str, refs))}")
+        self.refs = tuple(refs)
 
 
 class MessagesNotFound(FairboxError):

@@ -20,10 +20,11 @@ from fairbox.errors import (
 )
 from fairbox.ids import bound_of
 from fairbox.queueing.models import check_delay, check_reason
+from fairbox.reading import check_limit
 from fairbox.stored import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.clock import Clock
     from fairbox.codec.keys import Item
@@ -186,6 +187,7 @@ class Operating:
         topic: str,
         *,
         reason: str = "",
+        limit: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> int:
         """Delete every message of a topic, held ones too (2 WRU each); dead letters stay.
@@ -195,6 +197,7 @@ class Operating:
         Args:
             topic: whose.
             reason: kept in the archive with each message.
+            limit: at most so many, to be called again until fewer are gone.
             progress: is told, page by page, how many are gone.
 
         Returns:
@@ -204,37 +207,41 @@ class Operating:
             UnknownTopic: there is no such topic.
             Throttled, Unavailable: some messages are left; call again.
         """
+        check_limit(limit)
         state = self._topic(topic)
         kept = check_reason(reason)
         start = bound_of(milliseconds(self._clock) + 1)
         purged = 0
-        lanes: tuple[Literal["ready", "later"], ...] = ("ready", "later")
         for epoch, number in state.shards():
-            for lane in lanes:
-                for count in self._purge_lane(lane, (topic, epoch, number), start, kept):
-                    purged += count
-                    if progress is not None:
-                        progress(purged)
+            for found in self._purgeable((topic, epoch, number), start):
+                if purged == limit:
+                    return purged
+                chosen = found if limit is None else found[: limit - purged]
+                self._edits.purge(chosen, kept)
+                purged += len(chosen)
+                if progress is not None:
+                    progress(purged)
+                if len(chosen) < len(found):
+                    return purged
             if _in_row(state):
                 self._edits.forget_held((topic, epoch, number), start)
         return purged
 
-    def _purge_lane(
-        self, lane: Literal["ready", "later"], shard: Shard, start: str, reason: str
-    ) -> Iterable[int]:
-        after: str | None = None
-        while True:
-            page = self._store.read_lane(lane, *shard, limit=_PAGE, after=after)
-            for item in page.unreadable:
-                self._store.bury_raw(item, "unreadable")
-            finish_marked(self._store, [m for m in page.messages if m.gone])
-            found = [m for m in page.messages if m.gone is None and m.ref.id < start]
-            self._edits.purge(found, reason)
-            yield len(found)
-            after = page.last
-            last = page.messages[-1].ref.id if page.messages else ""
-            if after is None or (lane == "ready" and last >= start):
-                return
+    def _purgeable(self, shard: Shard, start: str) -> Iterator[list[StoredMessage]]:
+        """Yield pages of a shard's messages below an id; bury or finish what is to be."""
+        lanes: tuple[Literal["ready", "later"], ...] = ("ready", "later")
+        for lane in lanes:
+            after: str | None = None
+            while True:
+                page = self._store.read_lane(lane, *shard, limit=_PAGE, after=after)
+                for item in page.unreadable:
+                    self._store.bury_raw(item, "unreadable")
+                finish_marked(self._store, [m for m in page.messages if m.gone])
+                yield [m for m in page.messages if m.gone is None and m.ref.id < start]
+                after = page.last
+                last = page.messages[-1].ref.id if page.messages else ""
+                if after is None or (lane == "ready" and last >= start):
+                    break
 
 
 def _in_row(topic: TopicState) -> bool:

@@ -26,8 +26,8 @@ from fairbox.errors import (
 from fairbox.ids import time_of
 from fairbox.misplacing import Misplacing
 from fairbox.partition_widths import Repartitioning
+from fairbox.purging import Purging
 from fairbox.reading import Reading, age_ms, check_limit
-from fairbox.redriving import Redriving
 from fairbox.replaying import Replaying
 from fairbox.settings import (
     BATCHES_TABLE,
@@ -62,7 +62,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Repartitioning, Misplacing, Replaying, Reading, Redriving):
+class Outbox(Repartitioning, Misplacing, Replaying, Reading, Purging):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:

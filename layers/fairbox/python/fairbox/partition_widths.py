@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
+from fairbox.dynamodb.topics import check_stays
 from fairbox.epochs import (
     ANNOUNCE_MS,
     CLOSE_AFTER_MS,
@@ -164,6 +165,7 @@ class Repartitioning(Resizing):
         """
 
         def decide(there: TopicState) -> TopicState | None:
+            check_stays(there)
             now = milliseconds(self._clock)
             if (there.widths == widths != read) or (not widths and there.epochs[-1].since == since):
                 return None  # it is done: the answer to the write was lost

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec import names
 from fairbox.codec.keys import dedup_key
 from fairbox.codec.messages import message_item, number
-from fairbox.errors import (
-    InvalidInput,
-    TransactionCancelled,
-)
+from fairbox.errors import InvalidInput, TopicConflict, TransactionCancelled
 from fairbox.ids import time_of
 from fairbox.messages import Message, MessageRef
 from fairbox.opened import OpenTables
@@ -37,6 +34,7 @@ class Publishing(OpenTables):
 
         Raises:
             UnknownTopic: there is no such topic.
+            TopicConflict: the topic is being deleted.
             InvalidInput: an ordered topic takes no delay; BodyTooLarge: no bucket for its body.
             Throttled, Unavailable: nothing is known to be written; try again with the same message.
         """
@@ -134,6 +132,8 @@ class Publishing(OpenTables):
 
     def _place(self, message: Message) -> tuple[TopicState, MessageRef]:
         state = self._topics.get(message.topic)
+        if state.deleting is not None:
+            raise TopicConflict(message.topic, "it is being deleted")
         if message.delay and state.topic.ordering == "key":
             raise InvalidInput("delay", f"none: topic {message.topic!r} is ordered")
         return state, state.ref(message)

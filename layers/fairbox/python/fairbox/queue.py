@@ -51,6 +51,8 @@ class Queue(Operating):
         dynamodb: boto3's DynamoDB client, or one that has its methods.
         table: name of the outbox table.
         deliveries_table: name of the deliveries table.
+        batches_table: name of the batches table, where the dead letters' items are failed; None:
+            a message that carries an item is not buried.
         bodies: where bodies lie that do not fit an item; None: such bodies are refused.
         clock, rng: time and chance; the machine's by default.
 
@@ -70,6 +72,7 @@ class Queue(Operating):
         *,
         table: str,
         deliveries_table: str,
+        batches_table: str | None = None,
         bodies: BodyStore | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -79,6 +82,7 @@ class Queue(Operating):
                 dynamodb,
                 table=table,
                 deliveries_table=deliveries_table,
+                batches_table=batches_table,
                 bodies=bodies,
                 clock=clock,
                 rng=rng,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairbox import listing
 from fairbox.codec.dead import read_dead
+from fairbox.contents import Content
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import (
     BatchBusy,
@@ -24,6 +25,7 @@ from fairbox.reading import check_limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from fairbox.dynamodb.redrives import Returned
     from fairbox.stored import DeadLetter, StoredMessage
     from fairbox.topics import TopicState
 
@@ -67,6 +69,9 @@ class Redriving(OpenTables):
         where: Callable[[DeadLetter], bool] | None = None,
         limit: int | None = None,
         dry_run: bool = False,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
     ) -> RedriveResult:
         """Put a topic's dead letters back, oldest first, for the subscriptions that they died for.
 
@@ -74,6 +79,9 @@ class Redriving(OpenTables):
         ordered topic it has its old place among its key's. A batch item that it carries is pending
         again by the same transaction, unless its batch has ended. Repeating the call after a crash
         is safe: no message is put back twice.
+
+        One dead letter may be edited on its way, in the same transaction: it keeps its id, key and
+        place, its deduplication key too, and the archive keeps what was published at first.
 
         Args:
             topic: the topic.
@@ -83,17 +91,33 @@ class Redriving(OpenTables):
                 subscriptions; called with readable ones only.
             limit: at most so many.
             dry_run: change nothing, and say what would be put back.
+            body: in place of its own, where `ids` names one dead letter; None: as it is.
+            headers: the same of the headers, all of them.
+            content_type: the same of the media type.
 
         Raises:
             UnknownTopic: there is no such topic.
-            InvalidInput: an id is none, or a ref is another topic's; nothing has changed.
+            InvalidInput: an id is none, or a ref is another topic's, or content is given for other
+                than one id, or is not what a message takes; nothing has changed.
+            BodyTooLarge: the body fits no item, and there is no bucket; nothing has changed.
+            MessagesOutstanding: other subscriptions still lack the message that is edited; nothing
+                has changed.
             MessagesNotFound: some of `ids` are no dead letters; `.missing` names them. The rest is
                 put back.
             DeadLettersUnreadable: some of `ids` are no messages. The rest is put back.
             NotConfigured: a message carries a batch item, and there is no batches table.
             Throttled, Unavailable: call again; what is put back stays so.
         """
-        result = self.redrive_found(topic, ids, where=where, limit=limit, dry_run=dry_run)
+        result = self.redrive_found(
+            topic,
+            ids,
+            where=where,
+            limit=limit,
+            dry_run=dry_run,
+            body=body,
+            headers=headers,
+            content_type=content_type,
+        )
         if result.missing:
             raise MessagesNotFound(result.missing)
         if ids is not None and result.unreadable:
@@ -108,6 +132,9 @@ class Redriving(OpenTables):
         where: Callable[[DeadLetter], bool] | None = None,
         limit: int | None = None,
         dry_run: bool = False,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
     ) -> RedriveResult:
         """Do as `redrive` does, and say in the result what is missing or unreadable.
 
@@ -115,16 +142,42 @@ class Redriving(OpenTables):
             FairboxError: as `redrive`, but for what is missing or unreadable.
         """
         check_limit(limit)
-        state = self._topics.get(topic)
+        content = Content(body=body, headers=headers, content_type=content_type)
+        if content.given:
+            ids = list(ids or ())
+            if len(ids) != 1:
+                raise InvalidInput("ids", "one id, where its content is edited")
         missing: list[MessageRef | str] = []
         unreadable: list[str] = []
-        if ids is None:
-            letters = listing.dead(self.tables, state, page=min(listing.MAX_PAGE, limit or 100))
-        else:
-            letters = self._named(_candidates(state, ids), missing)
+        letters = self.dead_letters(topic, ids, missing, page=min(listing.MAX_PAGE, limit or 100))
         chosen = _readable(letters, where, unreadable)
-        result = self._put_back(chosen, limit, dry_run=dry_run)
+        result = self._put_back(chosen, limit, content, dry_run=dry_run)
         return replace(result, unreadable=tuple(unreadable), missing=tuple(missing))
+
+    def dead_letters(
+        self,
+        topic: str,
+        ids: Iterable[str | MessageRef] | None,
+        missing: list[MessageRef | str],
+        *,
+        page: int,
+    ) -> Iterator[DeadLetter]:
+        """Yield a topic's dead letters, ascending by id: those of these ids, or all.
+
+        Args:
+            topic: the topic.
+            ids: as `redrive` takes them; None: all.
+            missing: ids that are no dead letters are added here, once the first is asked for.
+            page: how many to a query, of all.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidInput: an id is none, or a ref is another topic's.
+        """
+        state = self._topics.get(topic)
+        if ids is None:
+            return listing.dead(self.tables, state, page=page)
+        return self._named(_candidates(state, ids), missing)
 
     def _named(
         self, wanted: Mapping[MessageRef | str, list[MessageRef]], missing: list[MessageRef | str]
@@ -141,7 +194,12 @@ class Redriving(OpenTables):
         yield from sorted(letters, key=lambda letter: letter.id)
 
     def _put_back(
-        self, chosen: Iterator[StoredMessage], limit: int | None, *, dry_run: bool
+        self,
+        chosen: Iterator[StoredMessage],
+        limit: int | None,
+        content: Content,
+        *,
+        dry_run: bool,
     ) -> RedriveResult:
         refs: list[MessageRef] = []
         left: list[MessageRef] = []
@@ -151,7 +209,8 @@ class Redriving(OpenTables):
             if more:
                 break
             try:
-                returned = "inserted" if dry_run else self.tables.redrives.put_back(letter)
+                content.applied(letter.message)
+                returned = "inserted" if dry_run else self._put(letter, content)
             except BatchBusy:
                 left.append(letter.ref)
                 continue
@@ -159,6 +218,20 @@ class Redriving(OpenTables):
             if returned == "merged":
                 self._ring(letter.ref)
         return RedriveResult(tuple(refs), tuple(left), more=more, dry_run=dry_run)
+
+    def _put(self, letter: StoredMessage, content: Content) -> Returned:
+        if not content.given:
+            return self.tables.redrives.put_back(letter)
+        item, stored = content.edit(letter, self._bodies, self.tables.calls.rng)
+        back = False
+        try:
+            back = self.tables.redrives.put_back(letter, item) == "inserted"
+        finally:
+            unused = stored if not back else letter.offloaded if content.body is not None else None
+            if unused is not None and self._bodies is not None:
+                with suppress(FairboxError):  # it lies there for nothing, and harms nobody
+                    self._bodies.expire(unused.bucket, unused.key)
+        return "inserted" if back else "gone"
 
     def _ring(self, ref: MessageRef) -> None:
         """Ring for a message that was outstanding already: no insert wakes the relay for it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.administration import Administration
 from fairbox.clock import milliseconds
+from fairbox.dynamodb.topics import check_stays
 from fairbox.epochs import ANNOUNCE_MS, MAX_EPOCHS, announced, phase_of, underway
 from fairbox.errors import ResizeUnderway, TopicConflict
 from fairbox.topics import check_shards
@@ -83,6 +84,7 @@ class Resizing(Administration):
 
         def decide(there: TopicState) -> TopicState | None:
             first.append(there)
+            check_stays(there)
             newest = there.epochs[-1]
             if newest.shards == shards:
                 return None

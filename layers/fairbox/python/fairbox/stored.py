@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.ids import time_of
 from fairbox.messages import MessageRef
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Lane = Literal["ready", "later", "dead"]
 Gone = Literal["dead", "cancelled", "purged", "expired", "moved"]
+MAX_LOOK_MS: Final = 120_000
+"""A minute, and what clocks may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,13 @@ class Hint:
 
     after: str = ""
     look_at: int | None = None
+
+    def look_due(self, now: int) -> bool:
+        """Whether to look from the head at a time (ms).
+
+        Looks are a minute apart at most: one further off was written under another clock.
+        """
+        return self.look_at is None or not now < self.look_at <= now + MAX_LOOK_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +236,11 @@ class ShardRow:
     def dead(self) -> int:
         """Messages in the lane `dead`."""
         return self.ready_deaths + self.later_deaths - self.purged_dead
+
+    @property
+    def zero(self) -> bool:
+        """Whether it counts nothing at all."""
+        return (self.ready, self.later, self.dead) == (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,8 @@ class TopicState:
         subscriptions: ascending by name; empty: the topic is pulled.
         version: grows with every change of the topic row.
         paused: receiving from it gives nothing.
+        deleting: since when it takes no messages, for it is being deleted, in milliseconds since
+            1970 UTC; None: it is not.
         widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
             epochs, since it was resized first; else empty.
     """
@@ -234,6 +236,7 @@ class TopicState:
     subscriptions: tuple[Subscription, ...] = ()
     version: int = 1
     paused: bool = False
+    deleting: int | None = None
     widths: tuple[Epoch, ...] = ()
 
     @property

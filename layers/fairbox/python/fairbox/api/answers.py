@@ -121,6 +121,7 @@ def show_topic(state: TopicState) -> TopicOut:
         tenant_weights=dict(topic.tenant_weights),
         pushed=state.pushed,
         paused=state.paused,
+        deleting=state.deleting,
         partition=_partition(topic),
         epochs=[EpochOut(number=e.number, shards=e.shards, since=e.since) for e in state.epochs],
         subscriptions=[show_subscription(s) for s in state.subscriptions],

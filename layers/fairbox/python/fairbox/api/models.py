@@ -290,6 +290,9 @@ class TopicOut(Output):
     tenant_weights: dict[str, float]
     pushed: bool = Field(description="It has subscriptions, so the dispatcher delivers it.")
     paused: bool = Field(description="Receiving from it gives nothing.")
+    deleting: Milliseconds | None = Field(
+        description="Since when it takes no messages, for it is being deleted; null: it is not."
+    )
     partition: PartitionOut | None = Field(description="Of a partitioned queue; null: of none.")
     epochs: list[EpochOut]
     subscriptions: list[SubscriptionOut]

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from fairbox.api import batch_models, models, queue_models, redrives, resizes
+from fairbox.api import (
+    batch_models,
+    models,
+    operating_models,
+    queue_models,
+    redrives,
+    resizes,
+)
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -31,7 +38,7 @@ _SETTLE: Final = (*_BODY, "invalid-field", "unknown-items", "batch-ended", "batc
 _HELD: Final = (*_BODY, "invalid-field", "stale-receipt")
 
 _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequence[str]]]] = {
-    "publish_messages": ({202: models.Published}, (*_BODY, *_TOPIC, "not-written")),
+    "publish_messages": ({202: models.Published}, (*_BODY, *_TOPIC, "conflict", "not-written")),
     "list_topic_messages": ({200: models.Messages}, _TOPIC),
     "show_one_message": (
         {200: models.MessageOut},
@@ -52,7 +59,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     "list_epochs": ({200: resizes.Epochs}, _TOPIC),
     "put_subscription": (
         {200: models.SubscriptionOut, 201: models.SubscriptionOut},
-        (*_BODY, *_TOPIC),
+        (*_BODY, "conflict", *_TOPIC),
     ),
     "delete_subscription": ({204: None}, ("unknown-subscription", *_TOPIC)),
     "open_batch": (
@@ -79,6 +86,20 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     "ack_messages": ({200: queue_models.SettledReceipts}, _HELD),
     "nack_messages": ({200: queue_models.SettledReceipts}, _HELD),
     "extend_messages": ({200: queue_models.SettledReceipts}, _HELD),
+    "release_messages": ({200: queue_models.SettledReceipts}, _HELD),
+    "edit_message": (
+        {200: operating_models.EditedOut},
+        (*_BODY, "unknown-message", "unknown-topic", "conflict", "invalid-field"),
+    ),
+    "purge_topic": ({200: operating_models.PurgedOut}, _TOPIC),
+    "purge_dead_letters": (
+        {200: operating_models.PurgedDeadOut},
+        ("unknown-message", "conflict", *_TOPIC),
+    ),
+    "show_queue_stats": ({200: operating_models.QueueStatsOut}, _TOPIC),
+    "pause_topic": ({204: None}, ("conflict", *_TOPIC)),
+    "resume_topic": ({204: None}, ("conflict", *_TOPIC)),
+    "delete_topic": ({202: operating_models.DeletingOut, 204: None}, ("conflict", *_TOPIC)),
     "show_stats": ({200: models.Stats}, ("invalid-field",)),
     "show_openapi": ({200: None}, ("invalid-field",)),
 }
@@ -98,6 +119,8 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "ack_messages": (queue_models.AcksIn, True),
     "nack_messages": (queue_models.NacksIn, True),
     "extend_messages": (queue_models.ExtensionsIn, True),
+    "release_messages": (queue_models.ReleasesIn, True),
+    "edit_message": (operating_models.EditIn, True),
 }
 """By operation: the model of its JSON body, and whether there must be one."""
 
@@ -199,6 +222,11 @@ def _operation(route: Route) -> Schema:
         "responses": {str(status): _good(status, model) for status, model in good.items()}
         | _problems((*kinds, *_READ)),
     }
+    if name == "delete_topic":
+        waiting = {"description": "It is being deleted: ask again when this time is over."}
+        header, told = _HEADERS[503]
+        waiting["headers"] = {header: {"description": told, "schema": {"type": "string"}}}
+        operation["responses"]["202"] |= waiting
     if name == "open_batch":
         for status in good:
             operation["responses"][str(status)]["headers"] = _LOCATION

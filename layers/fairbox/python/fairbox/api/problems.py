@@ -16,6 +16,7 @@ from fairbox.errors import (
     MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
+    MessagesOutstanding,
     RequestConflict,
     ResizeUnderway,
     StaleReceipt,
@@ -78,6 +79,7 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     RequestConflict: "request-conflict",
     DeadLettersUnreadable: "conflict",
     MessagesClaimed: "conflict",
+    MessagesOutstanding: "conflict",
     StaleReceipt: "stale-receipt",
 }
 

@@ -19,6 +19,7 @@ from fairbox.messages import Message, check_topic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fairbox.api.models import Encoding
     from fairbox.api.requests import Request
     from fairbox.clock import Clock
     from fairbox.cloudevents import CloudEvent
@@ -94,7 +95,7 @@ class Publisher:
 
     def _json_message(self, topic: str, body: bytes) -> Message:
         given = checked(MessageIn, parse_json(body))
-        content, content_type = _content(given, body)
+        content, content_type = body_bytes(given.body, given.body_encoding, body)
         for field in ("after", "id"):
             self._check_ahead(field, getattr(given, field))
         return Message(
@@ -129,19 +130,28 @@ def _parsed(parse: Callable[[], T]) -> T:
         raise malformed(error.field, error.expected) from None
 
 
-def _content(given: MessageIn, body: bytes) -> tuple[bytes, str]:
-    """Return the message's bytes, and their media type where none is given."""
-    if not isinstance(given.body, str):
-        if given.body_encoding is not None:
+def body_bytes(given: object, encoding: Encoding | None, body: bytes) -> tuple[bytes, str]:
+    """Return the bytes of a message's body, and their media type where none is given.
+
+    Args:
+        given: field `body`.
+        encoding: field `body_encoding`.
+        body: the request's, of which JSON is taken as it was written.
+
+    Raises:
+        InvalidInput: a field is not what it takes.
+    """
+    if not isinstance(given, str):
+        if encoding is not None:
             raise InvalidInput("body_encoding", "none: the body is JSON, not text")
         return member_text(body, "body"), JSON_TYPE
-    if given.body_encoding == "base64":
+    if encoding == "base64":
         try:
-            return base64.b64decode(given.body, validate=True), "application/octet-stream"
+            return base64.b64decode(given, validate=True), "application/octet-stream"
         except (binascii.Error, ValueError):
             raise InvalidInput("body", "base64 text (RFC 4648)") from None
     try:
-        return given.body.encode(), "text/plain; charset=utf-8"
+        return given.encode(), "text/plain; charset=utf-8"
     except UnicodeEncodeError:
         raise InvalidInput("body", "text that is valid UTF-8") from None
 

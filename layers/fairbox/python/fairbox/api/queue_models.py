@@ -37,6 +37,12 @@ class AcksIn(In):
     receipts: list[Receipt] = Field(min_length=1, max_length=MAX_RECEIPTS)
 
 
+class ReleasesIn(In):
+    """Messages that are given back untouched."""
+
+    receipts: list[Receipt] = Field(min_length=1, max_length=MAX_RECEIPTS)
+
+
 class NackIn(In):
     """A message that failed."""
 
@@ -75,7 +81,7 @@ class ExtensionsIn(In):
 class ReceivedOut(Out):
     """A message that is held."""
 
-    receipt: str = Field(description="For `/acks`, `/nacks` and `/extensions`.")
+    receipt: str = Field(description="For `/acks`, `/nacks`, `/extensions` and `/releases`.")
     receive_count: int = Field(description="How often it was received, this time included.")
     visible_at: Milliseconds = Field(description="When others may receive it.")
     ref: str

@@ -14,6 +14,7 @@ from fairbox.api.queue_models import (
     ReceivedMessages,
     ReceivedOut,
     ReceiveIn,
+    ReleasesIn,
     SettledOut,
     SettledReceipts,
 )
@@ -50,14 +51,7 @@ def receive_messages(api: Api, request: Request) -> Answer:
 
 def ack_messages(api: Api, request: Request) -> Answer:
     """Acknowledge messages: they are done, and leave."""
-    receipts = request.model(AcksIn).receipts
-    _check("receipts", receipts)
-    stale: set[str] = set()
-    try:
-        api.queue.ack(receipts)
-    except StaleReceipt as error:
-        stale.update(error.receipts)
-    return _settled([(r, "stale" if r in stale else "done") for r in receipts])
+    return _all_at_once(request.model(AcksIn).receipts, api.queue.ack)
 
 
 def nack_messages(api: Api, request: Request) -> Answer:
@@ -86,6 +80,11 @@ def extend_messages(api: Api, request: Request) -> Answer:
     return _one_by_one([given.receipt for given in extensions], extend)
 
 
+def release_messages(api: Api, request: Request) -> Answer:
+    """Give messages back as if they had not been received: at once, and no attempt counts."""
+    return _all_at_once(request.model(ReleasesIn).receipts, api.queue.release)
+
+
 def _check(field: str, receipts: Sequence[str], tail: str = "") -> None:
     """Refuse the whole call for a text that is no receipt, or is given twice."""
     wrong: list[FieldError] = []
@@ -103,6 +102,16 @@ def _check(field: str, receipts: Sequence[str], tail: str = "") -> None:
     if wrong:
         first = wrong[0]
         raise Refusal("invalid-field", f"{first.field}: expected {first.expected}", wrong)
+
+
+def _all_at_once(receipts: Sequence[str], call: Callable[[Sequence[str]], None]) -> Answer:
+    _check("receipts", receipts)
+    stale: set[str] = set()
+    try:
+        call(receipts)
+    except StaleReceipt as error:
+        stale.update(error.receipts)
+    return _settled([(r, "stale" if r in stale else "done") for r in receipts])
 
 
 def _one_by_one(receipts: Sequence[str], call: Callable[[int], None]) -> Answer:
@@ -186,4 +195,5 @@ QUEUE_ROUTES: Final = (
     Route("POST", "/acks", ack_messages),
     Route("POST", "/nacks", nack_messages),
     Route("POST", "/extensions", extend_messages),
+    Route("POST", "/releases", release_messages),
 )

@@ -9,12 +9,15 @@ from pydantic import Field
 from fairbox.api.bases import In as Input
 from fairbox.api.bases import Milliseconds
 from fairbox.api.bases import Out as Output
+from fairbox.api.contents import ContentIn
 from fairbox.errors import DeadLettersUnreadable, MessagesNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fairbox.contents import Content
     from fairbox.outbox import Outbox
+    from fairbox.redriving import RedriveResult
     from fairbox.stored import DeadLetter
 
 MAX_REDRIVES: Final = 500
@@ -45,8 +48,8 @@ class RedriveWhereIn(Input):
         )
 
 
-class RedriveIn(Input):
-    """Which dead letters to put back, oldest first."""
+class RedriveIn(ContentIn):
+    """Which dead letters to put back, oldest first; with content: one, edited on its way."""
 
     ids: list[str] | None = Field(
         default=None,
@@ -71,7 +74,7 @@ class RedriveOut(Output):
     dry_run: bool
 
 
-def redrive(outbox: Outbox, topic: str, given: RedriveIn) -> RedriveOut:
+def redrive(outbox: Outbox, topic: str, given: RedriveIn, content: Content) -> RedriveOut:
     """Put dead letters back; ids that are none of them refuse the whole request.
 
     Raises:
@@ -79,15 +82,28 @@ def redrive(outbox: Outbox, topic: str, given: RedriveIn) -> RedriveOut:
         FairboxError: as `Outbox.redrive`.
     """
     where: Callable[[DeadLetter], bool] | None = given.where.holds if given.where else None
+
+    def found(*, dry_run: bool) -> RedriveResult:
+        return outbox.redrive_found(
+            topic,
+            given.ids,
+            where=where,
+            limit=given.limit,
+            dry_run=dry_run,
+            body=content.body,
+            headers=content.headers,
+            content_type=content.content_type,
+        )
+
     dry_run = given.dry_run or given.ids is not None
-    result = outbox.redrive_found(topic, given.ids, where=where, limit=given.limit, dry_run=dry_run)
+    result = found(dry_run=dry_run)
     if given.ids is not None:
         if result.missing:
             raise MessagesNotFound(result.missing)
         if result.unreadable:
             raise DeadLettersUnreadable(result.unreadable)
         if not given.dry_run:
-            result = outbox.redrive_found(topic, given.ids, where=where, limit=given.limit)
+            result = found(dry_run=False)
     return RedriveOut(
         count=result.count,
         refs=[str(ref) for ref in result.refs],

@@ -59,7 +59,7 @@ class Request:
             path=event["rawPath"],
             query=event.get("queryStringParameters") or {},
             headers={k.lower(): v for k, v in (event.get("headers") or {}).items()},
-            body=_body(event) if method in ("POST", "PUT") else b"",
+            body=_body(event) if method in ("POST", "PUT", "PATCH") else b"",
             id=context["requestId"],
             params=params,
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from fairbox.api.answers import show_dead, show_message, show_subscription, show_topic
 from fairbox.api.batches import BATCH_ROUTES
 from fairbox.api.lists import list_messages
 from fairbox.api.models import CancelQuery, ListQuery, SubscriptionIn, TopicIn, Topics
-from fairbox.api.problems import Refusal, malformed
+from fairbox.api.operating import OPERATING_ROUTES, ref_of
+from fairbox.api.problems import Refusal
 from fairbox.api.publishing import Publisher
 from fairbox.api.queueing import QUEUE_ROUTES
 from fairbox.api.redrives import RedriveIn, redrive
@@ -83,7 +83,7 @@ def list_topic_messages(api: Api, request: Request) -> Answer:
 
 def show_one_message(api: Api, request: Request) -> Answer:
     """Show a message that is outstanding or dead."""
-    ref = _ref(request)
+    ref = ref_of(request)
     shown = _find(api, ref)
     if shown is None:
         raise MessagesNotFound([ref])
@@ -92,7 +92,7 @@ def show_one_message(api: Api, request: Request) -> Answer:
 
 def cancel_message(api: Api, request: Request) -> Answer:
     """Take an outstanding message out of the outbox undelivered."""
-    ref = _ref(request)
+    ref = ref_of(request)
     reason = request.parameters(CancelQuery).reason
     check_text("reason", reason)
     try:
@@ -108,7 +108,8 @@ def cancel_message(api: Api, request: Request) -> Answer:
 def redrive_dead_letters(api: Api, request: Request) -> Answer:
     """Put dead letters back, oldest first, each with its batch item."""
     topic = check_topic(request.params["topic"])
-    return Answer(200, redrive(api.outbox, topic, request.model(RedriveIn)))
+    given = request.model(RedriveIn)
+    return Answer(200, redrive(api.outbox, topic, given, given.content(request)))
 
 
 def put_topic(api: Api, request: Request) -> Answer:
@@ -196,13 +197,6 @@ def _openapi_text() -> str:
     return json.dumps(openapi(), separators=(",", ":"))
 
 
-def _ref(request: Request) -> MessageRef:
-    try:
-        return MessageRef.parse(unquote(request.params["ref"]))
-    except InvalidInput as error:
-        raise malformed(error.field, error.expected) from None
-
-
 def _find(api: Api, ref: MessageRef) -> MessageOut | None:
     """Return a message, outstanding or dead, though nothing can read it."""
     now = milliseconds(api.clock)
@@ -235,6 +229,7 @@ ROUTES: Final = (
     Route("DELETE", "/topics/{topic}/subscriptions/{name}", delete_subscription),
     *BATCH_ROUTES,
     *QUEUE_ROUTES,
+    *OPERATING_ROUTES,
     Route("GET", "/stats", show_stats),
     Route("GET", "/openapi.json", show_openapi),
 )

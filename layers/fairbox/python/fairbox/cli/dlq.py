@@ -1,37 +1,59 @@
-"""Noun `dlq`: the dead letters, looked at and put back."""
+"""Noun `dlq`: the dead letters, looked at, put back, purged."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairbox.cli.fields import body_fields, dead_fields, failures_fields, redrive_fields
+from fairbox.cli.contents import headers_of, read_body
+from fairbox.cli.fields import (
+    body_fields,
+    dead_fields,
+    failures_fields,
+    purge_fields,
+    redrive_fields,
+)
 from fairbox.cli.items import calls_of
 from fairbox.cli.progress import progress
 from fairbox.cli.session import FAILED, Session
 from fairbox.cli.verbs import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
+from fairbox.contents import Content
 from fairbox.errors import DeadLettersUnreadable, MessagesNotFound
 from fairbox.messages import MessageRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fairbox.redriving import RedriveResult
     from fairbox.stored import DeadLetter
 
-dlq = noun("Look at dead letters, and put them back.")
+dlq = noun("Look at dead letters, put them back, purge them.")
 
 _CALL = 25
+
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]", show_default=False, help="Ids or refs; all by default."),
+]
+MoreIds = Annotated[
+    list[str] | None, typer.Option("--id", metavar="ID", help="As an argument; may be repeated.")
+]
+Subscriber = Annotated[str | None, typer.Option(help="It died for this one.")]
+DeathReason = Annotated[str | None, typer.Option(help="Part of the reason.")]
+PartitionKey = Annotated[str | None, typer.Option(help="As it was published.")]
 
 
 @verb(dlq, "list", example="fairbox dlq list orders")
 def list_dead(
     session: Session,
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
-    ],
+    topic: TopicName,
     limit: Limit = 100,
 ) -> None:
     """List a topic's dead letters with their reasons, by id."""
@@ -60,22 +82,26 @@ def show(
 @verb(dlq, "redrive", example="fairbox dlq redrive orders --reason 'no such account' --yes")
 def redrive(
     session: Session,
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
-    ],
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ID]", show_default=False, help="Ids or refs; all by default."),
-    ] = None,
+    topic: TopicName,
+    ids: Ids = None,
     *,
-    subscription: Annotated[str | None, typer.Option(help="It died for this one.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Part of the reason.")] = None,
-    partition_key: Annotated[str | None, typer.Option(help="As it was published.")] = None,
+    more_ids: MoreIds = None,
+    subscription: Subscriber = None,
+    reason: DeathReason = None,
+    partition_key: PartitionKey = None,
     died_from: Time = None,
     died_until: Time = None,
     limit: OptionalLimit = None,
     rate: Annotated[
         float | None, typer.Option(min=0.001, metavar="N", help="At most so many a second.")
+    ] = None,
+    body: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Of one id: its new body; `-` is standard input."),
+    ] = None,
+    content_type: Annotated[str | None, typer.Option(help="Of one id: its new media type.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of one id: all of its headers.")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -84,17 +110,30 @@ def redrive(
     where = _where(
         subscription, reason, partition_key, _milliseconds(died_from), _milliseconds(died_until)
     )
-    found = session.outbox.redrive_found(topic, ids or None, where=where, limit=limit, dry_run=True)
+    named = [*(ids or []), *(more_ids or [])]
+    content = Content(
+        body=None if body is None else read_body(body),
+        headers=None if header is None else headers_of(header),
+        content_type=content_type,
+    )
+    redriven = partial(
+        session.outbox.redrive_found,
+        topic,
+        body=content.body,
+        headers=content.headers,
+        content_type=content.content_type,
+    )
+    found = redriven(named or None, where=where, limit=limit, dry_run=True)
     if found.missing:
         raise MessagesNotFound(found.missing)
-    if ids and found.unreadable:
+    if named and found.unreadable:
         raise DeadLettersUnreadable(found.unreadable)
     if dry_run:
         texts = [str(ref) for ref in found.refs]
         session.show(redrive_fields(found), "\n".join([*texts, f"{found.count} would be put back"]))
         return
     session.confirm(f"Put {found.count} dead letter(s) of topic {topic} back?", yes=yes)
-    refs, left, missing = _put_back(session, topic, found, rate)
+    refs, left, missing = _put_back(session, redriven, found, rate)
     fields = redrive_fields(found) | {
         "count": len(refs),
         "refs": refs,
@@ -103,13 +142,70 @@ def redrive(
         "dry_run": False,
     }
     session.show(fields, f"{len(refs)} put back")
+    _tell_left(session, left)
+
+
+@verb(dlq, "purge", example="fairbox dlq purge orders --reason 'no such account' --yes")
+def purge(
+    session: Session,
+    topic: TopicName,
+    ids: Ids = None,
+    *,
+    more_ids: MoreIds = None,
+    subscription: Subscriber = None,
+    reason: DeathReason = None,
+    partition_key: PartitionKey = None,
+    died_from: Time = None,
+    died_until: Time = None,
+    limit: OptionalLimit = None,
+    note: Annotated[str, typer.Option(help="Why they are purged; the archive keeps it.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete dead letters for good; options narrow them down. Their batch items stay failed."""
+    where = _where(
+        subscription, reason, partition_key, _milliseconds(died_from), _milliseconds(died_until)
+    )
+    named = [*(ids or []), *(more_ids or [])] or None
+    outbox = session.outbox
+    found = outbox.purge_found(topic, named, where=where, limit=limit, dry_run=True)
+    if found.missing:
+        raise MessagesNotFound(found.missing)
+    if dry_run:
+        told = [*found.names, f"{found.count} would be purged"]
+        session.show(purge_fields(found), "\n".join(told))
+        return
+    session.confirm(f"Delete {found.count} dead letter(s) of topic {topic} for good?", yes=yes)
+    with progress("purging", found.count) as tell:
+
+        def told_so_far(count: int) -> None:
+            session.done = {"purged": count}
+            tell(count)
+
+        # those that were found, and no others that died while somebody was asked
+        chosen = frozenset(found.names)
+        done = outbox.purge_found(
+            topic,
+            named,
+            where=lambda letter: letter.name in chosen,
+            reason=note,
+            progress=told_so_far,
+        )
+    session.show(purge_fields(done) | {"more": found.more}, f"{done.count} purged")
+    _tell_left(session, done.left)
+
+
+def _tell_left(session: Session, left: Sequence[str]) -> None:
     if left:
         session.note(f"fairbox: {len(left)} left as they were; call again")
         raise typer.Exit(FAILED)
 
 
 def _put_back(
-    session: Session, topic: str, found: RedriveResult, rate: float | None
+    session: Session,
+    redriven: Callable[[list[str]], RedriveResult],
+    found: RedriveResult,
+    rate: float | None,
 ) -> tuple[list[str], list[str], list[str]]:
     """Put what was found back call by call; return what was, what is left, and what is gone."""
     refs: list[str] = []
@@ -120,7 +216,7 @@ def _put_back(
         for call in calls_of((str(ref) for ref in found.refs), size):
             if rate is not None and refs:
                 session.clock.sleep(len(call) / rate)
-            result = session.outbox.redrive_found(topic, call)
+            result = redriven(call)
             refs += [str(ref) for ref in result.refs]
             left += [str(ref) for ref in result.left]
             missing += [str(name) for name in result.missing]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fairbox.messages import Message
     from fairbox.misplacing import Misplaced
     from fairbox.partition_widths import WidthResult
+    from fairbox.purging import PurgeResult
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
     from fairbox.resizing import EpochStatus, ResizeResult
@@ -59,6 +60,8 @@ def topic_fields(state: TopicState) -> Fields:
         "ordering": topic.ordering,
         "on_dead": topic.on_dead,
         "pushed": state.pushed,
+        "paused": state.paused,
+        "deleting_at": state.deleting,
         "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
         "dedup_window": topic.dedup_window,
         "retention": topic.retention,
@@ -182,6 +185,17 @@ def redrive_fields(result: RedriveResult) -> Fields:
         "left": [str(ref) for ref in result.left],
         "missing": [str(name) for name in result.missing],
         "unreadable": list(result.unreadable),
+        "more": result.more,
+        "dry_run": result.dry_run,
+    }
+
+
+def purge_fields(result: PurgeResult) -> Fields:
+    """Return what a purge of dead letters did, or would do."""
+    return {
+        "count": result.count,
+        "names": list(result.names),
+        "left": list(result.left),
         "more": result.more,
         "dry_run": result.dry_run,
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fairbox.cli.contents import headers_of, read_body
 from fairbox.cli.fields import (
     DELIVERY_COLUMNS,
     body_fields,
@@ -24,7 +25,6 @@ from fairbox.messages import Message, MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from fairbox.cli.fields import Fields
 
@@ -81,10 +81,10 @@ def send(
         raise typer.BadParameter("give the body, or --file PATH, and not both")
     made = Message(
         topic=topic,
-        body=_read(file) if body is None else body.encode(errors="surrogateescape"),
+        body=read_body(file) if body is None else body.encode(errors="surrogateescape"),
         partition_key=partition_key,
         content_type=content_type,
-        headers=dict(_header(text) for text in header or []),
+        headers=headers_of(header or []),
         delay=delay,
         dedup_key=dedup_key,
         fairness_key=fairness_key,
@@ -95,22 +95,6 @@ def send(
     )
     ref = session.outbox.add(made)
     session.show({"ref": str(ref)}, str(ref))
-
-
-def _read(path: Path | None) -> bytes:
-    if path is None or str(path) == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error.strerror}") from None
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"--header {text!r}: expected NAME=VALUE")
-    return name, value
 
 
 @verb(message, "list", example="fairbox message list orders --state outstanding")
@@ -225,8 +209,8 @@ def edit(
     if body is not None and file is not None:
         raise typer.BadParameter("give the body, or --file PATH, and not both")
     wait = None if due is None else _delay(due)
-    content = _read(file) if file else None if body is None else body.encode()
-    headers = dict(_header(text) for text in header) if header else None
+    content = read_body(file) if file else None if body is None else body.encode()
+    headers = headers_of(header) if header else None
     wanted = MessageRef.parse(ref)
     if (content, content_type, headers, wait) == (None, None, None, None):
         raise typer.BadParameter("nothing to change: give a body, --due, or another option")

@@ -10,12 +10,12 @@ import typer
 from fairbox.cli.fields import resize_fields, resize_text, status_fields, topic_fields
 from fairbox.cli.resizes import watch_resize
 from fairbox.cli.session import FAILED, Session
-from fairbox.cli.verbs import noun, verb
+from fairbox.cli.verbs import Yes, noun, verb
 from fairbox.errors import InvalidInput
 from fairbox.loads import Load, measured_load
 from fairbox.topics import OnDead, Ordering, RetryPolicy, Topic
 
-topic = noun("Create topics, show them, and find how many shards one needs.")
+topic = noun("Create topics, show and delete them, and find how many shards one needs.")
 SHARD_WCU = 700  # of the 1,000 that a partition takes
 WCU_A_KB = 3  # in, and out with its marks
 
@@ -121,6 +121,30 @@ def resize(
     if not done:
         session.note(f"fairbox: old epochs of {name} hold messages after {timeout:g} s")
         raise typer.Exit(FAILED)
+
+
+@verb(topic, "delete", example="fairbox topic delete orders --yes")
+def delete(
+    session: Session,
+    name: TopicName,
+    *,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Every partition of the queue of this name.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Mark it, and say when to call again.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a topic that holds nothing. It takes no messages from then on, and is gone in 60 s."""
+    session.outbox.topic(name)
+    session.confirm(f"Delete topic {name}{' with all its partitions' if whole else ''}?", yes=yes)
+    left = session.outbox.delete_topic(name, whole=whole, wait=False)
+    if left and not no_wait:
+        session.note(f"{name} takes no messages any more; producers' copies end in {left:.0f} s")
+        left = session.outbox.delete_topic(name, whole=whole)
+    told = f"{name} is being deleted: call again in {left:.0f} s" if left else f"{name} is deleted"
+    session.show({"topic": name, "deleted": not left, "seconds": left}, told)
 
 
 @verb(topic, "size", example="fairbox topic size --rate 5000 --message-size 900")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import names
@@ -62,4 +63,15 @@ def returning_item(letter: StoredMessage) -> Item:
     item = published_item(letter) | message_key(letter.ref)
     if letter.pending is not None:
         item[names.PENDING] = pending_value(letter.pending)
+    if letter.edits:
+        item[names.EDITS] = number(letter.edits)
     return item | {names.REDRIVEN: number(letter.redriven + 1)}
+
+
+def purged_item(letter: StoredMessage, reason: str) -> Item:
+    """Return the mark that a purged dead letter leaves in its own lane: no body, and gone already.
+
+    Its coming is counted as a redrive's is, and its going tells the archive and the body store.
+    """
+    emptied = replace(letter, message=replace(letter.message, body=b"", headers={}))
+    return returning_item(emptied) | {names.GONE: {"S": "purged"}, names.REASON: {"S": reason}}

@@ -6,6 +6,7 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.codec.keys import hint_key
 from fairbox.codec.messages import number
 from fairbox.codec.names import HINT_AFTER, HINT_LOOK
 from fairbox.stored import Hint
@@ -13,12 +14,19 @@ from fairbox.stored import Hint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fairbox.codec.keys import Key
+
 SHARDS_A_ROW: Final = 16
 
 
 def group_of(shard: int) -> int:
     """Return which hint row of its epoch a shard's hint lies in."""
     return shard // SHARDS_A_ROW
+
+
+def hint_keys(topic: str, epoch: int, shards: int) -> list[Key]:
+    """Return the keys of every hint row that an epoch of so many shards may have."""
+    return [hint_key(topic, epoch, group) for group in range(group_of(shards - 1) + 1)]
 
 
 def after_name(shard: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from fairbox import bodies
 from fairbox.codec import names
@@ -16,6 +16,16 @@ from fairbox.stored import Claim, Failure, Gone, Offloaded, StoredMessage, Subsc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_CONTENT: Final = (
+    names.BODY,
+    names.CODING,
+    names.OFFLOADED,
+    names.SIZE,
+    names.CONTENT_TYPE,
+    names.HEADERS,
+    names.EDITS,
+)
 
 
 def number(value: float) -> dict[str, str]:
@@ -71,6 +81,12 @@ def message_item(
     if compressed:
         item[names.CODING] = {"S": "z"}
     return item, None
+
+
+def with_content(item: Mapping[str, Any], content: Mapping[str, Any]) -> Item:
+    """Return an item with its content, and the count of its edits, from another one."""
+    edited = {name: value for name, value in item.items() if name not in _CONTENT}
+    return edited | {name: content[name] for name in _CONTENT if name in content}
 
 
 def read_message(item: Mapping[str, Any]) -> StoredMessage:

@@ -79,6 +79,7 @@ PARTITION: Final = "pq"  # L of a partitioned queue's name, the partition, how m
 ON_DEAD: Final = "bl"  # BOOL, keys of the topic wait for their dead letters
 WIDTHS: Final = "wi"  # L, like the epochs, of [number, partitions, since (ms)]
 PAUSED: Final = "pa"  # BOOL, receiving from the topic gives nothing
+DELETING: Final = "dl"  # N, ms, since when a topic takes no messages: it is being deleted
 DESTINATION: Final = "ds"  # S, of a subscription row
 MAX_ATTEMPTS: Final = "ma"  # N, of a subscription row
 TIMEOUT: Final = "to"  # N, s, of a subscription row

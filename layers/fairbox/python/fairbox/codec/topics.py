@@ -54,6 +54,8 @@ def topic_item(state: TopicState) -> Item:
         item[names.WIDTHS] = epochs_value(state.widths)
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
+    if state.deleting is not None:
+        item[names.DELETING] = number(state.deleting)
     return item
 
 
@@ -149,6 +151,7 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])
         widths = read_epochs(item.get(names.WIDTHS, {"L": []}))
-        return TopicState(topic, epochs, tuple(subscriptions), version, paused, widths)
+        deleting = int(item[names.DELETING]["N"]) if names.DELETING in item else None
+        return TopicState(topic, epochs, tuple(subscriptions), version, paused, deleting, widths)
     except _NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -76,8 +76,9 @@ def decide(
     if taken or died:
         pending = left or frozenset(died)
     after = replace(before, pending=pending, states=states)
-    if died and not left:
-        after = replace(after, gone="dead")
+    if died:
+        # what was said when others' dead letters were purged is not why it dies
+        after = replace(after, gone=after.gone if left else "dead", reason="")
     return Decision(after, frozenset(died), left)
 
 

@@ -84,7 +84,7 @@ def events_of(change: Change, topic: TopicState | None) -> Iterator[Event]:
 
 
 def _inserted(change: Change, new: StoredMessage) -> Iterator[Event]:
-    if new.moved:
+    if new.moved or new.gone is not None:  # a purged dead letter's mark tells when it goes
         return
     if new.redriven:
         yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
@@ -98,6 +98,8 @@ def _modified(
     if new.redriven > old.redriven:  # put back into a message that others still lack
         yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
         return
+    if old.any_dead and not new.any_dead:
+        yield Event("purged", change.at, f"{change.event_id}:purged", new, reason=new.reason)
     for name, state in sorted(new.states.items()):
         before = old.state(name)
         for failure in state.history:

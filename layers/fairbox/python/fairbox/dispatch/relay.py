@@ -122,7 +122,8 @@ class Relay:
             self._store.bury_raw(raw_image(record), str(unreadable))
             report.unreadable += 1
             return None
-        return change if change.new is not None else None
+        # the mark of a purged dead letter is no message
+        return change if change.new is not None and change.new.gone is None else None
 
     def _wake(self, late: Mapping[bool, list[MessageRef]], report: RelayReport) -> None:
         """Let receives of pulled topics find what they may have passed by."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 UNITS_A_SECOND: Final = 200.0
 MAX_SUSPECTS: Final = 200
+MAX_ORPHANS: Final = 100
 
 Shard = tuple[str, int, int]
 Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
@@ -99,6 +100,8 @@ class RepairReport:
         closed: old epochs that were found empty, and take no messages any more.
         retired: closed epochs that left the list.
         relocated: messages of epochs that no list has, put where everybody reads.
+        orphans: shards of topics that are deleted or unknown, which hold messages all the same, a
+            hundred at most, as `topic#epoch#shard`.
     """
 
     scanned: int = 0
@@ -113,6 +116,7 @@ class RepairReport:
     closed: int = 0
     retired: int = 0
     relocated: int = 0
+    orphans: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -274,6 +278,8 @@ class Repair:
         now = milliseconds(self._clock)
         for shard, state in seen.items():
             topic = self._store.topic(shard[0])
+            if topic is None and (state.ready or state.later) and len(report.orphans) < MAX_ORPHANS:
+                report.orphans.append("#".join(map(str, shard)))
             if not state.overdue or topic is None or not topic.pushed:
                 continue
             shown = state.row is not None and state.row.look_at is not None

@@ -143,6 +143,8 @@ def _dead_item(stored: StoredMessage) -> Item:
         item[names.DUE] = number(stored.ref.due)
     if stored.redriven:
         item[names.REDRIVEN] = number(stored.redriven)
+    if stored.edits:
+        item[names.EDITS] = number(stored.edits)
     item[names.REASON] = {"S": reason_of(stored)}
     return item
 

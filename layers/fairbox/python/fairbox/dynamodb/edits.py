@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fairbox.codec import names
 from fairbox.codec.keys import message_key
-from fairbox.codec.messages import message_item, number, read_message
+from fairbox.codec.messages import message_item, number, read_message, with_content
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.claims import as_read
 from fairbox.dynamodb.held import HeldRows
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from fairbox.stored import StoredMessage
 
 Found = Literal["absent", "claimed"]
-_CONTENT = (
-    names.BODY,
-    names.CODING,
-    names.OFFLOADED,
-    names.SIZE,
-    names.CONTENT_TYPE,
-    names.HEADERS,
-)
 _OF_ITS_LIFE = (names.HOLDER, names.CLAIM_UNTIL, names.CLAIM_COUNT, names.REDRIVEN, names.MOVED)
 _CAS_TRIES = 8
 
@@ -85,13 +77,11 @@ class Edits:
             key = f"{body[0]}-{before.edits + 1}"
             content[names.OFFLOADED] = {"S": f"{bucket}/{key}"}
             self._bodies.put(key, body[1], message.content_type)
-        edited = {n: v for n, v in item.items() if n not in _CONTENT}
-        edited |= {n: content[n] for n in _CONTENT if n in content}
-        edited[names.EDITS] = number(before.edits + 1)
+        content[names.EDITS] = number(before.edits + 1)
         conditions, fields, expected = as_read(before)
         put = {
             "TableName": self._tables.outbox,
-            "Item": edited,
+            "Item": with_content(item, content),
             "ConditionExpression": " AND ".join(conditions),
             "ExpressionAttributeNames": fields,
             **({"ExpressionAttributeValues": expected} if expected else {}),

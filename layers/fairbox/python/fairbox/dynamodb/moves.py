@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from fairbox.codec.messages import read_message
 from fairbox.dynamodb import states
 from fairbox.dynamodb.dead import reason_of
 from fairbox.dynamodb.lanes import saved_or_there
 from fairbox.errors import TransactionCancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fairbox.batches.riding import Moved, Riding
     from fairbox.dispatch.ports import Saved
@@ -71,6 +72,24 @@ class Moves:
         except TransactionCancelled as cancelled:
             if cancelled.reasons[0][0] != "ConditionalCheckFailed":
                 raise
+
+    def outstanding(self, image: Mapping[str, Any]) -> StoredMessage | None:
+        """Return the message that lies in the outbox, when it is not leaving; else help it out.
+
+        Args:
+            image: its item, as a refused write found it; empty: there is none.
+        """
+        if not image:
+            return None
+        there = read_message(image)
+        if there.gone is None:
+            return there
+        died = frozenset(name for name, state in there.states.items() if state.dead)
+        if there.gone == "dead" and died:
+            self.finish(there, died)
+        else:
+            self._lanes.delete_marked(there)
+        return None
 
     def bury_partly(
         self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]

@@ -6,14 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec.dead import returning_item
-from fairbox.codec.messages import read_message
+from fairbox.codec.messages import with_content
 from fairbox.dynamodb import states
-from fairbox.errors import BatchBusy, TransactionCancelled
+from fairbox.errors import BatchBusy, MessagesOutstanding, TransactionCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.batches.riding import Riding
+    from fairbox.codec.keys import Item
     from fairbox.dynamodb.dead import DeadLane
     from fairbox.dynamodb.lanes import Lanes
     from fairbox.dynamodb.moves import Moves
@@ -42,13 +43,15 @@ class Redrives:
         self._moves = moves
         self._riding = riding
 
-    def put_back(self, letter: StoredMessage) -> Returned:
+    def put_back(self, letter: StoredMessage, edited: Item | None = None) -> Returned:
         """Put a dead letter back for the subscriptions that it died for, with a fresh state.
 
         4 WRU a KB, and with a batch item what `Riding.retry_with` says. It may be repeated.
 
         Args:
             letter: as read from lane `dead`.
+            edited: attributes of its content, in place of what it died with, and `EDITS`; None: it
+                comes back as it is.
 
         Returns:
             `inserted`; `merged`: into the message, which others still lack; `gone`: it is a dead
@@ -56,15 +59,19 @@ class Redrives:
 
         Raises:
             BatchBusy: others kept changing the message, or its item's group; nothing is written.
+            MessagesOutstanding: it is edited, and others still lack it as it is; nothing is
+                written.
         """
         there: StoredMessage | None = None
         for _ in range(_TRIES):
-            reasons = self._write(letter, there)
+            if there is not None and edited is not None:
+                raise MessagesOutstanding([letter.ref])
+            reasons = self._write(letter, there, edited)
             if reasons is None:
                 return "inserted" if there is None else "merged"
             (code, image), (removal, _) = reasons[0], reasons[1]
             if code == _REFUSED:
-                there = self._outstanding(image)
+                there = self._moves.outstanding(image)
                 if there is not None and there.redriven > letter.redriven:
                     self._dead.remove(letter)  # written by who came late: it is back already
                     return "gone"
@@ -75,26 +82,12 @@ class Redrives:
                 letter = again
         raise BatchBusy([str(letter.ref)])
 
-    def _outstanding(self, image: Mapping[str, Any]) -> StoredMessage | None:
-        """Return the message that lies in the outbox, when it is not leaving; else help it out."""
-        if not image:
-            return None
-        there = read_message(image)
-        if there.gone is None:
-            return there
-        died = frozenset(name for name, state in there.states.items() if state.dead)
-        if there.gone == "dead" and died:
-            self._moves.finish(there, died)
-        else:
-            self._lanes.delete_marked(there)
-        return None
-
     def _write(
-        self, letter: StoredMessage, there: StoredMessage | None
+        self, letter: StoredMessage, there: StoredMessage | None, edited: Item | None
     ) -> Sequence[tuple[str, Mapping[str, Any]]] | None:
         """Make the transaction; return None, or the reasons of its two actions of ours."""
         removal = {"Delete": states.unchanged(self._dead.table, letter)}
-        actions = [self._returning(letter, there), removal]
+        actions = [self._returning(letter, there, edited), removal]
         item = letter.message.batch_item
         if item is not None:
             return self._riding().retry_with(item, actions).refused or None
@@ -104,9 +97,12 @@ class Redrives:
             return cancelled.reasons
         return None
 
-    def _returning(self, letter: StoredMessage, there: StoredMessage | None) -> dict[str, Any]:
+    def _returning(
+        self, letter: StoredMessage, there: StoredMessage | None, edited: Item | None
+    ) -> dict[str, Any]:
         if there is None:
-            put = self._lanes.put_action(returning_item(letter))
+            item = returning_item(letter)
+            put = self._lanes.put_action(item if edited is None else with_content(item, edited))
             return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
         pending = None if there.pending is None else there.pending | (letter.pending or frozenset())
         alive = {name: state for name, state in there.states.items() if not state.dead}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec import names
 from fairbox.codec.keys import shard_key
 from fairbox.codec.messages import number
 from fairbox.codec.shards import BUCKETS, read_shard, shard_item
 from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.dynamodb.statements import execute, statement
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
@@ -36,6 +37,15 @@ class ShardRows:
 
     def change(self, row: ShardRow, before: ShardRow) -> bool:
         """Write what differs, where the row is as `before` in what others write; say if it was."""
+        try:
+            self._calls.call("update_item", **self.change_action(row, before))
+        except ConditionFailed as failed:
+            # ours, when the answer to an earlier try was lost
+            return bool(failed.old) and read_shard(failed.old) == row
+        return True
+
+    def change_action(self, row: ShardRow, before: ShardRow) -> dict[str, Any]:
+        """Return the update that `change` makes, for a transaction."""
         new, old = shard_item(row), shard_item(before)
         changed = {n: v for n, v in new.items() if old.get(n) != v}
         removed = [n for n in old if n not in new]
@@ -58,21 +68,28 @@ class ShardRows:
                     values |= {f":{p[1:]}": new[f] for p, f in zip(places, fields, strict=True)}
                     places = [f"{p} = :{p[1:]}" for p in places]
                 update += f"{verb} {', '.join(places)} "
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=shard_key(row.topic, row.epoch, row.shard),
-                UpdateExpression=update.strip(),
-                ConditionExpression=" AND ".join(conditions),
-                ExpressionAttributeNames=expression_names,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **({"ExpressionAttributeValues": values} if values else {}),
+        return {
+            "TableName": self._table,
+            "Key": shard_key(row.topic, row.epoch, row.shard),
+            "UpdateExpression": update.strip(),
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": expression_names,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **({"ExpressionAttributeValues": values} if values else {}),
+        }
+
+    def delete(self, rows: Sequence[ShardRow]) -> int:
+        """Delete rows that are as they were read, 25 a call; return how many were."""
+        statements = []
+        for row in rows:
+            old = shard_item(row)
+            wheres = [f'"{n}" = ?' if n in old else f'"{n}" IS MISSING' for n in _WATCHED]
+            values = [old[n] for n in _WATCHED if n in old]
+            place = shard_key(row.topic, row.epoch, row.shard)
+            statements.append(
+                statement("DELETE FROM", self._table, place, wheres=wheres, parameters=values)
             )
-        except ConditionFailed as failed:
-            # ours, when the answer to an earlier try was lost
-            return bool(failed.old) and read_shard(failed.old) == row
-        return True
+        return sum(answer.done for answer in execute(self._calls, statements))
 
     def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
         """Move `look_at` on where it is as in `row`; return whether it was."""

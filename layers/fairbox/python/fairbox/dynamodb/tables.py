@@ -12,6 +12,7 @@ from fairbox.dynamodb.dead import DeadLane
 from fairbox.dynamodb.lanes import Lanes
 from fairbox.dynamodb.ledger import Ledger
 from fairbox.dynamodb.moves import Moves
+from fairbox.dynamodb.purges import Purges
 from fairbox.dynamodb.redrives import Redrives
 from fairbox.dynamodb.rows import ShardRows
 from fairbox.dynamodb.topics import TopicTable
@@ -54,6 +55,7 @@ class Tables:
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)
         self.moves = Moves(self.lanes, self.dead, lambda: self.riding)
+        self.purges = Purges(self.lanes, self.dead, self.moves, self.rows)
         self.redrives = Redrives(self.lanes, self.dead, self.moves, lambda: self.riding)
 
     @cached_property

@@ -24,6 +24,8 @@ PRODUCER_COPY_SECONDS: Final = 30.0
 DISPATCHER_COPY_SECONDS: Final = 1.0
 IN_FORCE_SECONDS: Final = 2.0
 _TRIES: Final = 8
+_CHANGED: Final = "it is being changed by others: try again"
+_DELETED: Final = "it is being deleted"
 
 
 class TopicTable:
@@ -82,13 +84,14 @@ class TopicTable:
             if there is None:
                 state = TopicState(topic, (Epoch(0, topic.shards, 0),))
             else:
+                check_stays(there)
                 topic = _reconciled(topic, there.topic)
                 if there.topic == topic:
                     return there
                 state = replace(there, topic=topic, version=there.version + 1)
             if self._change([self._put_topic(state, there)]):
                 return state
-        raise TopicConflict(topic.name, "it is being changed by others: try again")
+        raise TopicConflict(topic.name, _CHANGED)
 
     def pause(self, name: str, *, paused: bool) -> TopicState:
         """Let receiving from the topic give nothing, or messages again.
@@ -123,25 +126,75 @@ class TopicTable:
             state = replace(wanted, version=there.version + 1)
             if self._change([self._put_topic(state, there)]):
                 return state
-        raise TopicConflict(name, "it is being changed by others: try again")
+        raise TopicConflict(name, _CHANGED)
+
+    def mark_deleting(self, name: str) -> int:
+        """Let the topic take no messages and no subscriptions; again: since when it does not (ms).
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicConflict: it changes too often.
+        """
+        for _ in range(_TRIES):
+            there = self.load(name)
+            if there is None:
+                raise UnknownTopic(name)
+            if there.deleting is not None:
+                return there.deleting
+            now = milliseconds(self._calls.clock)
+            state = replace(there, deleting=now, version=there.version + 1)
+            if self._change([self._put_topic(state, there)]):
+                return now
+        raise TopicConflict(name, _CHANGED)
+
+    def unmark_deleting(self, name: str) -> None:
+        """Let the topic take messages again, where it is there and does not.
+
+        Raises:
+            TopicConflict: it changes too often.
+        """
+        for _ in range(_TRIES):
+            there = self.load(name)
+            if there is None or there.deleting is None:
+                return
+            state = replace(there, deleting=None, version=there.version + 1)
+            if self._change([self._put_topic(state, there)]):
+                return
+        raise TopicConflict(name, _CHANGED)
+
+    def remove(self, state: TopicState) -> bool:
+        """Delete the row of a topic that is marked, and as it was read; say if it was."""
+        delete = {
+            "TableName": self._table,
+            "Key": topic_key(state.topic.name),
+            "ConditionExpression": "#v = :v AND attribute_exists(#dl)",
+            "ExpressionAttributeNames": {"#v": names.VERSION, "#dl": names.DELETING},
+            "ExpressionAttributeValues": {":v": number(state.version)},
+        }
+        return self._change([{"Delete": delete}])
 
     def add_subscription(self, subscription: Subscription) -> TopicState:
         """Add or replace a subscription; return the topic as it was before.
 
         Raises:
             UnknownTopic: there is no such topic.
+            TopicConflict: it is being deleted.
         """
         before = self.load(subscription.topic)
         if before is None:
             raise UnknownTopic(subscription.topic)
+        check_stays(before)
         added = {s.name: s.since for s in before.subscriptions}
         since = added.get(subscription.name, milliseconds(self._calls.clock))
         subscription = replace(subscription, since=since)
         action = {
             "Put": {"TableName": self._table, "Item": subscription_item(subscription)},
         }
-        if not self._change([self._topic_exists(subscription.topic), action]):
-            raise UnknownTopic(subscription.topic)
+        if not self._change([self._topic_stays(subscription.topic), action]):
+            there = self.load(subscription.topic)
+            if there is None:
+                raise UnknownTopic(subscription.topic)
+            raise TopicConflict(subscription.topic, _DELETED)
         return before
 
     def remove_subscription(self, topic: str, name: str) -> None:
@@ -172,13 +225,13 @@ class TopicTable:
             put["ExpressionAttributeValues"] = {":v": number(before.version)}
         return {"Put": put}
 
-    def _topic_exists(self, topic: str) -> dict[str, Any]:
+    def _topic_stays(self, topic: str) -> dict[str, Any]:
         return {
             "ConditionCheck": {
                 "TableName": self._table,
                 "Key": topic_key(topic),
-                "ConditionExpression": "attribute_exists(#pk)",
-                "ExpressionAttributeNames": {"#pk": names.PK},
+                "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#dl)",
+                "ExpressionAttributeNames": {"#pk": names.PK, "#dl": names.DELETING},
             }
         }
 
@@ -198,6 +251,16 @@ class TopicTable:
         except TransactionCancelled:
             return False
         return True
+
+
+def check_stays(there: TopicState) -> None:
+    """Refuse to change a topic that is being deleted.
+
+    Raises:
+        TopicConflict: it is.
+    """
+    if there.deleting is not None:
+        raise TopicConflict(there.topic.name, _DELETED)
 
 
 def _reconciled(topic: Topic, there: Topic) -> Topic:

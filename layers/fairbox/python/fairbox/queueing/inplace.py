@@ -114,7 +114,7 @@ class InPlace:
 
     def _from_shard(self, ask: _Ask, hint: Hint) -> list[Taken]:
         now = milliseconds(self._clock)
-        if hint.look_at is None or hint.look_at <= now:
+        if hint.look_due(now):
             looking = Hint(hint.after, now + _LOOKING_MS)
             if self._store.move_hint(HintMove(ask.shard, hint, looking)):
                 return self._look(ask, looking)
