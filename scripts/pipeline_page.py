@@ -176,7 +176,7 @@ def _of_table(described: Table, table: MakeTable) -> Iterable[str]:
     yield f"### {described.full_name}"
     facts = [described.meaning]
     if described.partition:
-        facts.append(f"Partitioned by `{', '.join(described.partition)}`.")
+        facts.append(f"Partitioned by `{', '.join(map(str, described.partition))}`.")
     if described.order:
         facts.append(f"Sorted by `{'`, `'.join(described.order)}`.")
     yield " ".join(facts)

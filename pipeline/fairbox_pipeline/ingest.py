@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F
 
+from fairbox_pipeline.columns import DAMAGED
 from fairbox_pipeline.errors import ConflictError, EmptyArchiveError
-from fairbox_pipeline.reading import DAMAGED, Tally, list_files, one_file_a_batch, read_archive
+from fairbox_pipeline.reading import Tally, list_files, one_file_a_batch, read_archive
 from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
     FILES_TABLE,
@@ -86,10 +87,12 @@ def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -
         ConflictError: other runs won every race; what is in the tables is whole.
     """
     marked = _marked(warehouse, archive, window)
+    broken = F.col("damaged").isNotNull()
+    file = F.struct("uri", "length", "modified", broken.alias("was_damaged"))
     seen = marked.agg(
         F.collect_set(_day_of("uri")),
-        F.count(F.when(F.col("new"), 1)),
-        F.collect_list(F.when(F.col("damaged").isNotNull(), F.struct("uri", "damaged"))),
+        F.collect_list(F.when(F.col("new"), file)),
+        F.collect_list(F.when(~F.col("new") & broken, F.struct("uri", "damaged"))),
     ).collect()[0]
     days, new, unchanged = seen
     if not days:
@@ -97,27 +100,29 @@ def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -
     damaged = {row["uri"]: row["damaged"] for row in unchanged}
     lines = 0
     if new:
-        files = marked.where("new").select("uri", "length", "modified").collect()
-        size = sum(row["length"] for row in files) / 1e6
-        teller.say(f"reading {new:,} files, {size:,.1f} MB, that are new or changed")
+        size = sum(row["length"] for row in new) / 1e6
+        teller.say(f"reading {len(new):,} files, {size:,.1f} MB, that are new or changed")
+        files = sorted(new, key=lambda row: str(row["uri"]))
         lines, found = _take(warehouse, archive, files, window, teller)
         damaged |= found
     else:
         teller.say("no file is new or changed")
     with teller.step("messages"):
         refresh_messages(warehouse)
-    return Taken(new, lines, damaged, missing_days(days))
+    return Taken(len(new), lines, damaged, missing_days(days))
 
 
 def _marked(warehouse: Warehouse, archive: str, window: Window) -> DataFrame:
-    """List the archive's files: `uri`, `length`, `modified`, `new`, and `damaged` as known."""
-    known = warehouse.read(FILES_TABLE).where(_covers(window)).withColumn("known", F.lit(True))
-    marked = list_files(warehouse.spark, archive).join(
-        known.select("uri", "length", "modified", "damaged", "known"),
-        ["uri", "length", "modified"],
-        "left",
+    """List the archive's files: `uri`, `length`, `modified`, `new`; `damaged` as last read."""
+    known = warehouse.read(FILES_TABLE).select(
+        "uri",
+        "damaged",
+        F.struct("length", "modified").alias("as_read"),
+        _covers(window).alias("covered"),
     )
-    return marked.withColumn("new", F.col("known").isNull())
+    unchanged = (F.col("as_read") == F.struct("length", "modified")) & F.col("covered")
+    marked = list_files(warehouse.spark, archive).join(known, "uri", "left")
+    return marked.withColumn("new", ~F.coalesce(unchanged, F.lit(False)))
 
 
 def _take(
@@ -129,7 +134,8 @@ def _take(
         with teller.step("events"):
             lines, faulty = add_events(warehouse, uris, window)
         with teller.step("malformed lines"):
-            damaged = _add_malformed(warehouse, archive, uris, faulty)
+            again = [row["uri"] for row in files if row["was_damaged"]]
+            damaged = _add_malformed(warehouse, archive, faulty, again)
     rows = [
         (r["uri"], r["length"], r["modified"], window.since, window.until, damaged.get(r["uri"]))
         for r in files
@@ -172,13 +178,13 @@ def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tup
 
 
 def _add_malformed(
-    warehouse: Warehouse, archive: str, uris: Sequence[str], faulty: Sequence[str]
+    warehouse: Warehouse, archive: str, faulty: Sequence[str], again: Sequence[str]
 ) -> dict[str, str]:
     """Put the malformed lines of files into their table; return which files are damaged, and why.
 
-    A line that its file's end had cut goes, when the file was read again and has it whole.
+    A line that its file's end had cut goes, when the file was read again and has it whole: `again`
+    are those that were damaged when they were last read.
     """
-    again = _damaged_before(warehouse, uris)
     if not faulty and not again:
         return {}
     source = warehouse.spark.createDataFrame([], MALFORMED_TABLE.schema)
@@ -196,12 +202,6 @@ def _add_malformed(
         "WHEN NOT MATCHED AND NOT s.gone THEN INSERT *",
     )
     return damaged
-
-
-def _damaged_before(warehouse: Warehouse, uris: Sequence[str]) -> list[str]:
-    """Return which of these files were damaged when they were last read."""
-    broken = warehouse.read(FILES_TABLE).where("damaged IS NOT NULL").select("uri").collect()
-    return sorted({row["uri"] for row in broken} & set(uris))
 
 
 def _whole_now(

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 1 << 20
 _GZIP: Final = 31  # zlib's window bits with a gzip header
-_MOST: Final = (1 << 63) - 1
+MOST: Final = (1 << 63) - 1
 _PYTHON: Final[dict[str, type]] = {"string": str, "bigint": int, "map<string,string>": dict}
-_TYPES: Final = {c.name: _PYTHON[c.type.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
+TYPES: Final = {c.name: _PYTHON[c.type.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
 _REQUIRED: Final = tuple(c.name for c in REQUIRED)
 FIELDS: Final = (*REQUIRED, *OPTIONAL, *DRIFT)
 
@@ -53,9 +53,25 @@ class Line(NamedTuple):
     cut: bool = False
 
 
-def read_lines(content: bytes) -> Iterator[Line]:
-    """Yield every line of a gzip file, and at the end of a damaged one a line that says so."""
-    number = 0
+class Chunk(NamedTuple):
+    """Lines that stand together in a file.
+
+    Attributes:
+        first: number of the first of them, from 1.
+        raws: the bytes of each, without its break.
+        cut: the file ended inside the last of them.
+        damage: why the file could not be read further; then there is no line.
+    """
+
+    first: int
+    raws: list[bytes]
+    cut: bool = False
+    damage: str | None = None
+
+
+def chunks_of(content: bytes) -> Iterator[Chunk]:
+    """Yield all lines of a gzip file by the MiB, and at the end of a damaged one why it is."""
+    number = 1
     damage: str | None = None
     pieces = _gunzip(content)
     rest: list[bytes] = []
@@ -69,16 +85,32 @@ def read_lines(content: bytes) -> Iterator[Line]:
             break
         first, *others = piece.split(b"\n")
         rest.append(first)
-        for other in others:
-            number += 1
-            yield _line(number, b"".join(rest))
-            rest = [other]
+        if others:
+            others.insert(0, b"".join(rest))
+            rest = [others.pop()]
+            yield Chunk(number, others)
+            number += len(others)
     last = b"".join(rest)
     if last:
+        yield Chunk(number, [last], cut=damage is not None)
         number += 1
-        yield _line(number, last, cut=damage is not None)
     if damage is not None:
-        yield Line(number, reason=damage)
+        yield Chunk(number - 1, [], damage=damage)
+
+
+def read_lines(content: bytes) -> Iterator[Line]:
+    """Yield every line of a gzip file, and at the end of a damaged one a line that says so."""
+    for chunk in chunks_of(content):
+        yield from lines_of(chunk)
+
+
+def lines_of(chunk: Chunk) -> Iterator[Line]:
+    """Yield the lines of a chunk, or the line that says what is damaged."""
+    if chunk.damage is not None:
+        yield Line(chunk.first, reason=chunk.damage)
+    last = len(chunk.raws) - 1
+    for place, raw in enumerate(chunk.raws):
+        yield _line(chunk.first + place, raw, cut=chunk.cut and place == last)
 
 
 def _line(number: int, raw: bytes, *, cut: bool = False) -> Line:
@@ -168,7 +200,7 @@ def _sorted_by_type(
     extra: dict[str, Any] = {}
     changed: dict[str, Any] = {}
     for name, value in found.items():
-        kind = _TYPES.get(name)
+        kind = TYPES.get(name)
         if kind is None:
             extra[name] = value
         elif value is None:
@@ -183,13 +215,13 @@ def _sorted_by_type(
 def _fits(value: Any, kind: type) -> bool:
     """Whether an integer has 64 bits with its sign, and headers are strings."""
     if kind is int:
-        return bool(value <= _MOST)
+        return bool(value <= MOST)
     return all(type(v) is str for v in value.values())
 
 
 def _what_is_wrong(name: str, found: dict[str, Any], changed: dict[str, Any]) -> str:
     if name in changed:
-        wanted = "an integer" if _TYPES[name] is int else "a string"
+        wanted = "an integer" if TYPES[name] is int else "a string"
         return f"{name} is not {wanted}"
     return f"{name} is null" if name in found else f"{name} is missing"
 

@@ -5,47 +5,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
+from fairbox_pipeline.columns import LINE_SCHEMA, batches_of
 from fairbox_pipeline.errors import UsageError
-from fairbox_pipeline.lines import FIELDS, Line, digest, read_lines, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-EVENT: Final = "event"
-MALFORMED: Final = "malformed"
-DAMAGED: Final = "damaged"
 PATTERN: Final = "*.json.gz"
-_BATCH_ROWS: Final = 10_000
-_BATCH_BYTES: Final = 16 << 20
 _ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_ARROW: Final = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "boolean": pa.bool_(),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-}
-
-LINE_SCHEMA: Final = StructType(
-    [
-        StructField("uri", StringType()),
-        StructField("line", LongType()),
-        StructField("kind", StringType()),
-        StructField("fault", StringType()),
-        StructField("text", StringType()),
-        StructField("digest", StringType()),
-        StructField("cut", BooleanType()),
-        *(StructField(c.name, c.type) for c in FIELDS),
-    ]
-)
-_ARROW_STRUCT: Final = pa.struct([(f.name, _ARROW[f.dataType.simpleString()]) for f in LINE_SCHEMA])
 
 
 def list_files(spark: SparkSession, archive: str) -> DataFrame:
@@ -109,10 +83,14 @@ def read_archive(spark: SparkSession, uris: Sequence[str], tally: Tally | None =
     `one_file_a_batch`; after it the tally is complete.
     """
 
+    def told_of(uri: str) -> Callable[[int, bool], None]:
+        return lambda lines, faulty: tally.add(uri, lines, faulty=faulty) if tally else None
+
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for uri, content in zip(batch["path"], batch["content"], strict=True):
-                yield from _batches_of(uri.as_py(), content.as_py(), tally)
+                name = uri.as_py()
+                yield from batches_of(name, content.as_py(), told_of(name))
 
     content = _binary(spark).load([escaped(uri) for uri in uris]).select("path", "content")
     return content.mapInArrow(read, LINE_SCHEMA)
@@ -141,46 +119,3 @@ def _binary(spark: SparkSession) -> DataFrameReader:
 def escaped(path: str) -> str:
     """Return a path of which nothing is read as a pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
-
-
-def _batches_of(uri: str, content: bytes, tally: Tally | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file."""
-    rows: list[dict[str, Any]] = []
-    held = lines = 0
-    faulty = False
-    for line in read_lines(content):
-        lines = line.number
-        faulty = faulty or line.event is None
-        row, weight = _row(line)
-        rows.append(row)
-        held += weight
-        if len(rows) == _BATCH_ROWS or held >= _BATCH_BYTES:
-            yield _batch(uri, rows)
-            rows, held = [], 0
-    if tally is not None:
-        tally.add(uri, lines, faulty=faulty)
-    if rows:
-        yield _batch(uri, rows)
-
-
-def _row(line: Line) -> tuple[dict[str, Any], int]:
-    """Return a row without its uri, and about how many bytes are long in it."""
-    if line.event is not None:
-        row = line.event
-        row["line"] = line.number
-        row["kind"] = EVENT
-        if (headers := row.get("headers")) is not None:
-            row["headers"] = list(headers.items())
-        return row, len(row.get("body") or "")
-    row = {"line": line.number, "fault": line.reason, "cut": line.cut}
-    if line.raw is None:
-        return row | {"kind": DAMAGED}, 0
-    row |= {"kind": MALFORMED, "text": readable(line.raw), "digest": digest(line.raw)}
-    return row, len(line.raw)
-
-
-def _batch(uri: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Return rows as a batch; what a row does not name is null."""
-    for row in rows:
-        row["uri"] = uri
-    return pa.RecordBatch.from_struct_array(pa.array(rows, _ARROW_STRUCT))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from fairbox_pipeline.schemas import RUNS_TABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -35,14 +38,18 @@ class WorkMeter:
     """Reads from Spark's own status store what was done since the meter was made."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._before = max((stage.stageId() for stage in self._stages()), default=-1)
+        context: Any = spark.sparkContext
+        self._store = context._jsc.sc().statusStore()  # noqa: SLF001 - Python has no other door to it
+        self._nothing = context._jvm.java.util.ArrayList()  # noqa: SLF001 - as above
+        self._quantiles = context._gateway.new_array(context._jvm.double, 2)  # noqa: SLF001 - as above
+        self._quantiles[0], self._quantiles[1] = 0.5, 1.0
+        self._before = next((stage.stageId() for stage in self._stages()), -1)
 
     def read(self) -> Work:
         """Return what the stages did that ended since."""
-        stages = [s for s in self._stages() if s.stageId() > self._before]
+        stages = takewhile(lambda stage: stage.stageId() > self._before, self._stages())
         ended = [s for s in stages if s.status().toString() == "COMPLETE"]
-        skews = [skew for stage in ended if (skew := _skew(stage)) is not None]
+        skews = [skew for stage in ended if (skew := self._skew(stage)) is not None]
         return Work(
             stages=len(ended),
             input_rows=sum(s.inputRecords() for s in ended),
@@ -52,23 +59,26 @@ class WorkMeter:
             skew=max(skews, default=None),
         )
 
-    def _stages(self) -> list[Any]:
-        context: Any = self._spark.sparkContext
-        quantiles = context._gateway.new_array(context._jvm.double, 2)  # noqa: SLF001 - no other way
-        quantiles[0], quantiles[1] = 0.5, 1.0
-        store = context._jsc.sc().statusStore()  # noqa: SLF001 - Python has no other door to it
-        nothing = context._jvm.java.util.ArrayList()  # noqa: SLF001 - as above
-        found = store.stageList(nothing, False, True, quantiles, nothing)
-        return [found.apply(index) for index in range(found.size())]
+    def _stages(self) -> Iterator[Any]:
+        """Yield the stages that Spark remembers, the newest first, without their tasks' times.
 
+        The times are sorted anew for each stage that they are asked of: that is left to `_skew`.
+        """
+        found = self._store.stageList(self._nothing, False, False, self._quantiles, self._nothing)
+        remaining = found.iterator()
+        while remaining.hasNext():
+            yield remaining.next()
 
-def _skew(stage: Any) -> float | None:
-    told = stage.taskMetricsDistributions()
-    if stage.numCompleteTasks() <= 1 or told.isEmpty():
-        return None
-    times = told.get().executorRunTime()
-    median, most = times.apply(0), times.apply(1)
-    return round(most / median, 2) if median else None
+    def _skew(self, stage: Any) -> float | None:
+        """Return the slowest task's time by the median's, of a stage of over one task."""
+        if stage.numCompleteTasks() <= 1:
+            return None
+        told = self._store.taskSummary(stage.stageId(), stage.attemptId(), self._quantiles)
+        if told.isEmpty():
+            return None
+        times = told.get().executorRunTime()
+        median, most = times.apply(0), times.apply(1)
+        return round(most / median, 2) if median else None
 
 
 def row_of(spark: SparkSession, *, work: Work, **of_run: Any) -> DataFrame:

@@ -48,6 +48,22 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """What a table's files are kept apart by.
+
+    Attributes:
+        column: by its values.
+        width: by stretches of so many; None: each value for itself.
+    """
+
+    column: str
+    width: int | None = None
+
+    def __str__(self) -> str:
+        return self.column if self.width is None else f"truncate({self.width}, {self.column})"
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """One Iceberg table of the warehouse.
 
@@ -55,14 +71,14 @@ class Table:
         name: in namespace `fairbox`.
         meaning: what a row is.
         columns: in order.
-        partition: Iceberg's transforms; empty: not partitioned.
+        partition: empty: not partitioned.
         order: the sort order of written files.
     """
 
     name: str
     meaning: str
     columns: tuple[Column, ...]
-    partition: tuple[str, ...] = ()
+    partition: tuple[Partition, ...] = ()
     order: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
 
@@ -75,6 +91,16 @@ class Table:
     def schema(self) -> StructType:
         """The columns as Spark's schema."""
         return StructType([StructField(c.name, c.type) for c in self.columns])
+
+    @property
+    def commented_schema(self) -> StructType:
+        """The same, with what stands in each column."""
+        return StructType(
+            [
+                StructField(c.name, c.type, metadata={"comment": c.meaning} if c.meaning else None)
+                for c in self.columns
+            ]
+        )
 
     @property
     def names(self) -> list[str]:
@@ -116,7 +142,7 @@ EVENTS_TABLE: Final = Table(
     "events",
     "One row an `event_id`.",
     (*REQUIRED, *OPTIONAL, *DRIFT),
-    partition=(f"truncate({DAY_MS}, at)",),
+    partition=(Partition("at", DAY_MS),),
     order=("topic", "id"),
 )
 
@@ -166,7 +192,7 @@ MESSAGES_TABLE: Final = Table(
             "stands under null",
         ),
     ),
-    partition=(f"truncate({DAY_MS}, first_at)",),
+    partition=(Partition("first_at", DAY_MS),),
     order=("topic", "id"),
 )
 MALFORMED_TABLE: Final = Table(
@@ -207,7 +233,7 @@ FINDINGS_TABLE: Final = Table(
         Column("subscription", _STRING, "where it is about one"),
         Column("detail", _STRING, "what was found"),
     ),
-    partition=("kind",),
+    partition=(Partition("kind"),),
     order=("topic", "id"),
 )
 RUNS_TABLE: Final = Table(
@@ -264,7 +290,7 @@ REPLAYS_TABLE: Final = Table(
         Column("new_id", _STRING, "of the message that is put back"),
         Column("plan", _STRING, "what was asked for, as a JSON object"),
     ),
-    partition=("replay",),
+    partition=(Partition("replay"),),
     order=("lane", "position"),
 )
 TABLES: Final = (

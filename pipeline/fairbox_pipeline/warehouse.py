@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -51,68 +53,86 @@ class Warehouse:
         Raises:
             VersionError: the warehouse is of another version; nothing has changed.
         """
-        retried(lambda: self.spark.sql("CREATE NAMESPACE IF NOT EXISTS fairbox"), "the namespace")
-        found = [table for table in TABLES if self._catalog.tableExists(self._name(table))]
-        for table in found:
-            self._check(table)
+        found = {table.name: self._found(table) for table in TABLES}
         for table in TABLES:
-            if table not in found or self.snapshot(table) is None:
+            if (metadata := found[table.name]) is not None:
+                _check(table, metadata)
+        if not any(found.values()):
+            retried(self._make_namespace, "the namespace")
+        for table in TABLES:
+            metadata = found[table.name]
+            if metadata is None or metadata.currentSnapshot() is None:
                 self._create(table)
 
-    @property
+    @cached_property
     def _catalog(self) -> Any:
         """Iceberg's own catalog: its metadata are at hand without a Spark job."""
         name = self.spark.conf.get("spark.sql.defaultCatalog")
-        manager = self.spark._jsparkSession.sessionState().catalogManager()  # noqa: SLF001 - no other way
-        return manager.catalog(name).icebergCatalog()
+        session = self.spark._jsparkSession  # noqa: SLF001 - Python has no other door to catalogs
+        # catalogs are set up from the session that is active in this thread
+        self._java("org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+        return session.sessionState().catalogManager().catalog(name).icebergCatalog()
+
+    def _java(self, name: str) -> Any:
+        """Return a class by its whole name: `jvm.org...` would look for each part of it."""
+        return JavaClass(name, self.spark.sparkContext._gateway._gateway_client)  # noqa: SLF001 - as above
 
     def _name(self, table: Table) -> Any:
-        jvm: Any = self.spark._jvm  # noqa: SLF001 - as above
-        return jvm.org.apache.iceberg.catalog.TableIdentifier.parse(table.full_name)
+        identifiers = self._java("org.apache.iceberg.catalog.TableIdentifier")
+        return identifiers.parse(table.full_name)
 
     def _metadata(self, table: Table) -> Any:
         return self._catalog.loadTable(self._name(table))
 
-    def _check(self, table: Table) -> None:
-        written = self.property_of(table, VERSION_PROPERTY)
-        if written == str(VERSION):
-            return
-        told = f"is of version {written}" if written else "has no version"
-        newer = written is not None and written.isdigit() and int(written) > VERSION
-        todo = (
-            "run a newer fairbox-pipeline"
-            if newer
-            else "rebuild it: run history over the whole archive with another --warehouse"
-        )
-        raise VersionError(
-            f"table {table.full_name} of the warehouse {told}, this pipeline writes version "
-            f"{VERSION}: {todo}"
-        )
+    def _found(self, table: Table) -> Any:
+        """Return a table's metadata; None where there is no such table."""
+        catalog, name = self._catalog, self._name(table)
+        return catalog.loadTable(name) if catalog.tableExists(name) else None
+
+    def _make_namespace(self) -> None:
+        catalog, namespace = self._catalog, self._name(TABLES[0]).namespace()
+        if not catalog.namespaceExists(namespace):
+            catalog.createNamespace(namespace)
 
     def _create(self, table: Table) -> None:
-        columns = ", ".join(
-            f"`{c.name}` {c.type.simpleString()} COMMENT '{_quoted(c.meaning)}'"
-            for c in table.columns
-        )
-        parts = f" PARTITIONED BY ({', '.join(table.partition)})" if table.partition else ""
-        properties = ", ".join(
-            f"'{k}'='{v}'" for k, v in {**_PROPERTIES, **table.properties}.items()
-        )
-        statement = (
-            f"CREATE TABLE IF NOT EXISTS {table.full_name} ({columns}) USING iceberg{parts} "
-            f"COMMENT '{_quoted(table.meaning)}' TBLPROPERTIES ({properties})"
-        )
-        retried(lambda: self.spark.sql(statement), table.full_name)
-        if self.snapshot(table) is not None:
-            return
-        if table.order:
-            order = ", ".join(table.order)
-            spread = "DISTRIBUTED BY PARTITION " if table.partition else ""
-            self.spark.sql(
-                f"ALTER TABLE {table.full_name} WRITE {spread}LOCALLY ORDERED BY {order}"
-            )
-        # an empty first snapshot, so that every later commit has one to be validated from
-        retried(lambda: self._metadata(table).newFastAppend().commit(), table.full_name)
+        """Make a table with an empty first snapshot, from which every later commit is validated.
+
+        One commit: a table that is there is whole.
+        """
+
+        def commit() -> None:
+            found = self._found(table)
+            if found is None:
+                making = self._builder(table).createTransaction()
+                making.newFastAppend().commit()
+                making.commitTransaction()
+            elif found.currentSnapshot() is None:
+                found.newFastAppend().commit()
+
+        retried(commit, table.full_name)
+
+    def _builder(self, table: Table) -> Any:
+        """Return what Iceberg makes the table with: columns, partitions, order, properties."""
+        as_json = table.commented_schema.json()
+        struct = self._java("org.apache.spark.sql.types.DataType").fromJson(as_json)
+        schema = self._java("org.apache.iceberg.spark.SparkSchemaUtil").convert(struct)
+        partition = self._java("org.apache.iceberg.PartitionSpec").builderFor(schema)
+        for part in table.partition:
+            if part.width is None:
+                partition.identity(part.column)
+            else:
+                partition.truncate(part.column, part.width)
+        order = self._java("org.apache.iceberg.SortOrder").builderFor(schema)
+        for column in table.order:
+            order.asc(column)
+        properties = self._java("java.util.HashMap")()
+        for name, value in {**_PROPERTIES, **table.properties, "comment": table.meaning}.items():
+            properties.put(name, value)
+        if not table.partition:
+            properties.put("write.distribution-mode", "none")
+        builder = self._catalog.buildTable(self._name(table), schema)
+        builder.withPartitionSpec(partition.build()).withSortOrder(order.build())
+        return builder.withProperties(properties)
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as it stands."""
@@ -193,6 +213,23 @@ class Warehouse:
         retried(write, table.full_name)
 
 
+def _check(table: Table, metadata: Any) -> None:
+    written = metadata.properties().get(VERSION_PROPERTY)
+    if written == str(VERSION):
+        return
+    told = f"is of version {written}" if written else "has no version"
+    newer = written is not None and written.isdigit() and int(written) > VERSION
+    todo = (
+        "run a newer fairbox-pipeline"
+        if newer
+        else "rebuild it: run history over the whole archive with another --warehouse"
+    )
+    raise VersionError(
+        f"table {table.full_name} of the warehouse {told}, this pipeline writes version "
+        f"{VERSION}: {todo}"
+    )
+
+
 def retried(write: Callable[[], object], what: str) -> None:
     """Write, again where another run's commit came between.
 
@@ -223,7 +260,3 @@ def failure(exc: BaseException) -> PipelineError:
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     told = causes[-1].removeprefix("Caused by: ") if causes else text.partition("\n")[0]
     return PipelineError(f"Spark failed: {told}")
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

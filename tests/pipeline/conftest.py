@@ -28,7 +28,17 @@ SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": f"{session.java_options()} -XX:TieredStopAtLevel=1",
+    "spark.sql.adaptive.enabled": "false",
+    # what is remembered of the past is sorted again and again
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+        f" {session.logging_option()}"
+    ),
 }
 
 

@@ -21,6 +21,7 @@ from tests.stacks.assembly import listed, plain
 from tests.stacks.requests import Asked, Policy, Recorder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from fairbox import DeadLetter
@@ -181,7 +182,7 @@ class Scene:
             assert outbox.redrive(topic, named[:1]).count
             assert outbox.redrive(topic, named[1:2], body=b"better").count
             item = self.batch_items[topic]
-            assert outbox.redrive(topic, where=lambda x, i=item: riding(x) == i).count
+            assert outbox.redrive(topic, where=carrying(item)).count
             assert outbox.purge_dead(topic, limit=1).count
             (letter, *_) = outbox.dead(topic, limit=1)
             outbox.redrive(topic, [letter.id])
@@ -193,6 +194,11 @@ class Scene:
             assert outbox.delete_topic(topic) == 0
         EMAILS.purge(queue).check()
         assert outbox.delete_topic("email", whole=True) == 0
+
+
+def carrying(item: str) -> Callable[[DeadLetter], bool]:
+    """Return whether a dead letter carries a batch item."""
+    return lambda letter: riding(letter) == item
 
 
 def riding(letter: DeadLetter) -> str | None:

@@ -53,8 +53,14 @@ class Processes:
         self.order: dict[str, list[str]] = defaultdict(list)
 
     def _queue(self, clock: Off) -> Queue:
-        tables = {"table": OUTBOX, "deliveries_table": DELIVERIES}
-        return Queue.over(Outbox(self.app.client, **tables, clock=clock, rng=self.app.rng))
+        outbox = Outbox(
+            self.app.client,
+            table=OUTBOX,
+            deliveries_table=DELIVERIES,
+            clock=clock,
+            rng=self.app.rng,
+        )
+        return Queue.over(outbox)
 
     def send(self, count: int = 1, key: str | None = None) -> list[str]:
         ids = [self.app.ids.next() for _ in range(count)]

@@ -18,7 +18,7 @@ def figures(context: Context) -> Figures:
     counted = tables.read(MESSAGES_TABLE).groupBy("topic", "state").count()
     states: dict[str, int] = {}
     topics: dict[str, dict[str, int]] = {}
-    for topic, state, count in counted.orderBy("topic", "state").collect():
+    for topic, state, count in sorted(counted.collect()):
         topics.setdefault(topic, {})[state] = count
         states[state] = states.get(state, 0) + count
     return {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.reading import EVENT, MALFORMED
+from fairbox_pipeline.columns import EVENT, MALFORMED
 from fairbox_pipeline.schemas import EVENTS_TABLE
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ def messages_of(events: DataFrame) -> DataFrame:
         F.sort_array(F.collect_list(_entry())).alias("subscriptions"),
     )
     stated = whole.withColumn("state", state_of())
-    return stated.select(*(_final_columns()[name] for name in MESSAGES_TABLE.names))
+    final = _final_columns()
+    return stated.select(*(final[name] for name in MESSAGES_TABLE.names))
 
 
 def _by_subscription(events: DataFrame) -> DataFrame:
@@ -73,8 +74,8 @@ def state_of() -> Column:
     )
 
 
-def _final_columns() -> dict[str, Column]:
-    columns = {name: F.col(name) for name in MESSAGES_TABLE.names}
+def _final_columns() -> dict[str, str | Column]:
+    columns: dict[str, str | Column] = {name: name for name in MESSAGES_TABLE.names}
     columns |= {name: F.col(f"added.{name}").alias(name) for name in _OF_ADDED}
     columns["added_at"] = F.col("added.at").alias("added_at")
     delivered = F.when(F.col("state") == "delivered", F.col("last_of_first_deliveries"))

@@ -63,7 +63,7 @@ class Deleting(OpenTables):
             return left
         if left:
             self._clock.sleep(left)
-        marked = [state for s in states if (state := self.tables.topics.load(s.topic.name))]
+        marked = [there for s in states if (there := self.tables.topics.load(s.topic.name))]
         self._check_again(marked)
         for state in reversed(marked):  # the logical name last: by it the others are found
             self._remove(state)

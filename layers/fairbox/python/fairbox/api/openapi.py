@@ -223,7 +223,7 @@ def _operation(route: Route) -> Schema:
         | _problems((*kinds, *_READ)),
     }
     if name == "delete_topic":
-        waiting = {"description": "It is being deleted: ask again when this time is over."}
+        waiting: Schema = {"description": "It is being deleted: ask again when this time is over."}
         header, told = _HEADERS[503]
         waiting["headers"] = {header: {"description": told, "schema": {"type": "string"}}}
         operation["responses"]["202"] |= waiting
