@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox import Message, Subscription, Topic
+from fairbox import Message, PartitionedQueue, Subscription, Topic
 from fairbox.cli.app import app
 from fairbox.dispatch.ports import Outcome
 from typer.main import get_command
@@ -50,6 +50,7 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
     outbox = cli.application.outbox
     if "queue" in command:
         outbox.create_topic(Topic("jobs"))
+        PartitionedQueue("email", 2).create(outbox)
         outbox.add(Message(topic="jobs", body=b"{}", id=cli.application.ids.next()))
     [*held] = cli.application.queue.receive("jobs") if "$RECEIPT" in command else []
     if "topic create" not in command:

@@ -40,6 +40,10 @@ def of_key(key: str, answer: Outcome) -> Callable[[StoredMessage], Outcome]:
     return lambda m: answer if m.message.partition_key == key else TAKEN
 
 
+def refusing(ref: MessageRef) -> Callable[[StoredMessage], Outcome]:
+    return lambda m: REFUSED if m.ref == ref else TAKEN
+
+
 def deliver(app: App) -> None:
     app.relay()
     app.visit()
@@ -366,7 +370,7 @@ class TestOnDead:
         """Return an application in which the first message of key `k` has died."""
         app = ordered(**more)
         refs = app.add(6, partition_key="k")
-        app.at("a").answer = lambda m: REFUSED if m.ref == refs[0] else TAKEN
+        app.at("a").answer = refusing(refs[0])
         app.run(60)
         assert [read_message(i).ref.id for i in app.dead()] == [refs[0].id]
         return app, refs
@@ -401,7 +405,7 @@ class TestOnDead:
         refs = app.add(40, partition_key="k")
         app.add(1, partition_key="other")
         app.clock.advance(YOUNG_MS / 1000 + 1)
-        app.at("a").answer = lambda m: REFUSED if m.ref == refs[0] else TAKEN
+        app.at("a").answer = refusing(refs[0])
         deliver(app)
         assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "waiting")]
         app.clock.advance(3)
@@ -442,6 +446,17 @@ class TestOnDead:
         assert sent(app, "k") == []
         assert len(sent(app, "other")) == 31
 
+    def test_a_key_goes_on_at_once_when_its_dead_letter_is_purged(self) -> None:
+        app, refs = self.broken(on_dead="block")
+        app.add(1, partition_key="k")
+        app.run(5)
+        assert sent(app, "k") == []
+        assert app.outbox.purge_dead("orders").count == 1
+        app.run(5)
+        assert sent(app, "k")[:5] == ids(refs[1:])
+        assert app.lying() == app.dead() == []
+        assert row(app).entries == ()
+
     def test_a_key_goes_on_when_its_dead_letter_is_gone(self) -> None:
         app, refs = self.broken(on_dead="block")
         (dead,) = app.dead()
@@ -458,7 +473,7 @@ class TestOnDead:
     def test_only_the_subscription_that_it_died_for_waits(self) -> None:
         app = ordered("a", "b", on_dead="block")
         refs = app.add(4, partition_key="k")
-        app.at("a").answer = lambda m: REFUSED if m.ref == refs[0] else TAKEN
+        app.at("a").answer = refusing(refs[0])
         app.run(100)
         assert (sent(app, "k"), sent(app, "k", "b")) == ([], ids(refs))
         app.at("a").answer = lambda _: TAKEN
@@ -472,7 +487,7 @@ class TestOnDead:
         for step in range(8):
             app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
             refs = app.add(3, partition_key="k")
-            app.at("a").answer = lambda m, first=refs[0]: REFUSED if m.ref == first else TAKEN
+            app.at("a").answer = refusing(refs[0])
             app.relay()
             left = [step]
 

@@ -60,6 +60,8 @@ class Purging(Redriving):
     ) -> PurgeResult:
         """Delete a topic's dead letters for good, those that nothing can read among them.
 
+        Of topics with `on_dead="block"` their keys go on.
+
         Each goes in one transaction with its count (5 WRU, and 2 more a KB over the first), and
         the archive tells of it as `purged`. A message that others still lack stays theirs. The
         batch item of a dead letter stays failed: only a redrive, or `Batches.retry`, puts it back.
@@ -117,6 +119,7 @@ class Purging(Redriving):
         missing: list[MessageRef | str] = []
         letters = self.dead_letters(topic, ids, missing, page=min(100, limit or 100))
         chosen = (letter for letter in letters if where is None or where(letter))
+        blocks = self._topics.get(topic).topic.on_dead == "block"
         names: list[str] = []
         left: list[str] = []
         for some in _parts(islice(chosen, limit)):
@@ -124,10 +127,18 @@ class Purging(Redriving):
             ends = list(zip(some, done, strict=True))
             names += [letter.name for letter, end in ends if end == "purged"]
             left += [letter.name for letter, end in ends if end == "left"]
+            if blocks and not dry_run:
+                self._ring_for(letter for letter, end in ends if end == "purged")
             if progress is not None and not dry_run:
                 progress(len(names))
         more = limit is not None and next(chosen, None) is not None
         return PurgeResult(tuple(names), tuple(left), tuple(missing), more=more, dry_run=dry_run)
+
+    def _ring_for(self, letters: Iterable[DeadLetter]) -> None:
+        """Ring for the keys that waited for dead letters."""
+        for letter in letters:
+            if letter.stored is not None:
+                self._ring(letter.stored.ref)
 
 
 def _parts(letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:

@@ -234,7 +234,7 @@ class Redriving(OpenTables):
         return "inserted" if back else "gone"
 
     def _ring(self, ref: MessageRef) -> None:
-        """Ring for a message that was outstanding already: no insert wakes the relay for it."""
+        """Ring for a message, or the key that waited for it, where no insert wakes the relay."""
         if self._doorbells is not None:
             with suppress(FairboxError):  # the sweep finds it
                 self._doorbells.ring([Doorbell(ref.topic, ref.epoch, ref.shard, (ref,))])
