@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from fairbox import Message, Outbox, Queue, Topic
-from fairbox.clock import SystemClock
+from fairbox import Message, Topic
 from fairbox.testing import CostMeter
-from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.testing.application import MemoryApplication
 
 from benchmarks.figures import Figure
+from benchmarks.queue_contention import Contention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,8 +41,8 @@ def figures(
     Args:
         messages: for the costs of one: sent 25 a call, received and acknowledged ten a call.
         backlogs: how many messages wait where one receive is measured.
-        consumers: at once, where the share of claims lost to others is measured.
-        contended: messages that they share.
+        consumers: that compete at eight shards, where lost claims and their cost are measured.
+        contended: messages that these acknowledge, of twice as many.
     """
     found: list[Figure] = []
     orderings: tuple[tuple[str, Ordering], ...] = (("unordered", "none"), ("ordered", "key"))
@@ -68,9 +67,20 @@ def figures(
         ]
     in_flight = _Metered("none", shards=8).in_flight(_IN_FLIGHT)
     found.append(Figure("queue.receive_rru_300_in_flight", "RRU", in_flight))
-    lost = Contention(consumers, contended).share()
-    found.append(Figure(f"queue.claims_lost_share.{consumers}_consumers", "ratio", lost))
-    return found
+    return found + _contended(consumers, contended)
+
+
+def _contended(consumers: int, messages: int) -> list[Figure]:
+    """What a message costs where consumers compete for it, and the share of lost claims."""
+    done = Contention(consumers, messages=messages, backlog=2 * messages).run()
+    name = f"queue.{{}}.{consumers}_consumers"
+    return [
+        Figure(name.format("claims_lost_share"), "ratio", done.lost_share),
+        Figure(name.format("wru_per_message"), "WRU", done.wru / done.messages),
+        Figure(name.format("rru_per_message"), "RRU", done.rru / done.messages),
+        Figure(name.format("calls_per_message"), "calls", done.calls / done.messages),
+        Figure(name.format("passed_over"), "messages", done.passed_over),
+    ]
 
 
 class _Metered:
@@ -140,59 +150,6 @@ class _Metered:
             read = self._meter.reading().rru
             most, before = max(most, read - before), read
         return most
-
-
-class Contention:
-    """Consumers that race for one topic's messages, in threads over the engine in memory."""
-
-    def __init__(self, consumers: int, messages: int) -> None:
-        self._app = MemoryApplication()
-        self._consumers = consumers
-        self._messages = messages
-        self._lock = threading.Lock()
-        self._tried = self._lost = self._done = 0
-        self._app.outbox.create_topic(Topic(TOPIC, shards=8))
-        self._app.queue.send_many(_message(self._app.ids.next()) for _ in range(messages))
-
-    def share(self) -> float:
-        """Return the share of claims that were lost to another consumer."""
-        threads = [threading.Thread(target=self._consume) for _ in range(self._consumers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if self._done != self._messages:
-            raise AssertionError(f"{self._done} of {self._messages} were acknowledged")
-        return self._lost / self._tried
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._app.engine, name)
-
-    def batch_execute_statement(self, **request: Any) -> Any:
-        """Make the call, and count the claims in it."""
-        answer = self._app.engine.batch_execute_statement(**request)
-        claims = [
-            "Error" in part
-            for entry, part in zip(request["Statements"], answer["Responses"], strict=True)
-            if entry["Statement"].startswith("UPDATE") and not _of_hint(entry["Parameters"])
-        ]
-        with self._lock:
-            self._tried += len(claims)
-            self._lost += sum(claims)
-        return answer
-
-    def _consume(self) -> None:
-        outbox = Outbox(self, table=OUTBOX, deliveries_table=DELIVERIES, clock=SystemClock())
-        queue = Queue.over(outbox)
-        while self._done < self._messages:
-            received = queue.receive(TOPIC, _AT_A_CALL, _LONG)
-            queue.ack(r.receipt for r in received)
-            with self._lock:
-                self._done += len(received)
-
-
-def _of_hint(parameters: Sequence[dict[str, Any]]) -> bool:
-    return any(value.get("S", "").startswith("hint#") for value in parameters)
 
 
 def _message(message_id: str) -> Message:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 from contextlib import ExitStack, contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from fairbox import Queue, Topic
@@ -21,7 +21,7 @@ from fairbox.dynamodb.definitions import table_definitions
 from benchmarks import baseline_001
 from benchmarks.agreement import client_of
 from benchmarks.figures import Figure
-from benchmarks.queue_workers import DELIVERIES, OUTBOX, VERBS, Crew, Done, Task, Verb
+from benchmarks.queue_workers import DELIVERIES, OUTBOX, VERBS, Crew, Done, Task, Units, Verb
 from benchmarks.throughput import cpu_seconds
 from local.endpoints import Endpoints
 from local.engines import DynamoDbLocal
@@ -49,6 +49,7 @@ class Turn:
         cpu_seconds: of these processes and the engine.
         repeated: messages acknowledged more than once.
         tried, lost: claims, and how many of them another consumer was faster with.
+        units: write and read request units and calls, of receives and acknowledgements.
     """
 
     messages: int = 0
@@ -57,6 +58,7 @@ class Turn:
     repeated: int = 0
     tried: int = 0
     lost: int = 0
+    units: Units = field(default_factory=Units)
 
     @classmethod
     def of(cls, done: Sequence[Done], engine_cpu_seconds: float = 0.0) -> Turn:
@@ -69,10 +71,12 @@ class Turn:
             repeated=len(acked) - len(set(acked)),
             tried=sum(one.tried for one in done),
             lost=sum(one.lost for one in done),
+            units=sum((one.units for one in done), Units()),
         )
 
     def __add__(self, later: Turn) -> Turn:
-        return Turn(*(a + b for a, b in zip(astuple(self), astuple(later), strict=True)))
+        pairs = ((getattr(self, f.name), getattr(later, f.name)) for f in fields(self))
+        return Turn(*(a + b for a, b in pairs))
 
     @property
     def rate(self) -> float:
@@ -93,7 +97,7 @@ class Turn:
 def figures(
     *, consumers: Sequence[int] = CONSUMERS, seconds: float = SECONDS
 ) -> tuple[list[Figure], list[str]]:
-    """Return the throughput of both, and at most processes the share of claims lost to a race.
+    """Return the throughput of both, what messages cost, and the claims lost to a race.
 
     Args:
         consumers: the numbers of processes.
@@ -115,11 +119,9 @@ def figures(
                 rivals = (baseline_001.NAME, _SHORT) if short else (baseline_001.NAME,)
                 turns = stage.turns(verb, (_FAIRBOX, *rivals), number, seconds)
                 found += _figures(verb, number, turns)
+                found += _contention(number, turns) if verb == "receive_ack" else []
                 faults += faults_of(f"{verb} by {number}", turns)
-    ours, seed = turns[_FAIRBOX], turns[baseline_001.NAME]
-    name = f"queue.contention.lost_claims.{most}"
-    lost = Figure(name, "share", ours.lost_share, seed.lost_share, baseline_001.NAME)
-    return [*found, lost], faults
+    return found, faults
 
 
 def _figures(verb: Verb, number: int, turns: Mapping[str, Turn]) -> list[Figure]:
@@ -134,6 +136,25 @@ def _figures(verb: Verb, number: int, turns: Mapping[str, Turn]) -> list[Figure]
             Figure(f"{name}.cpu", "CPU ms/message", ours.cpu_ms, turn.cpu_ms, who),
         ]
     return found
+
+
+def _contention(number: int, turns: Mapping[str, Turn]) -> list[Figure]:
+    """Claims lost, and what a message costs from its sending, 25 a call, to its acknowledgement."""
+    turn, seed = turns[_FAIRBOX], turns[baseline_001.NAME]
+    wru, rru, calls = (value / max(1, turn.messages) for value in turn.units)
+    name = f"queue.contention.{{}}_per_message.{number}"
+    return [
+        Figure(name.format("wru"), "WRU", 1 + wru),
+        Figure(name.format("rru"), "RRU", rru),
+        Figure(name.format("calls"), "calls", 1 / 25 + calls),
+        Figure(
+            f"queue.contention.lost_claims.{number}",
+            "share",
+            turn.lost_share,
+            seed.lost_share,
+            baseline_001.NAME,
+        ),
+    ]
 
 
 def faults_of(what: str, turns: Mapping[str, Turn]) -> list[str]:

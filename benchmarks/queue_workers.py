@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from fairbox import Message, Queue
 from fairbox.clock import SystemClock
@@ -28,6 +28,9 @@ _SENT_AT_ONCE: Final = 100  # 25 a call
 _RECEIVED_AT_ONCE: Final = 10
 _EMPTY: Final = 5  # receives in a row that say that nothing is left
 _REFUSED: Final = "ConditionalCheckFailed"
+_READS: Final = frozenset({"query", "get_item"})
+_COUNTED: Final = _READS | {"update_item"}
+_LEAST: Final = 0.5
 _CLAIM: Final = f'SET "{names.HOLDER}" = ?'
 
 Verb = Literal["send", "receive_ack"]
@@ -51,6 +54,22 @@ class Task:
     page: int | None = None
 
 
+class Units(NamedTuple):
+    """Write and read request units, and calls."""
+
+    wru: float = 0.0
+    rru: float = 0.0
+    calls: float = 0.0
+
+    def __add__(self, other: object) -> Units:
+        """Add them up."""
+        return Units(*(a + b for a, b in zip(self, cast("Units", other), strict=True)))
+
+    def __sub__(self, other: Units) -> Units:
+        """Return what came on top."""
+        return Units(*(a - b for a, b in zip(self, other, strict=True)))
+
+
 @dataclass(slots=True)
 class Done:
     """What a process did.
@@ -61,6 +80,7 @@ class Done:
         sent: how many messages.
         acked: the ids of those acknowledged.
         tried, lost: claims, and how many of them another consumer was faster with.
+        units: write and read request units and calls, of receives and acknowledgements.
         cpu_seconds: of this process.
     """
 
@@ -70,23 +90,41 @@ class Done:
     acked: list[str] = field(default_factory=list)
     tried: int = 0
     lost: int = 0
+    units: Units = field(default_factory=Units)
     cpu_seconds: float = 0.0
 
 
 class Claims:
-    """Passes a client's calls on and counts the claims among its statements."""
+    """Passes a client's calls on, counts the claims among its statements, and what calls cost.
+
+    DynamoDB Local reports no units of statements, and none of empty queries: a statement is over
+    one item of up to 1 KB, so it is one unit whether its condition holds or not, and an empty query
+    is half a unit.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self.tried = 0
         self.lost = 0
+        self.units = Units()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+        method = getattr(self._client, name)
+        if name not in _COUNTED:
+            return method
+
+        def call(**request: Any) -> Any:
+            answer = method(**request, ReturnConsumedCapacity="TOTAL")
+            used = answer.pop("ConsumedCapacity")["CapacityUnits"]
+            self.units += Units(0, max(_LEAST, used), 1) if name in _READS else Units(used, 0, 1)
+            return answer
+
+        return call
 
     def batch_execute_statement(self, **request: Any) -> Any:
         """Make the call, and count which of its claims were refused."""
         answer = self._client.batch_execute_statement(**request)
+        self.units += Units(len(request["Statements"]), 0, 1)
         for asked, part in zip(request["Statements"], answer["Responses"], strict=True):
             if _CLAIM in asked["Statement"]:
                 self.tried += 1
@@ -191,7 +229,7 @@ class _Worker:
             done.ended = time.monotonic()
 
     def _receive(self, topic: str, end: float, done: Done) -> None:
-        before = self._claims.tried, self._claims.lost
+        before = self._claims.tried, self._claims.lost, self._claims.units
         empty = 0
         while time.monotonic() < end and empty < _EMPTY:
             received = self._queue.receive(topic, max_messages=_RECEIVED_AT_ONCE)
@@ -201,6 +239,7 @@ class _Worker:
                 done.acked += [r.message.id for r in received]
                 done.ended = time.monotonic()
         done.tried, done.lost = self._claims.tried - before[0], self._claims.lost - before[1]
+        done.units = self._claims.units - before[2]
 
     def _body(self) -> bytes:
         return self._rng.randbytes(BODY_BYTES)

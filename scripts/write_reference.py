@@ -155,9 +155,9 @@ def _metrics() -> Iterable[str]:
         f"format. Each figure is written by topic (dimensions `service` = `{metrics.SERVICE}` and "
         "`topic`) and over all topics (dimension `service` alone); of those marked *, only the "
         "latter is written. `OutstandingCount`, `OldestAge` and `DeadCount` of a partitioned "
-        "queue's topics are written with dimensions `service`, `queue` (the logical name) and "
-        "`partition` too. `SentBytes` is written with dimensions `service`, `destination` and "
-        "`topic` alone."
+        "queue's topics, and what consumers write, have lines with dimensions `service`, `queue` "
+        "(the logical name) and `partition` too, as the topics were registered. "
+        "`SentBytes` is written with dimensions `service`, `destination` and `topic` alone."
     )
     rows = [
         (f"`{n}`{' *' * (n in metrics.OVERALL)}", metrics.UNITS.get(n, "Count"), text)

@@ -105,5 +105,6 @@ CHECKS: Final[dict[str, Check]] = {
     "alarm_dead_count": _COUNT,
     "alarm_stalled_batches": _COUNT,
     "alarm_acks_dropped": _COUNT,
+    "alarm_lost_receipts": _COUNT,
     "alarm_archive_age_seconds": _COUNT,
 }

@@ -119,6 +119,8 @@ class Config:
     """Batches that neither progress nor complete above which the alarm goes off."""
     alarm_acks_dropped: int
     """Acks that could not be acks, in five minutes, above which the alarm goes off."""
+    alarm_lost_receipts: int
+    """Receipts that consumers lost, in five minutes, above which the alarm goes off."""
     alarm_archive_age_seconds: int
     """Age of what has not reached the archive above which the alarm goes off."""
 

@@ -100,7 +100,10 @@ class MonitoringStack(Stack):
         return count_outstanding
 
     def _alarm_on_counts(self) -> None:
-        """Alarms on what `count_outstanding` says each minute; its silence is an alarm too."""
+        """Alarms on what `count_outstanding` says each minute; its silence is an alarm too.
+
+        They are over all topics, so over all partitions. Consumers tell of receipts that they lost.
+        """
         config = self._platform.config
         self._alarm(
             "OutstandingCount",
@@ -122,6 +125,12 @@ class MonitoringStack(Stack):
             metrics.total(metrics.DEAD_COUNT),
             config.alarm_dead_count,
             "Messages could not be delivered and wait as dead letters.",
+        )
+        self._alarm(
+            "LostReceipts",
+            metrics.summed(metrics.LOST_RECEIPTS, Duration.minutes(5)),
+            config.alarm_lost_receipts,
+            "Consumers work longer than they hold their messages: others receive them again.",
         )
 
     def _alarm_on_batches(self) -> None:

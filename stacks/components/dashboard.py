@@ -41,7 +41,9 @@ class Dashboard(Construct):
         super().__init__(scope, id_)
         rows = [
             _waiting(),
+            _partitions(),
             _sent(),
+            _consumed(),
             _shares(),
             _behind(stream_functions, queues, dead_letters),
             *_batches(ack_queues),
@@ -71,11 +73,33 @@ def _waiting() -> list[cloudwatch.IWidget]:
     ]
 
 
+def _partitions() -> list[cloudwatch.IWidget]:
+    """The same of each partition, by the logical name that it was registered with."""
+    return [
+        _graph(f"{title}, by partition", metrics.by_partition(name, "Maximum"))
+        for title, name in (
+            ("Outstanding messages", metrics.OUTSTANDING_COUNT),
+            ("Oldest outstanding message (s)", metrics.OLDEST_AGE),
+            ("Dead letters", metrics.DEAD_COUNT),
+        )
+    ]
+
+
 def _sent() -> list[cloudwatch.IWidget]:
     """What went, what failed and what died, a minute, by topic."""
     return [
         _graph(f"{name}, a minute, by topic", metrics.by_topic(name, "Sum"))
         for name in (metrics.SENT, metrics.FAILED, metrics.DEAD)
+    ]
+
+
+def _consumed() -> list[cloudwatch.IWidget]:
+    """What consumers took and settled, a minute; what was lost is done twice."""
+    settled = (metrics.ACKED, metrics.GIVEN_BACK, metrics.LOST_RECEIPTS)
+    return [
+        _graph("Received, a minute, by topic", metrics.by_topic(metrics.RECEIVED, "Sum")),
+        _graph("Acked, a minute, by partition", metrics.by_partition(metrics.ACKED, "Sum")),
+        _graph("Settled, a minute", *map(metrics.summed, settled)),
     ]
 
 

@@ -29,6 +29,10 @@ SENT_BYTES: Final = "SentBytes"
 """By destination and topic."""
 FAILED: Final = "Failed"
 DEAD: Final = "Dead"
+RECEIVED: Final = "Received"
+ACKED: Final = "Acked"
+GIVEN_BACK: Final = "GivenBack"
+LOST_RECEIPTS: Final = "LostReceipts"
 
 SERVICE: Final = "fairbox"
 """Dimension `service` of all of them, whatever function they come from."""
@@ -58,7 +62,16 @@ def summed(name: str, period: Duration = MINUTE) -> cloudwatch.Metric:
 
 def by_topic(name: str, statistic: str) -> cloudwatch.MathExpression:
     """A figure of each topic: found by search, for topics come and go."""
-    query = f'{{{METRICS_NAMESPACE},service,topic}} MetricName="{name}" service="{SERVICE}"'
+    return _found("service,topic", name, statistic)
+
+
+def by_partition(name: str, statistic: str) -> cloudwatch.MathExpression:
+    """A figure of each partition of the partitioned queues, under the logical name."""
+    return _found("service,queue,partition", name, statistic)
+
+
+def _found(dimensions: str, name: str, statistic: str) -> cloudwatch.MathExpression:
+    query = f'{{{METRICS_NAMESPACE},{dimensions}}} MetricName="{name}" service="{SERVICE}"'
     return cloudwatch.MathExpression(
         expression=f"SEARCH('{query}', '{statistic}', 60)",
         using_metrics={},

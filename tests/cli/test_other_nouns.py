@@ -7,7 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
 from fairbox import Message, MessageRef, Subscription, Topic
+from fairbox.cli import pipeline
+from fairbox.cli.session import Session
 from fairbox.dispatch.ports import Outcome
 
 from tests.cli.runs import NOBODY, Cli
@@ -273,3 +276,32 @@ def test_a_body_that_is_offloaded_is_shown(orders: Cli) -> None:
     ref = orders.application.outbox.add(message)
     shown = orders.ok("message", "show", str(ref), "--json").json
     assert base64.b64decode(shown["body"]) == message.body
+
+
+def test_a_replay_names_what_it_is_to_put_back_and_asks_first(cli: Cli) -> None:
+    where = ("--archive", "/archive", "--warehouse", "/tables")
+    refused = cli("outbox", "replay", *where, "--yes")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--topic" in refused.err
+    assert cli("outbox", "replay", *where, "--topic", "orders", stdin="n\n").code == 1
+
+
+def test_a_replay_says_what_it_lacks_where_the_pipeline_is_not_installed(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "find_spec", lambda _: None)
+    where = ("--archive", "/archive", "--warehouse", "/tables", "--everything", "--yes")
+    failed = cli("outbox", "replay", *where)
+    assert (failed.code, failed.out) == (1, "")
+    assert "install fairbox-pipeline" in failed.err
+
+
+def test_a_job_that_refuses_its_arguments_ends_the_run_as_a_wrong_value_does(
+    cli: Cli, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        pipeline.run_job(Session(cli.open(None)), "replay", ["--archive=/archive"])
+    assert ended.value.exit_code == 2
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert "--warehouse" in written.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from fairbox.cli.shell import SHORT
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from local import iceberg
+from local.workspace import Workspace
 from tests.cli.terminals import SECONDS, Terminal
 from tests.e2e.stage import Stage, eventually
 
@@ -44,10 +47,12 @@ class Cli:
     """`fairbox` over the application's own environment, in this process.
 
     Attributes:
+        folder: for files of one test.
         run: the verbs that ran and ended well.
     """
 
     stage: Stage
+    folder: Path
     run: set[str] = field(default_factory=set)
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> list[Any]:
@@ -236,7 +241,7 @@ def subscriptions(cli: Cli) -> None:
     cli("queue", "ack", fed["receipt"])
 
 
-@scene("outbox count", "outbox outstanding", "outbox delivered", "outbox sweep")
+@scene("outbox count", "outbox outstanding", "outbox delivered", "outbox sweep", "outbox replay")
 def outbox(cli: Cli) -> None:
     topic = cli.topic("cli-outbox", "--ordering", "key")  # of which rings deliver the young too
     ref = cli.one("message", "send", topic, "x")["ref"]
@@ -248,12 +253,28 @@ def outbox(cli: Cli) -> None:
         lambda: [found["ref"] for found in cli("outbox", "delivered", topic)] == [ref],
         failing=lambda: cli("outbox", "outstanding", topic),
     )
+    eventually(
+        lambda: {line["event"] for line in cli.stage.archive(topic)} == {"added", "delivered"},
+        failing=lambda: cli.stage.archive(topic),
+    )
+    archive = cli.folder / "archive" / "dt=2026-01-01" / "hour=00"
+    archive.mkdir(parents=True)
+    lines = (json.dumps(line) + "\n" for line in cli.stage.archive(topic))
+    (archive / "0.json.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    iceberg.install(Workspace())
+    where = ("--archive", str(cli.folder / "archive"), "--warehouse", str(cli.folder / "warehouse"))
+    chosen = ("--topic", topic, "--state", "delivered", "--rate", "1000", "--yes")
+    assert cli.one("outbox", "replay", *where, *chosen)["outcome"] == {"added": 1}
+    eventually(
+        lambda: len(cli("outbox", "delivered", topic)) == 2,
+        failing=lambda: cli("outbox", "outstanding", topic),
+    )
 
 
 @pytest.fixture
-def cli(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("TERM", "dumb")
-    return Cli(stage)
+    return Cli(stage, tmp_path)
 
 
 def test_every_verb_of_the_command_line_is_in_a_scene() -> None:
@@ -308,7 +329,7 @@ def test_every_verb_of_the_shell_works_on_a_terminal(
 ) -> None:
     assert deleting.poll() is None  # it goes on beside this test
     topic = stage.topic("cli-shell", shards=1)
-    program = Cli(stage)
+    program = Cli(stage, tmp_path)
     refs = [program.one("message", "send", topic, body)["ref"] for body in ("one", "two")]
     first, second = map(re.escape, refs)
     env = stage.app.env | {"XDG_STATE_HOME": str(tmp_path)}
@@ -347,10 +368,11 @@ def test_every_verb_of_the_shell_works_on_a_terminal(
 
 
 def test_a_topic_is_deleted_by_a_process_that_waits(
-    stage: Stage, deleting: subprocess.Popen[str]
+    stage: Stage, deleting: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     out, err = deleting.communicate(timeout=180)
     assert deleting.returncode == 0, err
     told = json.loads(out)
     assert told["deleted"]
-    assert told["topic"] not in {found["name"] for found in Cli(stage)("topic", "list")}
+    cli = Cli(stage, tmp_path)
+    assert told["topic"] not in {found["name"] for found in cli("topic", "list")}

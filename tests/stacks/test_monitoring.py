@@ -85,6 +85,7 @@ def test_errors_and_throttles_of_a_function_are_told(
         ("OutstandingCount", "OutstandingCount", 100_000),
         ("OldestAge", "OldestAge", 600),
         ("DeadCount", "DeadCount", 0),
+        ("LostReceipts", "LostReceipts", 100),
         ("StalledBatches", "StalledBatches", 0),
         ("BatchAcksDropped", "BatchAcksDropped", 0),
     ],
@@ -155,6 +156,11 @@ def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
     body = plain(dashboard["DashboardBody"])
     for metric in ("OutstandingCount", "OldestAge", "DeadCount", "Sent", "Failed", "Dead"):
         assert f'{{Fairbox,service,topic}} MetricName=\\"{metric}\\"' in body
+    for metric in ("OutstandingCount", "OldestAge", "DeadCount", "Acked"):
+        assert f'{{Fairbox,service,queue,partition}} MetricName=\\"{metric}\\"' in body
+    assert '{Fairbox,service,topic} MetricName=\\"Received\\"' in body
+    for metric in ("Acked", "GivenBack", "LostReceipts"):
+        assert f'"{metric}"' in body
     assert '{Fairbox,service,destination,topic} MetricName=\\"SentBytes\\"' in body
     for metric in ("OpenBatches", "OldestBatchAge", "StalledBatches", "BatchesCompleted"):
         assert f'"{metric}"' in body

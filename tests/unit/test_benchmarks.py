@@ -15,6 +15,7 @@ from benchmarks.batch_proof import prove
 from benchmarks.batch_sizes import Shape
 from benchmarks.figures import Figure, show, write
 from benchmarks.latency import percentile
+from benchmarks.queue_contention import Contention
 from benchmarks.simulation import Load
 from benchmarks.throughput import Run
 
@@ -70,7 +71,7 @@ def test_every_figure_has_a_name_of_its_own(figures: dict[str, Figure]) -> None:
 
 
 def test_the_queue_stays_within_its_targets() -> None:
-    found = queue.figures(messages=200, backlogs=(1, 2_000), consumers=4, contended=200)
+    found = queue.figures(messages=200, backlogs=(1, 2_000), consumers=16, contended=800)
     values = {figure.name: figure.value for figure in found}
     assert len(values) == len(found)
     assert 3 <= values["queue.wru_per_message.unordered"] <= 3.2
@@ -79,8 +80,24 @@ def test_the_queue_stays_within_its_targets() -> None:
     for ordering in ("unordered", "ordered"):
         assert values[f"queue.calls_per_message.{ordering}"] <= 0.5
     assert 0 < values["queue.receive_rru_300_in_flight"] <= 5
+    assert values["queue.rru_per_message.16_consumers"] <= 0.3
     assert values["queue.empty_receive_rru.unordered"] == 4.5
-    assert 0 <= values["queue.claims_lost_share.4_consumers"] < 1
+
+
+def test_sixteen_consumers_of_eight_shards_lose_few_claims_and_pass_nothing_over_for_long() -> None:
+    done = Contention(16, messages=1600, backlog=3200, seed=5).run()
+    assert 1600 <= done.messages < 1600 + 16 * 10
+    assert 0 < done.lost_share <= 0.2  # the first receives know nothing of each other
+    assert done.wru / done.messages <= 3.35
+    assert done.rru / done.messages <= 0.3
+    assert done.calls / done.messages <= 0.55
+    assert 0 < done.passed_over < 400
+
+
+def test_a_consumer_by_itself_loses_no_claims_and_takes_messages_in_order() -> None:
+    done = Contention(1, messages=200, backlog=400).run()
+    assert (done.lost, done.passed_over) == (0, 0)
+    assert done.tried == done.messages
 
 
 def test_figures_are_written_as_a_json_list_of_rows(tmp_path: Path) -> None:

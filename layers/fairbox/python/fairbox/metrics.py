@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from fairbox.clock import milliseconds
+from fairbox.clock import SystemClock, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,11 +34,19 @@ SENT_BYTES: Final = "SentBytes"
 FAILED: Final = "Failed"
 """Attempts that were counted; written by `relay` and `deliver_shard`."""
 DEAD: Final = "Dead"
-"""Messages that died, once for each subscription; written by `relay` and `deliver_shard`."""
+"""Messages that died, once for each subscription; by `relay`, `deliver_shard` and consumers."""
 UNREADABLE: Final = "Unreadable"
 """Records that the codec could not read; by `relay`, `mark_delivered` and `cascade_batches`."""
 RUNG: Final = "Rung"
 """What was rung for: messages by `relay`, shards by `sweep`."""
+RECEIVED: Final = "Received"
+"""Messages that consumers received; written by `Consumer` each minute, given `metrics`."""
+ACKED: Final = "Acked"
+"""Messages that were handled and taken out; written as `Received` is."""
+GIVEN_BACK: Final = "GivenBack"
+"""Messages that failed, are tried again, or were released; written as `Received` is."""
+LOST_RECEIPTS: Final = "LostReceipts"
+"""Receipts that were stale when consumers settled or extended; written as `Received` is."""
 OPEN_BATCHES: Final = "OpenBatches"
 """Batches that are open or sealed; written by `count_outstanding` each minute."""
 OLDEST_BATCH_AGE: Final = "OldestBatchAge"
@@ -79,12 +87,12 @@ class Metrics:
     """Writes figures, in all and by topic.
 
     Args:
-        clock: stamps them.
+        clock: stamps them; the machine's by default.
         out: where lines go; standard output by default.
     """
 
-    def __init__(self, clock: Clock, out: TextIO | None = None) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock | None = None, out: TextIO | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._out = out
 
     def emit(

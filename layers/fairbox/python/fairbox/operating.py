@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.queue import DynamoQueueStore
     from fairbox.messages import MessageRef
     from fairbox.outbox import Outbox
+    from fairbox.queueing.copies import HintCopies
     from fairbox.queueing.ports import Shard
     from fairbox.stored import StoredMessage
     from fairbox.topics import TopicState
@@ -47,6 +48,7 @@ class Operating:
     _clock: Clock
     _store: DynamoQueueStore
     _edits: Edits
+    _copies: HintCopies
 
     def _begin_operating(self) -> None:
         self._edits = Edits(self.outbox.tables, self.outbox.bodies)
@@ -148,6 +150,7 @@ class Operating:
     def _find_again(self, ref: MessageRef, due: int) -> None:
         """Let receives find what they may have passed by."""
         now = milliseconds(self._clock)
+        self._copies.forget((ref.topic, ref.epoch, ref.shard))
         if ref.due is None and due <= now:
             self._store.wake_receives([ref], ordered=False)
         elif due < now + RECEIVES_LOOK_MS:

@@ -10,6 +10,7 @@ from fairbox.dynamodb.queue import DynamoQueueStore
 from fairbox.errors import FairboxError, StaleReceipt, TopicIsPushed
 from fairbox.operating import Operating
 from fairbox.outbox import Outbox
+from fairbox.queueing.copies import HintCopies
 from fairbox.queueing.inplace import InPlace
 from fairbox.queueing.models import (
     QueueStats,
@@ -110,9 +111,11 @@ class Queue(Operating):
         self._calls = outbox.tables.calls
         self._clock = self._calls.clock
         self._store = DynamoQueueStore(outbox.tables, outbox.bodies)
+        self._copies = HintCopies(self._clock)
         self._begin_operating()
-        self._inplace = InPlace(self._store, self._clock, self._calls.rng)
-        self._inplace_returns = InPlaceReturns(self._store, self._clock, self._calls.rng)
+        parts = self._store, self._copies, self._clock, self._calls.rng
+        self._inplace = InPlace(*parts)
+        self._inplace_returns = InPlaceReturns(*parts)
         self._ordered = Ordered(self._store, self._clock, self._calls.rng)
         self._ordered_returns = OrderedReturns(
             self._store, self._ordered.rows, self._clock, self._calls.rng
@@ -146,6 +149,8 @@ class Queue(Operating):
         bound = milliseconds(self._clock) + RECEIVES_LOOK_MS
         due = [(r.topic, r.epoch, r.shard, r.due) for r in refs if r.due and r.due < bound]
         for (topic, epoch), looks in looks_of(due).items():
+            for shard in looks:
+                self._copies.forget((topic, epoch, shard))
             self._store.lower_looks(topic, epoch, looks)
 
     def receive(

@@ -1,9 +1,10 @@
-"""Noun `outbox`: what lies in it, what left it, and the sweep by hand."""
+"""Noun `outbox`: what lies in it, what left it, the sweep by hand, and replays."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,15 +14,30 @@ from fairbox.cli.fields import (
     misplaced_fields,
     stored_fields,
 )
+from fairbox.cli.pipeline import run_job
 from fairbox.cli.progress import progress
 from fairbox.cli.session import Session
 from fairbox.cli.verbs import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
+from fairbox.errors import InvalidInput
 
-outbox = noun("Count and list what lies in the outbox, what was delivered, and ring for the rest.")
+outbox = noun("Count and list what lies in the outbox and what was delivered; ring; replay.")
 
 OptionalTopic = Annotated[
     str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="All by default.")
 ]
+
+Ids = Literal["new", "same"]
+
+
+class State(StrEnum):
+    """What became of a message, as the history says."""
+
+    CANCELLED = "cancelled"
+    PURGED = "purged"
+    EXPIRED = "expired"
+    DEAD = "dead"
+    DELIVERED = "delivered"
+    OUTSTANDING = "outstanding"
 
 
 @verb(outbox, "count", example="fairbox outbox count orders")
@@ -110,3 +126,61 @@ def misplaced(
     done = "would be moved" if dry_run else "moved"
     text = f"{len(result.moved)} {done}, {len(result.left)} left, of {result.scanned} items"
     session.show(fields, text)
+
+
+@verb(
+    outbox,
+    "replay",
+    example="fairbox outbox replay --archive s3://archive --warehouse s3://tables --topic orders"
+    " --state delivered --added-since 2026-11-18 --dry-run",
+)
+def replay(
+    session: Session,
+    archive: Annotated[str, typer.Option(metavar="URI", help="The archive's folder.")],
+    warehouse: Annotated[str, typer.Option(metavar="URI", help="The history's folder.")],
+    *,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Of this topic; may be repeated.")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="With this key; may be repeated.")
+    ] = None,
+    state: Annotated[
+        list[State] | None, typer.Option(help="In this state; may be repeated.")
+    ] = None,
+    added_since: Time = None,
+    added_until: Time = None,
+    everything: Annotated[bool, typer.Option("--everything", help="All there is.")] = False,
+    ids: Annotated[Ids, typer.Option(help="Of what is put back.")] = "new",
+    resume: Annotated[
+        str | None, typer.Option("--replay", metavar="ID", help="Go on with this replay.")
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(min=0.001, max=100_000, metavar="N", help="At most so many a second.")
+    ] = 100,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Put messages of the archive back, with the pipeline, which chooses them from the history."""
+    chosen = [
+        *(f"--topic={name}" for name in topic or []),
+        *(f"--key={name}" for name in key or []),
+        *(f"--state={name}" for name in state or []),
+        *([f"--added-since={_moment(added_since)}"] if added_since else []),
+        *([f"--added-until={_moment(added_until)}"] if added_until else []),
+        *(["--everything"] if everything else []),
+        *([f"--replay={resume}"] if resume else []),
+    ]
+    if not chosen:
+        raise InvalidInput(
+            "topic", "a choice: --topic, --key, --state, --added-since, --everything, --replay"
+        )
+    if not dry_run:
+        session.confirm("Put the chosen messages back into the outbox?", yes=yes)
+    where = [f"--archive={archive}", f"--warehouse={warehouse}"]
+    how = [f"--ids={ids}", f"--rate={rate}", *(["--dry-run"] if dry_run else [])]
+    run_job(session, "replay", [*where, *chosen, *how])
+
+
+def _moment(time: datetime) -> str:
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()

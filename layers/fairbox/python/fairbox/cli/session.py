@@ -41,12 +41,16 @@ class Session:
     Attributes:
         facades: the library's entrances.
         json: print JSON.
+        endpoint_url: DynamoDB's, in place of the SDK's own.
         done: what a verb that works in several calls has done so far; told when it fails.
     """
 
-    def __init__(self, facades: Facades, *, json: bool = False) -> None:
+    def __init__(
+        self, facades: Facades, *, json: bool = False, endpoint_url: str | None = None
+    ) -> None:
         self.facades = facades
         self.json = json
+        self.endpoint_url = endpoint_url
         self.done: dict[str, object] = {}
 
     @property

@@ -65,7 +65,7 @@ def verb(of: typer.Typer, name: str, *, example: str) -> Callable[[Verb], Verb]:
         def command(ctx: typer.Context, **given: Any) -> None:
             opener: Opener = ctx.obj or EnvironmentFacades
             as_json, url = (given.pop(shared) for shared in _SHARED)
-            session = Session(opener(url), json=as_json)
+            session = Session(opener(url), json=as_json, endpoint_url=url)
             try:
                 run(session, **given)
             except FairboxError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.consuming.hold import Hold
 from fairbox.consuming.journal import Journal
 from fairbox.consuming.limits import MAX_RECEIVE, Limits
+from fairbox.consuming.measuring import Measuring
 from fairbox.consuming.outcomes import Outcome, handle
 from fairbox.consuming.shift import Shift
 from fairbox.consuming.signals import on_signals
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fairbox.consuming.permits import Permits
-    from fairbox.consuming.ports import Log, Received, Source, Thread, Threads
+    from fairbox.consuming.ports import Figures, Log, Received, Source, Thread, Threads
     from fairbox.topics import RetryPolicy
 
 PROGRESS_SECONDS: Final = 60.0
@@ -75,6 +76,7 @@ class Consumer:
         backoff: how long a message that failed waits; None: as the topic's retry policy says.
         labels: fields that each log line carries, such as the logical name of a partitioned queue.
         permits: handlers at a time over several consumers of this process.
+        metrics: takes the counts once a minute and at the end, such as `fairbox.metrics.Metrics()`.
         now, rng, threads, log: time that never goes back, chance, threads and log; the machine's
             by default.
 
@@ -108,6 +110,7 @@ class Consumer:
         backoff: RetryPolicy | None = None,
         labels: Mapping[str, str] | None = None,
         permits: Permits | None = None,
+        metrics: Figures | None = None,
         now: Callable[[], float] | None = None,
         rng: random.Random | None = None,
         threads: Threads | None = None,
@@ -131,6 +134,7 @@ class Consumer:
         self._threads = threads or start_thread
         self._tally = Tally()
         self._journal = Journal(self._tally, log or logger, {"topic": self.topic, **self.labels})
+        self._measuring = Measuring(queue, self.topic, self._tally, metrics)
         self._hold = Hold(concurrency, self.limits.prefetch, self._now)
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
@@ -210,6 +214,7 @@ class Consumer:
             while self._shift.work():
                 self._shift.keep()
             self._shift.keep(flush=True)
+        self._measuring.write(last=True)
         return self.counts
 
     def _run(self) -> None:
@@ -230,6 +235,7 @@ class Consumer:
             thread.join(0.0 if hung else _TICK_SECONDS)
         seconds = round(self._now() - started, 3)
         self._journal.tell("A consumer stopped.", {"drained_seconds": seconds})
+        self._measuring.write(last=True)
 
     def _supervise(self) -> None:
         """Wait for the order to stop, and log progress meanwhile."""
@@ -238,6 +244,7 @@ class Consumer:
                 order = self._orders.get(timeout=PROGRESS_SECONDS)
             except queues.Empty:
                 self._journal.tell("A consumer's progress.", {"held": len(self._hold)})
+                self._measuring.write()
                 continue
             if order != "look":
                 return

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fairbox.messages import Message
-    from fairbox.topics import TopicState
+    from fairbox.topics import Partition, TopicState
 
 
 class Received(Protocol):
@@ -77,6 +77,20 @@ class Threads(Protocol):
 
     def __call__(self, work: Callable[[], None], name: str) -> Thread:
         """Return a running thread."""
+        ...
+
+
+class Figures(Protocol):
+    """Takes metrics, as `fairbox.metrics.Metrics` does."""
+
+    def emit(
+        self,
+        figures: Mapping[str, float],
+        *,
+        topic: str | None = None,
+        partition: Partition | None = None,
+    ) -> None:
+        """Write figures by name, of one topic or of all."""
         ...
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fairbox.consuming.ports import Received, Source
     from fairbox.topics import TopicState
 
-SHARDS_A_RECEIVE: Final = 4
-"""What a receive looks into at the least: eight of an unordered topic, four of an ordered one."""
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")
 
 
@@ -66,9 +64,13 @@ class Shift:
 
     @property
     def receives_to_see_all(self) -> int:
-        """How many receives that find nothing say that nothing is there."""
+        """How many receives that find nothing say that nothing is there.
+
+        One looks into eight shards of an unordered topic, four of an ordered one, but where much is
+        in flight into one alone.
+        """
         state = self._topic_state
-        return 1 if state is None else math.ceil(len(state.shards()) / SHARDS_A_RECEIVE)
+        return 1 if state is None else len(state.shards())
 
     def receive(self, limit: int = MAX_RECEIVE) -> int:
         """Receive what there is room for, ten at most; return how many came.

@@ -7,7 +7,8 @@ between can be taken for free.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
@@ -38,7 +39,16 @@ _PAGE: Final = 50
 _PAGES: Final = 2
 _FROM_HEAD_MS: Final = 600_000  # how often a lane is read from its head though much of it waits
 _BLOCKED_MS: Final = 1_000  # how long a shard that waits for older ones is not read
+_ENOUGH_UNITS: Final = 4  # read by a receive that found nothing; the next goes on with other shards
+_ITEMS_A_UNIT: Final = 4  # of up to 1 KB, consistent
 _MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass
+
+
+@dataclass(slots=True)
+class _Spent:
+    """Read units that a receive has spent on messages of up to 1 KB."""
+
+    units: int = 0
 
 
 class Ordered:
@@ -62,15 +72,17 @@ class Ordered:
     def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
         """Claim messages of the first shard in turn that has any; see `InPlace.receive`."""
         epoch, shards = self._turns.next(topic)
-        for number, shard in enumerate(shards, start=1):
-            taken = self._from_shard(topic, (topic.topic.name, epoch, shard), wanted, visibility)
-            if taken or number == len(shards):
+        spent = _Spent()
+        for number, place in enumerate(shards, start=1):
+            shard = topic.topic.name, epoch, place
+            taken = self._from_shard(topic, shard, wanted, visibility, spent)
+            if taken or number == len(shards) or spent.units >= _ENOUGH_UNITS:
                 self._turns.visited(topic, number)
                 return taken
         return []
 
     def _from_shard(
-        self, topic: TopicState, shard: Shard, wanted: int, visibility: int
+        self, topic: TopicState, shard: Shard, wanted: int, visibility: int, spent: _Spent
     ) -> list[Taken]:
         if milliseconds(self._clock) < self._blocked.get(shard, 0):
             return []
@@ -78,7 +90,7 @@ class Ordered:
         for attempt in range(_CAS_TRIES):
             if attempt:
                 self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
-            row, window = self._read(shard, wanted)
+            row, window = self._read(shard, wanted, spent)
             now = milliseconds(self._clock)
             waits = self._cutover.waits(topic, shard, settled=row.settled)
             if waits.everything:
@@ -147,14 +159,18 @@ class Ordered:
         if self._store.save_and_hold(dead, stored, shard, changed, row.version):
             bury_marked(self._store, dead)
 
-    def _read(self, shard: Shard, wanted: int) -> tuple[HeldRow, Window]:
+    def _read(self, shard: Shard, wanted: int, spent: _Spent) -> tuple[HeldRow, Window]:
         """Read the row, then messages from where they may be free (consistent)."""
         window = Window()
         limit = wanted + _SPARE
         if shard in self._deep:
             row = self._store.held(shard)
+            spent.units += 1
         else:
-            row = self._page(shard, window, limit + 1) or HeldRow()
+            held = self._held(shard)
+            # one page past a few that are held; past many the hint of the row is cheaper
+            first = limit + 1 + (held if held <= limit else 0)
+            row = self._page(shard, window, first, spent) or HeldRow()
         now = milliseconds(self._clock)
         # what lies in the future was written under another clock
         start = row.after if abs(now - row.since) < _FROM_HEAD_MS else ""
@@ -168,13 +184,20 @@ class Ordered:
             # a page that was full of what is held says little about what is free behind it
             if window.ended or free >= wanted or free > held:
                 break
-            self._page(shard, window, _PAGE if page and not free else limit)
+            self._page(shard, window, _PAGE if page and not free else limit, spent)
         return row, window
 
-    def _page(self, shard: Shard, window: Window, limit: int) -> HeldRow | None:
+    def _held(self, shard: Shard) -> int:
+        """Return how many messages this process knows to be held."""
+        now = milliseconds(self._clock)
+        row = self.rows.get(shard, HeldRow())
+        return sum(e.state == "claimed" and e.until > now for e in row.entries)
+
+    def _page(self, shard: Shard, window: Window, limit: int, spent: _Spent) -> HeldRow | None:
         page = self._store.read_lane(
             "ready", *shard, limit=limit, after=window.cursor or None, consistent=True
         )
+        spent.units += max(1, math.ceil(len(page.messages) / _ITEMS_A_UNIT))
         self._clear(page.messages, page.unreadable)
         window.messages += [m for m in page.messages if m.gone is None]
         window.cursor = page.last or window.cursor

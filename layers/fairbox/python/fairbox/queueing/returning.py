@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.clock import Clock
+    from fairbox.queueing.copies import HintCopies
     from fairbox.queueing.ports import ClaimStore
     from fairbox.receipts import Receipt
 
@@ -30,11 +31,13 @@ class InPlaceReturns:
 
     Args:
         store: the tables.
+        copies: hint rows of this process: what comes back is found at once.
         clock, rng: time, and jitter of back-off.
     """
 
-    def __init__(self, store: ClaimStore, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: ClaimStore, copies: HintCopies, clock: Clock, rng: Random) -> None:
         self._store = store
+        self._copies = copies
         self._clock = clock
         self._rng = rng
 
@@ -112,9 +115,11 @@ class InPlaceReturns:
     def _come_back(self, receipt: Receipt, until: int) -> None:
         """Let receives find a message at a time, though they pass it by (1 WRU)."""
         ref = receipt.ref
+        shard = ref.topic, ref.epoch, ref.shard
+        self._copies.forget(shard)
         now = milliseconds(self._clock)
         if receipt.place == "ready" and until <= now:
-            self._store.lower_after((ref.topic, ref.epoch, ref.shard), ref.id)
+            self._store.lower_after(shard, ref.id)
         elif until < now + RECEIVES_LOOK_MS:
             self._store.lower_looks(ref.topic, ref.epoch, {ref.shard: until})
 

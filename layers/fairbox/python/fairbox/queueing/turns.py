@@ -46,3 +46,7 @@ class Turns:
         """Go on behind so many shards the next time."""
         name = topic.topic.name
         self._next[name] = (self._next.get(name, 0) + count) % len(topic.shards())
+
+    def scatter(self, topic: TopicState) -> None:
+        """Go on anywhere the next time: who follows others from shard to shard leaves them."""
+        self._next[topic.topic.name] = self._rng.randrange(len(topic.shards()))
