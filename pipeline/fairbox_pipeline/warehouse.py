@@ -75,7 +75,8 @@ class Warehouse:
 
     def _java(self, name: str) -> Any:
         """Return a class by its whole name: `jvm.org...` would look for each part of it."""
-        return JavaClass(name, self.spark.sparkContext._gateway._gateway_client)  # noqa: SLF001 - as above
+        gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001 - as above
+        return JavaClass(name, gateway._gateway_client)  # noqa: SLF001 - as above
 
     def _name(self, table: Table) -> Any:
         identifiers = self._java("org.apache.iceberg.catalog.TableIdentifier")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ import pytest
 from fairbox import Message, PartitionedQueue, Subscription, Topic
 from fairbox.cli.app import app
 from fairbox.dispatch.ports import Outcome
+from fairbox_pipeline.arguments import parser_of
+from fairbox_pipeline.jobs.replay import arguments
 from typer.main import get_command
 
 if TYPE_CHECKING:
@@ -31,15 +35,29 @@ def test_every_verb_has_a_command_on_the_page() -> None:
     assert set(re.findall(r"^###? (fairbox \w+ \w+|fairbox shell)$", PAGE, re.MULTILINE)) == verbs
 
 
+@pytest.fixture
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs read their arguments and answer; the end-to-end tests run them."""
+
+    def run(asked: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        assert asked[1:4] == ["-m", "fairbox_pipeline.cli", "replay"]
+        options = parser_of("replay", "", arguments).parse_args(asked[4:])
+        answer = json.dumps({"chosen": 0, "dry_run": options.dry_run})
+        return subprocess.CompletedProcess(asked, 0, answer.encode())
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.usefixtures("_no_spark")
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_page_runs(cli: Cli, command: str, as_json: bool) -> None:
     for name, value in variables(cli, command).items():
         command = command.replace(f"${name}", value)
     assert "$" not in command
-    program, *arguments = shlex.split(command)
+    program, *given = shlex.split(command)
     assert program == "fairbox"
-    run = cli.ok(*arguments, *(["--json"] if as_json else []))
+    run = cli.ok(*given, *(["--json"] if as_json else []))
     if as_json:
         assert all(isinstance(found, dict) for found in run.objects)
         assert run.err == ""
@@ -62,6 +80,8 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
         cli.application.batches.fail([f"{batch}:0:2"])
     ref = cli.ok("message", "send", "orders", "{}").out.strip() if "$REF" in command else ""
     return {
+        "ARCHIVE": "/archive",
+        "WAREHOUSE": "/warehouse",
         "BATCH": batch,
         "REF": ref,
         "DEAD": dead(cli) if "$DEAD" in command else "",

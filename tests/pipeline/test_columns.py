@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from fairbox_pipeline import columns
 from fairbox_pipeline.columns import DAMAGED, EVENT, LINE_SCHEMA, MALFORMED, batches_of
-from fairbox_pipeline.lines import digest, read_lines, readable
+from fairbox_pipeline.lines import digest, lines_of, read_lines, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,7 +118,7 @@ def test_a_line_that_is_not_as_it_should_be_does_not_touch_the_next_slice(
     raws[random.Random(1).randrange(256, 512)] = b"broken"
     content = packed(raws)
     looked_at: list[int] = []
-    one_by_one = columns.lines_of
+    one_by_one = lines_of
 
     def counted(chunk: Any) -> Any:
         looked_at.append(chunk.first)

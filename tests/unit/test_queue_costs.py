@@ -115,6 +115,19 @@ def test_an_empty_receive_costs_the_hint_and_half_a_unit_a_shard() -> None:
     assert (reading.rru, reading.wru) == (4.5, 0)
 
 
+def test_the_first_receive_of_a_process_sees_all_eight_shards() -> None:
+    for skipped in range(30):
+        application = MemoryApplication(wrap=CostMeter)
+        application.outbox.create_topic(Topic("jobs", shards=8))
+        for _ in range(skipped):
+            application.ids.next()
+        application.outbox.add(Message(topic="jobs", body=b"x", id=application.ids.next()))
+        meter = application.client
+        meter.reset()
+        assert len(application.queue.receive("jobs")) == 1
+        assert meter.reading().rru <= 10.5  # a look each, the hints, the topics and their version
+
+
 def test_an_empty_receive_of_an_ordered_topic_costs_a_unit_a_shard_of_four() -> None:
     shop = Shop("key", shards=8)
     shop.metered()

@@ -131,7 +131,7 @@ def misplaced(
 @verb(
     outbox,
     "replay",
-    example="fairbox outbox replay --archive s3://archive --warehouse s3://tables --topic orders"
+    example="fairbox outbox replay --archive $ARCHIVE --warehouse $WAREHOUSE --topic orders"
     " --state delivered --added-since 2026-11-18 --dry-run",
 )
 def replay(

@@ -108,6 +108,7 @@ class InPlace:
         if self._looks.due(ask.shard, hint):
             self._copies.forget(ask.shard)
             if self._looks.begin(ask.shard, hint):
+                room.look()
                 taken = self._looks.look(ask, room)
                 looking = self._looks.hint(ask.shard)
                 if taken or looking is None:
