@@ -17,6 +17,7 @@ from benchmarks import (
     hashing,
     latency,
     ordered,
+    outage,
     pipeline,
     queue,
     queue_steps,
@@ -52,6 +53,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "fairness": lambda: (fairness.figures(), []),
     "resize": lambda: (resize.figures(), []),
     "ordered": ordered.figures,
+    "outage": lambda: (list(outage.figures()), []),
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }

@@ -30,6 +30,7 @@ _ARNS: Final = {
     "ArchiveBucket": "arn:${Partition}:s3:::${Archive}",
     "AcksQueue": "arn:${Partition}:sqs:${Region}:${Account}:${Acks}",
     "DoorbellsNow": "arn:${Partition}:sqs:${Region}:${Account}:${Doorbells}",
+    "DoorbellsLater": "arn:${Partition}:sqs:${Region}:${Account}:${LaterDoorbells}",
 }
 _INTRODUCTION: Final = """\
 # IAM policies

@@ -17,9 +17,9 @@ from stacks.components import permissions as may
 from stacks.components.function import FairboxFunction, removal_policy, retention_days
 
 if TYPE_CHECKING:
-    from aws_cdk import aws_sqs as sqs
     from constructs import Construct
 
+    from stacks.components.doorbells import Doorbells
     from stacks.components.function import Platform
     from stacks.storage import StorageStack
 
@@ -36,6 +36,8 @@ ROUTES: Final = (
     ("GET", "/topics/{topic}/epochs"),
     ("PUT", "/topics/{topic}/subscriptions/{name}"),
     ("DELETE", "/topics/{topic}/subscriptions/{name}"),
+    ("PUT", "/topics/{topic}/subscriptions/{name}/pause"),
+    ("DELETE", "/topics/{topic}/subscriptions/{name}/pause"),
     ("POST", "/batches"),
     ("GET", "/batches"),
     ("POST", "/batches/acks"),
@@ -98,10 +100,10 @@ class ApiStack(Stack):
         *,
         platform: Platform,
         storage: StorageStack,
-        doorbell: sqs.IQueue,
+        doorbells: Doorbells,
     ) -> None:
         super().__init__(scope, id_, description="Fairbox: the HTTP API.")
-        self.api = self._function(platform, storage, doorbell)
+        self.api = self._function(platform, storage, doorbells)
         integration = integrations.HttpLambdaIntegration(
             "Integration", self.api.function, scope_permission_to_route=False
         )
@@ -147,7 +149,7 @@ class ApiStack(Stack):
         )
 
     def _function(
-        self, platform: Platform, storage: StorageStack, doorbell: sqs.IQueue
+        self, platform: Platform, storage: StorageStack, doorbells: Doorbells
     ) -> FairboxFunction:
         api = FairboxFunction(
             self,
@@ -159,7 +161,8 @@ class ApiStack(Stack):
             timeout_seconds=30,
             environment={
                 "FAIRBOX_BODIES_BUCKET": storage.bodies.bucket_name,
-                "FAIRBOX_DOORBELL_QUEUE_URL": doorbell.queue_url,
+                "FAIRBOX_DOORBELL_QUEUE_URL": doorbells.now.queue_url,
+                "FAIRBOX_LATER_QUEUE_URL": doorbells.later.queue_url,
                 "FAIRBOX_BATCHES_TABLE": storage.batches.table_name,
             },
         )
@@ -177,7 +180,7 @@ class ApiStack(Stack):
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
                 may.on_objects(storage.bodies, "GetObject", "PutObject", "PutObjectTagging"),
                 may.list_bucket(storage.bodies),
-                may.send_to(doorbell),
+                may.send_to(doorbells.now, doorbells.later),
             ]
         )
         return api

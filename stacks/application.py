@@ -76,7 +76,7 @@ def build_application(
         "FairboxApi",
         platform=platform,
         storage=storage,
-        doorbell=delivery.doorbells.now,
+        doorbells=delivery.doorbells,
     )
     MonitoringStack(
         app,
@@ -107,7 +107,7 @@ def build_application(
             batches=storage.batches,
             bodies=storage.bodies,
             archive=storage.archive.bucket,
-            doorbell=delivery.doorbells.now,
+            doorbells=(delivery.doorbells.now, delivery.doorbells.later),
             acks=batches.acks.queue,
             http_api=api.http_api,
         ),

@@ -46,7 +46,7 @@ class Config:
     webhook_allow_private: bool
     """Whether webhooks may go to private addresses."""
     webhook_secrets: tuple[str, ...]
-    """ARNs of the Secrets Manager secrets that sign webhooks."""
+    """ARNs of the Secrets Manager secrets and SSM parameters that sign webhooks."""
     log_level: str
     """Of function `api`; the others log from INFO up."""
     log_retention_days: int
@@ -111,6 +111,10 @@ class Config:
     """Messages above which the alarm goes off, after five minutes."""
     alarm_oldest_age_seconds: int
     """Age above which the alarm goes off, after three minutes."""
+    alarm_growing_delay_seconds: int
+    """Age from which an oldest message that grows older for 15 minutes sets the alarm off."""
+    alarm_open_circuits: int
+    """Circuits that are open above which the alarm goes off, after five minutes."""
     alarm_iterator_age_ms: int
     """Lag of a stream reader above which the alarm goes off, after three minutes."""
     alarm_dead_count: int

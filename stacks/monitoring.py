@@ -121,6 +121,26 @@ class MonitoringStack(Stack):
             periods=3,
         )
         self._alarm(
+            "GrowingDelay",
+            metrics.while_growing(metrics.total(metrics.OLDEST_AGE)),
+            config.alarm_growing_delay_seconds,
+            "The oldest outstanding message has been growing older for 15 minutes.",
+            periods=15,
+        )
+        self._alarm(
+            "OpenCircuits",
+            metrics.total(metrics.OPEN_CIRCUITS),
+            config.alarm_open_circuits,
+            "Destinations fail, and nothing but probes is sent to them.",
+            periods=5,
+        )
+        self._alarm(
+            "ReceiversGone",
+            metrics.summed(metrics.RECEIVERS_GONE, Duration.minutes(5)),
+            0,
+            "A receiver answered that it wants no more (410): its subscription is paused.",
+        )
+        self._alarm(
             "DeadCount",
             metrics.total(metrics.DEAD_COUNT),
             config.alarm_dead_count,

@@ -6,12 +6,15 @@ from functools import cache
 from typing import Any
 
 from fairbox.dispatch.outstanding import count_outstanding
+from fairbox.dispatch.watching import CircuitWatch
 from fairbox.metrics import (
     DEAD_COUNT,
     OLDEST_AGE,
     OLDEST_BATCH_AGE,
     OPEN_BATCHES,
+    OPEN_CIRCUITS,
     OUTSTANDING_COUNT,
+    PAUSED_SUBSCRIPTIONS,
 )
 from fairbox.wiring import Application
 
@@ -22,8 +25,14 @@ def application() -> Application:
     return Application.from_env()
 
 
+@cache
+def watch() -> CircuitWatch:
+    """Return what knows which circuits are open."""
+    return CircuitWatch(application().tables.topics.all)
+
+
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Write the metrics, by topic and in all, and those of batches."""
+    """Write the metrics, by topic and in all, and those of circuits and of batches."""
     app = application()
     app.store.refresh()
     figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
@@ -45,7 +54,14 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         DEAD_COUNT: sum(f.dead for f in values),
     }
     app.metrics.emit(total)
+    circuits = watch().look(app.store.announced)
+    for (topic, subscription), standing in circuits.items():
+        name = PAUSED_SUBSCRIPTIONS if standing.paused else OPEN_CIRCUITS
+        app.metrics.emit({name: 1}, topic=topic, subscription=subscription)
+    paused = sum(standing.paused for standing in circuits.values())
+    not_ready = {OPEN_CIRCUITS: len(circuits) - paused, PAUSED_SUBSCRIPTIONS: paused}
+    app.metrics.emit(not_ready)
     batches = app.keeper.open_batches()
     open_ = {OPEN_BATCHES: batches.count, OLDEST_BATCH_AGE: batches.oldest_age}
     app.metrics.emit(open_)
-    return total | open_
+    return total | not_ready | open_

@@ -43,6 +43,7 @@ class Dashboard(Construct):
             _waiting(),
             _partitions(),
             _sent(),
+            *_destinations(),
             _consumed(),
             _shares(),
             _behind(stream_functions, queues, dead_letters),
@@ -90,6 +91,32 @@ def _sent() -> list[cloudwatch.IWidget]:
     return [
         _graph(f"{name}, a minute, by topic", metrics.by_topic(name, "Sum"))
         for name in (metrics.SENT, metrics.FAILED, metrics.DEAD)
+    ]
+
+
+def _destinations() -> list[list[cloudwatch.IWidget]]:
+    """How each destination takes its messages: what it is sent, how late, whether it is cut off."""
+    circuits = (
+        (metrics.OPEN_CIRCUITS, "open"),
+        (metrics.PAUSED_SUBSCRIPTIONS, "paused"),
+    )
+    return [
+        [
+            _graph(f"{name}, a minute, by destination", metrics.by_destination(name, "Sum"))
+            for name in (metrics.SENT, metrics.FAILED, metrics.RETRIED)
+        ],
+        [
+            _graph(
+                "Longest delay (s), by destination",
+                metrics.by_destination(metrics.DELAY, "Maximum"),
+            ),
+            _graph("Died, a minute, by destination", metrics.by_destination(metrics.DEAD, "Sum")),
+            _graph(
+                "Circuits",
+                *(metrics.total(name).with_(label=label) for name, label in circuits),
+                metrics.by_destination(metrics.OPEN_CIRCUITS, "Maximum"),
+            ),
+        ],
     ]
 
 

@@ -28,6 +28,13 @@ SENT: Final = "Sent"
 SENT_BYTES: Final = "SentBytes"
 """By destination and topic."""
 FAILED: Final = "Failed"
+RETRIED: Final = "Retried"
+DELAY: Final = "Delay"
+"""Seconds."""
+OPEN_CIRCUITS: Final = "OpenCircuits"
+PAUSED_SUBSCRIPTIONS: Final = "PausedSubscriptions"
+CIRCUITS_OPENED: Final = "CircuitsOpened"
+RECEIVERS_GONE: Final = "ReceiversGone"
 DEAD: Final = "Dead"
 RECEIVED: Final = "Received"
 ACKED: Final = "Acked"
@@ -76,6 +83,27 @@ def _found(dimensions: str, name: str, statistic: str) -> cloudwatch.MathExpress
         expression=f"SEARCH('{query}', '{statistic}', 60)",
         using_metrics={},
         label="",
+        period=MINUTE,
+    )
+
+
+def by_destination(name: str, statistic: str) -> cloudwatch.MathExpression:
+    """A figure of each topic's each destination: found by search, for they come and go."""
+    dimensions = f"{METRICS_NAMESPACE},service,topic,subscription"
+    query = f'{{{dimensions}}} MetricName="{name}" service="{SERVICE}"'
+    return cloudwatch.MathExpression(
+        expression=f"SEARCH('{query}', '{statistic}', 60)",
+        using_metrics={},
+        label="",
+        period=MINUTE,
+    )
+
+
+def while_growing(metric: cloudwatch.Metric) -> cloudwatch.MathExpression:
+    """The figure in minutes in which it grew, else 0."""
+    return cloudwatch.MathExpression(
+        expression="IF(DIFF(figure) > 0, figure, 0)",
+        using_metrics={"figure": metric},
         period=MINUTE,
     )
 

@@ -100,8 +100,13 @@ def put_records(stream: firehose.CfnDeliveryStream) -> Permission:
 
 
 def read_secrets(arns: Sequence[str]) -> list[Permission]:
-    """Read the values of the secrets named."""
-    return [_allow(["secretsmanager:GetSecretValue"], *arns)] if arns else []
+    """Read the values of the secrets, and of the secure parameters, named."""
+    actions = {"secretsmanager": "secretsmanager:GetSecretValue", "ssm": "ssm:GetParameter"}
+    by_service = {
+        action: [arn for arn in arns if arn.split(":")[2] == service]
+        for service, action in actions.items()
+    }
+    return [_allow([action], *own) for action, own in by_service.items() if own]
 
 
 def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]:

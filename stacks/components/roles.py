@@ -38,7 +38,7 @@ class Resources:
     batches: dynamodb.ITable
     bodies: s3.IBucket
     archive: s3.IBucket
-    doorbell: sqs.IQueue
+    doorbells: tuple[sqs.IQueue, sqs.IQueue]
     acks: sqs.IQueue
     http_api: apigateway.HttpApi
 
@@ -113,7 +113,7 @@ def operator(of: Resources) -> list[Permission]:
         _objects("KeepLargeBodies", ("GetObject", "PutObject", "PutObjectTagging"), of.bodies),
         _objects("ReadTheArchive", ("GetObject",), of.archive),
         _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
-        _statement("Ring", ("sqs:SendMessage",), of.doorbell.queue_arn),
+        _statement("Ring", ("sqs:SendMessage",), *(queue.queue_arn for queue in of.doorbells)),
         _statement("AckItems", ("sqs:SendMessage",), of.acks.queue_arn),
         _api("OperateOverHttp", of, ("*", "/*")),
     ]

@@ -210,6 +210,7 @@ def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
     assert orders.ok("subscription", "list", "orders").lines[1].split() == [
         "orders",
         "billing",
+        "closed",
         "sqs:https://q",
     ]
     orders.ok("subscription", "remove", "orders", "billing", "--dry-run")
@@ -220,6 +221,24 @@ def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
     run = orders("subscription", "remove", "orders", "billing", "--yes", "--json")
     assert (run.code, run.problem["type"]) == (1, "urn:fairbox:problem:unknown-subscription")
     assert orders("subscription", "add", "orders", "x", "ftp://x").code == 2
+
+
+def test_subscriptions_are_paused_and_resumed_and_the_list_says_so(orders: Cli) -> None:
+    limits = ("--max-in-flight", "3", "--rate", "2.5")
+    added = orders.ok(
+        "subscription", "add", "orders", "billing", "sqs:https://q", *limits, "--json"
+    ).json
+    assert (added["max_in_flight"], added["rate"], added["state"]) == (3, 2.5, "closed")
+    name = ("orders", "billing")
+    paused = orders.ok("subscription", "pause", *name, "--reason", "new system", "--json").json
+    assert (paused["state"], paused["pause_reason"]) == ("paused", "new system")
+    assert orders.application.outbox.topic("orders").standing("billing").paused
+    assert orders.ok("subscription", "list").lines[1].split()[2] == "paused"
+    assert orders.ok("subscription", "resume", *name).out.strip() == "orders: billing is resumed"
+    assert orders.application.outbox.topic("orders").standing("billing").ready
+    for verb in ("pause", "resume"):
+        run = orders("subscription", verb, "orders", "nobody", "--json")
+        assert (run.code, run.problem["type"]) == (1, "urn:fairbox:problem:unknown-subscription")
 
 
 def test_the_outbox_is_counted_and_listed(orders: Cli) -> None:

@@ -225,12 +225,24 @@ def batches(cli: Cli) -> None:
     cli("batch", "orphans")
 
 
-@scene("subscription add", "subscription list", "subscription remove")
+@scene(
+    "subscription add", "subscription list", "subscription pause", "subscription resume",
+    "subscription remove",
+)  # fmt: skip
 def subscriptions(cli: Cli) -> None:
     topic = cli.topic("cli-subscriptions")
     url = cli.stage.queue().url
     cli("subscription", "add", topic, "billing", f"sqs:{url}")
     assert [s["name"] for s in cli("subscription", "list", topic)] == ["billing"]
+    cli("subscription", "pause", topic, "billing", "--reason", "new system")
+    (paused,) = cli("subscription", "list", topic)
+    assert (paused["state"], paused["pause_reason"]) == ("paused", "new system")
+    ref = cli.one("message", "send", topic, "waits")["ref"]
+    assert cli.one("subscription", "resume", topic, "billing")["state"] == "closed"
+    eventually(
+        lambda: [found["ref"] for found in cli("outbox", "delivered", topic)] == [ref],
+        failing=lambda: cli("outbox", "outstanding", topic),
+    )
     cli("subscription", "remove", topic, "billing", "--yes")
     assert cli("subscription", "list", topic) == []
     jobs = cli.topic("cli-fed")

@@ -128,7 +128,9 @@ def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> Non
     reply = put(api, path, value)
     assert reply.status == 201
     since = int(before * 1000)
-    assert reply.json == {"topic": "orders", "name": "billing", "since": since, **value}
+    stands = {"circuit": "closed", "next_probe_at": None, "error": None, "paused_at": None}
+    rest = {"max_in_flight": None, "rate": None, "pause_reason": None, **stands}
+    assert reply.json == {"topic": "orders", "name": "billing", "since": since, **value, **rest}
     assert api.application.clock.now() - before >= 2
     assert put(api, path, {"destination": "sqs:two"}).status == 200
     (subscription,) = api.application.outbox.topic("orders").subscriptions
@@ -137,6 +139,30 @@ def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> Non
     assert (gone.status, gone.body) == (204, b"")
     assert not api.application.outbox.topic("orders").pushed
     assert api.call("DELETE", path).kind == "unknown-subscription"
+
+
+def test_a_subscription_is_paused_shown_and_resumed(api: ApiClient) -> None:
+    path = "/topics/orders/subscriptions/billing"
+    put(api, path, {"destination": "sqs:one", "max_in_flight": 3, "rate": 2.5})
+    paused = put(api, f"{path}/pause", {"reason": "new system"})
+    assert (paused.status, paused.json["pause_reason"]) == (200, "new system")
+    assert paused.json["paused_at"] is not None
+    assert (paused.json["max_in_flight"], paused.json["rate"]) == (3, 2.5)
+    (topic,) = api.call("GET", "/topics").json["topics"]
+    assert topic["subscriptions"] == [paused.json]
+    resumed = api.call("DELETE", f"{path}/pause")
+    assert (resumed.status, resumed.json["paused_at"], resumed.json["pause_reason"]) == (
+        200,
+        None,
+        None,
+    )
+    assert api.call("PUT", f"{path}/pause").json["pause_reason"] == ""
+    for method in ("PUT", "DELETE"):
+        nobody = api.call(method, "/topics/orders/subscriptions/nobody/pause")
+        assert nobody.kind == "unknown-subscription"
+        assert api.call(method, "/topics/none/subscriptions/a/pause").kind == "unknown-topic"
+    assert put(api, f"{path}/pause", {"reason": "x" * 201}).kind == "invalid-field"
+    assert put(api, path, {"destination": "sqs:one", "rate": 0}).kind == "invalid-field"
 
 
 def test_the_figures_count_what_lies_where(api: ApiClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from fairbox.metrics import (
     OLDEST_AGE,
     OLDEST_BATCH_AGE,
     OPEN_BATCHES,
+    OPEN_CIRCUITS,
     OUTSTANDING_COUNT,
+    PAUSED_SUBSCRIPTIONS,
     SENT_BYTES,
     UNREADABLE,
 )
+from fairbox.standing import NEW
 
 from tests.functions.api_client import read_event
 from tests.functions.running import ENVIRONMENT, Context, Functions
@@ -331,6 +335,26 @@ def test_count_outstanding_writes_counts_and_ages_by_topic_and_in_all(
     assert counts == {"orders": 4, "invoices": 1, None: 5}
     assert (total[OPEN_BATCHES], total[OLDEST_BATCH_AGE]) == (0, 0.0)
     assert [line[OPEN_BATCHES] for line in lines if OPEN_BATCHES in line] == [0]
+
+
+def test_count_outstanding_writes_which_destinations_get_nothing(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.outbox.pause_subscription("invoices", "hook")
+    now = int(functions.clock.now() * 1000)
+    opened = NEW.opened(now, "HTTP 500", random.Random(1))
+    circuits = functions.outbox.tables.circuits
+    assert circuits.write("orders", "billing", opened, NEW, announce=True) == opened
+    functions.clock.advance(2)
+    total = functions.invoke("count_outstanding", read_event("clock_count_outstanding"))
+    assert (total[OPEN_CIRCUITS], total[PAUSED_SUBSCRIPTIONS]) == (1, 1)
+    lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    ones = {(x.get("topic"), x.get("subscription")) for x in lines if x.get(OPEN_CIRCUITS) == 1}
+    assert ones == {("orders", "billing"), (None, None)}
+    ones = {
+        (x.get("topic"), x.get("subscription")) for x in lines if x.get(PAUSED_SUBSCRIPTIONS) == 1
+    }
+    assert ones == {("invoices", "hook"), (None, None)}
 
 
 def test_count_outstanding_writes_a_partition_under_its_logical_name_too(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.testing.faults import OPERATIONS, Fault, FaultyDynamoDB
@@ -30,6 +30,7 @@ class Chaos:
         refused, throttled, away, lost_answers: of each message, what the destination does.
         given_up: whether stream batches are given up after some tries.
         lost_doorbells: of each doorbell, that it never comes.
+        outages: of each pause between users' acts, that a destination begins or ends an outage.
     """
 
     tables: float = 0.04
@@ -42,6 +43,7 @@ class Chaos:
     lost_answers: float = 0.02
     given_up: bool = True
     lost_doorbells: float = 0.02
+    outages: float = 0.02
 
 
 CALM = Chaos(
@@ -96,8 +98,25 @@ class Client:
         return call
 
 
+OUTAGES: Final[Sequence[Outcome]] = (
+    Outcome("unreachable", "nobody there"),
+    Outcome("refused", "HTTP 500", fault="destination"),
+    Outcome("refused", "no answer in time", fault="destination"),
+    Outcome("throttled", "slow down"),
+    Outcome("throttled", "HTTP 429", retry_after=40.0),
+    Outcome("gone", "HTTP 410"),
+)
+"""How a destination fails altogether; the third hangs until the time limit of a call."""
+_HANGS: Final = 2
+_LIMIT_SECONDS: Final = 10.0
+
+
 class Mood:
-    """How one destination answers: by chance, with times in which it is away altogether."""
+    """How one destination answers: by chance, with outages in which it takes nothing.
+
+    Attributes:
+        outage: which; None: there is none.
+    """
 
     def __init__(
         self,
@@ -106,6 +125,8 @@ class Mood:
         chaos: Chaos,
         fuse: Fuse,
         meanwhile: Callable[[], None],
+        *,
+        wait: Callable[[float], object],
     ) -> None:
         self._destination = destination
         self._rng = rng
@@ -113,7 +134,9 @@ class Mood:
         self._fuse = fuse
         self._meanwhile = meanwhile
         self.stormy = True
-        self.down = False
+        self.outage: int | None = None
+        self._wait = wait
+        self._hung = 0  # the last call that did
         self.lost_answers: set[str] = set()
         destination.answer = self.answer
 
@@ -126,8 +149,11 @@ class Mood:
             return TAKEN
         if self._rng.random() < self._chaos.interleaved:
             self._meanwhile()
-        if self.down:
-            return Outcome("unreachable", "nobody there")
+        if self.outage is not None:
+            if self.outage == _HANGS and self._hung != self._destination.calls:
+                self._hung = self._destination.calls
+                self._wait(_LIMIT_SECONDS)
+            return OUTAGES[self.outage]
         drawn = self._rng.random()
         for share, outcome in (
             (self._chaos.refused, Outcome("refused", "not now")),

@@ -78,5 +78,5 @@ class TestBrokenTwins:
     def test_forgetting_what_is_due_leaves_messages_behind(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Turns, "due", lambda *_: [])
+        monkeypatch.setattr(Turns, "due", lambda *_, **__: [])
         assert self.finds("were forgotten", CALM)

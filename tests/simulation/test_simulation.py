@@ -13,6 +13,7 @@ from fairbox.dispatch.ports import TAKEN
 from fairbox.dispatch.sending import Sender
 from fairbox.dispatch.sweep import Sweep, SweepReport
 from fairbox.dynamodb.store import DynamoStore
+from fairbox.standing import Standing
 from fairbox.stored import StoredMessage
 
 from tests.simulation.chaos import CALM, Chaos
@@ -22,7 +23,7 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.dispatcher import Report
+    from fairbox.dispatch.report import Report
 
 SEEDS = 50
 MESSAGES = 150
@@ -42,6 +43,16 @@ def test_without_faults_of_ours_nothing_comes_twice(seed: int) -> None:
 def test_an_unready_world_loses_nothing(seed: int) -> None:
     chaos = Chaos(tables=0.2, kills=0.15, throttled=0.2, away=0.2, refused=0.1)
     assert run(World(seed, chaos), MESSAGES) == []
+
+
+@pytest.mark.parametrize("seed", range(3000, 3008))
+def test_destinations_that_fail_hang_throttle_and_come_back_lose_nothing(seed: int) -> None:
+    assert run(World(seed, replace(CALM, outages=0.5)), MESSAGES) == []
+
+
+@pytest.mark.parametrize("seed", range(3100, 3104))
+def test_nor_do_they_while_everything_else_fails_too(seed: int) -> None:
+    assert run(World(seed, Chaos(outages=0.5)), MESSAGES) == []
 
 
 def test_a_seed_repeats_to_the_last_event() -> None:
@@ -112,6 +123,12 @@ class TestBrokenTwins:
         for move in ("bury", "finish"):
             monkeypatch.setattr(DynamoStore, move, lambda self, m, _: self.delete_marked(m))
         assert self.finds("lost: ", CALM)
+
+    def test_a_circuit_that_never_closes_leaves_messages_behind(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Standing, "admits", lambda self, _: "all" if self.ready else "none")
+        assert self.finds("still outstanding", replace(CALM, outages=0.5))
 
     def test_a_sweep_that_never_rings_leaves_messages_behind(
         self, monkeypatch: pytest.MonkeyPatch

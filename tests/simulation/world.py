@@ -17,6 +17,7 @@ from fairbox.dynamodb.tables import Tables
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 from tests.simulation.chaos import (
+    OUTAGES,
     Chaos,
     Client,
     Fuse,
@@ -41,6 +42,7 @@ SUBSCRIPTIONS = {
     "fragile": ("only", "other"),
     "slow": ("hook",),
 }
+LIMITS: dict[str, dict[str, Any]] = {"c": {"rate": 2.0}, "hook": {"max_in_flight": 2}}
 STREAM_SHARDS = 3
 TRIES = 4
 RECEIVES = 4
@@ -136,6 +138,7 @@ class World:
                 chaos,
                 self._fuse,
                 self._meanwhile,
+                wait=self.app.clock.advance,
             )
             for topic, names in SUBSCRIPTIONS.items()
             for name in names
@@ -154,7 +157,9 @@ class World:
                 Topic(topic, shards=3, ordering=ordering, retry=retry)  # type: ignore[arg-type]  # one of both
             )
             for name in names:
-                self.app.outbox.add_subscription(Subscription(topic, name, f"sqs:{topic}-{name}"))
+                self.app.outbox.add_subscription(
+                    Subscription(topic, name, f"sqs:{topic}-{name}", **LIMITS.get(name, {}))
+                )
         self.app.client.stormy = True
 
     def _make_functions(self) -> None:
@@ -232,7 +237,8 @@ class World:
         queue = self.app.doorbells
         queue.pass_on()
         for n, doorbell in enumerate(queue.now):
-            group = f"{doorbell.topic}#{doorbell.shard % 8}"
+            groups = self.app.outbox.topic(doorbell.topic).groups
+            group = f"{doorbell.topic}#{doorbell.shard % groups}"
             if group not in self._groups:
                 del queue.now[n]
                 self._groups.add(group)
@@ -273,9 +279,10 @@ class World:
                 self._visit()
             else:
                 self.app.clock.advance(self.rng.choice([0.2, 1, 3, 15]))
-                if self.rng.random() < 0.02:
+                if self.rng.random() < self.chaos.outages:
                     mood = self.rng.choice(self._moods)
-                    mood.down = not mood.down and self.chaos.away > 0
+                    begins = mood.outage is None and self.chaos.away > 0
+                    mood.outage = self.rng.randrange(len(OUTAGES)) if begins else None
             self._schedules()
 
     def calm(self, hours: float = 4) -> None:
@@ -283,13 +290,21 @@ class World:
         self._storms = False
         self.app.client.stormy = False
         for mood in self._moods:
-            mood.stormy = mood.down = False
+            mood.stormy, mood.outage = False, None
+        self._resume()
         end = self.app.clock.now() + hours * 3600
         while self.app.clock.now() < end and not self._drained():
             self._drain()
             self.app.clock.advance(20)
             self._schedules()
         self._drain()
+
+    def _resume(self) -> None:
+        """Resume what a receiver left that wanted no more; nobody closes the circuits by hand."""
+        for topic in SUBSCRIPTIONS:
+            for name, standing in self.app.outbox.topic(topic).standings.items():
+                if standing.paused:
+                    self.app.outbox.resume_subscription(topic, name)
 
     def _drain(self) -> None:
         while True:

@@ -32,7 +32,8 @@ SETTINGS = {
             f"arn:aws:kms:us-east-1:{ACCOUNT}:key/5b1c",
         )
     ),
-    "webhook_secrets": f"arn:aws:secretsmanager:us-east-1:{ACCOUNT}:secret:webhook-AbCdEf",
+    "webhook_secrets": f"arn:aws:secretsmanager:us-east-1:{ACCOUNT}:secret:webhook-AbCdEf"
+    f",arn:aws:ssm:us-east-1:{ACCOUNT}:parameter/webhooks",
     "alarm_topic_arn": f"arn:aws:sns:us-east-1:{ACCOUNT}:pager",
     "warm_read_units": "12000",
     "warm_write_units": "4000",

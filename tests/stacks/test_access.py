@@ -159,6 +159,8 @@ class Scene:
         outbox.create_topic(Topic("new"))
         outbox.create_topic(Topic("new", retention=3600))
         outbox.add_subscription(Subscription("new", "billing", "sqs:billing"))
+        outbox.pause_subscription("new", "billing")
+        outbox.resume_subscription("new", "billing")
         outbox.remove_subscription("new", "billing")
         assert outbox.resize("new", 3).changed
         assert len(outbox.epochs("new")) == 2

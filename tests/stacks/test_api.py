@@ -41,6 +41,8 @@ def test_the_routes_are_those_of_the_surface(assembly: Assembly) -> None:
         "PUT /topics/{topic}",
         "PUT /topics/{topic}/subscriptions/{name}",
         "DELETE /topics/{topic}/subscriptions/{name}",
+        "PUT /topics/{topic}/subscriptions/{name}/pause",
+        "DELETE /topics/{topic}/subscriptions/{name}/pause",
         "POST /batches",
         "GET /batches",
         "POST /batches/acks",

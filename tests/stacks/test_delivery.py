@@ -249,7 +249,7 @@ ENVIRONMENTS = {
     | BATCHES
     | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
     "repair": RINGS | ARCHIVES | BODIES | BATCHES | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
-    "api": RINGS | BODIES | BATCHES,
+    "api": RINGS | RINGS_LATER | BODIES | BATCHES,
     "count_outstanding": BATCHES,
 }
 
@@ -297,4 +297,6 @@ def test_webhook_secrets_are_named_to_visits_where_there_are_any(
 ) -> None:
     functions = checked[0].functions()
     named = variables(functions["deliver_shard"])["FAIRBOX_WEBHOOK_SECRETS"]
-    assert named.endswith(":secret:webhook-AbCdEf")
+    secret, parameter = named.split(",")
+    assert secret.endswith(":secret:webhook-AbCdEf")
+    assert parameter.endswith(":parameter/webhooks")

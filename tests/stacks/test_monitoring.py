@@ -85,6 +85,8 @@ def test_errors_and_throttles_of_a_function_are_told(
         ("OutstandingCount", "OutstandingCount", 100_000),
         ("OldestAge", "OldestAge", 600),
         ("DeadCount", "DeadCount", 0),
+        ("OpenCircuits", "OpenCircuits", 0),
+        ("ReceiversGone", "ReceiversGone", 0),
         ("LostReceipts", "LostReceipts", 100),
         ("StalledBatches", "StalledBatches", 0),
         ("BatchAcksDropped", "BatchAcksDropped", 0),
@@ -98,6 +100,15 @@ def test_what_waits_too_long_or_died_is_told(
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "fairbox"}]
     assert alarm["Threshold"] == threshold
     assert alarm["ComparisonOperator"] == "GreaterThanThreshold"
+
+
+def test_a_delay_that_grows_for_a_quarter_of_an_hour_is_told(assembly: Assembly) -> None:
+    alarm = alarms(assembly)["GrowingDelay"]
+    figure, age = sorted(alarm["Metrics"], key=lambda one: "MetricStat" in one)
+    assert figure["Expression"] == "IF(DIFF(figure) > 0, figure, 0)"
+    assert (age["Id"], age["MetricStat"]["Metric"]["MetricName"]) == ("figure", "OldestAge")
+    assert alarm["EvaluationPeriods"] == 15
+    assert alarm["Threshold"] == 120
 
 
 def test_silence_of_the_count_is_told_too(assembly: Assembly) -> None:
@@ -162,6 +173,9 @@ def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
     for metric in ("Acked", "GivenBack", "LostReceipts"):
         assert f'"{metric}"' in body
     assert '{Fairbox,service,destination,topic} MetricName=\\"SentBytes\\"' in body
+    for metric in ("Sent", "Failed", "Retried", "Dead", "Delay", "OpenCircuits"):
+        assert f'{{Fairbox,service,topic,subscription}} MetricName=\\"{metric}\\"' in body
+    assert '"PausedSubscriptions"' in body
     for metric in ("OpenBatches", "OldestBatchAge", "StalledBatches", "BatchesCompleted"):
         assert f'"{metric}"' in body
     for metric in ("BatchesOrphaned", "BatchAcks", "BatchAcksDropped"):

@@ -98,6 +98,7 @@ EXPECTED: dict[str, Permissions] = {
         "Bodies": {"s3:ListBucket"},
         "Bodies/*": {"s3:GetObject", "s3:PutObject", "s3:PutObjectTagging"},
         "DoorbellsNow": SEND,
+        "DoorbellsLater": SEND,
     },
     "CountOutstanding": OUTSTANDING
     | OPEN_BATCHES
@@ -160,6 +161,7 @@ FAST: Permissions = {
 SLOW: Permissions = {
     arn("lambda", "function:enrich"): {"lambda:InvokeFunction"},
     arn("secretsmanager", "secret:webhook-AbCdEf"): {"secretsmanager:GetSecretValue"},
+    arn("ssm", "parameter/webhooks"): {"ssm:GetParameter"},
 }
 
 

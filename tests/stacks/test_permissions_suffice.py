@@ -11,7 +11,7 @@ from fairbox import Batches, Message, Subscription, Topic
 from fairbox.batches.acking import ack_messages
 from fairbox.batches.queueing import pack
 from fairbox.dispatch.cascading import cascade_records
-from fairbox.dispatch.ports import Outcome
+from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.keeping import Keeper
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
@@ -93,7 +93,7 @@ def calls() -> dict[str, set[Call]]:
         return recorder[0]
 
     app = MemoryApplication(wrap=wrap)
-    refused = Outcome("refused", "no")
+    refused = Outcome("refused", "no", fault="message")
     app.outbox.create_topic(Topic("orders"))
     app.outbox.create_topic(Topic("ordered", ordering="key"))
     app.outbox.add_subscriptions(
@@ -101,11 +101,16 @@ def calls() -> dict[str, set[Call]]:
             Subscription("orders", "good", "sqs:good"),
             Subscription("orders", "bad", "sqs:bad", max_attempts=2),
             Subscription("orders", "worse", "sqs:worse", max_attempts=1),
+            Subscription("orders", "busy", "sqs:busy", rate=100),
             Subscription("ordered", "good", "sqs:good"),
         ]
     )
     app.destinations["sqs:bad"].answer = lambda _: refused
     app.destinations["sqs:worse"].answer = lambda _: refused
+    busy = app.destinations["sqs:busy"]
+    busy.answer = lambda _: (
+        Outcome("throttled", "slower", retry_after=20) if busy.calls < 3 else TAKEN
+    )
     batch = app.batches.open().id
     (group,) = app.batches.add(batch, 40, request_id="r")
     for n, item in enumerate(group.item_ids()):
@@ -143,6 +148,7 @@ def calls() -> dict[str, set[Call]]:
     with recorder[0].as_function("Repair"):
         app.repair()
     assert app.outbox.outstanding_count() == 0
+    assert busy.calls > 3, "the scenario opens no circuit"
     with recorder[0].as_function("Api"):
         letters = list(app.outbox.dead("orders"))
         assert app.outbox.redrive("orders", [letters[0].id], body=b"better").count

@@ -185,5 +185,5 @@ def topics(draw: st.DrawFn) -> TopicState:
     widths = (Epoch(0, 2, 0), Epoch(1, draw(st.integers(1, 1000)), 9)) * draw(st.booleans())
     deleting = draw(st.none() | times)
     return TopicState(
-        topic, epochs, subscriptions, draw(times), draw(st.booleans()), deleting, widths
+        topic, epochs, subscriptions, draw(times), draw(st.booleans()), deleting, widths=widths
     )

@@ -9,7 +9,7 @@ from fairbox.codec import names
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.relay import QUANTUM_MESSAGES, Relay
 
-from tests.unit.app import REFUSED, THROTTLED, App
+from tests.unit.app import REFUSED, App
 
 if TYPE_CHECKING:
     from fairbox.dispatch.visit import Visits
@@ -235,7 +235,7 @@ class TestVisits:
 
     def test_one_that_can_send_nothing_looks_ever_later_up_to_ten_minutes(self) -> None:
         app = App("a")
-        app.at("a").answer = lambda _: THROTTLED
+        app.at("a").answer = lambda _: Outcome("refused", "busy", retry_after=100_000)
         app.add(2)
         app.run(1)
         app.clock.advance(200)

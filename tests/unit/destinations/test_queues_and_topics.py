@@ -141,7 +141,7 @@ def test_each_entry_gets_its_own_outcome() -> None:
         TAKEN,
         Outcome("refused", "InvalidContents: a b"),
         Outcome("throttled", "RequestThrottled"),
-        Outcome("refused", "InternalError"),
+        Outcome("refused", "InternalError", fault="destination"),
         Outcome("unreachable", "ServiceUnavailable"),
         Outcome("refused", "the answer leaves it out"),
     ]

@@ -60,8 +60,8 @@ def test_each_event_gets_its_own_outcome() -> None:
     assert outcomes == [
         TAKEN,
         Outcome("throttled", "ThrottlingException: slow"),
-        Outcome("refused", "InternalFailure: oops"),
-        Outcome("refused", "NotAuthorizedForSource"),
+        Outcome("refused", "InternalFailure: oops", fault="destination"),
+        Outcome("refused", "NotAuthorizedForSource", fault="destination"),
         Outcome("refused", "the answer leaves it out"),
     ]
 
@@ -139,7 +139,7 @@ def test_a_function_takes_refuses_or_does_not_answer() -> None:
         TAKEN,
         Outcome("refused", "Empty: no stock"),
         Outcome("refused", "the function failed"),
-        Outcome("refused", "no answer in time"),
+        Outcome("refused", "no answer in time", fault="destination"),
     ]
     assert functions.timeouts == [7.0] * 4
     assert json.loads(functions.calls[0]["Payload"])["id"] == messages[0].message.id

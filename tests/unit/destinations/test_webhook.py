@@ -165,20 +165,25 @@ DATE = format_datetime(dt.datetime.fromtimestamp(TIME + 90, dt.UTC), usegmt=True
     [
         (status("204 No Content"), TAKEN),
         (status("202 Accepted", body=b"x" * 5000), TAKEN),
-        (status("410 Gone"), Outcome("refused", "HTTP 410, the receiver wants no more:")),
+        (status("410 Gone"), Outcome("gone", "HTTP 410, the receiver wants no more:")),
         (status("429 Slow", "retry-after: 7"), Outcome("throttled", "HTTP 429", 7.0)),
         (status("429 Slow"), Outcome("throttled", "HTTP 429")),
         (status("429 Slow", "retry-after: 99999999"), Outcome("throttled", "HTTP 429", 86400.0)),
         (status("429 Slow", "retry-after: soon"), Outcome("throttled", "HTTP 429")),
         (status("503 No", f"retry-after: {DATE}"), Outcome("throttled", "HTTP 503", 90.0)),
-        (status("503 No"), Outcome("refused", "HTTP 503")),
-        (status("500 No", body=b"a\x1b[31m\r\nb\x00"), Outcome("refused", "HTTP 500: a [31m b")),
+        (status("503 No"), Outcome("refused", "HTTP 503", fault="destination")),
+        (
+            status("500 No", body=b"a\x1b[31m\r\nb\x00"),
+            Outcome("refused", "HTTP 500: a [31m b", fault="destination"),
+        ),
+        (status("404 No"), Outcome("refused", "HTTP 404", fault="destination")),
+        (status("422 No"), Outcome("refused", "HTTP 422")),
         (status("400 No", body=b"x" * 5000), Outcome("refused", "HTTP 400: " + "x" * 190)),
         (
             status("302 Found", "location: http://169.254.169.254/"),
-            Outcome("refused", "HTTP 302: redirects are not followed"),
+            Outcome("refused", "HTTP 302: redirects are not followed", fault="destination"),
         ),
-        (b"garbage\r\n\r\n", Outcome("refused", "no answer: BadStatusLine")),
+        (b"garbage\r\n\r\n", Outcome("refused", "no answer: BadStatusLine", fault="destination")),
     ],
 )
 def test_the_status_is_the_verdict(server: Server, answer: bytes, outcome: Outcome) -> None:
@@ -233,7 +238,7 @@ def test_an_answer_that_does_not_come_in_time_is_refused_in_time(
     server.scripts = [slow]
     began = time.monotonic()
     outcome = server.webhook().send([stored()], 0.5)
-    assert outcome == [Outcome("refused", "no answer in 0.5 s")]
+    assert outcome == [Outcome("refused", "no answer in 0.5 s", fault="destination")]
     assert time.monotonic() - began < 2
 
 
@@ -300,7 +305,7 @@ def test_no_call_is_made_to_an_address_that_is_not_public(server: Server, addres
     url = Url.parse(f"http://rebound.example:{server.port}/")
     caller = Caller(url, lookup=lambda _h, _p: [address])
     [outcome] = Webhook(caller, clock=FixedClock()).send([stored()], 5)
-    assert outcome == Outcome("refused", "the host has no public address")
+    assert outcome == Outcome("refused", "the host has no public address", fault="destination")
     assert server.connections == 0
 
 
@@ -417,7 +422,7 @@ def test_a_slow_answer_over_tls_is_cut_in_time_too(server: Server, tmp_path: Pat
     caller = Caller(url, allow_private=True, lookup=lambda _h, _p: ["127.0.0.1"], tls=trusting)
     began = time.monotonic()
     outcome = Webhook(caller, clock=FixedClock()).send([stored()], 0.5)
-    assert outcome == [Outcome("refused", "no answer in 0.5 s")]
+    assert outcome == [Outcome("refused", "no answer in 0.5 s", fault="destination")]
     assert time.monotonic() - began < 2
 
 

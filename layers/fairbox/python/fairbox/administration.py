@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
 from fairbox.deleting import Deleting
+from fairbox.dispatch.waking import waking_bells
 from fairbox.dynamodb.topics import IN_FORCE_SECONDS
-from fairbox.errors import TopicIsPushed, UnknownTopic
+from fairbox.errors import (
+    NotConfigured,
+    TopicConflict,
+    TopicIsPushed,
+    UnknownSubscription,
+    UnknownTopic,
+)
+from fairbox.messages import check_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from fairbox.standing import Standing
     from fairbox.topics import Subscription, Topic, TopicState
+
+MAX_PAUSE_REASON: Final = 200
+_TRIES: Final = 8
 
 
 class Administration(Deleting):
-    """Creates and deletes topics, adds and removes subscriptions."""
+    """Creates and deletes topics; adds, pauses, resumes and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
         """Create a topic; again with other retry, window, weights, `on_dead`...: these change.
@@ -100,6 +112,69 @@ class Administration(Deleting):
         for row in self.tables.rows.get_many([(name, *shard) for shard in state.shards()]):
             if row.outstanding > 0:
                 self.tables.rows.look_again(row, milliseconds(self._clock), 0)
+
+    def pause_subscription(self, topic: str, name: str, *, reason: str = "") -> None:
+        """Send nothing to a subscription until it is resumed; in force when this returns (2 s).
+
+        Its messages wait where they are, for as long as it takes: no attempt is counted, and the
+        topic's other subscriptions go on. Again: only the reason changes.
+
+        Args:
+            topic: whose.
+            name: the subscription's.
+            reason: shown wherever the subscription is; at most 200 bytes.
+
+        Raises:
+            InvalidInput: the reason is too long.
+            UnknownTopic, UnknownSubscription: there is none of this name.
+            TopicConflict: it changes too often.
+        """
+        check_text("reason", reason, limit=MAX_PAUSE_REASON)
+        now = milliseconds(self._clock)
+        self._stand(
+            topic,
+            name,
+            lambda s: s.paused_by(now if s.paused_at is None else s.paused_at, reason),
+        )
+        self.wait_until_in_force(topic)
+
+    def resume_subscription(self, topic: str, name: str) -> None:
+        """Send to a subscription again, what waited first; its circuit is closed.
+
+        What waited is rung for at once, and once more after half a minute for what was added just
+        now. Without a doorbell queue the next sweep does, within a minute.
+
+        Raises:
+            UnknownTopic, UnknownSubscription: there is none of this name.
+            TopicConflict: it changes too often.
+            Unavailable: it could not be rung; it is resumed all the same.
+        """
+        self._stand(topic, name, lambda s: s if s.ready else s.resumed())
+        self.wait_until_in_force(topic)
+        state = self.topic(topic)
+        bells = waking_bells(state, milliseconds(self._clock))
+        try:
+            if self._doorbells is not None:
+                self._doorbells.ring(bells)
+                return
+        except NotConfigured:
+            pass  # there is no queue for later
+        self._look_now(state)
+
+    def _stand(self, topic: str, name: str, change: Callable[[Standing], Standing]) -> None:
+        """Change how a subscription stands, and announce it (4 WRU)."""
+        for _ in range(_TRIES):
+            state = self.topic(topic)
+            if name not in state.subscription_names:
+                raise UnknownSubscription(topic, name)
+            before = state.standing(name)
+            after = change(before)
+            if after == before:
+                return
+            write = self.tables.circuits.write
+            if write(topic, name, after, before, announce=True) == after:
+                return
+        raise TopicConflict(topic, f"subscription {name!r} is being changed by others: try again")
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription; it is in force when this returns, 2 s later.

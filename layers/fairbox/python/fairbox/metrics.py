@@ -35,6 +35,18 @@ FAILED: Final = "Failed"
 """Attempts that were counted; written by `relay` and `deliver_shard`."""
 DEAD: Final = "Dead"
 """Messages that died, once for each subscription; by `relay`, `deliver_shard` and consumers."""
+RETRIED: Final = "Retried"
+"""Messages that were tried again; written by `relay` and `deliver_shard`."""
+DELAY: Final = "Delay"
+"""The longest that a message had been due when it was taken; by `relay` and `deliver_shard`."""
+CIRCUITS_OPENED: Final = "CircuitsOpened"
+"""Circuits that opened; written by `relay` and `deliver_shard`."""
+RECEIVERS_GONE: Final = "ReceiversGone"
+"""Subscriptions paused because their receiver wants no more; by `relay` and `deliver_shard`."""
+OPEN_CIRCUITS: Final = "OpenCircuits"
+"""Circuits that are open or half-open; written by `count_outstanding` each minute."""
+PAUSED_SUBSCRIPTIONS: Final = "PausedSubscriptions"
+"""Subscriptions that are paused; written by `count_outstanding` each minute."""
 UNREADABLE: Final = "Unreadable"
 """Records that the codec could not read; by `relay`, `mark_delivered` and `cascade_batches`."""
 RUNG: Final = "Rung"
@@ -63,10 +75,13 @@ BATCH_ACKS_DROPPED: Final = "BatchAcksDropped"
 """Ids that `ack_batches` could not ack: never issued, no ids, or of a batch cancelled or reaped."""
 
 UNITS: Final[Mapping[str, str]] = {
+    DELAY: "Seconds",
     OLDEST_AGE: "Seconds",
     OLDEST_BATCH_AGE: "Seconds",
     SENT_BYTES: "Bytes",
 }
+LONGEST: Final = frozenset({DELAY})
+"""Figures of which the greatest is taken where others are added up."""
 # those that are written over all topics only
 OVERALL: Final = frozenset(
     {
@@ -101,6 +116,7 @@ class Metrics:
         *,
         topic: str | None = None,
         partition: Partition | None = None,
+        subscription: str | None = None,
         destination: str | None = None,
     ) -> None:
         """Write figures by name, of one topic or of all; nothing where there are none.
@@ -110,11 +126,12 @@ class Metrics:
             topic: whose; None: of all.
             partition: which part of a partitioned queue the topic is, as it was registered: its
                 figures are written under the logical name and the partition too.
+            subscription: of which of the topic's subscriptions alone; None: of all.
             destination: at which destination; None: at all.
         """
         if not figures:
             return
-        labels = {"destination": destination, "topic": topic}
+        labels = {"destination": destination, "topic": topic, "subscription": subscription}
         given = {name: label for name, label in labels.items() if label is not None}
         dimensions = [["service", *given]]
         if partition is not None:
@@ -141,14 +158,19 @@ class Metrics:
         out.write(json.dumps(line, separators=(",", ":")) + "\n")
         out.flush()
 
-    def emit_by_topic(self, figures: Mapping[str, Mapping[str, float]]) -> None:
-        """Write figures by topic, and their sums over all topics."""
-        sums: dict[str, float] = {}
-        for topic, values in sorted(figures.items()):
-            self.emit(values, topic=topic)
+    def emit_by_destination(self, figures: Mapping[tuple[str, str], Mapping[str, float]]) -> None:
+        """Write figures by topic and subscription, by topic, and over all topics."""
+        topics: dict[str, dict[str, float]] = {}
+        total: dict[str, float] = {}
+        for (topic, subscription), values in sorted(figures.items()):
+            self.emit(values, topic=topic, subscription=subscription)
             for name, value in values.items():
-                sums[name] = sums.get(name, 0) + value
-        self.emit(sums)
+                for sums in (topics.setdefault(topic, {}), total):
+                    before = sums.get(name, 0)
+                    sums[name] = max(before, value) if name in LONGEST else before + value
+        for topic, values in sorted(topics.items()):
+            self.emit(values, topic=topic)
+        self.emit(total)
 
 
 def emit_shares(

@@ -13,11 +13,13 @@ from fairbox.errors import InvalidInput
 from fairbox.ids import time_of
 from fairbox.messages import MessageRef, check_text, check_topic
 from fairbox.sharding import MAX_PARTITIONS, MAX_SHARDS, shard_number
+from fairbox.standing import NEW
 
 if TYPE_CHECKING:
     from random import Random
 
     from fairbox.messages import Message
+    from fairbox.standing import Standing
 
 Ordering = Literal["none", "key"]
 OnDead = Literal["skip", "block"]
@@ -31,6 +33,11 @@ MAX_TENANT_WEIGHTS: Final = 100
 _LAST_NAME = re.compile(r"[/:]")
 _AFTER_HOST = re.compile(r"[/?#]")
 PULL: Final = "pull"  # the subscription's name in the records of pulled topics
+GROUPS: Final = 8
+"""Visits of one topic at a time, at most."""
+MAX_IN_FLIGHT: Final = 1000
+MIN_RATE: Final = 0.01
+MAX_RATE: Final = 10_000
 SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "https", "http", "topic")
 
 
@@ -169,6 +176,10 @@ class Subscription:
         max_attempts: in place of the topic's; None: the topic's.
         timeout: seconds that one call may take, 1 to 14: a visit of 30 s begins none in its
             second half.
+        max_in_flight: messages of this topic that the destination has in hand at a time, at most;
+            1 to 1,000. None: as many as there are.
+        rate: messages a second, 0.01 to 10,000, over any time longer than a second or what one
+            message takes. None: as fast as they come.
         weight: the topic's share of this destination's bytes, in place of the topic's own; None:
             the topic's.
         since: when it was added, in milliseconds since 1970 UTC; set by `add_subscription`.
@@ -179,6 +190,8 @@ class Subscription:
     destination: str
     max_attempts: int | None = None
     timeout: float = 10.0
+    max_in_flight: int | None = None
+    rate: float | None = None
     weight: float | None = None
     since: int = field(default=0, compare=False)
 
@@ -197,6 +210,10 @@ class Subscription:
         if self.max_attempts is not None:
             _whole_between("max_attempts", self.max_attempts, 1, 1000)
         _between("timeout", self.timeout, 1, 14)
+        if self.max_in_flight is not None:
+            _whole_between("max_in_flight", self.max_in_flight, 1, MAX_IN_FLIGHT)
+        if self.rate is not None:
+            _between("rate", self.rate, MIN_RATE, MAX_RATE)
         if self.weight is not None:
             _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
 
@@ -227,6 +244,7 @@ class TopicState:
         paused: receiving from it gives nothing.
         deleting: since when it takes no messages, for it is being deleted, in milliseconds since
             1970 UTC; None: it is not.
+        standings: of its subscriptions by name, as they were when the topic was read.
         widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
             epochs, since it was resized first; else empty.
     """
@@ -237,7 +255,18 @@ class TopicState:
     version: int = 1
     paused: bool = False
     deleting: int | None = None
+    standings: Mapping[str, Standing] = field(default_factory=dict, compare=False)
     widths: tuple[Epoch, ...] = ()
+
+    @property
+    def groups(self) -> int:
+        """Visits of the topic at a time: eight, or as many as a subscription may have in flight."""
+        limits = [s.max_in_flight for s in self.subscriptions if s.max_in_flight is not None]
+        return min([GROUPS, *limits])
+
+    def standing(self, name: str) -> Standing:
+        """Return how a subscription stood when the topic was read."""
+        return self.standings.get(name, NEW)
 
     @property
     def pushed(self) -> bool:

@@ -21,8 +21,9 @@ from fairbox.dynamodb.queues import SqsAcks
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
-from fairbox.metrics import DEAD, FAILED, SENT, Metrics, emit_shares
+from fairbox.metrics import Metrics, emit_shares
 from fairbox.outbox import Outbox
+from fairbox.reporting import log_circuits, write_metrics
 from fairbox.settings import (
     ACK_QUEUE_URL,
     ARCHIVE_STREAM,
@@ -37,11 +38,12 @@ from fairbox.settings import (
     WEBHOOK_SECRETS,
     Settings,
 )
+from fairbox.topics import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.dispatch.dispatcher import Report
+    from fairbox.dispatch.report import Report
     from fairbox.keeping import Keeper
     from fairbox.messages import Message
     from fairbox.tracking import Batches
@@ -106,6 +108,7 @@ class Application:
             self.settings.required(DOORBELL_QUEUE_URL),
             self.settings.optional(LATER_QUEUE_URL),
             clock=self.clock,
+            groups=self._groups,
         )
 
     @cached_property
@@ -161,7 +164,7 @@ class Application:
     def webhook_keys(self) -> WebhookKeys:
         """The keys that sign webhooks."""
         arns = [a for a in (self.settings.optional(WEBHOOK_SECRETS) or "").split(",") if a]
-        return WebhookKeys(lambda: self._client("secretsmanager"), arns, self.clock)
+        return WebhookKeys(self._client, arns, self.clock)
 
     @property
     def archive_stream(self) -> str:
@@ -178,23 +181,19 @@ class Application:
         return self._client(service)
 
     def report(self, reports: Sequence[Report]) -> None:
-        """Write the metrics of deliveries, and log what went wrong with the tables."""
-        figures: dict[str, dict[str, float]] = {}
+        """Write the metrics of deliveries; log circuits, and what went wrong with the tables."""
         for report in reports:
-            for name, counted in (
-                (SENT, report.sent),
-                (FAILED, report.failed),
-                (DEAD, report.dead),
-            ):
-                for (topic, _), count in counted.items():
-                    if count:
-                        values = figures.setdefault(topic, {})
-                        values[name] = values.get(name, 0) + count
+            log_circuits(report.circuits)
             for error in report.errors:
                 logger.warning("a message was left to the sweep", extra={"error": error})
-        self.metrics.emit_by_topic(figures)
+        write_metrics(self.metrics, reports)
         for report in reports:
             emit_shares(self.metrics, report.bytes, self._label)
+
+    def _groups(self, name: str) -> int:
+        """Return how many visits of a topic run at a time."""
+        topic = self.store.topic(name)
+        return GROUPS if topic is None else topic.groups
 
     def _label(self, topic: str, subscription: str) -> str:
         """Return what a topic's subscription calls its destination."""

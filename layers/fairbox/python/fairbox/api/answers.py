@@ -22,6 +22,7 @@ from fairbox.ids import parse_id, time_of
 if TYPE_CHECKING:
     from fairbox.api.models import Encoding
     from fairbox.outbox import Outbox
+    from fairbox.standing import Standing
     from fairbox.stored import DeadLetter, Delivery, StoredMessage
     from fairbox.topics import Subscription, Topic, TopicState
 
@@ -124,7 +125,7 @@ def show_topic(state: TopicState) -> TopicOut:
         deleting=state.deleting,
         partition=_partition(topic),
         epochs=[EpochOut(number=e.number, shards=e.shards, since=e.since) for e in state.epochs],
-        subscriptions=[show_subscription(s) for s in state.subscriptions],
+        subscriptions=[show_subscription(s, state.standing(s.name)) for s in state.subscriptions],
     )
 
 
@@ -135,8 +136,8 @@ def _partition(topic: Topic) -> PartitionOut | None:
     return PartitionOut(queue=part.queue, number=part.number, count=part.count)
 
 
-def show_subscription(subscription: Subscription) -> SubscriptionOut:
-    """Return a subscription."""
+def show_subscription(subscription: Subscription, standing: Standing) -> SubscriptionOut:
+    """Return a subscription, and how it stands."""
     return SubscriptionOut(
         topic=subscription.topic,
         name=subscription.name,
@@ -144,7 +145,10 @@ def show_subscription(subscription: Subscription) -> SubscriptionOut:
         max_attempts=subscription.max_attempts,
         timeout=subscription.timeout,
         weight=subscription.weight,
+        max_in_flight=subscription.max_in_flight,
+        rate=subscription.rate,
         since=subscription.since,
+        **standing.shown(),
     )
 
 

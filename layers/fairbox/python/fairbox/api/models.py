@@ -18,9 +18,12 @@ from fairbox.sharding import MAX_SHARDS
 from fairbox.topics import (
     DAY,
     MAX_DEDUP_WINDOW,
+    MAX_IN_FLIGHT,
     MAX_MINI_BATCH,
+    MAX_RATE,
     MAX_TENANT_WEIGHTS,
     MAX_WEIGHT,
+    MIN_RATE,
     MIN_WEIGHT,
 )
 
@@ -122,12 +125,31 @@ class SubscriptionIn(Input):
         default=None, ge=1, le=1000, description="Default: the topic's."
     )
     timeout: float = Field(default=10.0, ge=1, le=14, description="Seconds for one call.")
+    max_in_flight: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_IN_FLIGHT,
+        description="Messages of this topic that the destination has in hand at a time; null: as"
+        " many as there are.",
+    )
+    rate: float | None = Field(
+        default=None,
+        ge=MIN_RATE,
+        le=MAX_RATE,
+        description="Messages a second; null: as fast as they come.",
+    )
     weight: float | None = Field(
         default=None,
         ge=MIN_WEIGHT,
         le=MAX_WEIGHT,
         description="The topic's share of this destination's bytes. Default: the topic's.",
     )
+
+
+class PauseIn(Input):
+    """Why a subscription is paused."""
+
+    reason: str = Field(default="", description="At most 200 bytes.")
 
 
 class ListQuery(_Query):
@@ -254,7 +276,21 @@ class SubscriptionOut(Output):
     max_attempts: int | None
     timeout: float
     weight: float | None = Field(description="Null: the topic's.")
+    max_in_flight: int | None
+    rate: float | None = Field(description="Messages a second.")
     since: Milliseconds = Field(description="When it was added. Milliseconds since 1970 UTC.")
+    circuit: Literal["closed", "open", "half-open"] = Field(
+        description="`open`: it fails, and nothing but a probe is sent; `half-open`: one is on its"
+        " way."
+    )
+    next_probe_at: Milliseconds | None = Field(
+        description="Of a circuit that is not closed. Milliseconds since 1970 UTC."
+    )
+    error: str | None = Field(description="Of a circuit that is not closed: what was last said.")
+    paused_at: Milliseconds | None = Field(
+        description="Since when nothing is sent; null: it is not paused."
+    )
+    pause_reason: str | None
 
 
 class RetryOut(Output):

@@ -62,6 +62,14 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         (*_BODY, "conflict", *_TOPIC),
     ),
     "delete_subscription": ({204: None}, ("unknown-subscription", *_TOPIC)),
+    "pause_subscription": (
+        {200: models.SubscriptionOut},
+        (*_BODY, "unknown-subscription", "conflict", *_TOPIC),
+    ),
+    "resume_subscription": (
+        {200: models.SubscriptionOut},
+        ("unknown-subscription", "conflict", *_TOPIC),
+    ),
     "open_batch": (
         {200: batch_models.BatchOut, 201: batch_models.BatchOut},
         (*_BODY, "invalid-field", "unknown-items", "batch-busy"),
@@ -109,6 +117,7 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "put_topic": (models.TopicIn, False),
     "resize_topic": (resizes.ResizeIn, True),
     "put_subscription": (models.SubscriptionIn, True),
+    "pause_subscription": (models.PauseIn, False),
     "open_batch": (batch_models.BatchIn, False),
     "add_items": (batch_models.AddIn, True),
     "ack_items": (batch_models.ItemsIn, True),

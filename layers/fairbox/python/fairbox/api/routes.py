@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.api.answers import show_dead, show_message, show_subscription, show_topic
 from fairbox.api.batches import BATCH_ROUTES
 from fairbox.api.lists import list_messages
-from fairbox.api.models import CancelQuery, ListQuery, SubscriptionIn, TopicIn, Topics
+from fairbox.api.models import CancelQuery, ListQuery, PauseIn, SubscriptionIn, TopicIn, Topics
 from fairbox.api.operating import OPERATING_ROUTES, ref_of
 from fairbox.api.problems import Refusal
 from fairbox.api.publishing import Publisher
@@ -21,7 +21,13 @@ from fairbox.api.routing import Answer, Route
 from fairbox.api.stats import stats
 from fairbox.clock import milliseconds
 from fairbox.codec.dead import read_dead
-from fairbox.errors import InvalidInput, MessagesNotFound, UnknownTopic, Unreadable
+from fairbox.errors import (
+    InvalidInput,
+    MessagesNotFound,
+    UnknownSubscription,
+    UnknownTopic,
+    Unreadable,
+)
 from fairbox.messages import MessageRef, check_text, check_topic
 from fairbox.topics import RetryPolicy, Subscription, Topic
 
@@ -159,21 +165,51 @@ def put_subscription(api: Api, request: Request) -> Answer:
         max_attempts=given.max_attempts,
         timeout=given.timeout,
         weight=given.weight,
+        max_in_flight=given.max_in_flight,
+        rate=given.rate,
     )
     there = api.outbox.topic(subscription.topic).subscription_names
     api.outbox.add_subscription(subscription)
-    now = {s.name: s for s in api.outbox.topic(subscription.topic).subscriptions}
-    shown = show_subscription(now.get(subscription.name, subscription))
+    state = api.outbox.topic(subscription.topic)
+    now = {s.name: s for s in state.subscriptions}.get(subscription.name, subscription)
+    shown = show_subscription(now, state.standing(subscription.name))
     return Answer(200 if subscription.name in there else 201, shown)
+
+
+def pause_subscription(api: Api, request: Request) -> Answer:
+    """Send nothing to a subscription until it is resumed; in force when this answers, after 2 s."""
+    given = request.model(PauseIn) if request.body else PauseIn()
+    topic, name = _subscription_name(request)
+    api.outbox.pause_subscription(topic, name, reason=given.reason)
+    return _shown(api, topic, name)
+
+
+def resume_subscription(api: Api, request: Request) -> Answer:
+    """Send to a subscription again, what waited first; its circuit is closed."""
+    topic, name = _subscription_name(request)
+    api.outbox.resume_subscription(topic, name)
+    return _shown(api, topic, name)
+
+
+def _shown(api: Api, topic: str, name: str) -> Answer:
+    state = api.outbox.topic(topic)
+    there = {s.name: s for s in state.subscriptions}
+    if name not in there:
+        raise UnknownSubscription(topic, name)
+    return Answer(200, show_subscription(there[name], state.standing(name)))
+
+
+def _subscription_name(request: Request) -> tuple[str, str]:
+    topic = check_topic(request.params["topic"])
+    try:
+        return topic, check_topic(request.params["name"])
+    except InvalidInput as error:
+        raise InvalidInput("subscription", error.expected) from None
 
 
 def delete_subscription(api: Api, request: Request) -> Answer:
     """Remove a subscription; it is out of force when this answers, after 2 s."""
-    topic = check_topic(request.params["topic"])
-    try:
-        name = check_topic(request.params["name"])
-    except InvalidInput as error:
-        raise InvalidInput("subscription", error.expected) from None
+    topic, name = _subscription_name(request)
     api.outbox.topic(topic)
     api.outbox.remove_subscription(topic, name)
     return Answer(204)
@@ -227,6 +263,8 @@ ROUTES: Final = (
     *RESIZE_ROUTES,
     Route("PUT", "/topics/{topic}/subscriptions/{name}", put_subscription),
     Route("DELETE", "/topics/{topic}/subscriptions/{name}", delete_subscription),
+    Route("PUT", "/topics/{topic}/subscriptions/{name}/pause", pause_subscription),
+    Route("DELETE", "/topics/{topic}/subscriptions/{name}/pause", resume_subscription),
     *BATCH_ROUTES,
     *QUEUE_ROUTES,
     *OPERATING_ROUTES,

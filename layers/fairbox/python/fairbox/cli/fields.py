@@ -6,6 +6,8 @@ import base64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from fairbox.standing import NEW
+
 if TYPE_CHECKING:
     from fairbox.batches.models import Batch, Progress
     from fairbox.messages import Message
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
     from fairbox.resizing import EpochStatus, ResizeResult
+    from fairbox.standing import Standing
     from fairbox.stored import DeadLetter, Delivery, StoredMessage
     from fairbox.topics import Subscription, TopicState
 
@@ -71,7 +74,9 @@ def topic_fields(state: TopicState) -> Fields:
         "epochs": [
             {"number": e.number, "shards": e.shards, "since": e.since} for e in state.epochs
         ],
-        "subscriptions": [subscription_fields(s) for s in state.subscriptions],
+        "subscriptions": [
+            subscription_fields(s, state.standing(s.name)) for s in state.subscriptions
+        ],
     }
 
 
@@ -134,8 +139,8 @@ def misplaced_fields(found: Misplaced) -> Fields:
     return {"ref": str(found.ref), "belongs": str(found.belongs)}
 
 
-def subscription_fields(subscription: Subscription) -> Fields:
-    """Return the fields of a subscription."""
+def subscription_fields(subscription: Subscription, standing: Standing = NEW) -> Fields:
+    """Return the fields of a subscription, and how it stands."""
     return {
         "topic": subscription.topic,
         "name": subscription.name,
@@ -143,7 +148,11 @@ def subscription_fields(subscription: Subscription) -> Fields:
         "max_attempts": subscription.max_attempts,
         "timeout": subscription.timeout,
         "weight": subscription.weight,
+        "max_in_flight": subscription.max_in_flight,
+        "rate": subscription.rate,
         "since": subscription.since,
+        "state": "paused" if standing.paused else standing.circuit,
+        **standing.shown(),
     }
 
 

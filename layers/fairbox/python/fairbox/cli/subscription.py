@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli.fields import subscription_fields
+from fairbox.cli.fields import Fields, subscription_fields
 from fairbox.cli.session import Session
 from fairbox.cli.verbs import DryRun, Yes, noun, verb
 from fairbox.errors import UnknownSubscription
 from fairbox.topics import Subscription
 
-subscription = noun("Add destinations to topics, list and remove them.")
+subscription = noun("Add destinations to topics; list, pause, resume and remove them.")
 
 TopicName = Annotated[
     str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
@@ -50,13 +50,56 @@ def add(
     weight: Annotated[
         float | None, typer.Option(help="Its share of the destination; the topic's by default.")
     ] = None,
+    max_in_flight: Annotated[
+        int | None,
+        typer.Option(help="Messages in the destination's hands at a time; as many as there are."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Messages a second; as fast as they come.")
+    ] = None,
 ) -> None:
     """Add or replace a subscription; it is in force when this returns, after 2 s."""
     wanted = Subscription(
-        topic, name, destination, max_attempts=max_attempts, timeout=timeout, weight=weight
+        topic,
+        name,
+        destination,
+        max_attempts=max_attempts,
+        timeout=timeout,
+        weight=weight,
+        max_in_flight=max_in_flight,
+        rate=rate,
     )
     session.outbox.add_subscription(wanted)
     session.show(subscription_fields(wanted), f"{topic}: {name} is in force")
+
+
+@verb(
+    subscription, "pause", example='fairbox subscription pause orders billing --reason "new system"'
+)
+def pause(
+    session: Session,
+    topic: TopicName,
+    name: Name,
+    reason: Annotated[str, typer.Option(help="Shown with the subscription.")] = "",
+) -> None:
+    """Send nothing to a subscription until it is resumed; in force when this returns, after 2 s."""
+    session.outbox.pause_subscription(topic, name, reason=reason)
+    session.show(_fields(session, topic, name), f"{topic}: {name} is paused")
+
+
+@verb(subscription, "resume", example="fairbox subscription resume orders billing")
+def resume(session: Session, topic: TopicName, name: Name) -> None:
+    """Send to a subscription again, what waited first; an open circuit is closed too."""
+    session.outbox.resume_subscription(topic, name)
+    session.show(_fields(session, topic, name), f"{topic}: {name} is resumed")
+
+
+def _fields(session: Session, topic: str, name: str) -> Fields:
+    state = session.outbox.topic(topic)
+    there = {s.name: s for s in state.subscriptions}
+    if name not in there:
+        raise UnknownSubscription(topic, name)
+    return subscription_fields(there[name], state.standing(name))
 
 
 @verb(subscription, "list", example="fairbox subscription list orders")
@@ -66,10 +109,14 @@ def list_subscriptions(
         str | None, typer.Argument(show_default=False, help="The topic; all by default.")
     ] = None,
 ) -> None:
-    """List subscriptions by topic and name."""
+    """List subscriptions by topic and name, and how each stands: its circuit, or paused."""
     states = session.outbox.topics() if topic is None else [session.outbox.topic(topic)]
-    found = (subscription_fields(s) for state in states for s in state.subscriptions)
-    session.table(("topic", "name", "destination"), found)
+    found = (
+        subscription_fields(s, state.standing(s.name))
+        for state in states
+        for s in state.subscriptions
+    )
+    session.table(("topic", "name", "state", "destination"), found)
 
 
 @verb(subscription, "remove", example="fairbox subscription remove orders billing --yes")
@@ -80,7 +127,7 @@ def remove(
     there = {s.name: s for s in session.outbox.topic(topic).subscriptions}
     if name not in there:
         raise UnknownSubscription(topic, name)
-    fields = subscription_fields(there[name])
+    fields = _fields(session, topic, name)
     if dry_run:
         session.show(fields, f"{topic}: {name} is in force, and not removed")
         return

@@ -87,6 +87,21 @@ WEIGHT: Final = "we"  # N, of a topic or subscription row; only where it is not 
 MINI_BATCH: Final = "mb"  # N, of a topic row; only where it is not 1
 TENANT_WEIGHTS: Final = "tw"  # M of N, of a topic row; only where there are any
 SINCE: Final = "si"  # N, ms, when a subscription was added
+MAX_IN_FLIGHT: Final = "mf"  # N, of a subscription row
+RATE: Final = "ra"  # N, messages a second, of a subscription row
+STANDING: Final = "st"  # M of a subscription row: its circuit, its pause
+STANDING_VERSION: Final = "sv"  # N of a subscription row, counts every change of `st`
+SPENT: Final = "sp"  # N, ms, of a subscription row: until when its rate is used up
+ANNOUNCED: Final = "an"  # N, counts circuits that opened and pauses that changed (row `!`)
+
+# inside a subscription's standing
+CIRCUIT: Final = "c"  # S
+CIRCUIT_UNTIL: Final = "u"  # N, ms
+CIRCUIT_FAILURES: Final = "n"  # N
+CIRCUIT_SINCE: Final = "o"  # N, ms
+CIRCUIT_REASON: Final = "r"  # S
+PAUSED_AT: Final = "p"  # N, ms
+PAUSE_REASON: Final = "w"  # S
 
 # deliveries table
 EXPIRES_AT: Final = "x"  # N, s: TTL

@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
+from fairbox.codec.standings import NOT_OURS, read_standing
 from fairbox.epochs import Epoch
-from fairbox.errors import FairboxError, Unreadable
+from fairbox.errors import Unreadable
 from fairbox.topics import Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_NOT_OURS: Final = (
-    FairboxError, LookupError, ValueError, TypeError, AttributeError, OverflowError,
-)  # fmt: skip
-"""What reading raises where a row is not what the codec writes."""
+    from fairbox.standing import Standing
+
+    _Subscribed = list[tuple[Subscription, Standing]]
+
+
+OPTIONAL_OF_SUBSCRIPTION: Final = (
+    names.MAX_ATTEMPTS,
+    names.MAX_IN_FLIGHT,
+    names.RATE,
+    names.WEIGHT,
+)
+"""Attributes that a subscription row has only where its subscription says something."""
 
 
 def topic_item(state: TopicState) -> Item:
@@ -77,6 +86,10 @@ def subscription_item(subscription: Subscription) -> Item:
     }
     if subscription.max_attempts is not None:
         item[names.MAX_ATTEMPTS] = number(subscription.max_attempts)
+    if subscription.max_in_flight is not None:
+        item[names.MAX_IN_FLIGHT] = number(subscription.max_in_flight)
+    if subscription.rate is not None:
+        item[names.RATE] = number(subscription.rate)
     if subscription.weight is not None:
         item[names.WEIGHT] = number(subscription.weight)
     return item
@@ -88,28 +101,30 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
     Raises:
         Unreadable: a row is not what the codec writes.
     """
-    topics: dict[str, tuple[Mapping[str, Any], list[Subscription]]] = {}
+    topics: dict[str, tuple[Mapping[str, Any], _Subscribed]] = {}
     for item in items:
         try:
             parts = item[names.SK]["S"].split("#")
             if len(parts) == 2:
                 topics[parts[1]] = (item, [])
             elif len(parts) == 4 and parts[1] in topics:
-                topics[parts[1]][1].append(_subscription(item, parts[1], parts[3]))
-        except _NOT_OURS as error:
+                read = _subscription(item, parts[1], parts[3])
+                topics[parts[1]][1].append((read, read_standing(item)))
+        except NOT_OURS as error:
             raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
 
 
 def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscription:
-    attempts = item.get(names.MAX_ATTEMPTS)
-    weight = item.get(names.WEIGHT)
+    attempts, in_flight, rate, weight = (item.get(name) for name in OPTIONAL_OF_SUBSCRIPTION)
     return Subscription(
         topic,
         name,
         item[names.DESTINATION]["S"],
         max_attempts=None if attempts is None else int(attempts["N"]),
         timeout=float(item[names.TIMEOUT]["N"]),
+        max_in_flight=None if in_flight is None else int(in_flight["N"]),
+        rate=None if rate is None else float(rate["N"]),
         weight=None if weight is None else float(weight["N"]),
         since=int(item[names.SINCE]["N"]),
     )
@@ -127,7 +142,7 @@ def read_epochs(value: Mapping[str, Any]) -> tuple[Epoch, ...]:
     return tuple(Epoch(*(int(n["N"]) for n in epoch["L"])) for epoch in value["L"])
 
 
-def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]) -> TopicState:
+def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> TopicState:
     try:
         epochs = read_epochs(item[names.EPOCHS])
         attempts, base, cap = (n["N"] for n in item[names.RETRY]["L"])
@@ -152,6 +167,10 @@ def _topic(name: str, item: Mapping[str, Any], subscriptions: list[Subscription]
         version = int(item[names.VERSION]["N"])
         widths = read_epochs(item.get(names.WIDTHS, {"L": []}))
         deleting = int(item[names.DELETING]["N"]) if names.DELETING in item else None
-        return TopicState(topic, epochs, tuple(subscriptions), version, paused, deleting, widths)
-    except _NOT_OURS as error:
+        subscriptions = tuple(one for one, _ in subscribed)
+        standings = {one.name: standing for one, standing in subscribed}
+        return TopicState(
+            topic, epochs, subscriptions, version, paused, deleting, standings, widths
+        )
+    except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -131,7 +131,7 @@ class Caller:
             return unreachable("the host's name cannot be resolved")
         addresses = [a for a in found if self._allow_private or is_public(a)]
         if not addresses:
-            return refused("the host has no public address")
+            return refused("the host has no public address", fault="destination")
         line = self._take_idle(addresses)
         if line is not None:
             answer = self._exchange(line, request, again=True)
@@ -140,7 +140,8 @@ class Caller:
         opened = self._open(addresses, request)
         if not isinstance(opened, _Line):
             return opened
-        return self._exchange(opened, request, again=False) or refused("no answer")
+        answer = self._exchange(opened, request, again=False)
+        return answer or refused("no answer", fault="destination")
 
     def close(self) -> None:
         """Close the idle connections; the next call opens one."""
@@ -204,7 +205,7 @@ class Caller:
                 self._ask(connection, request)
             response = connection.getresponse()
             if watch.fired:  # the end of a cut connection reads like the end of the headers
-                return refused(f"no answer in {request.timeout:g} s")
+                return _late(request)
             names = {name.lower(): value for name, value in response.headers.items()}
             answer = Answer(response.status, names, b"")
             body = response.read(MAX_ANSWER + 1, decode_content=False)
@@ -213,9 +214,10 @@ class Caller:
         except _FAILURES as error:
             if answer is None and not watch.fired and not isinstance(error, TimeoutError):
                 closed = isinstance(error, ConnectionError | urllib3.exceptions.ProtocolError)
-                return None if again and closed else refused(f"no answer: {_name(error)}")
+                silent = refused(f"no answer: {_name(error)}", fault="destination")
+                return None if again and closed else silent
             if answer is None:
-                return refused(f"no answer in {request.timeout:g} s")
+                return _late(request)
         finally:
             watch.stop()
             if whole and not watch.fired and names.get("connection", "").lower() != "close":
@@ -253,6 +255,10 @@ class _Watch:
 
     def stop(self) -> None:
         self._timer.cancel()
+
+
+def _late(request: _Request) -> Outcome:
+    return refused(f"no answer in {request.timeout:g} s", fault="destination")
 
 
 def _name(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import (
@@ -18,6 +19,8 @@ from fairbox.dispatch.ports import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fairbox.dispatch.ports import Blame
 
 MAX_ERROR: Final = 200
 _THROTTLING: Final = frozenset(
@@ -43,8 +46,27 @@ _THROTTLING: Final = frozenset(
     ]
 )
 _AWAY: Final = frozenset({"ServiceUnavailable", "ServiceUnavailableException"})
+_OF_THE_DESTINATION: Final = frozenset(
+    [
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthorizationError",
+        "InternalError",
+        "InternalException",
+        "InternalFailure",
+        "InternalServerError",
+        "NonExistentQueue",
+        "NotAuthorizedForSource",
+        "NotFound",
+        "QueueDoesNotExist",
+        "ResourceNotFoundException",
+        "ServiceException",
+    ]
+)
 _TOO_MANY: Final = 429
 _SERVICE_UNAVAILABLE: Final = 503
+_SERVER_ERROR: Final = 500
+_NOT_LET_IN: Final = frozenset({401, 403, 404})
 
 
 def clean(text: str) -> str:
@@ -53,9 +75,9 @@ def clean(text: str) -> str:
     return " ".join(spaced.split())[:MAX_ERROR]
 
 
-def refused(reason: str, retry_after: float | None = None) -> Outcome:
-    """Return the outcome of a message that counts an attempt."""
-    return Outcome("refused", clean(reason), retry_after)
+def refused(reason: str, retry_after: float | None = None, *, fault: Blame = "unknown") -> Outcome:
+    """Return the outcome of a message that counts an attempt; `fault` says whose it is."""
+    return Outcome("refused", clean(reason), retry_after, fault)
 
 
 def throttled(reason: str, retry_after: float | None = None) -> Outcome:
@@ -68,9 +90,15 @@ def unreachable(reason: str) -> Outcome:
     return Outcome("unreachable", clean(reason))
 
 
+def gone(reason: str) -> Outcome:
+    """Return the outcome of a message whose receiver wants no more of any."""
+    return Outcome("gone", clean(reason))
+
+
 def too_large(size: int, limit: int) -> Outcome:
     """Return the outcome of a message that does not fit even alone."""
-    return refused(f"{size} bytes do not fit the destination's limit of {limit} bytes")
+    reason = f"{size} bytes do not fit the destination's limit of {limit} bytes"
+    return refused(reason, fault="message")
 
 
 def of_entry(code: str, text: str) -> Outcome:
@@ -78,7 +106,9 @@ def of_entry(code: str, text: str) -> Outcome:
     reason = f"{code}: {text}" if text else code
     if code in _THROTTLING:
         return throttled(reason)
-    return unreachable(reason) if code in _AWAY else refused(reason)
+    if code in _AWAY:
+        return unreachable(reason)
+    return refused(reason, fault="destination" if code in _OF_THE_DESTINATION else "unknown")
 
 
 def of_error(error: ClientError | BotoCoreError) -> Outcome:
@@ -86,9 +116,9 @@ def of_error(error: ClientError | BotoCoreError) -> Outcome:
     if isinstance(error, ClientError):
         return _of_client_error(error)
     if isinstance(error, ReadTimeoutError):
-        return refused("no answer in time")
+        return refused("no answer in time", fault="destination")
     if isinstance(error, ConnectionClosedError):
-        return refused("the connection was closed without an answer")
+        return refused("the connection was closed without an answer", fault="destination")
     away = NotConnectedError | NoCredentialsError | CredentialRetrievalError
     if isinstance(error, away):
         return unreachable(f"cannot connect: {type(error).__name__}")
@@ -105,4 +135,7 @@ def _of_client_error(error: ClientError) -> Outcome:
         return throttled(f"{code}: {text}")
     if status == _SERVICE_UNAVAILABLE and code not in _THROTTLING:
         return unreachable(f"{code}: {text}")
+    if status in _NOT_LET_IN or (isinstance(status, int) and status >= _SERVER_ERROR):
+        failed = of_entry(code, text)
+        return replace(failed, fault="destination") if failed.verdict == "refused" else failed
     return of_entry(code, text)

@@ -1,4 +1,4 @@
-"""Keys of webhook subscriptions, from Secrets Manager."""
+"""Keys of webhook subscriptions, from Secrets Manager or the Parameter Store."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ KEPT_SECONDS: Final = 300.0
 class WebhookKeys:
     """Gives each subscription the keys that sign its webhooks; read again after five minutes.
 
-    A secret's text is a JSON object: `{"topic/subscription": ["whsec_...", ...]}`. While keys are
-    being changed a subscription has two, and messages carry a signature of each.
+    The text of a secret, or of a secure parameter, is a JSON object:
+    `{"topic/subscription": ["whsec_...", ...]}`. While keys are being changed a subscription has
+    two, and messages carry a signature of each.
 
     Args:
-        client: makes boto3's Secrets Manager client.
-        arns: the secrets, whose objects are put together.
+        client: makes boto3 clients by service name.
+        arns: the secrets and parameters, whose objects are put together.
         clock: gives the time.
     """
 
-    def __init__(self, client: Callable[[], Any], arns: Sequence[str], clock: Clock) -> None:
+    def __init__(self, client: Callable[[str], Any], arns: Sequence[str], clock: Clock) -> None:
         self._client = client
         self._arns = arns
         self._clock = clock
@@ -56,17 +57,22 @@ class WebhookKeys:
             return self._keys.get(f"{subscription.topic}/{subscription.name}", ())
 
     def _read(self) -> Mapping[str, list[bytes]]:
-        client = self._client()
         keys: dict[str, list[bytes]] = {}
         for arn in self._arns:
             try:
-                text = client.get_secret_value(SecretId=arn)["SecretString"]
+                text = self._text(arn)
             except (ClientError, BotoCoreError, KeyError) as error:
                 if self._keys:
                     return self._keys  # better an old key than an unsigned message
-                raise Unavailable("get_secret_value", type(error).__name__) from error
+                raise Unavailable("reading webhook keys", type(error).__name__) from error
             keys |= _parse(arn, text)
         return keys
+
+    def _text(self, arn: str) -> str:
+        if arn.split(":")[2:3] == ["ssm"]:
+            answer = self._client("ssm").get_parameter(Name=arn, WithDecryption=True)
+            return str(answer["Parameter"]["Value"])
+        return str(self._client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"])
 
 
 def _parse(arn: str, text: str) -> dict[str, list[bytes]]:

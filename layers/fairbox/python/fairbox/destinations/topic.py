@@ -49,7 +49,7 @@ class PulledTopic:
         ready = [m for m in messages if m.offloaded is None or m.message.body]
         copies = [replace(m.message, topic=self._name, delay=0, after=None) for m in ready]
         added = dict(zip(map(id, ready), self._add(copies), strict=False))
-        away = refused("its body is not in place")
+        away = refused("its body is not in place", fault="message")
         mute = refused("the topic did not say")
         here = set(map(id, ready))
         return [added.get(id(m), mute) if id(m) in here else away for m in messages]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.cloudevents import binary_headers, split_headers
 from fairbox.cloudevents.writing import encode_header
 from fairbox.destinations.outbound import Answer, Caller
-from fairbox.destinations.outcomes import refused, throttled, too_large, unreachable
+from fairbox.destinations.outcomes import gone, refused, throttled, too_large, unreachable
 from fairbox.destinations.signatures import signed_headers
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import FairboxError
@@ -26,6 +26,8 @@ _DAY: Final = 86_400
 _GONE: Final = 410
 _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
+_SERVER_ERROR: Final = 500
+_NOT_LET_IN: Final = frozenset({401, 403, 404, 405, 407, 408})
 # Of the connection or of this call; a producer's headers do not speak for them.
 _OURS: Final = frozenset(
     [
@@ -49,8 +51,9 @@ _OURS_BEGIN: Final = ("ce-", "proxy-", "webhook-")
 class Webhook:
     """An HTTP endpoint, one message a call. Signed by the rules of Standard Webhooks.
 
-    The verdict is the status: 2xx takes; 429, and 503 with `Retry-After`, put off; all else
-    refuses, redirects included. 410 says that the receiver wants no more.
+    The verdict is the status: 2xx takes; 429, and 503 with `Retry-After`, put off; 410 says that
+    the receiver wants no more; all else refuses, redirects included. Who answers 5xx, or that it
+    does not let us in, speaks of itself; other refusals may be one message's fault.
 
     Args:
         caller: makes the calls.
@@ -112,10 +115,12 @@ class Webhook:
         if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and wait is not None):
             return throttled(reason, wait)
         if 300 <= answer.status < 400:
-            return refused(f"HTTP {answer.status}: redirects are not followed")
+            reason = f"HTTP {answer.status}: redirects are not followed"
+            return refused(reason, fault="destination")
         if answer.status == _GONE:
-            return refused(f"HTTP 410, the receiver wants no more: {text}")
-        return refused(reason, wait)
+            return gone(f"HTTP 410, the receiver wants no more: {text}")
+        itself = answer.status >= _SERVER_ERROR or answer.status in _NOT_LET_IN
+        return refused(reason, wait, fault="destination" if itself else "unknown")
 
     def _retry_after(self, value: str) -> float | None:
         """Return the seconds asked for, at most a day; None for what is neither number nor date."""

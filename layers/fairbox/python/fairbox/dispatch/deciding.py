@@ -83,20 +83,31 @@ def decide(
 
 
 def next_due(
-    decision: Decision, outcomes: Mapping[str, Outcome], *, now: int, rng: Random
+    decision: Decision,
+    outcomes: Mapping[str, Outcome],
+    waits: Mapping[str, int | None],
+    *,
+    now: int,
+    rng: Random,
 ) -> int | None:
     """Return when to ring for what is left of a message, in milliseconds since 1970 UTC.
 
-    What waits for its destination to be ready is rung for while it is young; then the sweep has it,
-    whose visits come ever less often while nothing can be sent.
+    For who is in `waits` it is not before the time there (ms); None: not at all, the sweep or who
+    closes its circuit rings. What else waits for its destination to be ready is rung for while it
+    is young; then the sweep has it, whose visits come ever less often while nothing can be sent.
     """
     after = decision.after
     young = now - time_of(after.ref.id) <= _YOUNG_MS
     times = []
     for name in decision.left:
         outcome = outcomes.get(name)
+        wait_for = waits.get(name, 0)
+        if wait_for is None:
+            continue
         if (outcome is not None and outcome.verdict == "refused") or after.due(name) > now:
-            times.append(after.due(name))
+            times.append(max(after.due(name), wait_for))
+        elif wait_for:
+            times.append(wait_for)
         elif young:
             asked = outcome.retry_after if outcome else None
             wait = asked or _NOT_READY_SECONDS * (1 + rng.random())

@@ -7,14 +7,17 @@ a message costs one delete and no other write.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.circuits import Admitted, Gate
 from fairbox.dispatch.deciding import decide, next_due
 from fairbox.dispatch.packing import Job
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.report import Report, count_failed, count_sent
 from fairbox.dispatch.sending import Sender, at_once, in_turn
+from fairbox.dispatch.waking import follow_up
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.stored import StoredMessage
 
@@ -26,46 +29,23 @@ if TYPE_CHECKING:
     from fairbox.dispatch.deciding import Decision
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Saved, Store
     from fairbox.dispatch.readiness import Readiness
-    from fairbox.dispatch.sending import FanOut, Outcomes
+    from fairbox.dispatch.sending import FanOut
     from fairbox.messages import MessageRef
     from fairbox.topics import TopicState
 
 _CAS_TRIES: Final = 8
+_AFTER_PROBE_MS: Final = 5000
+_AGAIN_MS: Final = 1000
+_UNRUNG_MS: Final = 60_000
 _BUSY_MS: Final = 1000  # until a message is visited whose item's group others kept changing
 
 
-@dataclass(slots=True)
-class Report:
-    """What came of a delivery.
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Of one message by subscription: what was answered, and when to ring for who was not asked."""
 
-    Attributes:
-        sent: (topic, subscription) -> messages taken.
-        failed: (topic, subscription) -> attempts counted.
-        dead: (topic, subscription) -> messages that died.
-        bytes: (topic, subscription) -> bytes of the bodies of what was taken.
-        delivered: messages that left the outbox.
-        left: of a delivery to quick ones only, what others still lack who were not tried.
-        errors: what went wrong with the tables; the sweep takes these messages up.
-        outcomes: what the destinations answered, by message and subscription.
-        after: messages that stay or have just died, as they were written.
-        unsettled: messages of which it could not be written what came of them.
-    """
-
-    sent: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    failed: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    dead: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    bytes: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    delivered: int = 0
-    left: list[MessageRef] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    outcomes: Outcomes = field(default_factory=dict)
-    after: dict[MessageRef, StoredMessage] = field(default_factory=dict)
-    unsettled: set[MessageRef] = field(default_factory=set)
-
-    @property
-    def progress(self) -> int:
-        """How much moved: what was taken and what died."""
-        return sum(self.sent.values()) + sum(self.dead.values())
+    outcomes: Mapping[str, Outcome]
+    waits: Mapping[str, int | None]
 
 
 class InOrder(Protocol):
@@ -93,7 +73,7 @@ class Dispatcher:
         doorbells: rings for what has to wait.
         clock, rng: time and jitter.
         fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
-        readiness: says which subscriptions are ready; by default all are.
+        readiness: says which subscriptions are ready; by default circuits and limits do.
     """
 
     def __init__(
@@ -110,7 +90,8 @@ class Dispatcher:
         self.store = store
         self.doorbells = doorbells
         self.clock = clock
-        self._sender = Sender(store, destinations, clock, fan_out, readiness)
+        self.gate = Gate(store, clock, rng)
+        self._sender = Sender(store, destinations, clock, fan_out, readiness or self.gate)
         self.rng = rng
 
     def quick(self, topic: TopicState) -> bool:
@@ -149,10 +130,38 @@ class Dispatcher:
                 jobs += self._jobs(stored, topic, turns)
         if quick_only:
             jobs = [job for job in jobs if self._sender.quick(job.subscription)]
-        report.outcomes = self._sender.send(jobs, deadline, timeout, quick_only=quick_only)
+        admitted = self._admit(jobs, report)
+        report.resume = admitted.resume
+        report.outcomes = self._sender.send(admitted.jobs, deadline, timeout, quick_only=quick_only)
+        self._wait(jobs, admitted, report)
+        follow_up(self.gate, topics, report, self.clock, self.doorbells)
         those = [s for s in messages if s.ref.topic in topics]
-        self._conclude(those, topics, report, turns=turns, quick_only=quick_only)
+        self._conclude(those, topics, admitted, report, turns=turns, quick_only=quick_only)
         return report
+
+    def _admit(self, jobs: Sequence[Job], report: Report) -> Admitted:
+        """Return what circuits and rates let through; nothing where the tables do not say."""
+        try:
+            return self.gate.admit(jobs)
+        except FairboxError as error:
+            report.errors.append(str(error))
+            return Admitted()
+
+    def _wait(self, jobs: Sequence[Job], admitted: Admitted, report: Report) -> None:
+        """Report when to come back to subscriptions that do not take everything now."""
+        now = milliseconds(self.clock)
+        for job in jobs:
+            key = (job.stored.ref, job.subscription.name)
+            outcome = report.outcomes.get(key)
+            said = outcome is not None and outcome.verdict in ("taken", "refused")
+            if said or key[1] in report.waits:
+                continue
+            probe = self.gate.next_probe(job.subscription)
+            if probe is not None:
+                report.waits[key[1]] = max(probe, now) + _UNRUNG_MS
+                report.quiet.add(key[1])
+            elif key in admitted.waiting:
+                report.waits[key[1]] = max(admitted.resume or 0, now + _AGAIN_MS)
 
     def _jobs(
         self, stored: StoredMessage, topic: TopicState, turns: InOrder | None
@@ -173,6 +182,7 @@ class Dispatcher:
         self,
         messages: Sequence[StoredMessage],
         topics: Mapping[str, TopicState],
+        admitted: Admitted,
         report: Report,
         *,
         turns: InOrder | None,
@@ -187,9 +197,10 @@ class Dispatcher:
                 for name in topic.subscription_names
                 if (stored.ref, name) in report.outcomes
             }
-            _count_sent(stored, mine, report)
+            count_sent(stored, mine, report, milliseconds(self.clock))
             try:
-                due = self._settle(stored, topic, mine, gone, report=report, turns=turns)
+                said = _Said(mine, self._waits(stored, topic, admitted, mine))
+                due = self._settle(stored, topic, said, gone, report=report, turns=turns)
             except FairboxError as error:
                 report.errors.append(str(error))
                 report.unsettled.add(stored.ref)
@@ -210,12 +221,22 @@ class Dispatcher:
             report.unsettled.update(stored.ref for stored in gone)
         self._ring(rings, report)
 
+    def relayed(self, stored: StoredMessage, topic: TopicState) -> bool:
+        """Whether the relay sends such a message, or would to somebody who lacks it."""
+        lacking = stored.lacking(topic.subscription_names)
+        return topic.topic.ordering == "none" and any(
+            s.name in lacking and self._sender.quick(s) for s in topic.subscriptions
+        )
+
     def _left_out(
         self, stored: StoredMessage, topic: TopicState, tried: Mapping[str, Outcome]
     ) -> bool:
         """Whether somebody was not tried because it may not be called from the stream."""
         lacking = stored.lacking(topic.subscription_names) - tried.keys()
-        return any(s.name in lacking and not self._sender.quick(s) for s in topic.subscriptions)
+        return any(
+            s.name in lacking and not self._sender.quick(s) and self.gate.next_probe(s) is None
+            for s in topic.subscriptions
+        )
 
     def _ring(
         self, rings: Mapping[tuple[str, int, int, int], list[MessageRef]], report: Report
@@ -230,11 +251,31 @@ class Dispatcher:
         except FairboxError as error:
             report.errors.append(str(error))
 
+    def _waits(
+        self,
+        stored: StoredMessage,
+        topic: TopicState,
+        admitted: Admitted,
+        outcomes: Mapping[str, Outcome],
+    ) -> dict[str, int | None]:
+        """Return by subscription that is not ready when to ring (ms); None: not for it."""
+        waits: dict[str, int | None] = {}
+        for subscription in topic.subscriptions:
+            key = (stored.ref, subscription.name)
+            probe = self.gate.next_probe(subscription)
+            if key in admitted.waiting:
+                waits[subscription.name] = None
+            elif probe is not None:
+                # who was tried comes after whoever was not, for whom it is rung at that time
+                tried = probe > 0 and subscription.name in outcomes
+                waits[subscription.name] = probe + _AFTER_PROBE_MS if tried else None
+        return waits
+
     def _settle(
         self,
         stored: StoredMessage,
         topic: TopicState,
-        outcomes: Mapping[str, Outcome],
+        said: _Said,
         gone: list[StoredMessage],
         *,
         report: Report,
@@ -242,7 +283,7 @@ class Dispatcher:
     ) -> int | None:
         """Write one message's outcome; return when to ring for it, None when not to."""
         try:
-            return self._write(stored, topic, outcomes, gone, report=report, turns=turns)
+            return self._write(stored, topic, said, gone, report=report, turns=turns)
         except BatchBusy as error:
             report.errors.append(str(error))
             report.unsettled.add(stored.ref)
@@ -252,13 +293,13 @@ class Dispatcher:
         self,
         stored: StoredMessage,
         topic: TopicState,
-        outcomes: Mapping[str, Outcome],
+        said: _Said,
         gone: list[StoredMessage],
         *,
         report: Report,
         turns: InOrder | None,
     ) -> int | None:
-        before = stored
+        before, outcomes = stored, said.outcomes
         for _ in range(_CAS_TRIES):
             now = milliseconds(self.clock)
             decision = decide(before, topic, outcomes, now=now, rng=self.rng)
@@ -278,12 +319,12 @@ class Dispatcher:
             if decision.delivered:
                 report.delivered += 1
                 return None
-            _count(stored, outcomes, died, report)
+            count_failed(stored, outcomes, died, report)
             report.after[stored.ref] = after
             if after.gone:
                 self._leave(after, died, report)
                 return None
-            return next_due(decision, outcomes, now=now, rng=self.rng)
+            return next_due(decision, outcomes, said.waits, now=now, rng=self.rng)
         report.unsettled.add(stored.ref)
         return milliseconds(self.clock) + _BUSY_MS
 
@@ -305,21 +346,6 @@ class Dispatcher:
         else:
             self.store.delete_marked(marked)
         report.delivered += 1
-
-
-def _count_sent(stored: StoredMessage, outcomes: Mapping[str, Outcome], report: Report) -> None:
-    for name, outcome in outcomes.items():
-        report.sent[stored.ref.topic, name] += outcome.taken
-        report.bytes[stored.ref.topic, name] += stored.size if outcome.taken else 0
-
-
-def _count(
-    stored: StoredMessage, outcomes: Mapping[str, Outcome], died: frozenset[str], report: Report
-) -> None:
-    for name, outcome in outcomes.items():
-        report.failed[stored.ref.topic, name] += outcome.verdict == "refused"
-    for name in died:
-        report.dead[stored.ref.topic, name] += 1
 
 
 __all__ = ["Dispatcher", "Report", "at_once", "in_turn"]

@@ -89,7 +89,7 @@ class OrderedVisits:
             page = None
         if not holds.start:
             self._deep.discard(shard)
-        begun.run(start, page, {ref.id for ref in doorbell.refs}, now)
+        begun.run(start, page, doorbell, now)
 
     def _wait(self, shard: Shard, row: ShardRow | None, waits: Waits, now: int) -> None:
         """Come again when older shards may be done."""
@@ -148,19 +148,19 @@ class OrderedVisit:
         self._looking = others or now - holds.since >= min(pause, _FROM_HEAD_AT_MOST_MS)
         return "" if self._looking else holds.start
 
-    def run(self, start: str, page: ShardPage | None, named: set[str], now: int) -> None:
+    def run(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
         """Try what is due, then go on behind `start`; write down what is held.
 
         Args:
             start: see the method of this name.
             page: what was read from the head, when that is where it begins.
-            named: ids that the doorbell names.
+            doorbell: what rang.
             now: when the first read began, in milliseconds since 1970 UTC.
         """
         self._from_head = not start
         self._begun = now
         self._start = self._reach = start
-        self._retry(start, named, now)
+        self._retry(start, doorbell, now)
         if not self._report.unfinished:
             self._walk(page, now)
         self._end()
@@ -191,11 +191,11 @@ class OrderedVisit:
             self._adopt(theirs)
         return False
 
-    def _retry(self, start: str, named: set[str], now: int) -> None:
+    def _retry(self, start: str, doorbell: Doorbell, now: int) -> None:
         """Try what is due and what was named, then what follows of what went through."""
-        turns = self._turns
+        turns, named = self._turns, {ref.id for ref in doorbell.refs}
         due = []
-        for entry in turns.due(now, named):
+        for entry in turns.due(now, named, woken=doorbell.before > 0):
             if entry.state == "blocked" and self._blocks(entry):
                 turns.defer(entry, now + CHECK_MS)
             else:
@@ -319,7 +319,8 @@ class OrderedVisit:
         now = milliseconds(self._clock)
         entries = self._turns.entries
         fresh = [e for e in entries if e not in self._base.entries and e.state != "blocked"]
-        seconds = {-(-e.due // 1000) for e in fresh if e.due > now}
+        rung = [e for e in fresh if not (e.whole and e.subscription in self._turns.quiet)]
+        seconds = {-(-e.due // 1000) for e in rung if e.due > now}
         if self._report.unfinished or any(e.due <= now for e in fresh):
             seconds = {0} | seconds
         ring_at(self._dispatcher, self._shard, seconds)

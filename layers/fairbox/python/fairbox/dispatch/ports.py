@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fairbox.topics import Subscription, TopicState
 
 Saved = Literal["saved", "absent"] | StoredMessage
-Verdict = Literal["taken", "refused", "throttled", "unreachable"]
+Verdict = Literal["taken", "refused", "throttled", "unreachable", "gone"]
+Blame = Literal["destination", "message", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +27,28 @@ class Outcome:
 
     Attributes:
         verdict: `taken`; `refused`: an error or no answer in time, counts an attempt;
-            `throttled` or `unreachable`: counts for no message.
+            `throttled` or `unreachable`: counts for no message; `gone`: the receiver wants no
+            more, and its subscription is paused.
         error: what it said, at most 200 characters.
         retry_after: seconds that it asked for; None: it did not.
+        fault: whose a refusal is: the destination's, which then fails all messages alike; the
+            message's own; `unknown` where the answer does not say.
     """
 
     verdict: Verdict
     error: str = ""
     retry_after: float | None = None
+    fault: Blame = "unknown"
 
     @property
     def taken(self) -> bool:
         """Whether the destination has the message."""
         return self.verdict == "taken"
+
+    @property
+    def blames(self) -> Blame:
+        """Whose fault it is that the message was not taken."""
+        return self.fault if self.verdict == "refused" else "destination"
 
 
 TAKEN = Outcome("taken")
@@ -97,6 +107,8 @@ class Doorbell:
         topic, epoch, shard: which shard.
         refs: the messages to send; empty: whatever is overdue and due, rung by the sweep.
         not_before: when to ring, in milliseconds since 1970 UTC; 0: now.
+        before: where it names none: what was added before this time (ms) too, though it is not
+            overdue, once it is no longer the relay's; 0: what is overdue alone.
     """
 
     topic: str
@@ -104,6 +116,12 @@ class Doorbell:
     shard: int
     refs: tuple[MessageRef, ...] = ()
     not_before: int = 0
+    before: int = 0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether another one equal to it asks for nothing more: a walk at a time."""
+        return not self.refs and self.before > 0 and self.not_before > 0
 
 
 class Doorbells(Protocol):

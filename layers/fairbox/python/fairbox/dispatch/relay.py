@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.clock import milliseconds
 from fairbox.codec.records import raw_image, read_record
-from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.report import Report
 from fairbox.errors import FairboxError, Unreadable
 from fairbox.ids import time_of
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
+    from fairbox.topics import TopicState
 
 YOUNG_MS: Final = 20_000
 CALL_SECONDS: Final = 3.0
@@ -33,11 +34,42 @@ Shard = tuple[str, int, int]
 
 @dataclass(slots=True)
 class RelayReport:
-    """What an invocation did: the delivery's report, messages rung for, items buried unread."""
+    """What an invocation did.
+
+    Attributes:
+        delivery: the delivery's report.
+        rung: messages rung for.
+        unreadable: items buried unread.
+        waiting: messages left where they are, for nobody of their topic is ready.
+    """
 
     delivery: Report = field(default_factory=Report)
     rung: int = 0
     unreadable: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """What is to become of the messages of one invocation.
+
+    Attributes:
+        to_send: by ref: added again, there are two records and one message.
+        rings: what to ring for, by shard and second.
+        late: of pulled topics, what receives may have passed by; by whether they are ordered.
+        passed: of ordered topics, what visits may have passed by.
+        quanta: messages and bytes so far, by topic.
+        probed: topics that are rung for: where nobody is ready, that will do for a probe.
+    """
+
+    to_send: dict[MessageRef, StoredMessage] = field(default_factory=dict)
+    rings: dict[tuple[Shard, int], list[MessageRef]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    late: dict[bool, list[MessageRef]] = field(default_factory=lambda: {False: [], True: []})
+    passed: set[MessageRef] = field(default_factory=set)
+    quanta: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    probed: set[str] = field(default_factory=set)
 
 
 class Relay:
@@ -68,49 +100,57 @@ class Relay:
         """
         report = RelayReport()
         self._store.refresh()
-        to_send: dict[MessageRef, StoredMessage] = {}  # added again: two records, one message
-        rings: dict[tuple[Shard, int], list[MessageRef]] = defaultdict(list)
-        passed: set[MessageRef] = set()  # visits of ordered shards may begin behind these
-        late: dict[bool, list[MessageRef]] = {False: [], True: []}
-        quanta: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        inbox = _Inbox()
         for record in records:
             change = self._inserted(record, report)
             topic = None if change is None else self._store.topic(change.stored.ref.topic)
             if change is None or topic is None:
                 continue
-            stored, ref = change.stored, change.stored.ref
-            if not topic.pushed:
-                ordered = topic.topic.ordering == "key"
-                late[ordered] += [ref] if _passed_by(ref, change.at, ordered=ordered) else []
-                continue
-            shard = (ref.topic, ref.epoch, ref.shard)
-            if topic.topic.ordering == "key":
-                rings[shard, 0].append(ref)
-                passed |= {ref} if _passed_by(ref, change.at, ordered=True) else set()
-                continue
-            now = milliseconds(self._clock)
-            if ref.due is not None:
-                if ref.due - now <= RING_AHEAD_MS:
-                    rings[shard, -(-ref.due // 1000)].append(ref)
-                continue
-            used = quanta[ref.topic]
-            used[0] += 1
-            used[1] += stored.size
-            young = now - change.at <= YOUNG_MS + 999  # the stream stamps whole seconds
-            within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
-            if young and within and self._dispatcher.quick(topic):
-                to_send[ref] = stored
+            if topic.pushed:
+                self._place(change, topic, inbox, report)
             else:
-                rings[shard, 0].append(ref)
+                ordered = topic.topic.ordering == "key"
+                ref = change.stored.ref
+                inbox.late[ordered] += [ref] if _passed_by(ref, change.at, ordered=ordered) else []
+        to_send, rings = inbox.to_send, inbox.rings
         if to_send:
             report.delivery = self._dispatcher.deliver(
                 list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS, quick_only=True
             )
         for ref in report.delivery.left:
             rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
-        self._ring(rings, passed, report)
-        self._wake(late, report)
+        self._ring(rings, inbox.passed, report)
+        self._wake(inbox.late, report)
         return report
+
+    def _place(self, change: Change, topic: TopicState, inbox: _Inbox, report: RelayReport) -> None:
+        """Decide about one message of a pushed topic: send it, ring for it, or let it lie."""
+        stored, ref = change.stored, change.stored.ref
+        shard = (ref.topic, ref.epoch, ref.shard)
+        now = milliseconds(self._clock)
+        if ref.due is not None:
+            if ref.due - now <= RING_AHEAD_MS:
+                inbox.rings[shard, -(-ref.due // 1000)].append(ref)
+            return
+        ordered = topic.topic.ordering == "key"
+        if ordered and _passed_by(ref, change.at, ordered=True):
+            inbox.rings[shard, 0].append(ref)  # else no visit would meet it, whoever is ready
+            inbox.passed.add(ref)
+            return
+        admission = self._dispatcher.gate.look(topic)
+        if admission == "none" or (admission == "one" and ref.topic in inbox.probed):
+            report.waiting += 1
+            return
+        used = inbox.quanta[ref.topic]
+        used[0] += 1
+        used[1] += stored.size
+        young = now - change.at <= YOUNG_MS + 999  # the stream stamps whole seconds
+        within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
+        if young and within and not ordered and self._dispatcher.quick(topic):
+            inbox.to_send[ref] = stored
+        else:
+            inbox.rings[shard, 0].append(ref)
+            inbox.probed.add(ref.topic)
 
     def _inserted(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:
         """Return the insert that a record tells; None: it is another, or was buried unread."""

@@ -56,9 +56,13 @@ class Sender:
         self._pace = Pace()
 
     def quick(self, subscription: Subscription) -> bool:
-        """Whether the subscription may be called from the stream: fast by kind, and of late."""
+        """Whether the subscription may be called from the stream: fast by kind, and of late.
+
+        One with a limit in flight or a rate may not: only visits, which take turns, can keep it.
+        """
         slow = self._pace.slow(_line(subscription), self._clock.now())
-        return not slow and self._open(subscription).quick
+        limited = subscription.max_in_flight is not None or subscription.rate is not None
+        return not slow and not limited and self._open(subscription).quick
 
     def send(
         self,
@@ -227,7 +231,7 @@ class _Closed:
         return message.size
 
     def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:  # noqa: ARG002 - the port's
-        return [Outcome("refused", self._reason) for _ in messages]
+        return [Outcome("refused", self._reason, fault="destination") for _ in messages]
 
 
 __all__ = ["FanOut", "Outcomes", "Sender", "at_once", "in_turn"]

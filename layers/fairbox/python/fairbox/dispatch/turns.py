@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.dispatch.cutover import Waits
-    from fairbox.dispatch.dispatcher import Report
+    from fairbox.dispatch.report import Report
     from fairbox.stored import StoredMessage
     from fairbox.topics import TopicState
 
@@ -41,6 +41,7 @@ class Turns:
     Attributes:
         heads: entries of which the first message, and no other yet, may be sent.
         lifted: entries whose turn has come: what they held may be sent.
+        quiet: subscriptions that are not ready: who probes or resumes them rings.
         uncovered: ids that nobody has tried for lack of time, or whose outcome could not be
             written: the next visit must meet them.
     """
@@ -51,6 +52,7 @@ class Turns:
     waits: Waits = NOTHING
     heads: list[Hold] = field(default_factory=list)
     lifted: list[Hold] = field(default_factory=list)
+    quiet: set[bytes] = field(default_factory=set)
     uncovered: set[str] = field(default_factory=set)
     _held: dict[Place, dict[str, Hold]] = field(default_factory=dict)
     _digests: dict[str, bytes] = field(default_factory=dict)
@@ -81,9 +83,16 @@ class Turns:
             for name in self._digests.values()
         )
 
-    def due(self, now: int, named: set[str]) -> list[Hold]:
-        """Return the entries that are due at `now` (ms), blocked ones also where they are named."""
-        return [e for e in self._all() if e.due <= now or (e.state == "blocked" and e.id in named)]
+    def due(self, now: int, named: set[str], *, woken: bool = False) -> list[Hold]:
+        """Return the entries that are due at `now` (ms), blocked ones also where they are named.
+
+        And those of whole subscriptions, where a doorbell says that one may be ready again.
+        """
+        return [
+            e
+            for e in self._all()
+            if e.due <= now or (e.state == "blocked" and e.id in named) or (woken and e.whole)
+        ]
 
     def free(self, entries: Sequence[Hold]) -> list[Hold]:
         """Return those of some entries that no entry beside them holds back."""
@@ -201,6 +210,7 @@ class Turns:
         """
         tried, self._tried = self._tried, []
         not_ready = self._not_ready(tried, report, now)
+        self.quiet |= {self._digests[name] for name in report.quiet}
         for stored, name in tried:
             ref = stored.ref
             outcome = report.outcomes.get((ref, name))
@@ -220,10 +230,10 @@ class Turns:
         self, tried: Sequence[tuple[StoredMessage, str]], report: Report, now: int
     ) -> dict[str, int]:
         """Return when to come back to subscriptions that are not ready."""
-        found: dict[str, int] = {}
+        found = dict(report.waits)
         for stored, name in tried:
             outcome = report.outcomes.get((stored.ref, name))
-            if outcome is not None and outcome.verdict in ("throttled", "unreachable"):
+            if outcome is not None and outcome.verdict in ("throttled", "unreachable", "gone"):
                 wait = round(_NOT_READY_MS * (1 + self.rng.random()))
                 if outcome.retry_after:
                     wait = round(outcome.retry_after * 1000)

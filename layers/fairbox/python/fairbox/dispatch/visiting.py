@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.dispatcher import Report
 from fairbox.dispatch.finishing import finish_marked
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairbox.stored import ShardRow, StoredMessage
 
 _FIRST_BACKOFF_SECONDS: Final = 60
-_MAX_BACKOFF_SECONDS: Final = 600
+MAX_BACKOFF_SECONDS: Final = 600
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ def readable(
 
 def look_again(store: Store, row: ShardRow, next_due: int, now: int) -> None:
     """Move the next look on: to what is due next, or twice as far as the last time (3 WRU)."""
-    backoff = min(_MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, row.backoff * 2))
+    backoff = min(MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, row.backoff * 2))
     look_at = now + backoff * 1000
     if now < next_due:
         look_at = min(look_at, next_due)

@@ -14,13 +14,13 @@ from fairbox.dynamodb.queues import send_all
 from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.messages import MessageRef, check_topic
 from fairbox.settings import LATER_QUEUE_URL
+from fairbox.topics import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fairbox.clock import Clock
 
-GROUPS: Final = 8
 MAX_DELAY_SECONDS: Final = 900
 _REFS_A_DOORBELL: Final = 100
 _SOON_MS: Final = 1000  # a doorbell that is due so soon is not put back to wait
@@ -30,7 +30,7 @@ class SqsDoorbells:
     """Rings for visits.
 
     Group `{topic}#{shard mod 8}` of the FIFO queue lets one visit of a shard run at a time, and no
-    topic hold more than eight workers.
+    topic hold more than eight workers; fewer where a subscription may have fewer in flight.
 
     Args:
         client: boto3's SQS client.
@@ -38,7 +38,9 @@ class SqsDoorbells:
         later_url: the standard queue, whose messages may be delayed one by one; None: nothing can
             be rung for later.
         clock: gives the time.
-        new_id: gives deduplication ids: every doorbell that is rung is its own.
+        new_id: gives deduplication ids: every doorbell is its own but those that say until when,
+            of which the queue keeps one for a shard and time.
+        groups: gives how many visits of a topic run at a time.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class SqsDoorbells:
         *,
         clock: Clock | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        groups: Callable[[str], int] = lambda _: GROUPS,
     ) -> None:
         self._client = client
         self._queue_url = queue_url
         self._later_url = later_url
         self._clock = clock or SystemClock()
         self._new_id = new_id
+        self._groups = groups
 
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
         """Put the doorbells into the queues, ten a call.
@@ -78,7 +82,8 @@ class SqsDoorbells:
         waits = doorbell.not_before - now > _SOON_MS
         due = doorbell if waits else replace(doorbell, not_before=0)
         text = f"{encode(doorbell)} {now // 1000}"
-        same = None if doorbell.refs else hashlib.sha256(text.encode()).hexdigest()
+        own = doorbell.refs or doorbell.repeats
+        same = None if own else hashlib.sha256(text.encode()).hexdigest()
         self._ring([(part, same) for part in _parts(due)])
 
     def _ring(self, doorbells: Sequence[tuple[Doorbell, str | None]]) -> None:
@@ -92,12 +97,12 @@ class SqsDoorbells:
             if wait > 0:
                 later.append({"MessageBody": body, "DelaySeconds": wait})
             else:
-                group = f"{doorbell.topic}#{doorbell.shard % GROUPS}"
+                group = f"{doorbell.topic}#{doorbell.shard % self._groups(doorbell.topic)}"
                 at_once.append(
                     {
                         "MessageBody": body,
                         "MessageGroupId": group,
-                        "MessageDeduplicationId": same or self._new_id(),
+                        "MessageDeduplicationId": same or self._dedup_id(doorbell, body),
                     }
                 )
         send_all(self._client, self._queue_url, at_once)
@@ -106,6 +111,11 @@ class SqsDoorbells:
                 raise NotConfigured(LATER_QUEUE_URL)
             send_all(self._client, self._later_url, later)
 
+    def _dedup_id(self, doorbell: Doorbell, body: str) -> str:
+        if doorbell.repeats:
+            return hashlib.sha256(body.encode()).hexdigest()
+        return self._new_id()
+
 
 def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:
     """Split a doorbell that names many messages, so that each fits a queue message."""
@@ -113,7 +123,7 @@ def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:
         yield doorbell
     for start in range(0, len(doorbell.refs), _REFS_A_DOORBELL):
         refs = doorbell.refs[start : start + _REFS_A_DOORBELL]
-        yield Doorbell(doorbell.topic, doorbell.epoch, doorbell.shard, refs, doorbell.not_before)
+        yield replace(doorbell, refs=refs)
 
 
 def encode(doorbell: Doorbell) -> str:
@@ -125,6 +135,7 @@ def encode(doorbell: Doorbell) -> str:
             "shard": doorbell.shard,
             "ids": [r.id if r.due is None else f"{r.id}/{r.due}" for r in doorbell.refs],
             "not_before": doorbell.not_before,
+            **({"before": doorbell.before} if doorbell.before else {}),
         },
         separators=(",", ":"),
     )
@@ -140,6 +151,7 @@ def decode(body: str) -> Doorbell:
         data = json.loads(body)
         topic, epoch, shard = check_topic(data["topic"]), int(data["epoch"]), int(data["shard"])
         refs = tuple(MessageRef.parse(f"{topic}/{epoch}/{shard}/{i}") for i in data["ids"])
-        return Doorbell(topic, epoch, shard, refs, int(data["not_before"]))
+        before = int(data.get("before", 0))
+        return Doorbell(topic, epoch, shard, refs, int(data["not_before"]), before)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise InvalidInput("doorbell", f"topic, epoch, shard, ids, not_before ({error})") from None

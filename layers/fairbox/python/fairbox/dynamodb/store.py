@@ -15,7 +15,7 @@ from fairbox.dynamodb.topics import DispatcherTopics
 from fairbox.errors import NotConfigured, Unavailable, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fairbox.bodies import BodyStore
     from fairbox.dispatch.ports import Saved, ShardPage
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.tables import Tables
     from fairbox.holds import Holds
     from fairbox.messages import MessageRef
+    from fairbox.standing import Standing
     from fairbox.stored import Offloaded, ShardRow, StoredMessage
     from fairbox.topics import TopicState
 
@@ -48,6 +49,30 @@ class DynamoStore:
     def refresh(self) -> None:
         """Compare the version of the topics when the copy is over 1 s old (1 RRU)."""
         self._topics.refresh()
+
+    @property
+    def announced(self) -> int:
+        """How many circuits had opened, and pauses changed, at the last refresh."""
+        return self._topics.announced
+
+    def standings(self, topic: str) -> tuple[Mapping[str, Standing], int]:
+        """Return how a topic's subscriptions stood when it was read, and `announced` of then."""
+        state, announced = self._topics.with_announced(topic)
+        return ({} if state is None else state.standings), announced
+
+    def read_standings(self, topic: str, subscriptions: Iterable[str]) -> dict[str, Standing]:
+        """Return how these subscriptions stand now (1 RRU each)."""
+        return self._tables.circuits.read(topic, subscriptions)
+
+    def write_standing(
+        self, topic: str, name: str, after: Standing, before: Standing, *, announce: bool
+    ) -> Standing | None:
+        """Write how a subscription stands where it stands as in `before`; return how it does."""
+        return self._tables.circuits.write(topic, name, after, before, announce=announce)
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int:
+        """Write until when a rate is used up (ms) where it is as in `before`; return what is."""
+        return self._tables.circuits.spend(topic, name, until, before)
 
     def fetch_body(self, stored: StoredMessage) -> StoredMessage:
         """Return the message with its offloaded body in place.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.clock import SystemClock
 from fairbox.dynamodb.calls import Calls
+from fairbox.dynamodb.circuits import CircuitRows
 from fairbox.dynamodb.dead import DeadLane
 from fairbox.dynamodb.lanes import Lanes
 from fairbox.dynamodb.ledger import Ledger
@@ -52,6 +53,7 @@ class Tables:
         self.lanes = Lanes(self.calls, outbox)
         self.rows = ShardRows(self.calls, outbox)
         self.topics = TopicTable(self.calls, outbox)
+        self.circuits = CircuitRows(self.calls, outbox)
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)
         self.moves = Moves(self.lanes, self.dead, lambda: self.riding)

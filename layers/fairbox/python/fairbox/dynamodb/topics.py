@@ -9,7 +9,13 @@ from fairbox.clock import milliseconds
 from fairbox.codec import names
 from fairbox.codec.keys import subscription_key, topic_key, topic_range, version_key
 from fairbox.codec.messages import number
-from fairbox.codec.topics import read_topics, subscription_item, topic_item
+from fairbox.codec.standings import standing_attributes
+from fairbox.codec.topics import (
+    OPTIONAL_OF_SUBSCRIPTION,
+    read_topics,
+    subscription_item,
+    topic_item,
+)
 from fairbox.epochs import Epoch
 from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscription, UnknownTopic
 from fairbox.topics import Topic, TopicState
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.dynamodb.calls import Calls
+    from fairbox.standing import Standing
     from fairbox.topics import Subscription
 
 PRODUCER_COPY_SECONDS: Final = 30.0
@@ -66,12 +73,15 @@ class TopicTable:
             items += page["Items"]
         return read_topics(items)
 
-    def version(self) -> int:
-        """Return the version that every change counts up (1 RRU)."""
+    def version(self) -> tuple[int, int]:
+        """Return what every change counts up, and what every announcement does (1 RRU)."""
         answer = self._calls.call(
             "get_item", TableName=self._table, Key=version_key(), ConsistentRead=True
         )
-        return int(answer.get("Item", {}).get(names.CONFIG_VERSION, {"N": "0"})["N"])
+        item = answer.get("Item", {})
+        counts = (item.get(n, {"N": "0"})["N"] for n in (names.CONFIG_VERSION, names.ANNOUNCED))
+        changes, announced = map(int, counts)
+        return changes, announced
 
     def create(self, topic: Topic) -> TopicState:
         """Create the topic, or bring up to date what may change: all but shards and ordering.
@@ -176,6 +186,8 @@ class TopicTable:
     def add_subscription(self, subscription: Subscription) -> TopicState:
         """Add or replace a subscription; return the topic as it was before.
 
+        One that is replaced stays paused where it was; its circuit is closed.
+
         Raises:
             UnknownTopic: there is no such topic.
             TopicConflict: it is being deleted.
@@ -187,15 +199,31 @@ class TopicTable:
         added = {s.name: s.since for s in before.subscriptions}
         since = added.get(subscription.name, milliseconds(self._calls.clock))
         subscription = replace(subscription, since=since)
-        action = {
-            "Put": {"TableName": self._table, "Item": subscription_item(subscription)},
-        }
-        if not self._change([self._topic_stays(subscription.topic), action]):
+        standing = before.standing(subscription.name)
+        put = {"Update": self._put_subscription(subscription, standing.reset())}
+        if not self._change([self._topic_stays(subscription.topic), put]):
             there = self.load(subscription.topic)
             if there is None:
                 raise UnknownTopic(subscription.topic)
             raise TopicConflict(subscription.topic, _DELETED)
         return before
+
+    def _put_subscription(self, subscription: Subscription, standing: Standing) -> dict[str, Any]:
+        """Return the update that writes a row, whole but for how much of its rate was used up."""
+        item = subscription_item(subscription)
+        key = {name: item.pop(name) for name in (names.PK, names.SK)}
+        item |= standing_attributes(standing)
+        absent = [n for n in (*OPTIONAL_OF_SUBSCRIPTION, names.STANDING) if n not in item]
+        fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
+        sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
+        removes = ", ".join(list(fields)[len(item) :])
+        return {
+            "TableName": self._table,
+            "Key": key,
+            "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if removes else ""),
+            "ExpressionAttributeNames": fields,
+            "ExpressionAttributeValues": {f":f{n}": v for n, v in enumerate(item.values())},
+        }
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription.
@@ -317,21 +345,26 @@ class ProducerTopics:
 
 
 class DispatcherTopics:
-    """A dispatcher's copies: good while the version row is as it was (1 RRU when over 1 s old)."""
+    """A dispatcher's copies: good while the version row is as it was (1 RRU when over 1 s old).
+
+    Attributes:
+        announced: how many circuits had opened, and pauses changed, at the last refresh.
+    """
 
     def __init__(self, table: TopicTable, calls: Calls) -> None:
         self._table = table
         self._clock = calls.clock
         self._version = -1
         self._checked = float("-inf")
-        self._copies: dict[str, TopicState | None] = {}
+        self._copies: dict[str, tuple[TopicState | None, int]] = {}
+        self.announced = 0
 
     def refresh(self) -> None:
         """Compare the version row when the last look is over 1 s ago; drop old copies."""
         now = self._clock.now()
         if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
             return
-        version = self._table.version()
+        version, self.announced = self._table.version()
         if version != self._version:
             # a new dict: what another thread is just loading goes into the old one
             self._copies = {}
@@ -340,7 +373,12 @@ class DispatcherTopics:
 
     def get(self, name: str) -> TopicState | None:
         """Return the topic as of the last refresh; None when there is none."""
+        return self.with_announced(name)[0]
+
+    def with_announced(self, name: str) -> tuple[TopicState | None, int]:
+        """Return the topic, and how many announcements how its subscriptions stand regards."""
         copies = self._copies
         if name not in copies:
-            copies[name] = self._table.load(name)
+            announced = self.announced  # read before the topic is
+            copies[name] = (self._table.load(name), announced)
         return copies[name]

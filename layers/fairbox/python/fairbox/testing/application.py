@@ -46,6 +46,7 @@ OUTBOX = "outbox"
 DELIVERIES = "deliveries"
 BATCHES = "batches"
 _INVOCATION_SECONDS = 25.0
+_KNOWN_MS = 300_000  # as long as a FIFO queue knows what it was given
 
 
 @dataclass(slots=True)
@@ -152,10 +153,15 @@ class MemoryDoorbells:
         self._clock = clock
         self.now: deque[Doorbell] = deque()
         self.later: list[Doorbell] = []
+        self._rung: set[Doorbell] = set()
 
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
         """Put doorbells into the queues."""
         for doorbell in doorbells:
+            if doorbell.repeats and doorbell in self._rung:
+                continue  # a FIFO queue keeps the first
+            if doorbell.repeats:
+                self._rung.add(doorbell)
             due = doorbell.not_before <= self._clock.now() * 1000
             if not due and not doorbell.refs and doorbell in self.later:
                 continue  # the FIFO queue drops the second, when they are passed on
@@ -165,6 +171,8 @@ class MemoryDoorbells:
         """Put what has become due into the queue for now."""
         due = [d for d in self.later if d.not_before <= self._clock.now() * 1000]
         self.later = [d for d in self.later if d not in due]
+        forgotten = self._clock.now() * 1000 - _KNOWN_MS
+        self._rung = {d for d in self._rung if d.not_before > forgotten}
         self.now.extend(due)
 
 

@@ -1,0 +1,125 @@
+"""How subscriptions stand, in their rows: read, changed by compare-and-set, announced.
+
+A change that others must not miss (a circuit opens, a pause begins or ends) counts the
+announcements up in its own transaction: they stand in the row that every invocation of a dispatcher
+reads anyway, so that who sees the old count need not look (2 WRU for a change, 4 with its
+announcement; nothing while nothing changes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec import names
+from fairbox.codec.keys import subscription_key, version_key
+from fairbox.codec.messages import number
+from fairbox.codec.standings import read_spent, read_standing, standing_value
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import TransactionCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.standing import Standing
+
+
+class CircuitRows:
+    """Reads and changes how subscriptions stand.
+
+    Args:
+        calls: makes the calls.
+        table: the outbox table.
+    """
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def read(self, topic: str, subscriptions: Iterable[str]) -> dict[str, Standing]:
+        """Return how these subscriptions of a topic stand (consistent, 1 RRU each)."""
+        keys = [subscription_key(topic, name) for name in subscriptions]
+        found = self._calls.batch_get(self._table, keys)
+        return {item[names.SK]["S"].rpartition("#")[2]: read_standing(item) for item in found}
+
+    def write(
+        self, topic: str, name: str, after: Standing, before: Standing, *, announce: bool
+    ) -> Standing | None:
+        """Write how a subscription stands where it stands as in `before`.
+
+        Returns:
+            How it stands now: `after`, or what somebody else wrote. None: it was removed.
+        """
+        update = self._update(topic, name, after, before)
+        try:
+            if announce:
+                actions = [{"Update": update}, {"Update": self._announcement()}]
+                self._calls.call("transact_write_items", TransactItems=actions)
+            else:
+                self._calls.call("update_item", **update)
+        except ConditionFailed as failed:
+            old: Mapping[str, Any] = failed.old
+        except TransactionCancelled as cancelled:
+            old = cancelled.reasons[0][1]
+        else:
+            return after
+        # ours, when the answer to an earlier try was lost: it reads as `after` does
+        return read_standing(old) if old else None
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int:
+        """Write until when the rate is used up (ms) where it is as in `before` (1 WRU).
+
+        Returns:
+            What stands there now: `until`, or what somebody else wrote.
+        """
+        unspent = "attribute_not_exists(#s)" if before == 0 else "#s = :was"
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=subscription_key(topic, name),
+                UpdateExpression="SET #s = :s",
+                ConditionExpression=f"attribute_exists(#d) AND {unspent}",
+                ExpressionAttributeNames={"#s": names.SPENT, "#d": names.DESTINATION},
+                ExpressionAttributeValues={
+                    ":s": number(until),
+                    **({} if before == 0 else {":was": number(before)}),
+                },
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            return read_spent(failed.old)
+        return until
+
+    def _update(self, topic: str, name: str, after: Standing, before: Standing) -> dict[str, Any]:
+        value = standing_value(after)
+        values = {":v": number(after.version)}
+        if value is not None:
+            values[":s"] = value
+        unchanged = "attribute_not_exists(#v)"
+        if before.version:
+            unchanged = "#v = :was"
+            values[":was"] = number(before.version)
+        return {
+            "TableName": self._table,
+            "Key": subscription_key(topic, name),
+            "UpdateExpression": f"SET #v = :v{'' if value is None else ', #s = :s'}"
+            + (" REMOVE #s" if value is None else ""),
+            "ConditionExpression": f"attribute_exists(#d) AND {unchanged}",
+            "ExpressionAttributeNames": {
+                "#v": names.STANDING_VERSION,
+                "#s": names.STANDING,
+                "#d": names.DESTINATION,
+            },
+            "ExpressionAttributeValues": values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    def _announcement(self) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "Key": version_key(),
+            "UpdateExpression": "ADD #n :one",
+            "ExpressionAttributeNames": {"#n": names.ANNOUNCED},
+            "ExpressionAttributeValues": {":one": number(1)},
+        }
