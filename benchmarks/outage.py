@@ -56,12 +56,13 @@ def figures(
 ) -> Sequence[Figure]:
     """Return the figures of an outage of so many seconds at so many messages a second."""
     with_ = outage(seconds, rate)
-    opens = circuits.FAILURES_TO_OPEN
-    circuits.FAILURES_TO_OPEN = 1 << 60
+    settings = vars(circuits)
+    opens = settings["FAILURES_TO_OPEN"]
+    settings["FAILURES_TO_OPEN"] = 1 << 60
     try:
         bare = outage(without, rate, back=False)
     finally:
-        circuits.FAILURES_TO_OPEN = opens
+        settings["FAILURES_TO_OPEN"] = opens
     pairs = (
         ("wru_per_message", "WRU", with_.wru / with_.messages, bare.wru / bare.messages),
         ("rru_per_message", "RRU", with_.rru / with_.messages, bare.rru / bare.messages),

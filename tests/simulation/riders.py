@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RIDES = {"ride": ("only",), "pair": ("x", "y"), "line": ("first",)}
 _BODIES = (b"", b"", b"sick1", b"sick2", b"poison")
 BODIES = {"ride": _BODIES, "pair": (b"", b"half", b"half", b"sick1"), "line": _BODIES}
-NOT_YET = Outcome("refused", "it is not well yet")
+NOT_YET = Outcome("refused", "it is not well yet", fault="message")
 SLOWER = Outcome("throttled", "slower")
 
 
@@ -68,7 +68,14 @@ class RidingWorld(World):
 
     def _subscribe(self, topic: str, name: str) -> None:
         destination = self.app.destinations[f"sqs:{topic}-{name}"]
-        mood = Mood(destination, self.rng, self.chaos, self._fuse, self._meanwhile)
+        mood = Mood(
+            destination,
+            self.rng,
+            self.chaos,
+            self._fuse,
+            self._meanwhile,
+            wait=self.app.clock.advance,
+        )
         self._moods.append(mood)
 
         def answer(message: StoredMessage) -> Outcome:

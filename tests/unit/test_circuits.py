@@ -133,7 +133,7 @@ def test_the_others_go_on_and_pending_is_written_once() -> None:
     assert len(app.at("b").ids) == FAILURES_TO_OPEN + 20
     app.run(600)
     assert len(app.at("b").ids) == FAILURES_TO_OPEN + 20
-    assert all(read_message(i).pending == {"a"} for i in app.lying())
+    assert all(read_message(i).pending == frozenset({"a"}) for i in app.lying())
 
 
 def test_probes_go_one_at_a_time_ever_later_and_the_first_that_is_taken_closes_it() -> None:

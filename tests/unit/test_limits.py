@@ -33,7 +33,7 @@ class TestPauses:
         app.run(3600)
         assert app.at("a").calls == 0
         assert len(app.at("b").ids) == 10
-        assert all(read_message(i).pending == {"a"} for i in app.lying())
+        assert all(read_message(i).pending == frozenset({"a"}) for i in app.lying())
         assert all(read_message(i).states == {} for i in app.lying())
 
     def test_resumed_it_gets_all_that_waited_at_once_and_once(self) -> None:

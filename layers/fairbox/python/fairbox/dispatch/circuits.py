@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.ports import Store
 from fairbox.dispatch.rates import Rates, RateStore
 from fairbox.errors import FairboxError
 from fairbox.standing import FAILURES_TO_OPEN, NEW
@@ -61,6 +62,10 @@ class StandingStore(RateStore, Protocol):
             How it stands now: `after`, or what somebody else wrote. None: it was removed.
         """
         ...
+
+
+class DispatchStore(Store, StandingStore, Protocol):
+    """The tables, as a dispatcher uses them."""
 
 
 @dataclass(frozen=True, slots=True)

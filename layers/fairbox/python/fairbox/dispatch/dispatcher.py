@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.clock import Clock
+    from fairbox.dispatch.circuits import DispatchStore
     from fairbox.dispatch.deciding import Decision
-    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Saved, Store
+    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Saved
     from fairbox.dispatch.readiness import Readiness
     from fairbox.dispatch.sending import FanOut
     from fairbox.messages import MessageRef
@@ -78,7 +79,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        store: Store,
+        store: DispatchStore,
         destinations: Destinations,
         doorbells: Doorbells,
         *,
