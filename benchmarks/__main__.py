@@ -22,6 +22,7 @@ from benchmarks import (
     queue,
     queue_steps,
     queue_throughput,
+    resize,
     throughput,
 )
 from benchmarks.figures import Figure, show, write
@@ -50,6 +51,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "throughput": throughput.figures,
     "queue_throughput": queue_throughput.figures,
     "fairness": lambda: (fairness.figures(), []),
+    "resize": lambda: (resize.figures(), []),
     "ordered": ordered.figures,
     "outage": lambda: (list(outage.figures()), []),
     "latency": lambda: (latency.figures(), []),

@@ -32,6 +32,8 @@ ROUTES: Final = (
     ("GET", "/topics"),
     ("GET", "/topics/{topic}"),
     ("PUT", "/topics/{topic}"),
+    ("POST", "/topics/{topic}/resize"),
+    ("GET", "/topics/{topic}/epochs"),
     ("PUT", "/topics/{topic}/subscriptions/{name}"),
     ("DELETE", "/topics/{topic}/subscriptions/{name}"),
     ("PUT", "/topics/{topic}/subscriptions/{name}/pause"),

@@ -207,7 +207,7 @@ class DeliveryStack(Stack):
         repair.allow(
             [
                 may.on_table(storage.outbox, "Scan", *may.READ_ITEMS, *may.WRITE_ITEMS),
-                may.on_table(storage.deliveries, *may.WRITE_ITEMS),
+                may.on_table(storage.deliveries, "Query", *may.WRITE_ITEMS),
                 may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
                 may.on_objects(
                     storage.failures, "GetObject", "DeleteObject", below=may.FAILURES_PREFIX

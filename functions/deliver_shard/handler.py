@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -43,13 +42,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
                 report = visits().handle(doorbell, deadline=deadline)
                 app.report(report.deliveries)
             else:
-                app.doorbells.ring([replace(doorbell, not_before=_still(doorbell.not_before))])
+                app.doorbells.pass_on(doorbell)
         except FairboxError as error:
             logger.warning("a doorbell failed", extra={"error": str(error)})
             failures.append({"itemIdentifier": record["messageId"]})
     return {"batchItemFailures": failures}
-
-
-def _still(not_before: int) -> int:
-    """Return the time to wait for, where a queue's longest delay was too short for it; else 0."""
-    return not_before if not_before - application().clock.now() * 1000 > 1000 else 0

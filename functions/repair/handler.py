@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fairbox.dispatch.cascading import cascade_records
 from fairbox.dispatch.marking import Marking
 from fairbox.dispatch.repair import Repair
+from fairbox.dispatch.retiring import Retiring
 from fairbox.dynamodb.archive import FirehoseArchive
+from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.failures import S3Failures
 from fairbox.dynamodb.repairs import RepairTable
 from fairbox.settings import BATCHES_TABLE
@@ -42,6 +44,7 @@ def repair() -> Repair:
         doorbells=app.doorbells,
         clock=app.clock,
         others={app.settings.required(BATCHES_TABLE): _replay_batches},
+        retiring=Retiring(EpochTable(app.tables), app.clock),
     )
 
 

@@ -50,7 +50,10 @@ def test_a_topic_is_created_shown_listed_and_brought_up_to_date(cli: Cli) -> Non
     ).json  # fmt: skip
     assert (created["shards"], created["ordering"], created["dedup_window"]) == (4, "key", 60)
     assert created["retry"] == {"max_attempts": 3, "base": 1.0, "cap": 900.0}
-    assert cli.ok("topic", "show", "jobs", "--json").json == created
+    shown = cli.ok("topic", "show", "jobs", "--json").json
+    epoch = shown["epochs"][0]
+    assert shown | {"epochs": created["epochs"]} == created
+    assert (epoch["number"], epoch["shards"], epoch["phase"]) == (0, 4, "current")
     cli.ok("topic", "create", "another")
     assert [t["name"] for t in cli.ok("topic", "list", "--json").objects] == ["another", "jobs"]
     assert cli.ok("topic", "list").lines[2].split() == ["jobs", "4", "key", "false"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox import Message, Subscription, Topic
+from fairbox import Message, PartitionedQueue, Subscription, Topic
 from fairbox.cli.app import app
 from fairbox.dispatch.ports import Outcome
 from fairbox_pipeline.arguments import parser_of
@@ -68,6 +68,7 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
     outbox = cli.application.outbox
     if "queue" in command:
         outbox.create_topic(Topic("jobs"))
+        PartitionedQueue("email", 2).create(outbox)
         outbox.add(Message(topic="jobs", body=b"{}", id=cli.application.ids.next()))
     [*held] = cli.application.queue.receive("jobs") if "$RECEIPT" in command else []
     if "topic create" not in command:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox import PartitionedQueue
 from fairbox.cli.app import app
 from fairbox.cli.shell import SHORT
 from typer.main import get_command
@@ -103,6 +104,27 @@ def topics(cli: Cli) -> None:
     assert cli.one("topic", "size", "--rate", "1400", "--wcu", "1")["shards"] == 2
     assert not cli.one("topic", "delete", name, "--no-wait", "--yes")["deleted"]
     assert cli.one("topic", "show", name)["deleting_at"] is not None
+
+
+@scene("topic resize", "queue resize", "outbox misplaced")
+def resizes(cli: Cli) -> None:
+    topic = cli.topic("cli-resized")
+    ref = cli.one("message", "send", topic, "x")["ref"]
+    announced = cli.one("topic", "resize", topic, "--shards", "3")
+    assert (announced["epoch"], announced["before"], announced["shards"]) == (1, 1, 3)
+    assert not cli.one("topic", "resize", topic, "--shards", "3")["changed"]
+    epochs = cli.one("topic", "show", topic)["epochs"]
+    assert [epoch["phase"] for epoch in epochs] == ["current", "announced"]
+    assert cli("outbox", "misplaced", topic) == []
+    repaired = cli.one("outbox", "misplaced", topic, "--repair", "--yes")
+    assert (repaired["moved"], repaired["scanned"] > 0) == ([], True)
+    (held,) = cli.receive(topic)
+    assert held["ref"] == ref
+    queue = f"{topic}-emails"
+    PartitionedQueue(queue, 2).create(cli.stage.outbox, shards=1)
+    widened = cli.one("queue", "resize", queue, "--partitions", "3")
+    assert (widened["before"], widened["partitions"]) == (2, 3)
+    assert f"{queue}__p2" in {found["name"] for found in cli("topic", "list")}
 
 
 @scene("message send", "message list", "message show", "message edit", "message cancel")

@@ -82,6 +82,36 @@ def test_what_only_a_resize_may_change_is_a_conflict_and_changes_nothing(api: Ap
     assert api.application.outbox.topic("orders") == before
 
 
+def post(api: ApiClient, path: str, value: object) -> Reply:
+    return api.call("POST", path, json.dumps(value), content_type="application/json")
+
+
+def test_a_resize_is_taken_and_its_progress_shown(api: ApiClient) -> None:
+    reply = post(api, "/topics/orders/resize", {"shards": 16})
+    assert reply.status == 202
+    newest = api.application.outbox.topic("orders").epochs[-1]
+    assert reply.json == {
+        "topic": "orders", "epoch": 1, "shards": 16, "before": 4, "begins_at": newest.since,
+        "changed": True,
+    }  # fmt: skip
+    assert post(api, "/topics/orders/resize", {"shards": 16}).json["changed"] is False
+    epochs = api.call("GET", "/topics/orders/epochs").json["epochs"]
+    assert [(e["number"], e["shards"], e["phase"]) for e in epochs] == [
+        (0, 4, "current"),
+        (1, 16, "announced"),
+    ]
+
+
+def test_a_resize_that_cannot_be_is_refused(api: ApiClient) -> None:
+    for value, status in (({"shards": 0}, 422), ({"shards": 1001}, 422), ({}, 422)):
+        assert post(api, "/topics/orders/resize", value).status == status
+    assert post(api, "/topics/nothing/resize", {"shards": 2}).status == 404
+    assert api.call("GET", "/topics/nothing/epochs").status == 404
+    post(api, "/topics/orders/resize", {"shards": 16})
+    reply = post(api, "/topics/orders/resize", {"shards": 8})
+    assert (reply.status, reply.kind) == (409, "conflict")
+
+
 def test_topics_are_listed_by_name_with_their_subscriptions(api: ApiClient) -> None:
     put(api, "/topics/a-first", {})
     put(api, "/topics/orders/subscriptions/billing", {"destination": "sqs:https://q"})

@@ -162,6 +162,11 @@ class Scene:
         outbox.pause_subscription("new", "billing")
         outbox.resume_subscription("new", "billing")
         outbox.remove_subscription("new", "billing")
+        assert outbox.resize("new", 3).changed
+        assert len(outbox.epochs("new")) == 2
+        assert EMAILS.resize(outbox, 3).changed
+        assert not list(outbox.misplaced())
+        assert outbox.repair_misplaced().scanned
         outbox.pause_topic("jobs")
         outbox.resume_topic("jobs")
         refs = outbox.add_many([self.message("jobs", delay=d) for d in (0, 0, 300, 300)])

@@ -80,7 +80,7 @@ EXPECTED: dict[str, Permissions] = {
     "DeliverShard": DISPATCH | {"DoorbellsNow": SEND | RECEIVE, "DoorbellsLater": SEND | RECEIVE},
     "Repair": {
         "Outbox": READ | WRITE | {"dynamodb:Scan"},
-        "Deliveries": WRITE,
+        "Deliveries": WRITE | {"dynamodb:Query"},  # whether old epochs have dead letters
         "Batches": READ | WRITE,
         "DoorbellsNow": SEND,
         "ArchiveStream": {"firehose:PutRecordBatch"},

@@ -6,11 +6,12 @@ import uuid
 from dataclasses import replace
 
 from fairbox import Delivery, Message, MessageRef, RetryPolicy, Subscription, Topic
+from fairbox.epochs import Epoch
 from fairbox.held import KEY_BYTES
 from fairbox.holds import NAME_BYTES, Hold
 from fairbox.messages import check_text
 from fairbox.stored import Failure, ShardRow, StoredMessage, SubscriptionState
-from fairbox.topics import Epoch, Ordering, Partition, TopicState
+from fairbox.topics import Ordering, Partition, TopicState
 from hypothesis import strategies as st
 
 LATEST = 253_402_300_799_000
@@ -181,4 +182,8 @@ def topics(draw: st.DrawFn) -> TopicState:
         for n in sorted(draw(st.sets(names, max_size=3)))
     )
     epochs = (Epoch(0, 4, 0), Epoch(1, shards, 9))
-    return TopicState(topic, epochs, subscriptions, draw(times), draw(st.booleans()))
+    widths = (Epoch(0, 2, 0), Epoch(1, draw(st.integers(1, 1000)), 9)) * draw(st.booleans())
+    deleting = draw(st.none() | times)
+    return TopicState(
+        topic, epochs, subscriptions, draw(times), draw(st.booleans()), deleting, widths=widths
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox.testing import MemoryDynamoDB
 
-from benchmarks import batches, cost, queue
+from benchmarks import batches, cost, queue, resize
 from benchmarks.ack_workers import GROUP_SIZE, Plan
 from benchmarks.baseline_004 import SeedBatches, definition
 from benchmarks.batch_proof import prove
@@ -16,6 +16,7 @@ from benchmarks.batch_sizes import Shape
 from benchmarks.figures import Figure, show, write
 from benchmarks.latency import percentile
 from benchmarks.queue_contention import Contention
+from benchmarks.simulation import Load
 from benchmarks.throughput import Run
 
 if TYPE_CHECKING:
@@ -215,3 +216,23 @@ def test_the_workers_of_the_benchmark_share_all_items_and_none_twice() -> None:
     items = [item for plan in plans for item in plan.items()]
     assert len(items) == len(set(items)) == 3 * GROUP_SIZE
     assert set(items) == {(group, index) for group in range(3) for index in range(GROUP_SIZE)}
+
+
+class TestResize:
+    def test_nothing_is_lost_or_out_of_order_and_new_shards_get_their_share(self) -> None:
+        load = Load(rate=20, seconds=3, ordered=True, keys=40)
+        found = {figure.name: figure.value for figure in resize.figures(load)}
+        assert found["resize.lost"] == found["resize.out_of_order"] == 0
+        assert found["resize.in_new_shards"] > 0
+        assert found["resize.longest_pause_later_ms"] < found["resize.longest_pause_ms"]
+
+    def test_a_message_is_out_of_order_where_a_later_one_of_its_key_came_strictly_before(
+        self,
+    ) -> None:
+        added = [resize.Added(f"id-{n}", key, n) for n, key in enumerate("aabba")]
+        sent = {"id-0": 10.0, "id-1": 9.0, "id-2": 5.0, "id-3": 5.0, "id-4": 11.0}
+        assert resize.out_of_order(added, sent) == 1
+        assert resize.out_of_order(added, sent | {"id-4": 1.0}) == 2
+        assert resize.out_of_order(added, sent | {"id-0": 8.0}) == 0
+        del sent["id-1"]
+        assert resize.out_of_order(added, sent) == 0

@@ -248,6 +248,25 @@ class TestPartitions:
             app.outbox.delete_topic("orders", whole=True)
         assert len(app.outbox.topics()) == 4
 
+    def test_partitions_that_a_queue_has_no_more_go_with_it(self) -> None:
+        app = App()
+        EMAILS.create(app.outbox, shards=1)
+        EMAILS.resize(app.outbox, 1)
+        with pytest.raises(TopicConflict, match="deleted whole"):
+            app.outbox.delete_topic("email")
+        assert app.outbox.delete_topic("email", whole=True) == 0
+        assert [state.topic.name for state in app.outbox.topics()] == ["orders"]
+
+    def test_what_is_being_deleted_is_not_resized(self) -> None:
+        app = App()
+        EMAILS.create(app.outbox, shards=1)
+        app.outbox.delete_topic("email", whole=True, wait=False)
+        app.outbox.delete_topic("orders", wait=False)
+        with pytest.raises(TopicConflict, match="being deleted"):
+            app.outbox.resize("orders", 4)
+        with pytest.raises(TopicConflict, match="being deleted"):
+            EMAILS.resize(app.outbox, 8)
+
     def test_the_whole_queue_goes_after_one_wait(self) -> None:
         app = App()
         EMAILS.create(app.outbox, shards=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,28 @@ def test_later_doorbells_wait_15_minutes_at_most(seconds: float, delay: int) -> 
     ((url, entry),) = queue.sent
     assert (url, entry["DelaySeconds"]) == ("later", delay)
     assert decode(entry["MessageBody"]).not_before == not_before
+
+
+def test_doorbells_for_one_shard_and_second_are_passed_on_as_one_visit() -> None:
+    queue, clock = Queue(), ManualClock(1_760_000_000)
+    waiting = SqsDoorbells(queue, "now.fifo", "later", clock=clock)
+    due = Doorbell("orders", 1, 3, (), 1_760_000_000_000)
+    named = Doorbell("orders", 1, 3, (MessageRef("orders", 1, 3, ID.format(1)),), due.not_before)
+    for doorbell in (due, due, replace(due, shard=4), named, named):
+        waiting.pass_on(doorbell)
+    clock.advance(1)
+    waiting.pass_on(due)  # a visit that came too early rang for it again
+    assert {decode(e["MessageBody"]).not_before for _, e in queue.sent} == {0}
+    ids = [e["MessageDeduplicationId"] for _, e in queue.sent]
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 5
+
+
+def test_a_doorbell_that_is_not_due_waits_on() -> None:
+    queue = Queue()
+    bells(queue).pass_on(Doorbell("orders", 0, 1, (), round(ManualClock().now() * 1000) + 5_000))
+    ((url, entry),) = queue.sent
+    assert (url, entry["DelaySeconds"]) == ("later", 5)
 
 
 def test_entries_that_failed_are_sent_again_and_only_these() -> None:

@@ -10,8 +10,9 @@ import pytest
 from fairbox import Message, MessageRef, Subscription, Topic
 from fairbox.codec.records import Change
 from fairbox.dispatch.events import archive_line, events_of
+from fairbox.epochs import Epoch
 from fairbox.stored import Failure, Offloaded, StoredMessage, SubscriptionState
-from fairbox.topics import Epoch, TopicState
+from fairbox.topics import TopicState
 
 if TYPE_CHECKING:
     from fairbox.codec.records import ChangeKind

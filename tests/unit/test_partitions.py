@@ -22,6 +22,7 @@ from fairbox import (
     TopicIsPushed,
     UnknownTopic,
 )
+from fairbox.consuming import group
 from fairbox.consuming.tally import ConsumerCounts
 from fairbox.sharding import partition_number, shard_number
 from fairbox.testing.application import MemoryApplication
@@ -175,7 +176,7 @@ class TestRegistration:
         self, app: MemoryApplication, partitions: int
     ) -> None:
         EMAILS.create(app.outbox)
-        with pytest.raises(TopicConflict, match="is partition 0 of 4 of queue 'email'; the number"):
+        with pytest.raises(TopicConflict, match="is partition 0 of 4 of queue 'email'; resize"):
             PartitionedQueue("email", partitions).create(app.outbox)
         assert [s.topic.name for s in app.outbox.topics()] == sorted(EMAILS.names)
 
@@ -318,6 +319,35 @@ class TestConsumers:
         queue.faults["receive"] += [TopicIsPushed("email__p2")]
         with pytest.raises(TopicIsPushed):
             EMAILS.consumers(queue, print).run(signals=False)
+
+    def test_new_partitions_get_consumers_while_those_of_the_old_ones_run(
+        self, app: MemoryApplication, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(group, "LOOK_SECONDS", 0.01)
+        EMAILS.create(app.outbox)
+        queue = ScriptedQueue(time.monotonic)
+        emails = PartitionedQueue.registered(app.outbox, "email")
+        consumers = emails.consumers(queue, lambda _: None)
+        assert [one.topic for one in consumers] == list(EMAILS.names)
+        queue.send(b"late", topic="email__p5")
+        emails.resize(app.outbox, 6)
+        counts = run_until(consumers, lambda: len(queue.acked) == 1)
+        assert counts.acked == 1
+        assert [one.topic for one in consumers] == list(emails.names)
+        assert len(consumers) == 6
+
+    def test_chosen_partitions_stay_those(
+        self, app: MemoryApplication, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(group, "LOOK_SECONDS", 0.01)
+        EMAILS.create(app.outbox)
+        queue = ScriptedQueue(time.monotonic)
+        emails = PartitionedQueue.registered(app.outbox, "email")
+        consumers = emails.consumers(queue, lambda _: None, partitions=[0, 1])
+        emails.resize(app.outbox, 6)
+        queue.send(b"x", topic="email")
+        run_until(consumers, lambda: len(queue.acked) == 1)
+        assert [one.topic for one in consumers] == ["email", "email__p1"]
 
     @pytest.mark.parametrize("cap", [0, True, 1.5])
     def test_a_cap_that_is_none_is_refused(self, cap: Any) -> None:

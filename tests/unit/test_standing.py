@@ -14,12 +14,13 @@ from fairbox.dispatch.circuits import Gate
 from fairbox.dispatch.packing import Job
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dispatch.rates import BURST_MS, take
+from fairbox.epochs import Epoch
 from fairbox.ids import IdGenerator
 from fairbox.messages import Message, MessageRef
 from fairbox.standing import FAILURES_TO_OPEN, NEW, PROBE_MS, QUIET_CAP_SECONDS, Standing
 from fairbox.stored import StoredMessage, SubscriptionState
 from fairbox.testing.clock import ManualClock
-from fairbox.topics import Epoch, Subscription, Topic, TopicState
+from fairbox.topics import Subscription, Topic, TopicState
 from hypothesis import given
 from hypothesis import strategies as st
 

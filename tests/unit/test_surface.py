@@ -86,7 +86,7 @@ class TestErrors:
             "reason": "why", "setting": "TABLE", "operation": "put_item",
             "reasons": [("None", {})], "batch": "0198", "state": "complete", "items": ("a:0:0",),
             "left": ("a:0:0",), "request_id": "r1", "unreadable": ("orders/0/3/x",),
-            "receipts": ("r",), "claimed": (ref,), "refs": (ref,),
+            "receipts": ("r",), "claimed": (ref,), "refs": (ref,), "since": 1_767_225_600_000,
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

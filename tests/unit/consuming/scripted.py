@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, StaleReceipt, Topic
-from fairbox.topics import Epoch, TopicState
+from fairbox.epochs import Epoch
+from fairbox.topics import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

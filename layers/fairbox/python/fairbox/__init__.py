@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         MessagesOutstanding,
         NotConfigured,
         RequestConflict,
+        ResizeUnderway,
         StaleReceipt,
         Throttled,
         TopicConflict,
@@ -42,13 +43,16 @@ if TYPE_CHECKING:
         Unreadable,
     )
     from fairbox.messages import Message, MessageRef
+    from fairbox.misplacing import Misplaced, PlacementResult
     from fairbox.outbox import Outbox, SweepResult
     from fairbox.partition_results import PartitionResults
+    from fairbox.partition_widths import WidthResult
     from fairbox.partitions import PartitionedQueue
     from fairbox.purging import PurgeResult
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
+    from fairbox.resizing import ResizeResult
     from fairbox.stored import DeadLetter, Delivery
     from fairbox.topics import Partition, RetryPolicy, Subscription, Topic
     from fairbox.tracking import Batches
@@ -78,12 +82,14 @@ __all__ = [
     "MessagesNotFound",
     "MessagesNotWritten",
     "MessagesOutstanding",
+    "Misplaced",
     "NotConfigured",
     "Outbox",
     "Page",
     "Partition",
     "PartitionResults",
     "PartitionedQueue",
+    "PlacementResult",
     "Progress",
     "PurgeResult",
     "Queue",
@@ -91,6 +97,8 @@ __all__ = [
     "Received",
     "RedriveResult",
     "RequestConflict",
+    "ResizeResult",
+    "ResizeUnderway",
     "Retry",
     "RetryPolicy",
     "StaleReceipt",
@@ -107,6 +115,7 @@ __all__ = [
     "UnknownSubscription",
     "UnknownTopic",
     "Unreadable",
+    "WidthResult",
 ]
 
 _HOMES: Final = {
@@ -123,17 +132,21 @@ _HOMES: Final = {
     "Group": "batches.models",
     "Message": "messages",
     "MessageRef": "messages",
+    "Misplaced": "misplacing",
     "Outbox": "outbox",
     "Page": "batches.models",
     "Partition": "topics",
     "PartitionResults": "partition_results",
     "PartitionedQueue": "partitions",
+    "WidthResult": "partition_widths",
+    "PlacementResult": "misplacing",
     "Progress": "batches.models",
     "PurgeResult": "purging",
     "Queue": "queue",
     "QueueStats": "queueing.models",
     "Received": "queueing.models",
     "RedriveResult": "redriving",
+    "ResizeResult": "resizing",
     "Retry": "consuming.outcomes",
     "RetryPolicy": "topics",
     "Subscription": "topics",

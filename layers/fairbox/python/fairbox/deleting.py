@@ -77,13 +77,10 @@ class Deleting(OpenTables):
         if name.startswith(_OWN):
             raise TopicConflict(name, "it is Fairbox's own")
         part = state.topic.partition
-        if part is None or part.count == 1:
-            if whole and part is None:
+        if part is None:
+            if whole:
                 raise TopicConflict(name, "it is not the logical name of a partitioned queue")
             return [state]
-        if not whole or part.number:
-            detail = f"it is partition {part.number} of {part.count} of queue {part.queue!r}"
-            raise TopicConflict(name, f"{detail}, which is deleted whole, by that name")
         others = [
             other
             for other in self.tables.topics.all()
@@ -91,6 +88,9 @@ class Deleting(OpenTables):
             and other.topic.partition.queue == name
             and other.topic.partition.number
         ]
+        if part.number or (others and not whole):
+            detail = f"it is partition {part.number} of {part.count} of queue {part.queue!r}"
+            raise TopicConflict(name, f"{detail}, which is deleted whole, by that name")
         return [state, *others]
 
     def _check_empty(self, states: Sequence[TopicState]) -> None:

@@ -7,6 +7,7 @@ FairboxError
 ├── UnknownTopic                     .topic
 ├── UnknownSubscription              .topic .subscription
 ├── TopicConflict                    .topic .detail
+│   └── ResizeUnderway               .topic .since
 ├── TopicIsPushed                    .topic
 ├── StaleReceipt                     .receipts
 ├── MessagesClaimed                  .claimed
@@ -84,6 +85,17 @@ class TopicConflict(FairboxError):
         super().__init__(f"topic {topic!r}: {detail}")
         self.topic = topic
         self.detail = detail
+
+
+class ResizeUnderway(TopicConflict):
+    """Another width is announced and has not begun: resize again once it holds.
+
+    `since` is when it begins, in milliseconds since 1970 UTC.
+    """
+
+    def __init__(self, topic: str, since: int) -> None:
+        super().__init__(topic, "a resize is announced and has not begun; wait a minute")
+        self.since = since
 
 
 class TopicIsPushed(FairboxError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ class HeldRow:
         entries: one a key, 64 at most.
         after: all up to this id is held, or behind what is held; empty: begin at the head.
         since: when the lane was last read from its head, in milliseconds since 1970 UTC.
+        settled: no older shard of the topic lists the shard's keys.
     """
 
     version: int = 0
     entries: tuple[Entry, ...] = ()
     after: str = ""
     since: int = 0
+    settled: bool = field(default=False, compare=False)
 
     def entry(self, message_id: str) -> Entry | None:
         """Return the entry of a message; None: it has none."""

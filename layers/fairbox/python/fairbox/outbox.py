@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.administration import Administration
 from fairbox.clock import milliseconds
 from fairbox.codec import names
 from fairbox.codec.keys import message_key
@@ -25,6 +24,8 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.ids import time_of
+from fairbox.misplacing import Misplacing
+from fairbox.partition_widths import Repartitioning
 from fairbox.purging import Purging
 from fairbox.reading import Reading, age_ms, check_limit
 from fairbox.replaying import Replaying
@@ -61,7 +62,7 @@ class SweepResult:
     rung: int
 
 
-class Outbox(Administration, Replaying, Reading, Purging):
+class Outbox(Repartitioning, Misplacing, Replaying, Reading, Purging):
     """Publishes messages, in transactions of the caller's or alone, and shows what is outstanding.
 
     Args:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from fairbox.clock import milliseconds
 from fairbox.consuming.consumer import Consumer
 from fairbox.consuming.group import Consumers
 from fairbox.consuming.permits import Permits
 from fairbox.errors import FairboxError, InvalidInput, TopicConflict
+from fairbox.ids import time_of
 from fairbox.messages import MessageRef, check_text, check_topic
 from fairbox.partition_results import PartitionResults
-from fairbox.sharding import MAX_PARTITIONS, partition_number
+from fairbox.partition_widths import check_partitions, logical_name
+from fairbox.sharding import partition_name, partition_number
 from fairbox.topics import Partition, Topic
 
 if TYPE_CHECKING:
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
     from fairbox.messages import Message
     from fairbox.outbox import Outbox
     from fairbox.partition_results import Redrives
+    from fairbox.partition_widths import WidthResult
     from fairbox.queue import Queue
     from fairbox.queueing.models import QueueStats
     from fairbox.stored import DeadLetter
     from fairbox.topics import TopicState
 
 T = TypeVar("T")
-SEPARATOR: Final = "__p"
 
 
 class Route(TypedDict):
@@ -50,6 +53,9 @@ class PartitionedQueue:
     is sent to the logical name by hand is consumed. Messages of one key are in one partition, and
     on topics with `ordering="key"` in order; there is no order across partitions.
 
+    Made so, it routes over the partitions that it is given. `registered` follows what the queue was
+    resized to, and so do `send_many` and `transact_items`, however it was made.
+
     Args:
         name: the logical name; with the last partition's suffix a topic's name.
         partitions: 1 to 1,000.
@@ -67,45 +73,60 @@ class PartitionedQueue:
     """
 
     def __init__(self, name: str, partitions: int = 1) -> None:
-        whole = isinstance(partitions, int) and not isinstance(partitions, bool)
-        if not whole or not 1 <= partitions <= MAX_PARTITIONS:
-            raise InvalidInput("partitions", f"a whole number from 1 to {MAX_PARTITIONS:,}")
         self.name = check_topic(name)
-        self.partitions = partitions
-        self.names: tuple[str, ...] = (
-            name,
-            *(f"{name}{SEPARATOR}{number}" for number in range(1, partitions)),
-        )
+        self._given = check_partitions(partitions)
+        self._outbox: Outbox | None = None  # whose topics tell how many partitions there are
+        last = partition_name(name, partitions - 1)
         try:
-            check_topic(self.names[-1])
+            check_topic(last)
         except InvalidInput:
-            room = 120 - len(self.names[-1]) + len(name)
+            room = 120 - len(last) + len(name)
             raise InvalidInput(
                 "name", f"at most {room} characters with {partitions} partitions"
             ) from None
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions messages are routed over that are made now."""
+        if self._outbox is None:
+            return self._given
+        return self._width(milliseconds(self._outbox.tables.calls.clock))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics of all partitions, those of older and announced numbers of them included."""
+        most = self._given
+        if self._outbox is not None:
+            widths = self._outbox.known_topic(self.name).widths
+            most = max([most, *(width.shards for width in widths)])
+        return tuple(partition_name(self.name, number) for number in range(most))
 
     @classmethod
     def registered(cls, outbox: Outbox, name: str) -> PartitionedQueue:
         """Return the queue as it was registered, so that producers and consumers agree.
 
+        It follows what the queue is resized to: the topic's row is read again when the copy is 30 s
+        old (0.5 RRU).
+
         Raises:
             UnknownTopic: there is no topic of this name.
             TopicConflict: it is a topic, but no partitioned queue's logical name.
         """
-        part = outbox.topic(name).topic.partition
-        if part is None or part.queue != name:
-            raise TopicConflict(name, "it is not the logical name of a partitioned queue")
-        return cls(name, part.count)
+        count = logical_name(outbox.topic(name)).count
+        parts = [state.topic.partition for state in outbox.topics()]
+        found = cls(name, max([count, *(p.number + 1 for p in parts if p and p.queue == name)]))
+        found._outbox = outbox
+        return found
 
     def create(self, outbox: Outbox, **settings: Any) -> list[TopicState]:
         """Create and register the topics; again brings their settings up to date.
 
         Registration gives metrics and lists the logical name and the partition of each topic. A
-        queue that is registered with another number of partitions is refused: keys would move.
+        queue that is registered with another number of partitions is refused: `resize` changes it.
 
         Args:
             outbox: where.
-            settings: of each `Topic`: `shards`, `ordering`, `retry`, `dedup_window`, `retention`.
+            settings: of each `Topic`: `shards`, `ordering`, `retry`, `dedup_window`, `retention`...
 
         Raises:
             TopicConflict: a topic is there with another width, ordering or shard count; those
@@ -114,22 +135,35 @@ class PartitionedQueue:
         """
         topics = [
             Topic(name, partition=Partition(self.name, number, self.partitions), **settings)
-            for number, name in enumerate(self.names)
+            for number, name in enumerate(self.names[: self.partitions])
         ]
         there = {state.topic.name: state.topic.partition for state in outbox.topics()}
         for topic in topics:
             self._check_width(topic.name, there.get(topic.name))
         return [outbox.create_topic(topic) for topic in topics]
 
+    def resize(self, outbox: Outbox, partitions: int) -> WidthResult:
+        """Give the queue another number of partitions while messages flow; see `resize_queue`.
+
+        Producers that route by key or index themselves, and consumers, follow it where the queue is
+        a `registered` one. Others are to be made anew.
+
+        Raises:
+            As `Outbox.resize_queue` does.
+        """
+        return outbox.resize_queue(self.name, partitions)
+
     def route_by_key(self, key: str) -> KeyRoute:
         """Return what `Message` takes to go where the key belongs: `topic` and `partition_key`.
+
+        Of a `registered` queue it is where messages belong that are made now: make it at once.
 
         Raises:
             InvalidInput: the key is no text of at most 256 bytes.
         """
         if key is None or check_text("partition_key", key) is None:
             raise InvalidInput("partition_key", "text of at most 256 bytes of UTF-8")
-        return {"topic": self._of_key(key), "partition_key": key}
+        return {"topic": self._of_key(key, self.partitions), "partition_key": key}
 
     def route_by_index(self, index: int) -> Route:
         """Return what `Message` takes to go to partition `index` modulo their number: `topic`.
@@ -139,19 +173,18 @@ class PartitionedQueue:
         """
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:
             raise InvalidInput("index", "a whole number from 0")
-        return {"topic": self.names[index % self.partitions]}
+        return {"topic": partition_name(self.name, index % self.partitions)}
 
     def route(self, message: Message) -> Message:
         """Return a message of the logical name as one of its partition, under the same id.
 
-        Its partition key decides, or, without one, its id.
+        Its partition key decides, or, without one, its id; of a `registered` queue also the time of
+        its id, so that the same message always goes to the same partition.
 
         Raises:
             InvalidInput: it is addressed to another topic.
         """
-        if message.topic != self.name:
-            raise InvalidInput("topic", f"{self.name!r}, the logical name")
-        return replace(message, topic=self._of_key(message.shard_key))
+        return self._routed(message, self._outbox)
 
     def send_many(self, queue: Queue, messages: Iterable[Message]) -> list[MessageRef]:
         """Send messages of the logical name, each to its own partition, 25 a call.
@@ -159,7 +192,8 @@ class PartitionedQueue:
         Raises:
             As `Queue.send_many` does.
         """
-        return queue.send_many([self.route(message) for message in messages])
+        outbox = queue.outbox
+        return queue.send_many([self._routed(message, outbox) for message in messages])
 
     def transact_items(self, outbox: Outbox, *messages: Message) -> list[dict[str, Any]]:
         """Return the actions that publish messages of the logical name, each in its partition.
@@ -167,7 +201,7 @@ class PartitionedQueue:
         Raises:
             As `Outbox.transact_items` does.
         """
-        return outbox.transact_items(*(self.route(message) for message in messages))
+        return outbox.transact_items(*(self._routed(message, outbox) for message in messages))
 
     def consumers(
         self,
@@ -180,6 +214,9 @@ class PartitionedQueue:
         **settings: Any,
     ) -> Consumers:
         """Return a consumer for each partition, to be run together.
+
+        Those of a `registered` queue go on with what it is resized to: new partitions get consumers
+        while they run, and partitions that are dropped keep theirs.
 
         Args:
             queue: the queue.
@@ -195,18 +232,24 @@ class PartitionedQueue:
             InvalidInput: a setting is not what it takes, or there is no such partition.
         """
         permits = None if concurrency_cap is None else Permits(concurrency_cap)
-        return Consumers(
-            Consumer(
+
+        def consumer(number: int) -> Consumer:
+            return Consumer(
                 queue,
-                self.names[number],
+                partition_name(self.name, number),
                 handler,
                 concurrency=concurrency_per_partition,
                 permits=permits,
                 labels={"queue": self.name, "partition": str(number)},
                 **settings,
             )
-            for number in self._chosen(partitions)
-        )
+
+        def more(there: int) -> list[Consumer]:
+            return [consumer(number) for number in range(there, len(self.names))]
+
+        follows = partitions is None and self._outbox is not None
+        made = map(consumer, self._chosen(partitions))
+        return Consumers(made, more=more if follows else None)
 
     def stats(
         self, queue: Queue, *, partitions: Iterable[int] | None = None
@@ -309,8 +352,22 @@ class PartitionedQueue:
                 errors[name] = error
         return PartitionResults(results, errors)
 
-    def _of_key(self, key: str) -> str:
-        return self.names[partition_number(key, self.partitions)]
+    def _of_key(self, key: str, partitions: int) -> str:
+        return partition_name(self.name, partition_number(key, partitions))
+
+    def _routed(self, message: Message, outbox: Outbox | None) -> Message:
+        if message.topic != self.name:
+            raise InvalidInput("topic", f"{self.name!r}, the logical name")
+        width = self._width(time_of(message.id), outbox)
+        return replace(message, topic=self._of_key(message.shard_key, width))
+
+    def _width(self, ms: int, outbox: Outbox | None = None) -> int:
+        """Return how many partitions an id's time chooses (ms)."""
+        known = outbox or self._outbox
+        if known is None:
+            return self._given
+        state = known.known_topic(self.name)
+        return self._given if state.topic.partition is None else state.width_at(ms).shards
 
     def _by_partition(self, refs: Iterable[MessageRef | str]) -> dict[str, list[MessageRef]]:
         found: dict[str, list[MessageRef]] = {}
@@ -324,16 +381,17 @@ class PartitionedQueue:
     def _check_width(self, name: str, there: Partition | None) -> None:
         if there is not None and (there.queue, there.count) != (self.name, self.partitions):
             detail = f"it is partition {there.number} of {there.count} of queue {there.queue!r}"
-            raise TopicConflict(name, f"{detail}; the number of partitions cannot be changed")
+            raise TopicConflict(name, f"{detail}; resize changes the number of partitions")
 
     def _chosen(self, partitions: Iterable[int] | None) -> Sequence[int]:
+        count = len(self.names)
         if partitions is None:
-            return range(self.partitions)
+            return range(count)
         chosen = sorted(set(partitions))
         for number in chosen:
             whole = isinstance(number, int) and not isinstance(number, bool)
-            if not whole or not 0 <= number < self.partitions:
-                raise InvalidInput("partitions", f"whole numbers from 0 to {self.partitions - 1}")
+            if not whole or not 0 <= number < count:
+                raise InvalidInput("partitions", f"whole numbers from 0 to {count - 1}")
         if not chosen:
             raise InvalidInput("partitions", "one at least")
         return chosen

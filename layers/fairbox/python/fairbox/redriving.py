@@ -17,7 +17,7 @@ from fairbox.errors import (
     InvalidInput,
     MessagesNotFound,
 )
-from fairbox.ids import parse_id, time_of
+from fairbox.ids import parse_id
 from fairbox.messages import MessageRef
 from fairbox.opened import OpenTables
 from fairbox.reading import check_limit
@@ -86,7 +86,7 @@ class Redriving(OpenTables):
         Args:
             topic: the topic.
             ids: which ones: message ids, refs or their texts; None: all. An id alone is looked for
-                in every shard of its epoch (1 RRU each), a ref in one.
+                in every shard of the topic's epochs (1 RRU each), a ref in one.
             where: of these, only those for which it is true, by reason, time, message or
                 subscriptions; called with readable ones only.
             limit: at most so many.
@@ -259,9 +259,11 @@ def _candidates(
                 raise InvalidInput("ids", f"refs of topic {state.topic.name!r}, got {named}")
             found[named] = [named]
         else:
-            epoch = state.epoch_at(time_of(named))
-            shards = range(epoch.shards)
-            found[named] = [MessageRef(state.topic.name, epoch.number, n, named) for n in shards]
+            # its time tells the epoch, but for what came when that was closed already
+            name = state.topic.name
+            found[named] = [
+                MessageRef(name, epoch, shard, named) for epoch, shard in state.shards()
+            ]
     return found
 
 

@@ -9,6 +9,7 @@ import hashlib
 from typing import Final
 
 MAX_SHARDS: Final = 1_000
+SEPARATOR: Final = "__p"  # between a queue's name and a partition's number
 MAX_PARTITIONS: Final = 1_000
 _PARTITION_DOMAIN: Final = b"fairbox/partition\0"
 
@@ -21,6 +22,11 @@ def shard_number(key: str, shards: int) -> int:
     """
     digest = hashlib.sha256(key.encode()).digest()
     return int.from_bytes(digest[:4], "little") % shards
+
+
+def partition_name(queue: str, number: int) -> str:
+    """Return the topic's name of a partition; partition 0 keeps the queue's own."""
+    return f"{queue}{SEPARATOR}{number}" if number else queue
 
 
 def partition_number(key: str, partitions: int) -> int:

@@ -210,6 +210,7 @@ class ShardRow:
         look_at: when the sweep looks, in milliseconds since 1970 UTC; None: nothing is there.
         backoff: seconds by which a visit that could send nothing last moved `look_at` on.
         purged_dead: dead letters purged or cancelled by operators.
+        settled: no older shard of an ordered topic lists the shard's keys.
     """
 
     topic: str
@@ -224,6 +225,7 @@ class ShardRow:
     look_at: int | None = None
     backoff: int = 0
     purged_dead: int = 0
+    settled: bool = False
 
     @property
     def outstanding(self) -> int:

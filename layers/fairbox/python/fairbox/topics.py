@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
+from fairbox.epochs import Epoch, epoch_at
 from fairbox.errors import InvalidInput
 from fairbox.ids import time_of
 from fairbox.messages import MessageRef, check_text, check_topic
@@ -51,6 +52,15 @@ def _whole_between(name: str, value: int, low: int, high: int) -> None:
         raise InvalidInput(name, f"a whole number from {low} to {high}")
 
 
+def check_shards(shards: int) -> None:
+    """Refuse a shard count that is none.
+
+    Raises:
+        InvalidInput: it is not a whole number from 1 to 1,000.
+    """
+    _whole_between("shards", shards, 1, MAX_SHARDS)
+
+
 def _tenant_weights(given: Mapping[str, float]) -> Mapping[str, float]:
     if not isinstance(given, Mapping) or len(given) > MAX_TENANT_WEIGHTS:
         raise InvalidInput("tenant_weights", f"at most {MAX_TENANT_WEIGHTS} weights by tenant")
@@ -92,7 +102,7 @@ class Partition:
     Attributes:
         queue: the logical name, which is partition 0's own.
         number: the partition, from 0.
-        count: how many partitions there are.
+        count: how many partitions there are, or were when it took messages last.
     """
 
     queue: str
@@ -139,10 +149,10 @@ class Topic:
 
     def __post_init__(self) -> None:
         check_topic(self.name)
+        check_shards(self.shards)
         _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
         _whole_between("mini_batch", self.mini_batch, 1, MAX_MINI_BATCH)
         object.__setattr__(self, "tenant_weights", _tenant_weights(self.tenant_weights))
-        _whole_between("shards", self.shards, 1, MAX_SHARDS)
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
         if self.on_dead not in ("skip", "block"):
@@ -223,15 +233,6 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
-    """A width of a topic: its shard count, and the id time (ms) from which it holds."""
-
-    number: int
-    shards: int
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
 class TopicState:
     """A topic as it stands: declaration, epochs, subscriptions.
 
@@ -244,6 +245,8 @@ class TopicState:
         deleting: since when it takes no messages, for it is being deleted, in milliseconds since
             1970 UTC; None: it is not.
         standings: of its subscriptions by name, as they were when the topic was read.
+        widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
+            epochs, since it was resized first; else empty.
     """
 
     topic: Topic
@@ -253,6 +256,7 @@ class TopicState:
     paused: bool = False
     deleting: int | None = None
     standings: Mapping[str, Standing] = field(default_factory=dict, compare=False)
+    widths: tuple[Epoch, ...] = ()
 
     @property
     def groups(self) -> int:
@@ -280,11 +284,12 @@ class TopicState:
 
     def epoch_at(self, ms: int) -> Epoch:
         """Return the epoch that an id's time chooses; the first for times before all."""
-        chosen = self.epochs[0]
-        for epoch in self.epochs:
-            if epoch.since <= ms:
-                chosen = epoch
-        return chosen
+        return epoch_at(self.epochs, ms)
+
+    def width_at(self, ms: int) -> Epoch:
+        """Return the number of partitions that an id's time chooses, as an epoch's `shards`."""
+        count = 1 if self.topic.partition is None else self.topic.partition.count
+        return epoch_at(self.widths or (Epoch(0, count, 0),), ms)
 
     def ref(self, message: Message) -> MessageRef:
         """Return the message's ref: epoch by the id's time, shard by its key."""
@@ -295,3 +300,7 @@ class TopicState:
     def shards(self) -> list[tuple[int, int]]:
         """Return every (epoch, shard) that may hold messages, oldest epoch first."""
         return [(e.number, n) for e in self.epochs for n in range(e.shards)]
+
+    def epoch(self, number: int) -> Epoch | None:
+        """Return an epoch by its number; None: it is not listed."""
+        return next((e for e in self.epochs if e.number == number), None)

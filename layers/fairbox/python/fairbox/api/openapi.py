@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from fairbox.api import batch_models, models, operating_models, queue_models, redrives
+from fairbox.api import (
+    batch_models,
+    models,
+    operating_models,
+    queue_models,
+    redrives,
+    resizes,
+)
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -48,6 +55,8 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         {200: models.TopicOut, 201: models.TopicOut},
         (*_BODY, "conflict", "invalid-field"),
     ),
+    "resize_topic": ({202: resizes.ResizeOut}, (*_BODY, "conflict", *_TOPIC)),
+    "list_epochs": ({200: resizes.Epochs}, _TOPIC),
     "put_subscription": (
         {200: models.SubscriptionOut, 201: models.SubscriptionOut},
         (*_BODY, "conflict", *_TOPIC),
@@ -106,6 +115,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
 
 _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "put_topic": (models.TopicIn, False),
+    "resize_topic": (resizes.ResizeIn, True),
     "put_subscription": (models.SubscriptionIn, True),
     "pause_subscription": (models.PauseIn, False),
     "open_batch": (batch_models.BatchIn, False),
@@ -126,7 +136,7 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
 _MEANS: Final = {
     200: "As it is, or was made.",
     201: "It was not there before.",
-    202: "Written; it will be delivered at least once.",
+    202: "Taken: a message is delivered at least once, a width holds from its time on.",
     204: "Done; no body.",
 }
 _PARAMS: Final = {

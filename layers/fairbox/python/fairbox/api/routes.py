@@ -16,6 +16,7 @@ from fairbox.api.publishing import Publisher
 from fairbox.api.queueing import QUEUE_ROUTES
 from fairbox.api.redrives import RedriveIn, redrive
 from fairbox.api.requests import checked
+from fairbox.api.resizes import RESIZE_ROUTES
 from fairbox.api.routing import Answer, Route
 from fairbox.api.stats import stats
 from fairbox.clock import milliseconds
@@ -259,6 +260,7 @@ ROUTES: Final = (
     Route("GET", "/topics", list_topics),
     Route("GET", "/topics/{topic}", show_one_topic),
     Route("PUT", "/topics/{topic}", put_topic),
+    *RESIZE_ROUTES,
     Route("PUT", "/topics/{topic}/subscriptions/{name}", put_subscription),
     Route("DELETE", "/topics/{topic}/subscriptions/{name}", delete_subscription),
     Route("PUT", "/topics/{topic}/subscriptions/{name}/pause", pause_subscription),

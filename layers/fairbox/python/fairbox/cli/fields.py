@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from fairbox.standing import NEW
@@ -10,9 +11,12 @@ from fairbox.standing import NEW
 if TYPE_CHECKING:
     from fairbox.batches.models import Batch, Progress
     from fairbox.messages import Message
+    from fairbox.misplacing import Misplaced
+    from fairbox.partition_widths import WidthResult
     from fairbox.purging import PurgeResult
     from fairbox.queueing.models import QueueStats, Received
     from fairbox.redriving import RedriveResult
+    from fairbox.resizing import EpochStatus, ResizeResult
     from fairbox.standing import Standing
     from fairbox.stored import DeadLetter, Delivery, StoredMessage
     from fairbox.topics import Subscription, TopicState
@@ -74,6 +78,65 @@ def topic_fields(state: TopicState) -> Fields:
             subscription_fields(s, state.standing(s.name)) for s in state.subscriptions
         ],
     }
+
+
+def status_fields(status: EpochStatus) -> Fields:
+    """Return where an epoch stands, and what lies in it."""
+    epoch = status.epoch
+    return {
+        "number": epoch.number,
+        "shards": epoch.shards,
+        "since": epoch.since,
+        "phase": status.phase,
+        "ready": status.ready,
+        "later": status.later,
+        "dead": status.dead,
+    }
+
+
+def resize_fields(result: ResizeResult) -> Fields:
+    """Return what a resize came to."""
+    return {
+        "topic": result.topic,
+        "epoch": result.epoch.number,
+        "shards": result.epoch.shards,
+        "before": result.before,
+        "begins_at": result.epoch.since,
+        "changed": result.changed,
+    }
+
+
+def resize_text(result: ResizeResult) -> str:
+    """Return the same as people read it."""
+    epoch = result.epoch
+    if not result.changed:
+        return f"{result.topic} has, or will have, {epoch.shards} shards: nothing to do"
+    begins = datetime.fromtimestamp(epoch.since / 1000, UTC).isoformat(timespec="seconds")
+    return f"{result.topic}: {result.before} to {epoch.shards} shards, from {begins} on"
+
+
+def width_fields(result: WidthResult) -> Fields:
+    """Return what another number of partitions came to."""
+    return {
+        "queue": result.queue,
+        "partitions": result.partitions,
+        "before": result.before,
+        "begins_at": result.since,
+        "changed": result.changed,
+    }
+
+
+def width_text(result: WidthResult) -> str:
+    """Return the same as people read it."""
+    if not result.changed:
+        return f"{result.queue} has, or will have, {result.partitions} partitions: nothing to do"
+    begins = datetime.fromtimestamp(result.since / 1000, UTC).isoformat(timespec="seconds")
+    return f"{result.queue}: {result.before} to {result.partitions} partitions, from {begins} on"
+
+
+def misplaced_fields(found: Misplaced) -> Fields:
+    """Return where a message lies, and where it belongs."""
+    return {"ref": str(found.ref), "belongs": str(found.belongs)}
 
 
 def subscription_fields(subscription: Subscription, standing: Standing = NEW) -> Fields:

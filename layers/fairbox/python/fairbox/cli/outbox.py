@@ -8,8 +8,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from fairbox.cli.fields import DELIVERY_COLUMNS, delivery_fields, stored_fields
+from fairbox.cli.fields import (
+    DELIVERY_COLUMNS,
+    delivery_fields,
+    misplaced_fields,
+    stored_fields,
+)
 from fairbox.cli.pipeline import run_job
+from fairbox.cli.progress import progress
 from fairbox.cli.session import Session
 from fairbox.cli.verbs import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
 from fairbox.errors import InvalidInput
@@ -85,6 +91,41 @@ def sweep(
     result = session.outbox.sweep(older_than=older_than, limit=limit)
     fields = {"overdue": result.overdue, "shards": result.shards, "rung": result.rung}
     session.show(fields)
+
+
+@verb(outbox, "misplaced", example="fairbox outbox misplaced")
+def misplaced(
+    session: Session,
+    topic: OptionalTopic = None,
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Put them where they belong.")] = False,
+    units: Annotated[
+        float, typer.Option(min=1, metavar="N", help="Read units a second, at most.")
+    ] = 200,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """List messages that lie in a shard where they do not belong, found by a scan of the table."""
+    columns = ("ref", "belongs")
+    if not repair:
+        found = session.outbox.misplaced(topic, units_a_second=units)
+        session.table(columns, map(misplaced_fields, found))
+        return
+    if not dry_run:
+        session.confirm("Move the misplaced messages?", yes=yes)
+    with progress("scanning") as tell:
+        result = session.outbox.repair_misplaced(
+            topic, dry_run=dry_run, units_a_second=units, progress=tell
+        )
+    fields = {
+        "moved": [misplaced_fields(one) for one in result.moved],
+        "left": [str(ref) for ref in result.left],
+        "scanned": result.scanned,
+        "dry_run": result.dry_run,
+    }
+    done = "would be moved" if dry_run else "moved"
+    text = f"{len(result.moved)} {done}, {len(result.left)} left, of {result.scanned} items"
+    session.show(fields, text)
 
 
 @verb(

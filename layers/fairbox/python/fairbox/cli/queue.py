@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli.fields import received_fields, stats_fields
+from fairbox.cli.fields import received_fields, stats_fields, width_fields, width_text
 from fairbox.cli.items import calls_of, item_ids
 from fairbox.cli.progress import progress
 from fairbox.cli.session import Session
@@ -146,6 +146,19 @@ def purge(
 
         count = session.queue.purge(topic, reason=reason, progress=told)
     session.show({"purged": count}, f"{count} purged")
+
+
+@verb(queue, "resize", example="fairbox queue resize email --partitions 8")
+def resize(
+    session: Session,
+    name: Annotated[
+        str, typer.Argument(metavar="QUEUE", show_default=False, help="Its logical name.")
+    ],
+    partitions: Annotated[int, typer.Option(show_default=False, help="1 to 1,000.")],
+) -> None:
+    """Give a partitioned queue another number of partitions, while messages flow."""
+    result = session.outbox.resize_queue(name, partitions)
+    session.show(width_fields(result), width_text(result))
 
 
 @verb(queue, "pause", example="fairbox queue pause jobs")

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli.fields import topic_fields
-from fairbox.cli.session import Session
+from fairbox.cli.fields import resize_fields, resize_text, status_fields, topic_fields
+from fairbox.cli.resizes import watch_resize
+from fairbox.cli.session import FAILED, Session
 from fairbox.cli.verbs import Yes, noun, verb
+from fairbox.errors import InvalidInput
+from fairbox.loads import Load, measured_load
 from fairbox.topics import OnDead, Ordering, RetryPolicy, Topic
 
 topic = noun("Create topics, show and delete them, and find how many shards one needs.")
@@ -86,8 +89,38 @@ def list_topics(session: Session) -> None:
 
 @verb(topic, "show", example="fairbox topic show orders")
 def show(session: Session, name: TopicName) -> None:
-    """Show a topic with its epochs and subscriptions."""
-    session.show(topic_fields(session.outbox.topic(name)))
+    """Show a topic with its subscriptions and its epochs, and what lies in each."""
+    fields = topic_fields(session.outbox.topic(name))
+    fields["epochs"] = [status_fields(status) for status in session.outbox.epochs(name)]
+    session.show(fields)
+
+
+@verb(topic, "resize", example="fairbox topic resize orders --shards 16")
+def resize(
+    session: Session,
+    name: TopicName,
+    shards: Annotated[int, typer.Option(show_default=False, help="1 to 1,000.")],
+    *,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until nothing but dead letters is in old epochs.")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Wait no longer.")
+    ] = None,
+) -> None:
+    """Give a topic another number of shards, from a minute on, while messages flow."""
+    result = session.outbox.resize(name, shards)
+    if not wait:
+        session.show(resize_fields(result), resize_text(result))
+        return
+    session.note(resize_text(result))
+    fields = resize_fields(result)
+    done = watch_resize(session, name, timeout)
+    fields["epochs"] = [status_fields(status) for status in session.outbox.epochs(name)]
+    session.show(fields, f"{name} has {shards} shards")
+    if not done:
+        session.note(f"fairbox: old epochs of {name} hold messages after {timeout:g} s")
+        raise typer.Exit(FAILED)
 
 
 @verb(topic, "delete", example="fairbox topic delete orders --yes")
@@ -117,18 +150,50 @@ def delete(
 @verb(topic, "size", example="fairbox topic size --rate 5000 --message-size 900")
 def size(
     session: Session,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC]", show_default=False, help="Take the rate from its last deliveries."
+        ),
+    ] = None,
     *,
-    rate: Annotated[float, typer.Option(min=0, metavar="N", help="Messages a second, at most.")],
+    rate: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Messages a second, at most.")
+    ] = None,
     message_size: Annotated[
-        int, typer.Option(min=0, metavar="BYTES", help="Of a body with its headers.")
-    ] = 1024,
+        int | None, typer.Option(min=0, metavar="BYTES", help="Of a body with its headers.")
+    ] = None,
     wcu: Annotated[
         float | None,
         typer.Option(min=0, metavar="N", help="Write units a message; 3 a KB by default."),
     ] = None,
+    minutes: Annotated[
+        int, typer.Option(min=1, max=1440, help="Of a topic: how far back to measure.")
+    ] = 60,
 ) -> None:
-    """Say how many shards a topic needs: its write units a second, by 700 a shard."""
-    each = WCU_A_KB * max(1, math.ceil(message_size / 1024)) if wcu is None else wcu
-    shards = max(1, math.ceil(rate * each / SHARD_WCU))
-    fields = {"shards": shards, "wcu_per_message": each, "wcu_per_second": rate * each}
+    """Say how many shards a topic needs: its write units a second, by 700 a shard.
+
+    Of a topic the rate is that of its busiest minute, and the size the mean, by its deliveries in
+    the ledger; what is given counts instead.
+    """
+    if name is None and rate is None:
+        raise InvalidInput("rate", "messages a second, or a topic whose load is measured")
+    load = Load(0, 0, 0, 0) if name is None else measured_load(session.outbox, name, minutes)
+    kilobytes = load.kilobytes if message_size is None and load.messages else None
+    each = wcu
+    if each is None:
+        each = WCU_A_KB * (kilobytes or max(1, math.ceil((message_size or 1024) / 1024)))
+    second = load.rate if rate is None else rate
+    fields: dict[str, object] = {
+        "shards": max(1, math.ceil(second * each / SHARD_WCU)),
+        "wcu_per_message": each,
+        "wcu_per_second": second * each,
+    }
+    if name is not None:
+        fields |= {
+            "topic": name,
+            "shards_now": session.outbox.topic(name).topic.shards,
+            "measured_messages": load.messages,
+            "measured_per_second": load.rate,
+        }
     session.show(fields)

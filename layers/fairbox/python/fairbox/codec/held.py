@@ -28,7 +28,10 @@ _MAX_COUNT: Final = 0xFFFF
 
 
 def held_values(row: HeldRow) -> dict[str, Any]:
-    """Return the attributes of a shard row that say what is held; without those that are empty."""
+    """Return the attributes of a shard row that say what is held; without those that are empty.
+
+    `settled` is not among them: it is written by itself, once and for good.
+    """
     values: dict[str, Any] = {names.ROW_VERSION: number(row.version)}
     if row.entries:
         values[names.HELD] = {"B": _FORMAT + b"".join(map(_pack, row.entries))}
@@ -45,7 +48,7 @@ def read_held(item: Mapping[str, Any]) -> HeldRow:
         Unreadable: it is not what `held_values` writes.
     """
     if names.ROW_VERSION not in item:
-        return HeldRow()
+        return HeldRow(settled=item.get(names.SETTLED) == {"BOOL": True})
     try:
         return _read(item)
     except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
@@ -62,6 +65,7 @@ def _read(item: Mapping[str, Any]) -> HeldRow:
         _unpack(packed[1:]),
         "" if after is None else str(uuid.UUID(bytes=bytes(after["B"]))),
         int(item[names.HELD_SINCE]["N"]) if after is not None else 0,
+        item.get(names.SETTLED) == {"BOOL": True},
     )
 
 

@@ -63,6 +63,7 @@ HOLDS: Final = "ho"  # B, what visits hold back, and where they begin, packed (p
 HELD: Final = "hd"  # B, the messages that consumers hold, packed (pulled topics)
 HELD_AFTER: Final = "fr"  # B, the UUID behind which messages lie that are not held
 HELD_SINCE: Final = "fs"  # N, ms, when the lane was last read from its head
+SETTLED: Final = "oe"  # BOOL, no older shard of an ordered topic lists the shard's keys
 # projected into OutstandingAllTopics
 PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
 
@@ -70,12 +71,13 @@ PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS,
 CONFIG: Final = "config"
 CONFIG_VERSION: Final = "n"  # N, counts every change of a topic or subscription (row `!`)
 ORDERING: Final = "od"  # S, `none` or `key`
-EPOCHS: Final = "ep"  # L of [number, shards, since (ms)]
+EPOCHS: Final = "ep"  # L of [number, shards, since (ms), closed (ms; absent: open)]
 RETRY: Final = "re"  # L: attempts, base (s), cap (s)
 DEDUP_WINDOW: Final = "dw"  # N, s
 RETENTION: Final = "rt"  # N, s, of the ledger
 PARTITION: Final = "pq"  # L of a partitioned queue's name, the partition, how many there are
 ON_DEAD: Final = "bl"  # BOOL, keys of the topic wait for their dead letters
+WIDTHS: Final = "wi"  # L, like the epochs, of [number, partitions, since (ms)]
 PAUSED: Final = "pa"  # BOOL, receiving from the topic gives nothing
 DELETING: Final = "dl"  # N, ms, since when a topic takes no messages: it is being deleted
 DESTINATION: Final = "ds"  # S, of a subscription row

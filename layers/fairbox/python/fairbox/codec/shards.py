@@ -41,6 +41,8 @@ def shard_item(row: ShardRow) -> Item:
     ):
         if text:
             item[name] = {"S": text}
+    if row.settled:
+        item[names.SETTLED] = {"BOOL": True}
     if row.look_at is not None:
         item[names.LOOK_AT] = number(row.look_at)
         item[names.BUCKET] = {"S": bucket(row.topic, row.epoch, row.shard)}
@@ -72,6 +74,7 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
             look_at=count(names.LOOK_AT) if names.LOOK_AT in item else None,
             backoff=count(names.BACKOFF),
             purged_dead=count(names.PURGED_DEAD),
+            settled=item.get(names.SETTLED) == {"BOOL": True},
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -8,8 +8,9 @@ from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
 from fairbox.codec.standings import NOT_OURS, read_standing
+from fairbox.epochs import Epoch
 from fairbox.errors import Unreadable
-from fairbox.topics import Epoch, Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
+from fairbox.topics import Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,11 +35,7 @@ def topic_item(state: TopicState) -> Item:
     item: Item = topic_key(topic.name) | {
         names.VERSION: number(state.version),
         names.ORDERING: {"S": topic.ordering},
-        names.EPOCHS: {
-            "L": [
-                {"L": [number(e.number), number(e.shards), number(e.since)]} for e in state.epochs
-            ]
-        },
+        names.EPOCHS: epochs_value(state.epochs),
         names.RETRY: {
             "L": [
                 number(topic.retry.max_attempts),
@@ -62,11 +59,22 @@ def topic_item(state: TopicState) -> Item:
     if topic.tenant_weights:
         weights = {tenant: number(weight) for tenant, weight in topic.tenant_weights.items()}
         item[names.TENANT_WEIGHTS] = {"M": weights}
+    if state.widths:
+        item[names.WIDTHS] = epochs_value(state.widths)
     if state.paused:
         item[names.PAUSED] = {"BOOL": True}
     if state.deleting is not None:
         item[names.DELETING] = number(state.deleting)
     return item
+
+
+def epochs_value(epochs: Iterable[Epoch]) -> dict[str, Any]:
+    """Return epochs as the topic row has them."""
+    rows = []
+    for epoch in epochs:
+        values = [epoch.number, epoch.shards, epoch.since]
+        rows.append({"L": [number(n) for n in (*values, *([epoch.closed] * bool(epoch.closed)))]})
+    return {"L": rows}
 
 
 def subscription_item(subscription: Subscription) -> Item:
@@ -129,9 +137,14 @@ def _partition(item: Mapping[str, Any]) -> Partition | None:
     return Partition(queue["S"], int(partition["N"]), int(count["N"]))
 
 
+def read_epochs(value: Mapping[str, Any]) -> tuple[Epoch, ...]:
+    """Return the epochs that `epochs_value` wrote."""
+    return tuple(Epoch(*(int(n["N"]) for n in epoch["L"])) for epoch in value["L"])
+
+
 def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> TopicState:
     try:
-        epochs = tuple(Epoch(*(int(n["N"]) for n in e["L"])) for e in item[names.EPOCHS]["L"])
+        epochs = read_epochs(item[names.EPOCHS])
         attempts, base, cap = (n["N"] for n in item[names.RETRY]["L"])
         window = item.get(names.DEDUP_WINDOW)
         topic = Topic(
@@ -152,9 +165,12 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         )
         paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[names.VERSION]["N"])
+        widths = read_epochs(item.get(names.WIDTHS, {"L": []}))
         deleting = int(item[names.DELETING]["N"]) if names.DELETING in item else None
         subscriptions = tuple(one for one, _ in subscribed)
         standings = {one.name: standing for one, standing in subscribed}
-        return TopicState(topic, epochs, subscriptions, version, paused, deleting, standings)
+        return TopicState(
+            topic, epochs, subscriptions, version, paused, deleting, standings, widths
+        )
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

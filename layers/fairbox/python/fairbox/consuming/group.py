@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import queue as queues
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Final, Literal, overload
 
 from fairbox.consuming.consumer import start_thread
 from fairbox.consuming.signals import on_signals
 from fairbox.consuming.tally import ConsumerCounts
-from fairbox.errors import InvalidInput
+from fairbox.errors import FairboxError, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fairbox.consuming.consumer import Consumer
-    from fairbox.consuming.ports import Threads
+    from fairbox.consuming.ports import Thread, Threads
 
+LOOK_SECONDS: Final = 15.0
 Order = Literal["stop", "now", "ended"]
 
 
@@ -27,16 +28,25 @@ class Consumers(Sequence["Consumer"]):
 
     Args:
         consumers: one or more that have not run yet.
+        more: is asked every 15 s, while they run, with how many there are; returns further ones,
+            which run too.
         threads: starts a thread for each; the machine's by default.
 
     Raises:
         InvalidInput: there is none.
     """
 
-    def __init__(self, consumers: Iterable[Consumer], *, threads: Threads | None = None) -> None:
+    def __init__(
+        self,
+        consumers: Iterable[Consumer],
+        *,
+        more: Callable[[int], Iterable[Consumer]] | None = None,
+        threads: Threads | None = None,
+    ) -> None:
         self._consumers = tuple(consumers)
         if not self._consumers:
             raise InvalidInput("consumers", "one at least")
+        self._more = more
         self._threads = threads or start_thread
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
@@ -78,14 +88,18 @@ class Consumers(Sequence["Consumer"]):
             self._orders.put("stop" if asked == 1 else "now")
 
         with on_signals(interrupted) if signals else nullcontext():
-            running = [
-                self._threads(partial(self._run, one), f"{one.topic}-consumer")
-                for one in self._consumers
-            ]
+            running = [self._start(one) for one in self._consumers]
             left = len(running)
+            stopping = False
             while left:
-                order = self._orders.get()
+                order = self._order(stopping=stopping)
+                if order is None:
+                    added = [self._start(one) for one in self._further()]
+                    running += added
+                    left += len(added)
+                    continue
                 left -= order == "ended"
+                stopping = True
                 for one in self._consumers:
                     one.stop(at_once=order == "now")
             for thread in running:
@@ -97,6 +111,25 @@ class Consumers(Sequence["Consumer"]):
     def stop(self) -> None:
         """Ask all of them to stop, from any thread; `run` returns when they have drained."""
         self._orders.put("stop")
+
+    def _start(self, consumer: Consumer) -> Thread:
+        return self._threads(partial(self._run, consumer), f"{consumer.topic}-consumer")
+
+    def _order(self, *, stopping: bool) -> Order | None:
+        """Wait for the next order; None: it is time to ask for further consumers."""
+        try:
+            looks = self._more is not None and not stopping
+            return self._orders.get(timeout=LOOK_SECONDS if looks else None)
+        except queues.Empty:
+            return None
+
+    def _further(self) -> tuple[Consumer, ...]:
+        added: tuple[Consumer, ...] = ()
+        if self._more is not None:
+            with suppress(FairboxError):  # the tables fail for now: the next look asks again
+                added = tuple(self._more(len(self._consumers)))
+        self._consumers += added
+        return added
 
     def _run(self, consumer: Consumer) -> None:
         try:

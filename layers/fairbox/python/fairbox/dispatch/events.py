@@ -134,6 +134,8 @@ def _removed(change: Change, old: StoredMessage, topic: TopicState | None) -> It
     if old.gone is None:
         for name in sorted(_wanting(change, old, topic)):
             yield _delivered(change, old, name)
+    elif old.gone == "moved" and old.reason:  # to another shard, as a new message
+        yield Event("cancelled", change.at, f"{change.event_id}:cancelled", old, reason=old.reason)
     elif old.gone in _LEAVING:
         kind = _LEAVING[old.gone]
         yield Event(kind, change.at, f"{change.event_id}:{kind}", old, reason=old.reason)

@@ -130,8 +130,8 @@ class Marking:
         if item is not None:
             work.acks[item] = None
         if change.kind == "REMOVE" and old is not None and old.offloaded is not None:
-            # a dead letter still needs its body
-            work.bodies += [] if old.any_dead else [old.offloaded]
+            # a dead letter still needs its body, and so does the copy of what was moved
+            work.bodies += [] if old.any_dead or old.gone == "moved" else [old.offloaded]
 
     def _ack(self, items: Mapping[str, None]) -> int:
         """Put items into the ack queue, a thousand and more a message; return how many."""

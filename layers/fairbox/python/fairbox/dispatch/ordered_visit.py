@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
-from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.cutover import NOTHING, Cutover
 from fairbox.dispatch.turns import CHECK_MS, Turns
-from fairbox.dispatch.visiting import look_again, readable
+from fairbox.dispatch.visiting import look_again, readable, ring_at
 from fairbox.errors import Unavailable
 from fairbox.holds import Holds, name_digest
 from fairbox.ids import before, behind, time_of
@@ -22,8 +22,9 @@ from fairbox.messages import MessageRef
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.dispatch.cutover import Waits
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.ports import ShardPage
+    from fairbox.dispatch.ports import Doorbell, ShardPage
     from fairbox.dispatch.visiting import VisitReport
     from fairbox.holds import Hold
     from fairbox.stored import ShardRow, StoredMessage
@@ -51,6 +52,7 @@ class OrderedVisits:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
+        self._cutover = Cutover(dispatcher.store, dispatcher.clock)
         self._deep: set[Shard] = set()  # where visits begin far behind the head
 
     def visit(
@@ -60,6 +62,7 @@ class OrderedVisits:
 
         Costs 1 RRU for 4 KB of messages while nothing is held. Else the row for itself, 1 RRU; each
         due entry 1; what goes on behind `start`, and the followers of what went through, by size.
+        What the cut to older shards costs is told in `fairbox.dispatch.cutover`.
         """
         store = self._dispatcher.store
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
@@ -70,7 +73,14 @@ class OrderedVisits:
         else:
             page = store.read_lane("ready", *shard, limit=FIRST_PAGE + 1)
             row, holds = page.row, page.holds or Holds()
-        begun = OrderedVisit(self._dispatcher, shard, topic, report, deadline, (row, holds))
+        waits = NOTHING
+        if page is None or page.messages or holds.entries:
+            waits = self._cutover.waits(topic, shard, settled=row is not None and row.settled)
+        if waits.everything:
+            self._wait(shard, row, waits, now)
+            return
+        read = (row, holds, waits)
+        begun = OrderedVisit(self._dispatcher, shard, topic, report, deadline, read)
         start = begun.start(now)
         if page is not None and page.last is None:
             start = ""  # that was all of it
@@ -81,13 +91,20 @@ class OrderedVisits:
             self._deep.discard(shard)
         begun.run(start, page, doorbell, now)
 
+    def _wait(self, shard: Shard, row: ShardRow | None, waits: Waits, now: int) -> None:
+        """Come again when older shards may be done."""
+        ring_at(self._dispatcher, shard, {-(-waits.again // 1000)})
+        if row is not None and (row.look_at or now + 1) <= now:
+            look_again(self._dispatcher.store, row, waits.again, now)
+
 
 class OrderedVisit:
     """One visit; it is its dispatcher's `InOrder`.
 
     Args:
         dispatcher, shard, topic, report, deadline: as of `OrderedVisits.visit`.
-        read: the shard row and what it holds, read before any message.
+        read: the shard row and what it holds, read before any message, and which keys older shards
+            list.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one visit
@@ -97,7 +114,7 @@ class OrderedVisit:
         topic: TopicState,
         report: VisitReport,
         deadline: float,
-        read: tuple[ShardRow | None, Holds],
+        read: tuple[ShardRow | None, Holds, Waits],
     ) -> None:
         self._dispatcher = dispatcher
         self._store = dispatcher.store
@@ -106,8 +123,8 @@ class OrderedVisit:
         self._topic = topic
         self._report = report
         self._deadline = deadline
-        self._row, self._base = read
-        self._turns = Turns(topic, self._base, dispatcher.rng)
+        self._row, self._base, waits = read
+        self._turns = Turns(topic, self._base, dispatcher.rng, waits)
         self._ceiling: str | None = None  # where others begin, who wrote the row meanwhile
         self._start = self._reach = ""  # where reading began, and how far all is sent or held
         self._begun = 0
@@ -306,9 +323,7 @@ class OrderedVisit:
         seconds = {-(-e.due // 1000) for e in rung if e.due > now}
         if self._report.unfinished or any(e.due <= now for e in fresh):
             seconds = {0} | seconds
-        self._dispatcher.doorbells.ring(
-            [Doorbell(*self._shard, not_before=second * 1000) for second in sorted(seconds)]
-        )
+        ring_at(self._dispatcher, self._shard, seconds)
         self._write()
         row = self._row
         if self._report.progress == 0 and row is not None and (row.look_at or now + 1) <= now:

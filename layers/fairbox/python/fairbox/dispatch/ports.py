@@ -247,6 +247,10 @@ class Store(Protocol):
         """Move `look_at` on when it is as in `row`; return whether it was."""
         ...
 
+    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
+        ...
+
     def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
         """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
         ...

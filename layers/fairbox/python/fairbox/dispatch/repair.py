@@ -17,6 +17,7 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit import OVERDUE_MS
 from fairbox.errors import Unreadable
 from fairbox.ids import time_of
+from fairbox.placement import belongs
 from fairbox.stored import ShardRow
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fairbox.clock import Clock
     from fairbox.dispatch.marking import Marking
     from fairbox.dispatch.ports import Doorbells, MarkingStore, Store
+    from fairbox.dispatch.retiring import Retiring
     from fairbox.messages import MessageRef
     from fairbox.stored import StoredMessage
 
@@ -61,6 +63,13 @@ class RepairStore(Protocol):
         """Keep the cursor for the next run."""
         ...
 
+    def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:
+        """Move a message that nobody holds to another shard; return whether it was moved.
+
+        `in_row`: claims lie in the rows of its topic's shards.
+        """
+        ...
+
 
 class GivenUp(Protocol):
     """Batches that a stream reader gave up, with their payload."""
@@ -88,6 +97,9 @@ class RepairReport:
         recounted: shard rows whose counts had been wrong for two runs.
         complete: whether the scan came to its end.
         unfinished: marked messages that could not be finished; the next run tries again.
+        closed: old epochs that were found empty, and take no messages any more.
+        retired: closed epochs that left the list.
+        relocated: messages of epochs that no list has, put where everybody reads.
         orphans: shards of topics that are deleted or unknown, which hold messages all the same, a
             hundred at most, as `topic#epoch#shard`.
     """
@@ -101,6 +113,9 @@ class RepairReport:
     recounted: int = 0
     complete: bool = False
     unfinished: int = 0
+    closed: int = 0
+    retired: int = 0
+    relocated: int = 0
     orphans: list[str] = field(default_factory=list)
 
 
@@ -126,6 +141,7 @@ class Repair:
         clock: time and pace.
         others: replay given-up batches of other tables' streams until a deadline, by table;
             False when something is left, and the batch is to be kept.
+        retiring: takes old epochs off their topics' lists; None: they stay.
     """
 
     def __init__(
@@ -139,6 +155,7 @@ class Repair:
         doorbells: Doorbells,
         clock: Clock,
         others: Mapping[str, Replay] | None = None,
+        retiring: Retiring | None = None,
     ) -> None:
         self._store = store
         self._rows = marking_store
@@ -148,9 +165,13 @@ class Repair:
         self._doorbells = doorbells
         self._clock = clock
         self._others = others or {}
+        self._retiring = retiring
 
     def run(self, *, deadline: float) -> RepairReport:
-        """Replay given-up batches, then scan on until the end or the deadline (seconds since 1970).
+        """Replay given-up batches, retire epochs, then scan on until the end or the deadline.
+
+        Args:
+            deadline: seconds since 1970.
 
         Raises:
             FairboxError: tables or queues failed; the next run goes on from the last cursor.
@@ -168,6 +189,9 @@ class Repair:
             else:
                 continue
             self._given_up.done(name)
+        if self._retiring is not None:
+            retired = self._retiring.run(deadline=deadline)
+            report.closed, report.retired = retired.closed, retired.retired
         self._scan(deadline, report)
         return report
 
@@ -228,6 +252,8 @@ class Repair:
             shard = seen[ref.topic, ref.epoch, ref.shard]
             if stored.gone:
                 marked.append(stored)
+            elif self._relocated(stored):
+                report.relocated += 1
             elif stored.lane == "later":
                 shard.later += 1
                 shard.overdue |= (ref.due or 0) + OVERDUE_MS < now
@@ -237,6 +263,15 @@ class Repair:
         errors: list[str] = []
         report.finished += finish_marked(self._store, marked, errors)
         report.unfinished += len(errors)
+
+    def _relocated(self, stored: StoredMessage) -> bool:
+        """Move a message that came so late that its epoch had left the list."""
+        ref, topic = stored.ref, self._store.topic(stored.ref.topic)
+        if topic is None or topic.epoch(ref.epoch) or ref.epoch > topic.epochs[-1].number:
+            return False
+        right = belongs(stored, topic)
+        in_row = topic.topic.ordering == "key" and not topic.pushed
+        return right is not None and self._cursors.relocate(ref, right, in_row=in_row)
 
     def _flag(self, seen: Mapping[Shard, _Seen], report: RepairReport) -> None:
         """Let the sweep look at overdue shards of pushed topics that no row shows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from fairbox.dispatch.cutover import NOTHING
 from fairbox.held import key_digest
 from fairbox.holds import EVERY_KEY, MAX_BLOCKED, Hold, Holds, audience_of, name_digest, ordered
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
+    from fairbox.dispatch.cutover import Waits
     from fairbox.dispatch.report import Report
     from fairbox.stored import StoredMessage
     from fairbox.topics import TopicState
@@ -34,6 +36,7 @@ class Turns:
         topic: the shard's.
         row: what the row said when the visit began, before it read any message.
         rng: jitter.
+        waits: which keys older shards of the topic list.
 
     Attributes:
         heads: entries of which the first message, and no other yet, may be sent.
@@ -46,6 +49,7 @@ class Turns:
     topic: TopicState
     row: Holds
     rng: Random
+    waits: Waits = NOTHING
     heads: list[Hold] = field(default_factory=list)
     lifted: list[Hold] = field(default_factory=list)
     quiet: set[bytes] = field(default_factory=set)
@@ -157,10 +161,11 @@ class Turns:
     def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
         """Say whether a message that a subscription lacks may be sent to it at `now` (ms).
 
-        One that is not due is held from then on, with all that follow it.
+        One that is not due is held from then on, with all that follow it, and so is one whose key
+        an older shard lists.
         """
-        message = stored.ref.id
-        entry = Hold(self._digests[name], key_digest(stored), message, stored.due(name))
+        message, place = stored.ref.id, (self._digests[name], key_digest(stored))
+        entry = Hold(*place, message, max(stored.due(name), self.waits.until(place)))
         mine = [h for h in self.heads if (h.subscription, h.id) == (entry.subscription, message)]
         if any(e not in mine for e in self._covering(entry, message)):
             return False

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.finishing import finish_marked
+from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.ports import Store
     from fairbox.stored import ShardRow, StoredMessage
 
@@ -65,3 +67,10 @@ def look_again(store: Store, row: ShardRow, next_due: int, now: int) -> None:
     if now < next_due:
         look_at = min(look_at, next_due)
     store.look_again(row, look_at, backoff)
+
+
+def ring_at(dispatcher: Dispatcher, shard: tuple[str, int, int], seconds: set[int]) -> None:
+    """Ring for a shard at these times, in seconds since 1970 UTC; 0: at once."""
+    dispatcher.doorbells.ring(
+        [Doorbell(*shard, not_before=second * 1000) for second in sorted(seconds)]
+    )

@@ -96,6 +96,20 @@ class DeadLane:
         keys = {(r.topic, r.epoch, r.shard, r.id): message_key(r, "dead") for r in refs}
         return self.calls.batch_get(self.table, list(keys.values()))
 
+    def any(self, topic: str, epoch: int, shard: int) -> bool:
+        """Whether a shard has a dead letter (consistent, 1 RRU)."""
+        answer = self.calls.call(
+            "query",
+            TableName=self.table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            ExpressionAttributeNames={"#pk": names.PK},
+            ExpressionAttributeValues={":pk": {"S": lane_pk("dead", topic, epoch, shard)}},
+            Select="COUNT",
+            Limit=1,
+        )
+        return bool(answer["Count"])
+
     def walk(
         self, topic: str, epoch: int, shard: int, *, page: int, after: str | None = None
     ) -> Iterator[DeadLetter]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_DELAY_SECONDS: Final = 900
 _REFS_A_DOORBELL: Final = 100
+_SOON_MS: Final = 1000  # a doorbell that is due so soon is not put back to wait
 
 
 class SqsDoorbells:
@@ -65,10 +66,32 @@ class SqsDoorbells:
         Raises:
             Unavailable: some could not be put there.
         """
+        self._ring([(part, None) for d in doorbells for part in _parts(d)])
+
+    def pass_on(self, doorbell: Doorbell) -> None:
+        """Ring for what has waited in the queue for later, or let it wait on.
+
+        Doorbells of one shard and time that name no message, and come within a second, are one
+        visit: the FIFO queue drops all but the first. So visits that each ring for the same time do
+        not multiply. One that a visit rings because it came too early comes a second later.
+
+        Raises:
+            Unavailable: it could not be put into a queue.
+        """
+        now = milliseconds(self._clock)
+        waits = doorbell.not_before - now > _SOON_MS
+        due = doorbell if waits else replace(doorbell, not_before=0)
+        text = f"{encode(doorbell)} {now // 1000}"
+        own = doorbell.refs or doorbell.repeats
+        same = None if own else hashlib.sha256(text.encode()).hexdigest()
+        self._ring([(part, same) for part in _parts(due)])
+
+    def _ring(self, doorbells: Sequence[tuple[Doorbell, str | None]]) -> None:
+        """Put doorbells into the queues, each with its deduplication id; None: its own."""
         now = milliseconds(self._clock)
         at_once: list[dict[str, Any]] = []
         later: list[dict[str, Any]] = []
-        for doorbell in (part for d in doorbells for part in _parts(d)):
+        for doorbell, same in doorbells:
             body = encode(doorbell)
             wait = min(MAX_DELAY_SECONDS, -((now - doorbell.not_before) // 1000))
             if wait > 0:
@@ -79,7 +102,7 @@ class SqsDoorbells:
                     {
                         "MessageBody": body,
                         "MessageGroupId": group,
-                        "MessageDeduplicationId": self._dedup_id(doorbell, body),
+                        "MessageDeduplicationId": same or self._dedup_id(doorbell, body),
                     }
                 )
         send_all(self._client, self._queue_url, at_once)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fairbox.stored import StoredMessage
 
 Found = Literal["absent", "claimed"]
+_OF_ITS_LIFE = (names.HOLDER, names.CLAIM_UNTIL, names.CLAIM_COUNT, names.REDRIVEN, names.MOVED)
 _CAS_TRIES = 8
 
 
@@ -99,6 +100,38 @@ class Edits:
         if not self._write([{"Put": put}, {"Update": self._gone(before, "moved", "")}], to, 0):
             return False
         self._tables.lanes.delete([message_key(before.ref)])
+        return True
+
+    def relocate(self, ref: MessageRef, to: MessageRef, now: int, *, ordered: bool) -> bool:
+        """Move a message that nobody holds to another shard, as a new one (5 WRU a KB).
+
+        What failed before stays with it. One that is partly dead stays, with its dead letter.
+
+        Returns:
+            Whether it was moved, by this call or before; False: it is held, or being changed.
+        """
+        found = self.find(ref, now, ordered=ordered)
+        if found == "absent":
+            return self._tables.lanes.get(to) is not None
+        if found == "claimed":
+            return False
+        item, version = found
+        before = read_message(item)
+        if before.any_dead or before.lane != ("ready" if to.due is None else "later"):
+            return False
+        moved = {n: v for n, v in item.items() if n not in _OF_ITS_LIFE} | message_key(to)
+        gone = self._gone(before, "moved", f"moved to {to}")
+        pending = item.get(names.PENDING)
+        gone["ExpressionAttributeNames"]["#p"] = names.PENDING
+        if pending is None:
+            gone["ConditionExpression"] += " AND attribute_not_exists(#p)"
+        else:
+            gone["ConditionExpression"] += " AND #p = :p"
+            gone["ExpressionAttributeValues"][":p"] = pending
+        put = {"Put": self._tables.lanes.put_action(moved)}
+        if not self._write([put, {"Update": gone}], ref, version, ordered=ordered):
+            return False
+        self._tables.lanes.delete([message_key(ref)])
         return True
 
     def cancel(self, ref: MessageRef, reason: str, now: int, *, ordered: bool) -> Found | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from fairbox.clock import milliseconds
 from fairbox.codec import names
 from fairbox.codec.keys import cursor_key
 from fairbox.dispatch.repair import Cursor
+from fairbox.dynamodb.edits import Edits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.dynamodb.tables import Tables
+    from fairbox.messages import MessageRef
 
 _NAME = "repair"
 _PAGE_LIMIT = 1000
@@ -22,6 +25,7 @@ class RepairTable:
     """Implements `fairbox.dispatch.repair.RepairStore`."""
 
     def __init__(self, tables: Tables) -> None:
+        self._tables = tables
         self._calls = tables.calls
         self._table = tables.outbox
 
@@ -57,3 +61,8 @@ class RepairTable:
         text = json.dumps({"position": cursor.position, "suspects": dict(cursor.suspects)})
         item = cursor_key(_NAME) | {names.CURSOR: {"S": text}}
         self._calls.call("put_item", TableName=self._table, Item=item)
+
+    def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:
+        """Move a message that nobody holds to another shard; return whether it was moved."""
+        now = milliseconds(self._calls.clock)
+        return Edits(self._tables, None).relocate(ref, to, now, ordered=in_row)

@@ -113,6 +113,17 @@ class ShardRows:
             return False
         return True
 
+    def settle(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a row, made where there is none, that no older shard lists its keys."""
+        self._calls.call(
+            "update_item",
+            TableName=self._table,
+            Key=shard_key(topic, epoch, shard),
+            UpdateExpression="SET #s = :true",
+            ExpressionAttributeNames={"#s": names.SETTLED},
+            ExpressionAttributeValues={":true": {"BOOL": True}},
+        )
+
     def listed(self, until: int | None = None) -> Iterator[ShardRow]:
         """Yield the index's rows, eventually consistent; with `until` (ms): those due by then."""
         for bucket in BUCKETS:

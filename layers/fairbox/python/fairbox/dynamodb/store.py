@@ -170,6 +170,10 @@ class DynamoStore:
         """Move `look_at` on when it is as in `row`; return whether it was."""
         return self._tables.rows.look_again(row, look_at, backoff)
 
+    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
+        self._tables.rows.settle(topic, epoch, shard)
+
     def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
         """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
         return self._holds.get(shard)

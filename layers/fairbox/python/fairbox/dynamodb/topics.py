@@ -16,10 +16,13 @@ from fairbox.codec.topics import (
     subscription_item,
     topic_item,
 )
+from fairbox.epochs import Epoch
 from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscription, UnknownTopic
-from fairbox.topics import Epoch, Topic, TopicState
+from fairbox.topics import Topic, TopicState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fairbox.dynamodb.calls import Calls
     from fairbox.standing import Standing
     from fairbox.topics import Subscription
@@ -91,7 +94,7 @@ class TopicTable:
             if there is None:
                 state = TopicState(topic, (Epoch(0, topic.shards, 0),))
             else:
-                _check_stays(there)
+                check_stays(there)
                 topic = _reconciled(topic, there.topic)
                 if there.topic == topic:
                     return there
@@ -107,13 +110,30 @@ class TopicTable:
             UnknownTopic: there is no such topic.
             TopicConflict: it changes too often.
         """
+        return self.change(
+            name, lambda there: None if there.paused == paused else replace(there, paused=paused)
+        )
+
+    def change(self, name: str, decide: Callable[[TopicState], TopicState | None]) -> TopicState:
+        """Change a topic where it is as it was read; return it as it stands then.
+
+        Args:
+            name: the topic's.
+            decide: returns the topic as it is to be, or None where nothing is to be done; it may
+                be asked again.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicConflict: it changes too often.
+        """
         for _ in range(_TRIES):
             there = self.load(name)
             if there is None:
                 raise UnknownTopic(name)
-            if there.paused == paused:
+            wanted = decide(there)
+            if wanted is None:
                 return there
-            state = replace(there, paused=paused, version=there.version + 1)
+            state = replace(wanted, version=there.version + 1)
             if self._change([self._put_topic(state, there)]):
                 return state
         raise TopicConflict(name, _CHANGED)
@@ -175,7 +195,7 @@ class TopicTable:
         before = self.load(subscription.topic)
         if before is None:
             raise UnknownTopic(subscription.topic)
-        _check_stays(before)
+        check_stays(before)
         added = {s.name: s.since for s in before.subscriptions}
         since = added.get(subscription.name, milliseconds(self._calls.clock))
         subscription = replace(subscription, since=since)
@@ -261,7 +281,12 @@ class TopicTable:
         return True
 
 
-def _check_stays(there: TopicState) -> None:
+def check_stays(there: TopicState) -> None:
+    """Refuse to change a topic that is being deleted.
+
+    Raises:
+        TopicConflict: it is.
+    """
     if there.deleting is not None:
         raise TopicConflict(there.topic.name, _DELETED)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.cutover import Cutover
 from fairbox.dispatch.finishing import bury_marked, finish_marked
 from fairbox.held import HeldRow, key_digest
 from fairbox.messages import MessageRef
@@ -37,6 +38,7 @@ _SPARE: Final = 5
 _PAGE: Final = 50
 _PAGES: Final = 2
 _FROM_HEAD_MS: Final = 600_000  # how often a lane is read from its head though much of it waits
+_BLOCKED_MS: Final = 1_000  # how long a shard that waits for older ones is not read
 _ENOUGH_UNITS: Final = 4  # read by a receive that found nothing; the next goes on with other shards
 _ITEMS_A_UNIT: Final = 4  # of up to 1 KB, consistent
 _MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass
@@ -62,6 +64,8 @@ class Ordered:
         self._clock = clock
         self._rng = rng
         self._turns = Turns(rng, at_most=_SHARDS_A_CALL)
+        self._cutover = Cutover(store, clock)
+        self._blocked: dict[Shard, int] = {}  # until when (ms) all of a shard waits for older ones
         self._deep: set[Shard] = set()  # where receives begin far behind the head
         self.rows: dict[Shard, HeldRow] = {}  # as this process wrote them last
 
@@ -80,11 +84,18 @@ class Ordered:
     def _from_shard(
         self, topic: TopicState, shard: Shard, wanted: int, visibility: int, spent: _Spent
     ) -> list[Taken]:
+        if milliseconds(self._clock) < self._blocked.get(shard, 0):
+            return []
+        self._blocked.pop(shard, None)
         for attempt in range(_CAS_TRIES):
             if attempt:
                 self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
             row, window = self._read(shard, wanted, spent)
             now = milliseconds(self._clock)
+            waits = self._cutover.waits(topic, shard, settled=row.settled)
+            if waits.everything:
+                self._blocked[shard] = min(waits.again, now + _BLOCKED_MS)
+                return []
             there = self._there(shard, row, window, now)
             exhausted = [
                 entry
@@ -94,7 +105,8 @@ class Ordered:
             if exhausted:
                 self._bury(shard, row, exhausted[0], there[exhausted[0].id])
                 continue
-            plan = Plan(row, window, there, now, Ask(wanted, now + visibility, self._token))
+            ask = Ask(wanted, now + visibility, self._token, waits)
+            plan = Plan(row, window, there, now, ask)
             back = plan.row.after < row.after  # followers lie before what was read: read them
             if not plan.taken and not back and plan.passed < _MOVE_OVER:
                 return []

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from fairbox.dispatch.cutover import NOTHING
 from fairbox.held import MAX_ENTRIES, Entry, HeldRow, key_digest
 from fairbox.ids import before, behind, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from fairbox.dispatch.cutover import Waits
     from fairbox.stored import StoredMessage
 
 YOUNG_MS: Final = 2_000  # ids behind which others may still be committed
@@ -40,11 +42,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a receive asks: messages, until when (ms), and what gives it tokens."""
+    """What a receive asks: messages, until when (ms), and what gives it tokens.
+
+    `waits` has the keys that an older shard of the topic lists: they are held until it is looked at
+    again.
+    """
 
     wanted: int
     until: int
     token: Callable[[], bytes]
+    waits: Waits = NOTHING
 
 
 def due(row: HeldRow, now: int) -> list[Entry]:
@@ -84,6 +91,7 @@ class Plan:
         self._window = window
         self._there = there
         self._now = now
+        self._waits = ask.waits
         self.taken: list[tuple[StoredMessage, Entry]] = []
         self._kept: dict[bytes, Entry] = {}
         self._freed: list[Entry] = []
@@ -108,11 +116,21 @@ class Plan:
             key = key_digest(stored)
             if entry is None and len(self._kept) >= MAX_ENTRIES:
                 continue
+            if self._waits.hold(stored):
+                self._kept[key] = self._waiting(key, stored, entry)
+                continue
             count = 1 if entry is None else entry.count + 1
             follower = self._unknown_follower(stored.ref.id) if entry is None else entry.follower
             claimed = Entry(key, stored.ref.id, "claimed", ask.until, count, ask.token(), follower)
             self._kept[key] = claimed
             self.taken.append((stored, claimed))
+
+    def _waiting(self, key: bytes, stored: StoredMessage, entry: Entry | None) -> Entry:
+        """Return what holds a key until the older shards are looked at again."""
+        if entry is not None:
+            return replace(entry, state="waiting", until=self._waits.again, token=b"")
+        follower = self._unknown_follower(stored.ref.id)
+        return Entry(key, stored.ref.id, "waiting", self._waits.again, 0, b"", follower)
 
     def _candidates(self) -> Iterator[tuple[StoredMessage, Entry | None]]:
         """Yield what may be claimed: what is due again, and the first of each key not held."""

@@ -19,9 +19,11 @@ from fairbox.dispatch.outstanding import TopicFigures, count_outstanding
 from fairbox.dispatch.ports import TAKEN, Doorbell, Limits, Outcome
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.repair import Repair, RepairReport
+from fairbox.dispatch.retiring import Retiring
 from fairbox.dispatch.sweep import Sweep, SweepReport
 from fairbox.dispatch.visit import Visits
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.repairs import RepairTable
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
@@ -161,6 +163,8 @@ class MemoryDoorbells:
             if doorbell.repeats:
                 self._rung.add(doorbell)
             due = doorbell.not_before <= self._clock.now() * 1000
+            if not due and not doorbell.refs and doorbell in self.later:
+                continue  # the FIFO queue drops the second, when they are passed on
             (self.now if due else self.later).append(doorbell)
 
     def pass_on(self) -> None:
@@ -328,6 +332,7 @@ class MemoryApplication:
             doorbells=self.doorbells,
             clock=self.clock,
             others={BATCHES: self._replay_batches},
+            retiring=Retiring(EpochTable(self.outbox.tables), self.clock),
         ).run(deadline=self.clock.now() + 870)
 
     def _replay_batches(self, records: Sequence[Mapping[str, Any]], deadline: float) -> bool:

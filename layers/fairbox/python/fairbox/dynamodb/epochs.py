@@ -1,0 +1,65 @@
+"""Old epochs in the tables: whether they hold anything, and their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.codec.hints import group_of
+from fairbox.codec.keys import hint_key, shard_key
+from fairbox.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.epochs import Epoch
+    from fairbox.topics import TopicState
+
+_LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
+
+
+class EpochTable:
+    """Implements `fairbox.dispatch.retiring.RetiringStore`."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def topics(self) -> list[TopicState]:
+        """Return every topic, read consistently."""
+        return self._tables.topics.all()
+
+    def counted(self, topic: str, epoch: Epoch) -> bool:
+        """Whether the rows of an epoch's shards count anything, dead letters included."""
+        shards = [(topic, epoch.number, shard) for shard in range(epoch.shards)]
+        return any(r.outstanding > 0 or r.dead > 0 for r in self._tables.rows.get_many(shards))
+
+    def holds(self, topic: str, epoch: int, shard: int) -> bool:
+        """Whether anything lies in a lane of a shard, `dead` included (consistent, 4 RRU).
+
+        Lane `dead` is read first and last: what dies or is redriven meanwhile is seen in one place.
+        """
+        return (
+            self._tables.dead.any(topic, epoch, shard)
+            or any(self._tables.lanes.count(lane, topic, epoch, shard, limit=1) for lane in _LANES)
+            or self._tables.dead.any(topic, epoch, shard)
+        )
+
+    def change(self, name: str, decide: Callable[[TopicState], TopicState | None]) -> TopicState:
+        """Change a topic where it is as it was read."""
+        return self._tables.topics.change(name, decide)
+
+    def forget(self, topic: str, epoch: Epoch) -> None:
+        """Delete the rows of an epoch's shards, and their hints (1 WRU each that is there).
+
+        Raises:
+            Unavailable: some are left; they hold nothing.
+        """
+        shards = range(epoch.shards)
+        keys = [shard_key(topic, epoch.number, shard) for shard in shards]
+        keys += [
+            hint_key(topic, epoch.number, group) for group in sorted(set(map(group_of, shards)))
+        ]
+        left = self._tables.lanes.delete(keys)
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} rows were not deleted")

@@ -1,0 +1,74 @@
+"""Resizes under load keep every promise; and the simulation finds what breaks them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fairbox import resizing
+from fairbox.dispatch.cutover import NOTHING, Cutover
+from fairbox.dynamodb.epochs import EpochTable
+
+from tests.simulation.chaos import CALM, Chaos
+from tests.simulation.resizing import ResizingWorld, run_resizing
+
+if TYPE_CHECKING:
+    from fairbox.epochs import Epoch
+
+SEEDS = 25
+MESSAGES = 500
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_promise_holds_while_topics_are_resized(seed: int) -> None:
+    world = ResizingWorld(seed, Chaos())
+    assert run_resizing(world, MESSAGES) == []
+    assert world.resizes > 0
+
+
+@pytest.mark.parametrize("seed", range(1000, 1005))
+def test_without_faults_of_ours_a_resize_sends_nothing_twice(seed: int) -> None:
+    assert run_resizing(ResizingWorld(seed, CALM), MESSAGES) == []
+
+
+class TestBrokenTwins:
+    """Each breaks one rule on purpose; a simulation that does not see it would prove nothing."""
+
+    def finds(self, breach: str) -> bool:
+        worlds = (ResizingWorld(seed, CALM) for seed in range(12))
+        return any(breach in found for w in worlds for found in run_resizing(w, MESSAGES))
+
+    def test_a_cut_that_is_not_announced_puts_messages_into_the_wrong_epoch(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(resizing, "ANNOUNCE_MS", 0)
+        assert self.finds("misplaced: ")
+
+    def test_a_cut_that_is_not_announced_breaks_the_order(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(resizing, "ANNOUNCE_MS", 0)
+        assert self.finds("out of order: ")
+
+    def test_a_new_shard_that_does_not_wait_breaks_the_order(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Cutover, "waits", lambda *_, **__: NOTHING)
+        assert self.finds("out of order: ")
+
+    def test_an_epoch_that_leaves_with_dead_letters_strands_them(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def holds(self: EpochTable, topic: str, epoch: int, shard: int) -> bool:
+            lanes = self._tables.lanes
+            return any(
+                lanes.count(lane, topic, epoch, shard, limit=1)
+                for lane in ("ready", "later")  # and not in `dead`
+            )
+
+        def counted(_: EpochTable, topic: str, epoch: Epoch) -> bool:
+            return False
+
+        monkeypatch.setattr(EpochTable, "holds", holds)
+        monkeypatch.setattr(EpochTable, "counted", counted)
+        assert self.finds("a dead letter that nobody lists: ")
