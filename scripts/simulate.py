@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tqdm import tqdm
 
@@ -14,13 +14,40 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.simulation.chaos import CALM, Chaos
 from tests.simulation.oracle import run
 from tests.simulation.ordered import run_ordered
+from tests.simulation.resizing import ResizingWorld, run_resizing
 from tests.simulation.rider_oracle import run_riding
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fairbox.topics import OnDead
 
 SHOWN = 10
+
+
+def of_delivery(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    """Relay, visits, sweep and repair of several topics."""
+    return run(World(seed, chaos), messages)
+
+
+def of_order(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    """One ordered topic; odd seeds with on_dead=block."""
+    on_dead: OnDead = "block" if seed % 2 else "skip"
+    return run_ordered(seed, chaos, messages, on_dead).breaches
+
+
+def of_resizes(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    """Topics that are resized in storms."""
+    return run_resizing(ResizingWorld(seed, chaos), messages)
+
+
+WORLDS: Final[dict[str, Callable[[int, Chaos, int], list[str]]]] = {
+    "delivery": of_delivery,
+    "riding": run_riding,
+    "ordered": of_order,
+    "resizing": of_resizes,
+}
 
 
 def main() -> int:
@@ -30,25 +57,24 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--messages", type=int, default=300, help="messages of each")
     parser.add_argument("--calm", action="store_true", help="only destinations that refuse")
-    parser.add_argument("--riding", action="store_true", help="with batches that ride on messages")
-    parser.add_argument(
-        "--ordered", action="store_true", help="an ordered topic; odd seeds with on_dead=block"
-    )
+    worlds = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("riding", "with batches that ride on messages"),
+        ("ordered", "an ordered topic; odd seeds with on_dead=block"),
+        ("resizing", "with topics that are resized in storms"),
+    ):
+        worlds.add_argument(f"--{name}", dest="world", action="store_const", const=name, help=text)
     given = parser.parse_args()
     chaos = CALM if given.calm else Chaos()
+    world = given.world or "delivery"
     broken = 0
     for seed in tqdm(range(given.first, given.first + given.seeds), unit="seed", disable=None):
-        if given.riding:
-            breaches = run_riding(seed, chaos, given.messages)
-        elif given.ordered:
-            on_dead: OnDead = "block" if seed % 2 else "skip"
-            breaches = run_ordered(seed, chaos, given.messages, on_dead).breaches
-        else:
-            breaches = run(World(seed, chaos), given.messages)
+        breaches = WORLDS[world](seed, chaos, given.messages)
         if not breaches:
             continue
         broken += 1
-        print(f"seed {seed}: {len(breaches)} breaches (--first {seed} --seeds 1)")
+        again = f"--first {seed} --seeds 1 --messages {given.messages}"
+        print(f"seed {seed}: {len(breaches)} breaches ({again})")
         for breach in breaches[:SHOWN]:
             print(f"  {breach}")
     print(f"{given.seeds} seeds of {given.messages} messages: {broken} broke a promise")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairbox.holds import Holds
     from fairbox.topics import OnDead
 
-MESSAGES = 600
+MESSAGES = 1200
 SEEDS = 8
 AT_ONCE = replace(CALM, interleaved=0.02)  # a second visit of the same shard, no other fault
 LATE_WORKERS = replace(CALM, interleaved=0.15, refused=0.3)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fairbox.epochs import Epoch
 
 SEEDS = 25
-MESSAGES = 500
+MESSAGES = 1200
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

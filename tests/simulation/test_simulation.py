@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.report import Report
 
 SEEDS = 50
-MESSAGES = 150
+MESSAGES = 450
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

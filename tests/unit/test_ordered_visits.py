@@ -398,6 +398,26 @@ class TestOnDead:
         assert app.lying() == app.dead() == []
         assert row(app).entries == ()
 
+    def test_dead_letters_of_a_key_come_back_in_the_order_of_their_ids(self) -> None:
+        app = ordered(on_dead="skip", retry=RetryPolicy(max_attempts=2, base=1, cap=1))
+        refs = app.add(6, partition_key="k")
+        app.at("a").answer = lambda _: REFUSED
+        app.run(60)
+        assert len(app.dead()) == 6
+        refused_once = {refs[2], refs[4]}
+
+        def answer(message: StoredMessage) -> Outcome:
+            if message.ref in refused_once:
+                refused_once.remove(message.ref)
+                return REFUSED
+            return TAKEN
+
+        app.at("a").answer = answer
+        app.outbox.redrive("orders", [refs[n] for n in (3, 0, 5, 1, 4, 2)])
+        app.run(60)
+        assert sent(app, "k") == ids(refs)
+        assert app.lying() == app.dead() == []
+
     def test_a_visit_beside_the_one_in_which_a_message_dies_sends_none_of_its_followers(
         self,
     ) -> None:
