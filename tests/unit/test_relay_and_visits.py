@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from fairbox import Message
 from fairbox.codec import names
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.relay import QUANTUM_MESSAGES, Relay
@@ -31,6 +32,18 @@ def test_records_under_20_s_are_sent_and_older_ones_rung_for_by_id(age: int, sen
     assert [set(d.refs) for d in app.doorbells.now] == ([] if sent else [set(refs)])
     app.visit()
     assert sorted(app.at("a").ids) == [r.id for r in refs]
+
+
+@pytest.mark.parametrize(("before", "sent"), [(30, True), (50, False)])
+def test_what_was_made_long_before_it_was_added_is_left_to_visits(before: int, sent: bool) -> None:
+    app = App("a")
+    made = Message(topic="orders", body=b"x", id=app.ids.next())
+    app.clock.advance(before)
+    app.outbox.add(made)
+    app.relay()
+    assert app.at("a").ids == ([made.id] if sent else [])
+    app.visit()
+    assert app.at("a").ids == [made.id]
 
 
 def test_what_is_over_the_quantum_of_a_topic_is_rung_for() -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fairbox.topics import TopicState
 
 YOUNG_MS: Final = 20_000
+LATE_MS: Final = 40_000
+"""A message made so long before it was added is rung for: a visit may be about to send it, for to
+visits it looks overdue."""
 CALL_SECONDS: Final = 3.0
 RING_AHEAD_MS: Final = 900_000
 RECEIVES_LOOK_MS: Final = 60_000
@@ -145,6 +148,7 @@ class Relay:
         used[0] += 1
         used[1] += stored.size
         young = now - change.at <= YOUNG_MS + 999  # the stream stamps whole seconds
+        young = young and now - time_of(ref.id) <= LATE_MS
         within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
         if young and within and not ordered and self._dispatcher.quick(topic):
             inbox.to_send[ref] = stored
