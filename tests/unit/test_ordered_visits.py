@@ -512,6 +512,56 @@ class TestOnDead:
             assert sent(app, "k") == []
             assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
 
+    def test_a_second_death_is_written_too_for_a_visit_that_saw_the_message_redriven(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
+        refs = app.add(40, partition_key="k")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = refusing(refs[0])
+        deliver(app)
+        app.add(1, partition_key="other")
+        deliver(app)
+        before = row(app)
+        assert before.start > refs[0].id
+        app.clock.advance(CHECK_MS / 1000 + 1)  # now a visit reads the row, then from the head
+        app.outbox.redrive("orders")
+        app.relay()
+        (doorbell,) = app.doorbells.now
+
+        def again() -> None:
+            app.doorbells.ring([doorbell])
+            monkeypatch.setattr(OrderedVisit, "_end", lambda _: None)
+
+        _beside(app, monkeypatch, "read_lane", again)
+        app.visit()
+        assert len(app.dead()) == 1
+        assert sent(app, "k") == []
+        assert row(app).version == before.version + 1
+
+    def test_a_late_message_that_is_held_beside_a_visit_keeps_what_is_due_there_waiting(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = ordered(on_dead="block", retry=PATIENT)
+        late = Message(topic="orders", body=b"", partition_key="k", id=app.ids.next())
+        refs = app.add(40, partition_key="k")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = refusing(refs[0])
+        deliver(app)
+        app.outbox.add(late)
+        app.clock.advance(6)
+        app.doorbells.now.clear()
+        app.doorbells.later.clear()
+        app.at("a").answer = lambda m: LONG if m.ref.id == late.id else TAKEN
+        app.relay()
+        (doorbell,) = app.doorbells.now
+        app.doorbells.now.clear()
+        _beside(app, monkeypatch, "read", lambda: app.doorbells.ring([doorbell]))
+        app.doorbells.ring([Doorbell(*SHARD)])
+        app.visit()
+        assert sent(app, "k") == []
+        assert [(e.id, e.state) for e in row(app).entries] == [(late.id, "waiting")]
+
     def test_a_message_that_dies_beside_the_visit_that_redrives_it_still_blocks_its_key(
         self,
     ) -> None:
@@ -634,11 +684,11 @@ def _beside(
     original = getattr(DynamoStore, name)
     left = [ring]
 
-    def call(self: DynamoStore, *args: Any) -> Any:
+    def call(self: DynamoStore, *args: Any, **more: Any) -> Any:
         if left:
             left.pop()()
             app.visit()
-        return original(self, *args)
+        return original(self, *args, **more)
 
     monkeypatch.setattr(DynamoStore, name, call)
 
