@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.blocking import BlockingLetters
 from fairbox.dispatch.cutover import NOTHING, Cutover
 from fairbox.dispatch.turns import CHECK_MS, Turns
 from fairbox.dispatch.visiting import look_again, readable, ring_at
 from fairbox.errors import Unavailable
-from fairbox.holds import Holds, name_digest
+from fairbox.holds import Holds
 from fairbox.ids import before, behind, time_of
 from fairbox.messages import MessageRef
 
@@ -125,6 +126,7 @@ class OrderedVisit:
         self._deadline = deadline
         self._row, self._base, waits = read
         self._turns = Turns(topic, self._base, dispatcher.rng, waits)
+        self._letters = BlockingLetters(dispatcher.store, topic, shard)
         self._ceiling: str | None = None  # where others begin, who wrote the row meanwhile
         self._start = self._reach = ""  # where reading began, and how far all is sent or held
         self._begun = 0
@@ -196,7 +198,7 @@ class OrderedVisit:
         turns, named = self._turns, {ref.id for ref in doorbell.refs}
         due = []
         for entry in turns.due(now, named, woken=doorbell.before > 0):
-            if entry.state == "blocked" and self._blocks(entry):
+            if entry.state == "blocked" and self._letters.block(entry):
                 turns.defer(entry, now + CHECK_MS)
             else:
                 due.append(entry)
@@ -240,36 +242,11 @@ class OrderedVisit:
     def _through(
         self, due: Sequence[Hold], messages: Sequence[StoredMessage], now: int
     ) -> list[Hold]:
-        """Return the entries whose message may be sent, or has gone for good; put off the others.
-
-        A redriven message may have died again since it was looked for, and nothing tells it from
-        one that is through (4 RRU where it was not found).
-        """
-        names = self._topic.subscription_names
-        found = {(name_digest(n), m.ref.id) for m in messages for n in m.lacking(names)}
-        heads = []
-        for entry in due:
-            there = entry.state != "blocked" or (entry.subscription, entry.id) in found
-            if there or not self._blocks(entry, lying=True):
-                heads.append(entry)
-            else:
-                self._turns.defer(entry, now)
-        return heads
-
-    def _blocks(self, entry: Hold, *, lying: bool = False) -> bool:
-        """Whether a dead letter, or the message where it is `lying`, blocks its key (4 RRU)."""
-        if self._topic.topic.on_dead != "block":
-            return False
-        ref = MessageRef(*self._shard, entry.id)
-        stored, dead = self._store.outstanding_or_dead(ref)
-        if stored is not None and stored.gone == "dead":
-            return True
-        if lying and stored is not None and stored.gone is None:
-            lacking = stored.lacking(self._topic.subscription_names)
-            if entry.subscription in map(name_digest, lacking):
-                return True
-        pending = frozenset[str]() if dead is None else dead.pending or frozenset()
-        return entry.subscription in map(name_digest, pending)
+        """Return the entries whose message may be sent or has gone for good; put off others."""
+        stuck = self._letters.stuck(due, messages)
+        for entry in stuck:
+            self._turns.defer(entry, now)
+        return [e for e in due if e not in stuck]
 
     def _followers(self, entries: Sequence[Hold], start: str) -> None:
         """Read once what lies from the first of these up to `start`, and send it in turn."""
