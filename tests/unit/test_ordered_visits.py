@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, RetryPolicy, Subscription
 from fairbox.codec.messages import read_message
-from fairbox.dispatch.ordered_visit import YOUNG_MS
+from fairbox.dispatch.ordered_visit import YOUNG_MS, OrderedVisit
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.turns import CHECK_MS
+from fairbox.dynamodb.store import DynamoStore
 from fairbox.holds import EVERY_KEY, MAX_HOLDS, Holds
 from fairbox.ids import time_of
 from fairbox.testing.application import DELIVERIES, OUTBOX
@@ -446,6 +447,159 @@ class TestOnDead:
         assert sent(app, "k") == []
         assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
 
+    def test_a_page_that_a_visit_reads_after_a_death_beside_it_sends_no_followers(self) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
+        app.add(30, partition_key="other")  # more than a visit reads with the row
+        refs = app.add(10, partition_key="k")
+        app.relay()
+        again = [Doorbell(*SHARD)]
+
+        def meanwhile(stored: StoredMessage) -> Outcome:
+            if again:
+                app.doorbells.ring([again.pop()])
+                app.visit()
+                assert len(app.dead()) == 1
+            return REFUSED if stored.ref == refs[0] else TAKEN
+
+        app.at("a").answer = meanwhile
+        app.visit()
+        assert sent(app, "k") == []
+        assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
+
+    def test_a_due_message_that_dies_before_it_is_read_again_holds_its_followers(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=2, base=1, cap=1))
+        refs = app.add(40, partition_key="k")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = refusing(refs[0])
+        deliver(app)
+        app.clock.advance(3)
+        app.doorbells.now.clear()
+        app.doorbells.later.clear()
+        _beside(app, monkeypatch, "read", lambda: app.doorbells.ring([Doorbell(*SHARD)]))
+        app.doorbells.ring([Doorbell(*SHARD)])
+        app.visit()
+        assert len(app.dead()) == 1
+        assert sent(app, "k") == []
+        assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
+
+    def test_a_redriven_message_that_dies_again_beside_a_visit_holds_its_followers(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for cut in (False, True):
+            app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
+            refs = app.add(40, partition_key="k")
+            app.clock.advance(YOUNG_MS / 1000 + 1)
+            app.at("a").answer = refusing(refs[0])
+            deliver(app)
+            app.outbox.redrive("orders")
+            app.relay()
+            (doorbell,) = app.doorbells.now
+            assert doorbell.refs == (refs[0],)
+
+            def again(app: App = app, doorbell: Doorbell = doorbell, *, cut: bool = cut) -> None:
+                app.doorbells.ring([doorbell])
+                if cut:
+                    monkeypatch.setattr(OrderedVisit, "_end", lambda _: None)
+
+            _beside(app, monkeypatch, "read", again)
+            app.visit()
+            monkeypatch.undo()
+            assert len(app.dead()) == 1
+            assert sent(app, "k") == []
+            app.run(10)
+            assert sent(app, "k") == []
+            assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
+
+    def test_a_second_death_is_written_too_for_a_visit_that_saw_the_message_redriven(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
+        refs = app.add(40, partition_key="k")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = refusing(refs[0])
+        deliver(app)
+        app.add(1, partition_key="other")
+        deliver(app)
+        before = row(app)
+        assert before.start > refs[0].id
+        app.clock.advance(CHECK_MS / 1000 + 1)  # now a visit reads the row, then from the head
+        app.outbox.redrive("orders")
+        app.relay()
+        (doorbell,) = app.doorbells.now
+
+        def again() -> None:
+            app.doorbells.ring([doorbell])
+            monkeypatch.setattr(OrderedVisit, "_end", lambda _: None)
+
+        _beside(app, monkeypatch, "read_lane", again)
+        app.visit()
+        assert len(app.dead()) == 1
+        assert sent(app, "k") == []
+        assert row(app).version == before.version + 1
+
+    def test_a_late_message_that_is_held_beside_a_visit_keeps_what_is_due_there_waiting(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = ordered(on_dead="block", retry=PATIENT)
+        late = Message(topic="orders", body=b"", partition_key="k", id=app.ids.next())
+        refs = app.add(40, partition_key="k")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = refusing(refs[0])
+        deliver(app)
+        app.outbox.add(late)
+        app.clock.advance(6)
+        app.doorbells.now.clear()
+        app.doorbells.later.clear()
+        app.at("a").answer = lambda m: LONG if m.ref.id == late.id else TAKEN
+        app.relay()
+        (doorbell,) = app.doorbells.now
+        app.doorbells.now.clear()
+        _beside(app, monkeypatch, "read", lambda: app.doorbells.ring([doorbell]))
+        app.doorbells.ring([Doorbell(*SHARD)])
+        app.visit()
+        assert sent(app, "k") == []
+        assert [(e.id, e.state) for e in row(app).entries] == [(late.id, "waiting")]
+
+    def test_a_message_that_dies_beside_the_visit_that_redrives_it_still_blocks_its_key(
+        self,
+    ) -> None:
+        app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
+        refs = app.add(40, partition_key="k")
+        app.clock.advance(YOUNG_MS / 1000 + 1)
+        app.at("a").answer = refusing(refs[0])
+        deliver(app)
+        app.outbox.redrive("orders")
+        app.relay()
+        again = [*app.doorbells.now]
+
+        def meanwhile(stored: StoredMessage) -> Outcome:
+            if again:
+                app.doorbells.ring([again.pop()])
+                app.visit()
+                assert len(app.dead()) == 1
+            return REFUSED if stored.ref == refs[0] else TAKEN
+
+        app.at("a").answer = meanwhile
+        app.visit()
+        app.run(60)
+        assert sent(app, "k") == []
+        assert [(e.id, e.state) for e in row(app).entries] == [(refs[0].id, "blocked")]
+
+    def test_what_is_redriven_after_a_visit_has_read_the_head_goes_before_its_followers(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app, refs = self.broken(on_dead="block")
+        app.at("a").answer = lambda _: TAKEN
+        app.clock.advance(CHECK_MS / 1000 + 1)
+        assert app.store.write_holds(SHARD, replace(row(app), start=""), row(app).version) is None
+        _beside(app, monkeypatch, "outstanding_or_dead", lambda: app.outbox.redrive("orders"))
+        app.doorbells.ring([Doorbell(*SHARD)])
+        app.visit()
+        app.run(5)
+        assert sent(app, "k") == ids(refs)
+
     def test_when_its_subscription_is_ready_again_a_blocked_key_still_waits(self) -> None:
         app = ordered(on_dead="block", retry=RetryPolicy(max_attempts=1))
         refs = app.add(2, partition_key="k")
@@ -521,6 +675,22 @@ class TestOnDead:
             assert sent(app, "k") == []
             assert [read_message(i).ref.id for i in app.dead()] == [refs[0].id]
             assert [e.state for e in row(app).entries] == ["blocked"]
+
+
+def _beside(
+    app: App, monkeypatch: pytest.MonkeyPatch, name: str, ring: Callable[[], object]
+) -> None:
+    """Let another visit run before the first call of a method of the tables."""
+    original = getattr(DynamoStore, name)
+    left = [ring]
+
+    def call(self: DynamoStore, *args: Any, **more: Any) -> Any:
+        if left:
+            left.pop()()
+            app.visit()
+        return original(self, *args, **more)
+
+    monkeypatch.setattr(DynamoStore, name, call)
 
 
 def _cut_off(app: App, crash: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.clock import milliseconds
+from fairbox.dispatch.blocking import BlockingLetters
 from fairbox.dispatch.cutover import NOTHING, Cutover
 from fairbox.dispatch.turns import CHECK_MS, Turns
 from fairbox.dispatch.visiting import look_again, readable, ring_at
 from fairbox.errors import Unavailable
-from fairbox.holds import Holds, name_digest
+from fairbox.holds import Holds
 from fairbox.ids import before, behind, time_of
 from fairbox.messages import MessageRef
 
@@ -125,6 +126,7 @@ class OrderedVisit:
         self._deadline = deadline
         self._row, self._base, waits = read
         self._turns = Turns(topic, self._base, dispatcher.rng, waits)
+        self._letters = BlockingLetters(dispatcher.store, topic, shard)
         self._ceiling: str | None = None  # where others begin, who wrote the row meanwhile
         self._start = self._reach = ""  # where reading began, and how far all is sent or held
         self._begun = 0
@@ -160,7 +162,7 @@ class OrderedVisit:
         self._from_head = not start
         self._begun = now
         self._start = self._reach = start
-        self._retry(start, doorbell, now)
+        self._retry(start, page, doorbell, now)
         if not self._report.unfinished:
             self._walk(page, now)
         self._end()
@@ -174,12 +176,12 @@ class OrderedVisit:
         blocks = self._turns.blocking(stored, died, milliseconds(self._clock))
         if blocks is None:
             return False
+        added = {(b.place, b.id): b for b in blocks}
+        if not added:
+            return True
         for _ in range(_CAS_TRIES):
+            # also where the row has it: who reads the message as redriven sees a new version then
             row = self._turns.row
-            there = {(e.place, e.id) for e in row.entries if e.state == "blocked"}
-            added = {(b.place, b.id): b for b in blocks if (b.place, b.id) not in there}
-            if not added:
-                return True
             others = (e for e in row.entries if (e.place, e.id) not in added)
             changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
             if row.audience != self._turns.audience:
@@ -191,19 +193,18 @@ class OrderedVisit:
             self._adopt(theirs)
         return False
 
-    def _retry(self, start: str, doorbell: Doorbell, now: int) -> None:
+    def _retry(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
         """Try what is due and what was named, then what follows of what went through."""
         turns, named = self._turns, {ref.id for ref in doorbell.refs}
         due = []
         for entry in turns.due(now, named, woken=doorbell.before > 0):
-            if entry.state == "blocked" and self._blocks(entry):
+            if entry.state == "blocked" and self._letters.block(entry):
                 turns.defer(entry, now + CHECK_MS)
             else:
                 due.append(entry)
         due = turns.free(due)
         if not start:
-            for entry in due:
-                turns.lift(entry)  # whatever it holds lies in what is read now
+            self._lift(due, page, now)
             return
         ids = {e.id for e in due if e.state == "waiting"} | {i for i in named if i <= start}
         if not due and not ids:
@@ -211,21 +212,41 @@ class OrderedVisit:
         refs = [MessageRef(*self._shard, i) for i in sorted(ids)]
         found, unreadable = self._store.read(refs) if refs else ([], [])
         messages = readable(self._store, found, unreadable, self._report)
-        turns.heads = due
+        self._catch_up(messages or due)
+        turns.heads = self._through(due, messages, now)
         self._deliver(sorted(messages, key=lambda m: m.ref.id))
         turns.lift_heads()
         self._followers([e for e in turns.lifted if e.id <= start], start)
 
-    def _blocks(self, entry: Hold) -> bool:
-        """Whether a dead letter still blocks its key (4 RRU)."""
-        if self._topic.topic.on_dead != "block":
-            return False
-        ref = MessageRef(*self._shard, entry.id)
-        lying, dead = self._store.outstanding_or_dead(ref)
-        if lying is not None and lying.gone == "dead":
-            return True
-        pending = frozenset[str]() if dead is None else dead.pending or frozenset()
-        return entry.subscription in map(name_digest, pending)
+    def _lift(self, due: Sequence[Hold], page: ShardPage | None, now: int) -> None:
+        """Let go of what is due: whatever it holds lies in what was read from the head, or will."""
+        if page is not None:
+            read = [e for e in due if page.last is None or e.id <= page.last]
+            lying = [m for m in page.messages if m.gone is None]
+            through = self._through(read, lying, now)
+            due = [e for e in due if e in through or e not in read]
+        for entry in due:
+            self._turns.lift(entry)
+
+    def _catch_up(self, found: Sequence[object]) -> None:
+        """Hold what others hold since the row was read, where keys wait for their dead (1 RRU).
+
+        What has died in the meantime is missing in what was found: only the row, written before,
+        says that its followers wait.
+        """
+        if found and self._topic.topic.on_dead == "block":
+            _, theirs = self._store.holds(self._shard)
+            if theirs.version != self._turns.row.version:
+                self._adopt(theirs)
+
+    def _through(
+        self, due: Sequence[Hold], messages: Sequence[StoredMessage], now: int
+    ) -> list[Hold]:
+        """Return the entries whose message may be sent or has gone for good; put off others."""
+        stuck = self._letters.stuck(due, messages)
+        for entry in stuck:
+            self._turns.defer(entry, now)
+        return [e for e in due if e not in stuck]
 
     def _followers(self, entries: Sequence[Hold], start: str) -> None:
         """Read once what lies from the first of these up to `start`, and send it in turn."""
@@ -241,6 +262,7 @@ class OrderedVisit:
             cursor = max(cursor, before(min(e.id for e in free)))
             page = self._store.read_lane("ready", *self._shard, limit=limit, after=cursor)
             messages = readable(self._store, page.messages, page.unreadable, self._report)
+            self._catch_up(messages)
             self._deliver([m for m in messages if m.ref.id <= start])
             cursor = page.last or start
             limit = min(PAGE, limit * 2)
@@ -265,6 +287,7 @@ class OrderedVisit:
                 now = milliseconds(self._clock)
                 after = cursor or None
                 page = self._store.read_lane("ready", *self._shard, limit=PAGE, after=after)
+                self._catch_up(page.messages)
             messages = readable(self._store, page.messages, page.unreadable, self._report)
             self._deliver(messages)
             growing = growing and self._advance(messages, now)
@@ -318,7 +341,8 @@ class OrderedVisit:
         """Ring for what waits, then write down what is held: a crash leaves a doorbell too many."""
         now = milliseconds(self._clock)
         entries = self._turns.entries
-        fresh = [e for e in entries if e not in self._base.entries and e.state != "blocked"]
+        fresh = [e for e in entries if e not in self._base.entries]
+        fresh = [e for e in fresh if e.state != "blocked" or e.due <= now]
         rung = [e for e in fresh if not (e.whole and e.subscription in self._turns.quiet)]
         seconds = {-(-e.due // 1000) for e in rung if e.due > now}
         if self._report.unfinished or any(e.due <= now for e in fresh):

@@ -118,7 +118,9 @@ class Turns:
 
     def lift(self, entry: Hold) -> None:
         """Let what an entry holds be sent."""
-        self._held[entry.place].pop(_slot(entry), None)
+        slots = self._held.get(entry.place, {})
+        if slots.get(_slot(entry)) == entry:  # else others hold the key by now
+            del slots[_slot(entry)]
         self.lifted.append(entry)
 
     def lift_heads(self) -> None:
@@ -261,8 +263,9 @@ class Turns:
             entry = replace(entry, key=EVERY_KEY, due=not_ready[name])
         elif not refused:
             entry = replace(entry, due=now + _BODY_MS)
-        elif after is None:  # it has left, and who follows it was not sent
-            entry = self._open(entry, now)
+        elif after is None:  # it has left, who knows how, and who follows it was not sent
+            dead = self.topic.topic.on_dead == "block"
+            entry = replace(entry, due=now, state="blocked" if dead else "open")
         else:
             entry = replace(entry, due=max(after.due(name), entry.due))
         return entry
