@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairbox.testing.application import MemoryDestination
 
 REFUSED = Outcome("refused", "no")
+POISONED = Outcome("refused", "no", fault="message")  # which opens no circuit
 THROTTLED = Outcome("throttled", "slow")
 
 

@@ -18,7 +18,7 @@ from fairbox.dispatch.ports import TAKEN
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
-from tests.unit.app import REFUSED, THROTTLED, App
+from tests.unit.app import POISONED, REFUSED, THROTTLED, App
 from tests.unit.test_message_acks import opened
 from tests.unit.test_message_deaths import lying
 from tests.unit.test_redrive import ids, killed
@@ -137,8 +137,8 @@ class TestOthers:
         app.at("b").answer = lambda _: THROTTLED
         killed(app)
         app.outbox.purge_dead("orders", reason="not for a")
-        app.at("b").answer = lambda _: REFUSED
-        app.run(300)
+        app.at("b").answer = lambda _: POISONED
+        app.run(900)
         (letter,) = app.outbox.dead("orders")
         assert (letter.reason, letter.subscriptions) == ("no", frozenset({"b"}))
         assert app.row().dead == 1

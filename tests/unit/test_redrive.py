@@ -24,7 +24,7 @@ from fairbox.dynamodb.tables import Tables
 from fairbox.outbox import Outbox
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
-from tests.unit.app import REFUSED, THROTTLED, App
+from tests.unit.app import POISONED, REFUSED, THROTTLED, App
 from tests.unit.test_message_acks import opened
 from tests.unit.test_message_deaths import Between, lying, raises
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def killed(app: App, count: int = 1, seconds: float = 300, **more: Any) -> list[MessageRef]:
     """Publish messages and let them die at subscription `a`, which takes everything then."""
-    app.at("a").answer = lambda _: REFUSED
+    app.at("a").answer = lambda _: POISONED
     refs = app.add(count, **more)
     app.run(seconds)
     app.at("a").answer = lambda _: TAKEN
@@ -134,7 +134,7 @@ class TestComingBack:
         (stored,) = lying(app)
         assert (stored.pending, stored.any_dead) == (frozenset({"a", "b"}), False)
         app.at("b").answer = lambda _: TAKEN
-        app.run(5)
+        app.run(900)  # until its circuit is probed
         assert (app.at("a").ids, app.at("b").ids) == ([ref.id], [ref.id])
         assert (lying(app), app.dead(), app.row().dead) == ([], [], 0)
         assert [e["id"] for e in app.events("redriven")] == [ref.id]
@@ -456,7 +456,7 @@ def test_a_topic_of_many_shards_is_redriven_whole() -> None:
     app = App()
     app.outbox.create_topic(Topic("wide", shards=64))
     app.outbox.add_subscription(Subscription("wide", "a", "sqs:wide-a", max_attempts=1))
-    app.at("a", "wide").answer = lambda _: REFUSED
+    app.at("a", "wide").answer = lambda _: POISONED
     refs = app.add(200, topic="wide")
     app.run(5)
     assert len(app.dead()) == 200
