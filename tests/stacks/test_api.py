@@ -35,6 +35,8 @@ def test_the_routes_are_those_of_the_surface(assembly: Assembly) -> None:
         "GET /topics/{topic}/stats",
         "POST /topics/{topic}/pause",
         "POST /topics/{topic}/resume",
+        "POST /topics/{topic}/resize",
+        "GET /topics/{topic}/epochs",
         "DELETE /topics/{topic}",
         "GET /topics",
         "GET /topics/{topic}",
