@@ -85,7 +85,9 @@ class Cycles(Generic[D, T]):
         A destination that was given a call gets no other before `answered`.
         """
         self._wake()
-        for destination in list(self._ready):
+        ready = list(self._ready)
+        self._ready = dict.fromkeys(ready)  # to walk a dict that was large once takes long for ever
+        for destination in ready:
             pending = self._pending.get(destination)
             if pending is None or destination not in self._ready:
                 continue
@@ -93,6 +95,7 @@ class Cycles(Generic[D, T]):
             del self._ready[destination]
             if not len(pending):
                 del self._pending[destination]
+                self._pending = self._pending or {}
             if call:
                 self._unanswered.add(destination)
                 yield destination, call
