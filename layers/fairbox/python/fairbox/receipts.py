@@ -43,7 +43,8 @@ class Receipt:
             text.encode()
             for text in (_LETTERS[self.place], str(self.ref), self.token.hex(), str(self.until))
         )
-        text = base64.urlsafe_b64encode(_check(payload) + payload)
+        # the letter first: a text that began with "-" would be an option on a command line
+        text = base64.urlsafe_b64encode(payload + _check(payload))
         return text.decode().rstrip("=")
 
     @classmethod
@@ -67,7 +68,7 @@ class Receipt:
         if not isinstance(text, str) or len(text) > _MAX_LENGTH:
             return None
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        letter, ref, token, until = raw[_CHECK_BYTES:].decode("ascii").split("\0")
+        letter, ref, token, until = raw[:-_CHECK_BYTES].decode("ascii").split("\0")
         return cls(MessageRef.parse(ref), _PLACES[letter], bytes.fromhex(token), int(until))
 
 
