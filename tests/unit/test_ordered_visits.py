@@ -15,7 +15,7 @@ from fairbox.holds import EVERY_KEY, MAX_HOLDS, Holds
 from fairbox.ids import time_of
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
-from tests.unit.app import REFUSED, THROTTLED, App
+from tests.unit.app import POISONED, REFUSED, THROTTLED, App
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -400,9 +400,9 @@ class TestOnDead:
         assert row(app).entries == ()
 
     def test_dead_letters_of_a_key_come_back_in_the_order_of_their_ids(self) -> None:
-        app = ordered(on_dead="skip", retry=RetryPolicy(max_attempts=2, base=1, cap=1))
+        app = ordered(on_dead="skip", retry=RetryPolicy(max_attempts=2, base=5, cap=5))
         refs = app.add(6, partition_key="k")
-        app.at("a").answer = lambda _: REFUSED
+        app.at("a").answer = lambda _: POISONED
         app.run(60)
         assert len(app.dead()) == 6
         refused_once = {refs[2], refs[4]}
@@ -415,6 +415,10 @@ class TestOnDead:
 
         app.at("a").answer = answer
         app.outbox.redrive("orders", [refs[n] for n in (3, 0, 5, 1, 4, 2)])
+        for _ in range(20):  # visits of the shard, also while one that was refused is not due
+            app.add(1, partition_key="other")
+            deliver(app)
+            app.clock.advance(0.3)
         app.run(60)
         assert sent(app, "k") == ids(refs)
         assert app.lying() == app.dead() == []

@@ -162,12 +162,13 @@ def replay(
     dry_run: DryRun = False,
 ) -> None:
     """Put messages of the archive back, with the pipeline, which chooses them from the history."""
+    begin, end = _utc(added_since), _utc(added_until)
     chosen = [
         *(f"--topic={name}" for name in topic or []),
         *(f"--key={name}" for name in key or []),
         *(f"--state={name}" for name in state or []),
-        *([f"--added-since={_moment(added_since)}"] if added_since else []),
-        *([f"--added-until={_moment(added_until)}"] if added_until else []),
+        *([f"--added-since={begin.isoformat()}"] if begin else []),
+        *([f"--added-until={end.isoformat()}"] if end else []),
         *(["--everything"] if everything else []),
         *([f"--replay={resume}"] if resume else []),
     ]
@@ -180,7 +181,3 @@ def replay(
     where = [f"--archive={archive}", f"--warehouse={warehouse}"]
     how = [f"--ids={ids}", f"--rate={rate}", *(["--dry-run"] if dry_run else [])]
     run_job(session, "replay", [*where, *chosen, *how])
-
-
-def _moment(time: datetime) -> str:
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
