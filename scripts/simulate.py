@@ -11,12 +11,12 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.simulation.chaos import CALM, Chaos
-from tests.simulation.oracle import run
-from tests.simulation.ordered import run_ordered
-from tests.simulation.resizing import ResizingWorld, run_resizing
-from tests.simulation.rider_oracle import run_riding
-from tests.simulation.world import World
+from fairbox.simulation.chaos import CALM, Chaos
+from fairbox.simulation.oracle import run
+from fairbox.simulation.ordered import run_ordered
+from fairbox.simulation.resizing import ResizingWorld, run_resizing
+from fairbox.simulation.rider_oracle import run_riding
+from fairbox.simulation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeR
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.batches.simulation.world import FAIR, STORMY, World, simulate
+from fairbox.simulation.batches.world import FAIR, STORMY, World, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ import pytest
 from fairbox.batches.models import Leaf, LeafKey, NodeKey, Root
 from fairbox.errors import BatchBusy
 from fairbox.keeping import Keeper
+from fairbox.simulation.batches.trees import small_trees
 
 from tests.batches.explorer import Explorer, Process, Scenario
-from tests.batches.trees import small_trees
 from tests.batches.twins import (
     any_leaf_counts,
     child_before_parent,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox.batches.models import Leaf, Root
+from fairbox.simulation.batches.tables import LeanDatabase, MemoryDatabase
+from fairbox.simulation.batches.trees import small_trees
+from fairbox.simulation.batches.world import FAIR, STORMY, Weather, World, simulate
 
-from tests.batches.simulation.tables import LeanDatabase, MemoryDatabase
-from tests.batches.simulation.world import FAIR, STORMY, Weather, World, simulate
-from tests.batches.trees import small_trees
 from tests.batches.twins import (
     child_before_parent,
     clear_without_reading_again,
@@ -39,7 +39,7 @@ FOUND_WITHIN = 2_000
 ROOT = Path(__file__).resolve().parents[2]
 DIGEST = """
 import hashlib
-from tests.batches.simulation.world import STORMY, World, simulate
+from fairbox.simulation.batches.world import STORMY, World, simulate
 world, digest = World(STORMY), hashlib.sha256()
 for _ in simulate(world, range(400)):
     digest.update(repr(world.trace).encode())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import BatchBusy, BatchEnded, Batches, BatchSealed, UnknownItems
 from fairbox.codec.batches import emptied
+from fairbox.simulation.batches.invariants import broken
 
-from tests.batches.invariants import broken
 from tests.contract.batch_world import World, made_world
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox.codec.batches import emptied
+from fairbox.simulation.batches.invariants import broken, pieces
 
-from tests.batches.invariants import broken, pieces
 from tests.contract.ack_processes import (
     GROUP_SIZE,
     GROUPS,

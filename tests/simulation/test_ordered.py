@@ -9,9 +9,8 @@ import pytest
 from fairbox.dispatch import ordered_visit
 from fairbox.dispatch.turns import Turns
 from fairbox.dynamodb.store import DynamoStore
-
-from tests.simulation.chaos import CALM, Chaos
-from tests.simulation.ordered import run_ordered
+from fairbox.simulation.chaos import CALM, Chaos
+from fairbox.simulation.ordered import run_ordered
 
 if TYPE_CHECKING:
     from fairbox.holds import Holds

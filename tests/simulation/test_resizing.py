@@ -8,9 +8,8 @@ import pytest
 from fairbox import resizing
 from fairbox.dispatch.cutover import NOTHING, Cutover
 from fairbox.dynamodb.epochs import EpochTable
-
-from tests.simulation.chaos import CALM, Chaos
-from tests.simulation.resizing import ResizingWorld, run_resizing
+from fairbox.simulation.chaos import CALM, Chaos
+from fairbox.simulation.resizing import ResizingWorld, run_resizing
 
 if TYPE_CHECKING:
     from fairbox.epochs import Epoch

@@ -12,10 +12,9 @@ from fairbox.codec.records import read_record
 from fairbox.dispatch import marking
 from fairbox.dispatch.marking import Marking
 from fairbox.dynamodb.lanes import Lanes
-
-from tests.simulation.chaos import CALM, Chaos
-from tests.simulation.rider_oracle import RiderOracle, run_riding
-from tests.simulation.riders import RidingWorld
+from fairbox.simulation.chaos import CALM, Chaos
+from fairbox.simulation.rider_oracle import RiderOracle, run_riding
+from fairbox.simulation.riders import RidingWorld
 
 if TYPE_CHECKING:
     from fairbox.codec.records import Change

@@ -13,12 +13,11 @@ from fairbox.dispatch.ports import TAKEN
 from fairbox.dispatch.sending import Sender
 from fairbox.dispatch.sweep import Sweep, SweepReport
 from fairbox.dynamodb.store import DynamoStore
+from fairbox.simulation.chaos import CALM, Chaos
+from fairbox.simulation.oracle import run
+from fairbox.simulation.world import World
 from fairbox.standing import Standing
 from fairbox.stored import StoredMessage
-
-from tests.simulation.chaos import CALM, Chaos
-from tests.simulation.oracle import run
-from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

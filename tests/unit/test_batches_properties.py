@@ -20,11 +20,10 @@ from fairbox.batches.ids import (
 )
 from fairbox.batches.models import FailedItems, Leaf, Node, Request, Root
 from fairbox.codec.batches import item_of, read_record
+from fairbox.simulation.batches.invariants import broken
 from fairbox.testing.application import MemoryApplication
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from tests.batches.invariants import broken
 
 BATCH = "0199c82c-c000-7611-a29f-6fbed82c07cd"
 small = st.integers(0, 7167)

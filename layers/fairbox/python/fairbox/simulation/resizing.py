@@ -9,20 +9,18 @@ from fairbox import FairboxError, Outbox, ResizeUnderway
 from fairbox.codec.keys import parse_lane_pk
 from fairbox.codec.messages import read_message
 from fairbox.ids import time_of
+from fairbox.simulation.oracle import Oracle, run
+from fairbox.simulation.producers import Producers
+from fairbox.simulation.world import SUBSCRIPTIONS, World
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
-
-from tests.simulation.oracle import Oracle, run
-from tests.simulation.producers import Producers
-from tests.simulation.world import SUBSCRIPTIONS, World
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
     from fairbox import Message, MessageRef
+    from fairbox.simulation.chaos import Chaos
     from fairbox.topics import TopicState
-
-    from tests.simulation.chaos import Chaos
 
 WIDTHS = (1, 2, 3, 4, 8, 12)
 VIEWS = 3

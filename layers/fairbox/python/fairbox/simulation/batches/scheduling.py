@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from fairbox.testing.faults import Fault, FaultyDynamoDB
 from greenlet import getcurrent, greenlet
+
+from fairbox.testing.faults import Fault, FaultyDynamoDB
 
 if TYPE_CHECKING:
     import random

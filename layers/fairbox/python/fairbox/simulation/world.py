@@ -14,9 +14,7 @@ from fairbox.dispatch.sweep import Sweep
 from fairbox.dispatch.visit import Visits
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
-from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
-
-from tests.simulation.chaos import (
+from fairbox.simulation.chaos import (
     OUTAGES,
     Chaos,
     Client,
@@ -27,7 +25,8 @@ from tests.simulation.chaos import (
     Killed,
     Mood,
 )
-from tests.simulation.producers import Producers
+from fairbox.simulation.producers import Producers
+from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
     from collections.abc import Callable

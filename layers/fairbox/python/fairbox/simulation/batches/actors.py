@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from fairbox.simulation.batches.invariants import Cause
+    from fairbox.simulation.batches.oracle import Oracle
     from fairbox.tracking import Batches
-
-    from tests.batches.invariants import Cause
-    from tests.batches.simulation.oracle import Oracle
 
 T = TypeVar("T")
 BUSY = (BatchBusy, Throttled, Unavailable)

@@ -11,17 +11,15 @@ from fairbox.batches.models import COMPLETED_TOPIC, LeafKey, NodeKey
 from fairbox.batches.queueing import parse
 from fairbox.codec.batches import emptied
 from fairbox.dispatch.ports import Outcome
+from fairbox.simulation.chaos import Mood
+from fairbox.simulation.world import World
 from fairbox.testing.application import BATCHES
-
-from tests.simulation.chaos import Mood
-from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fairbox.simulation.chaos import Chaos
     from fairbox.stored import StoredMessage
-
-    from tests.simulation.chaos import Chaos
 
 RIDES = {"ride": ("only",), "pair": ("x", "y"), "line": ("first",)}
 _BODIES = (b"", b"", b"sick1", b"sick2", b"poison")

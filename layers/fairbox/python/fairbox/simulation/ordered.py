@@ -24,9 +24,8 @@ from fairbox.dispatch.visit import Visits
 from fairbox.held import key_digest
 from fairbox.holds import EVERY_KEY, audience_of, name_digest
 from fairbox.ids import time_of
+from fairbox.simulation.chaos import Chaos, Client, Fuse, FusedDoorbells, Killed
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
-
-from tests.simulation.chaos import Chaos, Client, Fuse, FusedDoorbells, Killed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,19 +9,17 @@ from fairbox import Outbox, Topic
 from fairbox.codec.batches import emptied, read_record
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.simulation.batches.invariants import pieces
+from fairbox.simulation.batches.lean import LeanDynamoDB
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.testing.stores import Store
 from fairbox.tracking import COMPLETED_TOPIC, ORPHANED_TOPIC
-
-from tests.batches.invariants import pieces
-from tests.batches.simulation.lean import LeanDynamoDB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox.batches.models import Metadata, Record
-
-    from tests.batches.invariants import Cause, Pieces
+    from fairbox.simulation.batches.invariants import Cause, Pieces
 
 OUTBOX, DELIVERIES, BATCHES = "outbox", "deliveries", "batches"
 START = 1_760_000_000.0

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from fairbox.codec.messages import read_message
 from fairbox.codec.names import REDRIVEN
 from fairbox.codec.shards import is_shard_row, read_shard
+from fairbox.simulation.world import SUBSCRIPTIONS
 from fairbox.testing.application import DELIVERIES, OUTBOX
-
-from tests.simulation.world import SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.simulation.world import World
+    from fairbox.simulation.world import World
 
 Delivered = tuple[str, str]  # message id, subscription
 

@@ -11,19 +11,17 @@ from fairbox.batches.models import COMPLETED_TOPIC, FailedItems, Leaf, Root
 from fairbox.codec.batches import read_record
 from fairbox.codec.messages import read_message
 from fairbox.codec.records import read_record as read_change
+from fairbox.simulation.batches.invariants import broken
+from fairbox.simulation.oracle import Oracle
+from fairbox.simulation.riders import RIDES, RidingWorld
 from fairbox.testing.application import BATCHES, DELIVERIES
-
-from tests.batches.invariants import broken
-from tests.simulation.oracle import Oracle
-from tests.simulation.riders import RIDES, RidingWorld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fairbox.simulation.chaos import Chaos
+    from fairbox.simulation.riders import Ride
     from fairbox.stored import StoredMessage
-
-    from tests.simulation.chaos import Chaos
-    from tests.simulation.riders import Ride
 
 
 @dataclass

@@ -9,21 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairbox.ids import IdGenerator
+from fairbox.simulation.batches.actors import Add, Cast, Plan
+from fairbox.simulation.batches.oracle import Oracle
+from fairbox.simulation.batches.scheduling import Stage
+from fairbox.simulation.batches.tables import BATCHES, DELIVERIES, OUTBOX, LeanDatabase, Tables
+from fairbox.simulation.batches.trees import small_trees
 from fairbox.tracking import Batches
-
-from tests.batches.simulation.actors import Add, Cast, Plan
-from tests.batches.simulation.oracle import Oracle
-from tests.batches.simulation.scheduling import Stage
-from tests.batches.simulation.tables import BATCHES, DELIVERIES, OUTBOX, LeanDatabase, Tables
-from tests.batches.trees import small_trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.batches.models import Metadata, Record
+    from fairbox.simulation.batches.tables import Database
     from fairbox.testing import ManualClock
-
-    from tests.batches.simulation.tables import Database
 
 _CALM_ROUNDS = 12
 _COLLECTED_EVERY = 1000

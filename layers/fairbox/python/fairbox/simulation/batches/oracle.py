@@ -6,16 +6,14 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from fairbox.batches.models import item_ids
+from fairbox.simulation.batches.invariants import broken_pieces
 from fairbox.tracking import COMPLETED_TOPIC, ORPHANED_TOPIC
-
-from tests.batches.invariants import broken_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fairbox.batches.models import Group
-
-    from tests.batches.simulation.tables import Announced, Tables
+    from fairbox.simulation.batches.tables import Announced, Tables
 
 
 class Oracle:

@@ -1,0 +1,1 @@
+"""The whole application in memory, under faults that a seed decides, against its promises."""
