@@ -53,7 +53,9 @@ class DeliveryStack(Stack):
         self._config = platform.config
         self._storage = storage
         self._ack_queue = ack_queue
-        self.doorbells = Doorbells(self, "Doorbells", alarm_topic=platform.alarm_topic)
+        self.doorbells = Doorbells(
+            self, "Doorbells", alarm_topic=platform.alarm_topic, key=storage.key
+        )
         self.relay = self._relay()
         self.mark_delivered = self._mark_delivered()
         self.sweep = self._sweep()
