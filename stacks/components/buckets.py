@@ -48,7 +48,7 @@ def private_bucket(
 
 
 def access_logs_bucket(scope: Construct, id_: str, *, config: Config) -> s3.Bucket:
-    """The bucket that the other buckets' access logs go to: S3 writes none under a customer's key."""
+    """The bucket of the others' access logs: S3 writes none under a customer's key."""
     return private_bucket(
         scope,
         id_,
