@@ -34,6 +34,7 @@ class FunctionSpec:
     memory: int = DEFAULT_MEMORY  # MB; told to the function, not enforced
     reserved: int | None = None  # ReservedConcurrentExecutions
     log_group: str = ""
+    log_format: str = "Text"  # or "JSON": a line is an object
 
     @property
     def arn(self) -> str:
@@ -61,6 +62,7 @@ class FunctionSpec:
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(self.memory),
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
             "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_FORMAT": self.log_format,
             "AWS_LAMBDA_LOG_GROUP_NAME": self.log_group or f"/aws/lambda/{self.physical}",
             "AWS_LAMBDA_LOG_STREAM_NAME": f"[$LATEST]{instance}",
             "AWS_LAMBDA_RUNTIME_API": runtime_api,
@@ -100,6 +102,7 @@ def _spec(name: str, template: Template, variables: Mapping[str, str]) -> Functi
     if not runtime.startswith("python"):
         raise LocalError(f"{name} (AWS::Lambda::Function) has runtime {runtime!r}: Python is run")
     environment = properties.get("Environment", {}).get("Variables", {})
+    logging = properties.get("LoggingConfig", {})
     return FunctionSpec(
         name=name,
         physical=template.physical(name),
@@ -110,7 +113,8 @@ def _spec(name: str, template: Template, variables: Mapping[str, str]) -> Functi
         timeout=float(properties.get("Timeout", DEFAULT_TIMEOUT)),
         memory=int(properties.get("MemorySize", DEFAULT_MEMORY)),
         reserved=properties.get("ReservedConcurrentExecutions"),
-        log_group=properties.get("LoggingConfig", {}).get("LogGroup", ""),
+        log_group=logging.get("LogGroup", ""),
+        log_format=logging.get("LogFormat", "Text"),
     )
 
 

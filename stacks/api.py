@@ -168,15 +168,22 @@ class ApiStack(Stack):
         )
         api.allow(
             [
-                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS, *may.CLAIM_ITEMS),
+                may.on_table(
+                    storage.outbox,
+                    *may.READ_ITEMS,
+                    *may.WRITE_ITEMS,
+                    *may.CLAIM_ITEMS,
+                    "ConditionCheckItem",
+                ),
                 may.on_index(storage.outbox, codec.OUTSTANDING_INDEX),
                 may.on_table(
                     storage.deliveries,
                     *may.READ_ITEMS,
-                    *("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"),
+                    *("PutItem", "UpdateItem", "DeleteItem"),
                 ),
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
-                may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
+                # each write is a whole item under a condition; only the cleanup deletes
+                may.on_table(storage.batches, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
                 may.on_objects(storage.bodies, "GetObject", "PutObject", "PutObjectTagging"),
                 may.list_bucket(storage.bodies),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aws_cdk import App, Tags
+from aws_cdk import App, Aspects, Tags
 
 from stacks.access import AccessStack
 from stacks.api import ApiStack
 from stacks.assets import build_layers
 from stacks.batches import BatchesStack
+from stacks.components.encryption import UseKey
 from stacks.components.function import Platform
 from stacks.components.roles import Resources
 from stacks.config import config_from_context
@@ -112,6 +113,8 @@ def build_application(
             http_api=api.http_api,
         ),
     )
+    if storage.key is not None:
+        Aspects.of(app).add(UseKey(storage.key))
     Tags.of(app).add("application", "fairbox")
     return app
 

@@ -47,6 +47,7 @@ class BatchesStack(Stack):
             timeout_seconds=self._config.ack_batches_timeout_seconds,
             window_seconds=self._config.ack_batches_window_seconds,
             alarm_topic=platform.alarm_topic,
+            key=storage.key,
         )
         self.ack_batches = self._ack_batches()
         self.cascade_batches = self._cascade_batches()

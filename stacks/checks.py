@@ -64,11 +64,19 @@ def _arn_or_empty(service: str) -> Check:
     return check
 
 
+def _key(value: str) -> str | None:
+    match = _ARN.fullmatch(value)
+    if value in {"", "create"} or (match and match[1] == "kms" and ":key/" in value):
+        return None
+    return f"is {value!r}, expected the ARN of a key (not of an alias), create, or nothing"
+
+
 _DAYS: Final = _between(1, 3650)
 _COUNT: Final = _between(0, 1_000_000_000)
 
 CHECKS: Final[dict[str, Check]] = {
     "removal_policy": _one_of("retain", "destroy"),
+    "encryption_key": _key,
     "alarm_topic_arn": _arn_or_empty("sns"),
     "destinations": _arns(*DESTINATION_SERVICES),
     "webhook_secrets": _arns("secretsmanager", "ssm"),

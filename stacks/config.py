@@ -39,6 +39,8 @@ class Config:
 
     removal_policy: str
     """`retain` keeps tables, buckets and logs when their stack goes; `destroy` deletes them."""
+    encryption_key: str
+    """Key of tables, buckets, queues and archive: an ARN, `create`, or empty for AWS's own."""
     alarm_topic_arn: str
     """SNS topic for alarms; empty: one is made."""
     destinations: tuple[str, ...]

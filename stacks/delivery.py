@@ -53,7 +53,9 @@ class DeliveryStack(Stack):
         self._config = platform.config
         self._storage = storage
         self._ack_queue = ack_queue
-        self.doorbells = Doorbells(self, "Doorbells", alarm_topic=platform.alarm_topic)
+        self.doorbells = Doorbells(
+            self, "Doorbells", alarm_topic=platform.alarm_topic, key=storage.key
+        )
         self.relay = self._relay()
         self.mark_delivered = self._mark_delivered()
         self.sweep = self._sweep()
@@ -207,8 +209,10 @@ class DeliveryStack(Stack):
         repair.allow(
             [
                 may.on_table(storage.outbox, "Scan", *may.READ_ITEMS, *may.WRITE_ITEMS),
-                may.on_table(storage.deliveries, "Query", *may.WRITE_ITEMS),
-                may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
+                may.on_table(
+                    storage.deliveries, "Query", "PutItem", "UpdateItem", "BatchWriteItem"
+                ),
+                may.on_table(storage.batches, *may.SETTLE_ITEMS),
                 may.on_objects(
                     storage.failures, "GetObject", "DeleteObject", below=may.FAILURES_PREFIX
                 ),
@@ -227,7 +231,7 @@ class DeliveryStack(Stack):
         return [
             may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
             may.on_table(storage.deliveries, "PutItem", "UpdateItem"),
-            may.on_table(storage.batches, *may.READ_ITEMS, *may.WRITE_ITEMS),
+            may.on_table(storage.batches, *may.SETTLE_ITEMS),
             may.on_objects(storage.bodies, "GetObject"),
             may.list_bucket(storage.bodies),
             may.send_to(self.doorbells.now, self.doorbells.later),

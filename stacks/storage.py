@@ -15,6 +15,7 @@ from fairbox.codec import batches as batch_codec
 from stacks.components.archive import Archive
 from stacks.components.buckets import access_logs_bucket, private_bucket
 from stacks.components.daily_run import EXPORTS
+from stacks.components.encryption import encryption_key
 from stacks.components.function import removal_policy
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class StorageStack(Stack):
         failures: stream batches that were given up, with their records.
         warehouse: the pipeline's tables, and snapshots of the outbox; None without a pipeline.
         alarm_topic: where alarms go.
+        key: what all but the alarm topic and the access logs is encrypted with; None: AWS's keys.
     """
 
     def __init__(self, scope: Construct, id_: str, *, config: Config) -> None:
@@ -48,11 +50,14 @@ class StorageStack(Stack):
             description="Fairbox: tables, archive and buckets.",
             termination_protection=config.keeps_data,
         )
+        self.key = encryption_key(self, config)
         self.outbox = self._outbox(config)
         self.deliveries = self._deliveries(config)
         self.batches = self._batches(config)
         access_logs = access_logs_bucket(self, "AccessLogs", config=config)
-        self.archive = Archive(self, "Archive", config=config, access_logs=access_logs)
+        self.archive = Archive(
+            self, "Archive", config=config, access_logs=access_logs, key=self.key
+        )
         self.bodies = private_bucket(
             self,
             "Bodies",
@@ -65,6 +70,7 @@ class StorageStack(Stack):
                     expiration=Duration.days(config.bodies_retention_days),
                 ),
             ],
+            key=self.key,
         )
         self.failures = private_bucket(
             self,
@@ -74,6 +80,7 @@ class StorageStack(Stack):
             lifecycle_rules=[
                 s3.LifecycleRule(expiration=Duration.days(config.failures_retention_days))
             ],
+            key=self.key,
         )
         self.warehouse = self._warehouse(config, access_logs) if config.pipeline else None
         self.alarm_topic = self._alarm_topic(config)
@@ -144,7 +151,12 @@ class StorageStack(Stack):
             partition_key=dynamodb.Attribute(name=codec.PK, type=_STRING),
             sort_key=dynamodb.Attribute(name=codec.SK, type=_STRING),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            encryption=dynamodb.TableEncryption.AWS_MANAGED,
+            encryption=(
+                dynamodb.TableEncryption.CUSTOMER_MANAGED
+                if self.key
+                else dynamodb.TableEncryption.AWS_MANAGED
+            ),
+            encryption_key=self.key,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
@@ -164,6 +176,7 @@ class StorageStack(Stack):
             lifecycle_rules=[
                 s3.LifecycleRule(prefix=f"{EXPORTS}/", expiration=Duration.days(_EXPORT_DAYS))
             ],
+            key=self.key,
         )
         CfnOutput(self, "WarehouseBucket", value=bucket.bucket_name)
         return bucket

@@ -10,6 +10,7 @@ from constructs import Construct
 from stacks.components.queues import DEAD_LETTER_RETENTION, alarm_when_not_empty, private_queue
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_kms as kms
     from aws_cdk import aws_sns as sns
 
 MAXIMUM_RECEIVES: Final = 10
@@ -35,6 +36,7 @@ class AckQueue(Construct):
         timeout_seconds: int,
         window_seconds: int,
         alarm_topic: sns.ITopic,
+        key: kms.IKey | None = None,
     ) -> None:
         super().__init__(scope, id_)
         visibility = _TIMEOUTS * timeout_seconds + window_seconds
@@ -43,6 +45,7 @@ class AckQueue(Construct):
             "DeadLetters",
             visibility_seconds=visibility,
             retention=DEAD_LETTER_RETENTION,
+            key=key,
         )
         self.queue = private_queue(
             self,
@@ -51,6 +54,7 @@ class AckQueue(Construct):
             retention=RETENTION,
             dead_letters=self.dead_letters,
             maximum_receives=MAXIMUM_RECEIVES,
+            key=key,
         )
         alarm_when_not_empty(
             self.dead_letters,

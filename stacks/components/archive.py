@@ -16,6 +16,8 @@ from stacks.components.function import removal_policy, retention_days
 from stacks.components.nag import acknowledge
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_kms as kms
+
     from stacks.config import Config
 
 PREFIX: Final = "archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/"
@@ -34,7 +36,13 @@ class Archive(Construct):
     """
 
     def __init__(
-        self, scope: Construct, id_: str, *, config: Config, access_logs: s3.IBucket
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        config: Config,
+        access_logs: s3.IBucket,
+        key: kms.IKey | None = None,
     ) -> None:
         super().__init__(scope, id_)
         self.bucket = private_bucket(
@@ -43,6 +51,7 @@ class Archive(Construct):
             config=config,
             access_logs=access_logs,
             lifecycle_rules=[_ageing(config)],
+            key=key,
         )
         log_group = logs.LogGroup(
             self,
@@ -60,7 +69,8 @@ class Archive(Construct):
             delivery_stream_type="DirectPut",
             delivery_stream_encryption_configuration_input=(
                 _Firehose.DeliveryStreamEncryptionConfigurationInputProperty(
-                    key_type="AWS_OWNED_CMK"
+                    key_type="CUSTOMER_MANAGED_CMK" if key else "AWS_OWNED_CMK",
+                    key_arn=key.key_arn if key else None,
                 )
             ),
             extended_s3_destination_configuration=_Firehose.ExtendedS3DestinationConfigurationProperty(

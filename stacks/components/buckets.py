@@ -12,6 +12,7 @@ from stacks.components.function import removal_policy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aws_cdk import aws_kms as kms
     from constructs import Construct
 
     from stacks.config import Config
@@ -26,12 +27,15 @@ def private_bucket(
     config: Config,
     access_logs: s3.IBucket | None,
     lifecycle_rules: Sequence[s3.LifecycleRule],
+    key: kms.IKey | None = None,
 ) -> s3.Bucket:
-    """A bucket for the application alone."""
+    """A bucket for the application alone; with a key, that key is asked for once a while."""
     return s3.Bucket(
         scope,
         id_,
-        encryption=s3.BucketEncryption.S3_MANAGED,
+        encryption=s3.BucketEncryption.KMS if key else s3.BucketEncryption.S3_MANAGED,
+        encryption_key=key,
+        bucket_key_enabled=True if key else None,
         enforce_ssl=True,
         minimum_tls_version=1.2,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
@@ -44,7 +48,7 @@ def private_bucket(
 
 
 def access_logs_bucket(scope: Construct, id_: str, *, config: Config) -> s3.Bucket:
-    """The bucket that the other buckets' access logs go to."""
+    """The bucket of the others' access logs: S3 writes none under a customer's key."""
     return private_bucket(
         scope,
         id_,

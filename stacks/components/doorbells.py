@@ -10,6 +10,7 @@ from constructs import Construct
 from stacks.components.queues import DEAD_LETTER_RETENTION, alarm_when_not_empty, private_queue
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_kms as kms
     from aws_cdk import aws_sns as sns
     from aws_cdk import aws_sqs as sqs
 
@@ -29,8 +30,11 @@ class Doorbells(Construct):
         dead_letters: the queues of doorbells that failed too often, of `now` and of `later`.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, alarm_topic: sns.ITopic) -> None:
+    def __init__(
+        self, scope: Construct, id_: str, *, alarm_topic: sns.ITopic, key: kms.IKey | None = None
+    ) -> None:
         super().__init__(scope, id_)
+        self._key = key
         self.dead_letters: list[sqs.Queue] = []
         self.now = self._queue("Now", alarm_topic, fifo=True)
         self.later = self._queue("Later", alarm_topic)
@@ -42,6 +46,7 @@ class Doorbells(Construct):
             visibility_seconds=VISIBILITY_SECONDS,
             retention=DEAD_LETTER_RETENTION,
             fifo=fifo,
+            key=self._key,
         )
         alarm_when_not_empty(
             dead_letters,
@@ -57,4 +62,5 @@ class Doorbells(Construct):
             fifo=fifo,
             dead_letters=dead_letters,
             maximum_receives=MAXIMUM_RECEIVES,
+            key=self._key,
         )

@@ -89,6 +89,9 @@ class FairboxFunction(Construct):
             layers=_layers(Stack.of(self), platform),
             environment=_environment(platform, name) | dict(environment or {}),
             log_group=log_group,
+            # plain text would drop the fields of a line, and end it where a value has a line feed;
+            # its level stays INFO: at DEBUG the AWS SDK writes headers and bodies
+            logging_format=lambda_.LoggingFormat.JSON,
             role=self.role,
             tracing=lambda_.Tracing.ACTIVE,
             reserved_concurrent_executions=1 if reserve else None,

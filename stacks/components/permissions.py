@@ -21,7 +21,7 @@ FAILURES_PREFIX: Final = "aws/lambda"
 """Below it Lambda keeps the stream batches that it gives up."""
 READ_ITEMS: Final = ("GetItem", "BatchGetItem", "Query")
 """Reads by key; a scan is granted by name."""
-WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem")
+WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
 """Writes, alone, in batches and in transactions (which need no action of their own)."""
 SETTLE_ITEMS: Final = ("GetItem", "BatchGetItem", "PutItem")
 """On the batches' table: acks, fails, cascades; each write is a whole item under a condition."""

@@ -10,10 +10,13 @@ from aws_cdk import aws_sqs as sqs
 from stacks.components.alarms import alarm_above
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_kms as kms
     from aws_cdk import aws_sns as sns
     from constructs import Construct
 
 DEAD_LETTER_RETENTION: Final = Duration.days(14)
+KEY_REUSE: Final = Duration.hours(1)
+"""How long SQS keeps a data key of a customer's key for each sender: 24 requests a day."""
 
 
 def private_queue(
@@ -25,6 +28,7 @@ def private_queue(
     fifo: bool = False,
     dead_letters: sqs.Queue | None = None,
     maximum_receives: int = 5,
+    key: kms.IKey | None = None,
 ) -> sqs.Queue:
     """A queue for the application alone; a FIFO queue's limits are per group, not per queue."""
     return sqs.Queue(
@@ -34,7 +38,9 @@ def private_queue(
         content_based_deduplication=False if fifo else None,
         deduplication_scope=sqs.DeduplicationScope.MESSAGE_GROUP if fifo else None,
         fifo_throughput_limit=(sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if fifo else None),
-        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        encryption=sqs.QueueEncryption.KMS if key else sqs.QueueEncryption.SQS_MANAGED,
+        encryption_master_key=key,
+        data_key_reuse=KEY_REUSE if key else None,
         enforce_ssl=True,
         visibility_timeout=Duration.seconds(visibility_seconds),
         retention_period=retention,

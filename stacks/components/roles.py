@@ -86,7 +86,7 @@ def consumer(of: Resources) -> list[Permission]:
         ),
         _rows("Bury", of.deliveries, ("PutItem", "UpdateItem"), DEAD),
         # in the transaction that buries the message which carries the item
-        _rows("FailItems", of.batches, ("PutItem", "UpdateItem"), GROUPS),
+        _rows("FailItems", of.batches, ("PutItem",), GROUPS),
         _statement("ReadBatches", _dynamodb("GetItem", "BatchGetItem"), of.batches.table_arn),
         _statement("AckItems", ("sqs:SendMessage",), of.acks.queue_arn),
         _objects("ReadLargeBodies", ("GetObject",), of.bodies),

@@ -148,14 +148,16 @@ class Functions:
             self.engine.create_table(**definition)
         self.engine.create_table(**batches_definition("batches"))
         self.sqs, self.firehose, self.s3 = FakeSqs(), FakeFirehose(), FakeS3()
-        clients = {
+        self.clients: dict[str, Any] = {
             "dynamodb": wrap(self.engine),
             "sqs": self.sqs,
             "firehose": self.firehose,
             "s3": self.s3,
         }
-        self._client: Callable[[str], Any] = clients.__getitem__
-        monkeypatch.setattr(wiring, "make_clients", lambda _: lambda service, **_: clients[service])
+        self._client: Callable[[str], Any] = self.clients.__getitem__
+        monkeypatch.setattr(
+            wiring, "make_clients", lambda _: lambda service, **_: self.clients[service]
+        )
         self.outbox: Outbox = self._application().outbox
         self.batches = Batches(
             self.engine,

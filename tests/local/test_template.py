@@ -148,7 +148,7 @@ def test_a_function_has_its_own_settings_and_the_given_endpoints(tmp_path: Path)
     function = toy_function(
         Environment={"Variables": {"TABLE": {"Ref": "Table"}}},
         ReservedConcurrentExecutions=2,
-        LoggingConfig={"LogGroup": "/log/toy"},
+        LoggingConfig={"LogGroup": "/log/toy", "LogFormat": "JSON"},
     )
     role = {"Type": "AWS::IAM::Role"}
     stack = {"Resources": {"Toy": function, "Table": table(), "Role": role}}
@@ -159,6 +159,7 @@ def test_a_function_has_its_own_settings_and_the_given_endpoints(tmp_path: Path)
     assert spec.environment == {"AWS_ENDPOINT_URL": "http://here", "TABLE": "App-Table"}
     variables = spec.process_environment("127.0.0.1:1", instance="i")
     assert variables["AWS_LAMBDA_LOG_GROUP_NAME"] == "/log/toy"
+    assert variables["AWS_LAMBDA_LOG_FORMAT"] == "JSON"
     assert variables["AWS_LAMBDA_FUNCTION_NAME"] == "App-Toy"
     assert "HOME" not in variables
 

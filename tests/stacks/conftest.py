@@ -64,6 +64,12 @@ def local_assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 
 @pytest.fixture(scope="session")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The application under a key of its own."""
+    return _synthesise(tmp_path_factory.mktemp("keyed"), {"encryption_key": "create"})
+
+
+@pytest.fixture(scope="session")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Assembly, list[dict[str, Any]]]:
     """The application with every setting, and the findings of the AwsSolutions rules on it."""
     folder = tmp_path_factory.mktemp("checked")

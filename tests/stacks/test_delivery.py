@@ -275,7 +275,10 @@ def test_functions_run_alike(assembly: Assembly) -> None:
         assert function["Handler"] == "handler.handler"
         assert function["TracingConfig"] == {"Mode": "Active"}
         assert [plain(one) for one in function["Layers"]] == ["DependenciesLayer", "FairboxLayer"]
-        assert groups[plain(function["LoggingConfig"]["LogGroup"])]["RetentionInDays"] == 30
+        logging = function["LoggingConfig"]
+        assert groups[plain(logging["LogGroup"])]["RetentionInDays"] == 30
+        assert logging["LogFormat"] == "JSON"
+        assert "ApplicationLogLevel" not in logging  # INFO: the SDK writes bodies at DEBUG
 
 
 def test_scheduled_work_runs_once_at_a_time_where_an_account_can_reserve(

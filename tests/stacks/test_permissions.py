@@ -20,8 +20,8 @@ WRITE = {
     "dynamodb:UpdateItem",
     "dynamodb:DeleteItem",
     "dynamodb:BatchWriteItem",
-    "dynamodb:ConditionCheckItem",
 }
+CHECK = {"dynamodb:ConditionCheckItem"}
 SEND = {"sqs:SendMessage"}
 RECEIVE = {
     "sqs:ReceiveMessage",
@@ -51,7 +51,7 @@ SETTLE: Permissions = {
 }
 OPEN_BATCHES: Permissions = {"Batches/index/OpenBatches": {"dynamodb:Query"}}
 DISPATCH: Permissions = {
-    "Batches": READ | WRITE,
+    "Batches": SETTLE["Batches"],
     "Outbox": READ | WRITE,
     "Deliveries": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
     "Bodies": {"s3:ListBucket"},
@@ -80,8 +80,9 @@ EXPECTED: dict[str, Permissions] = {
     "DeliverShard": DISPATCH | {"DoorbellsNow": SEND | RECEIVE, "DoorbellsLater": SEND | RECEIVE},
     "Repair": {
         "Outbox": READ | WRITE | {"dynamodb:Scan"},
-        "Deliveries": WRITE | {"dynamodb:Query"},  # whether old epochs have dead letters
-        "Batches": READ | WRITE,
+        # whether old epochs have dead letters; what is dead, and the ledger of batches given up
+        "Deliveries": WRITE - {"dynamodb:DeleteItem"} | {"dynamodb:Query"},
+        "Batches": SETTLE["Batches"],
         "DoorbellsNow": SEND,
         "ArchiveStream": {"firehose:PutRecordBatch"},
         "Bodies/*": {"s3:PutObjectTagging"},
@@ -89,9 +90,9 @@ EXPECTED: dict[str, Permissions] = {
         "Failures/aws/lambda/*": {"s3:GetObject", "s3:DeleteObject"},
     },
     "Api": {
-        "Outbox": READ | WRITE | {"dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
+        "Outbox": READ | WRITE | CHECK | {"dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
-        "Batches": READ | WRITE,
+        "Batches": READ | CHECK | {"dynamodb:PutItem"},
         **OPEN_BATCHES,
         "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},

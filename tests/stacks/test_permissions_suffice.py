@@ -15,6 +15,8 @@ from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.keeping import Keeper
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
+from tests.stacks.test_permissions import EXPECTED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -253,3 +255,73 @@ def test_a_function_may_do_what_it_does(
         if f"dynamodb:{action}" not in allowed.get(resource, set())
     }
     assert not missing
+
+
+STREAM = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
+"""Called by Lambda itself, in the function's name."""
+A_DEATH = "a message that carries an item of a batch dies here"
+TO_PULLED = "destination `topic:` adds messages to a pulled topic"
+ROUTES = "routes of batches, and lists over all topics; their calls are those of the operator"
+UNSEEN: dict[str, dict[str, dict[str, str]]] = {
+    "Relay": {
+        "Batches": dict.fromkeys(("GetItem", "BatchGetItem", "PutItem"), A_DEATH),
+        "Deliveries": {"UpdateItem": "a death; the scenario's come in visits"},
+        "Outbox": {
+            "PutItem": TO_PULLED,
+            "Query": "topics, where the copy is old",
+            "GetItem": "the version of the topics, and a circuit",
+            "BatchGetItem": "what a circuit or a rate keeps",
+            "UpdateItem": "attempts, circuits and rates",
+            "DeleteItem": "one message that is marked as gone",
+        },
+    },
+    "DeliverShard": {
+        "Batches": {"BatchGetItem": "an item whose group and root are looked up together"},
+        "Deliveries": {"PutItem": "an item that nothing can read"},
+        "Outbox": {"PutItem": TO_PULLED},
+    },
+    "MarkDelivered": {"Deliveries": {"PutItem": "an item that nothing can read"}},
+    "CountOutstanding": {"Batches": {"GetItem": "one batch alone is looked up by itself"}},
+    "Repair": {
+        "Deliveries": {
+            "PutItem": "an item that nothing can read",
+            "UpdateItem": "a death that is finished",
+            "Query": "whether an old epoch has dead letters",
+        },
+        "Outbox": {
+            "DeleteItem": "a message that is marked as gone",
+            "BatchWriteItem": "rows of epochs that have ended",
+        },
+    },
+    "Api": {
+        "Batches": dict.fromkeys(("BatchGetItem", "ConditionCheckItem", "Query"), ROUTES),
+        "Batches/index/OpenBatches": {"Query": ROUTES},
+        "Deliveries": {
+            "GetItem": ROUTES,
+            "PutItem": "deduplication",
+            "UpdateItem": "a consumer's death",
+        },
+        "Deliveries/index/DeliveredAllTopics": {"Query": ROUTES},
+        "Outbox": {"ConditionCheckItem": "a subscription is added while its topic stays"},
+        "Outbox/index/OutstandingAllTopics": {"Query": ROUTES},
+    },
+}
+"""By function and resource: what is granted and no call of the scenario asks for, and why."""
+
+
+@pytest.mark.parametrize("function", sorted(EXPECTED))
+def test_what_is_granted_and_never_asked_for_has_its_reason(
+    function: str, calls: dict[str, set[Call]], assembly: Assembly
+) -> None:
+    granted = {
+        (resource, action.removeprefix("dynamodb:"))
+        for resource, actions in assembly.permissions(f"{function}Role").items()
+        for action in actions
+        if action.startswith("dynamodb:") and action.removeprefix("dynamodb:") not in STREAM
+    }
+    reasons = {
+        (resource, action)
+        for resource, actions in UNSEEN.get(function, {}).items()
+        for action in actions
+    }
+    assert granted - calls[function] == reasons

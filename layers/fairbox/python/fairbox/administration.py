@@ -9,12 +9,14 @@ from fairbox.deleting import Deleting
 from fairbox.dispatch.waking import waking_bells
 from fairbox.dynamodb.topics import IN_FORCE_SECONDS
 from fairbox.errors import (
+    InvalidInput,
     NotConfigured,
     TopicConflict,
     TopicIsPushed,
     UnknownSubscription,
     UnknownTopic,
 )
+from fairbox.hiding import MASK, has_user, is_masked
 from fairbox.messages import check_text
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ class Administration(Deleting):
 
         Raises:
             UnknownTopic: there is no such topic.
+            InvalidInput: the address has a user in it, or its query as it is shown, not as it is.
         """
         self.add_subscriptions([subscription])
 
@@ -96,7 +99,12 @@ class Administration(Deleting):
 
         Raises:
             UnknownTopic: there is no such topic; those before it in the order are added.
+            InvalidInput: an address has a user in it, or its query as it is shown, not as it is;
+                nothing is added.
         """
+        subscriptions = list(subscriptions)
+        for subscription in subscriptions:
+            _check_address(subscription.destination)
         topics: dict[str, TopicState] = {}
         for subscription in subscriptions:
             before = self.tables.topics.add_subscription(subscription)
@@ -190,3 +198,10 @@ class Administration(Deleting):
         for topic in topics:
             self._topics.forget(topic)
         self._clock.sleep(IN_FORCE_SECONDS)
+
+
+def _check_address(address: str) -> None:
+    if has_user(address):
+        raise InvalidInput("destination", "an address without user, fragment or zone")
+    if is_masked(address):
+        raise InvalidInput("destination", f"the address itself, not as it is shown, with {MASK}")

@@ -6,6 +6,7 @@ import zlib
 from typing import Final, Protocol
 
 from fairbox.errors import InvalidInput
+from fairbox.messages import MAX_BODY_BYTES
 
 COMPRESS_OVER: Final = 512
 OFFLOAD_OVER: Final = 300_000  # leaves room in 400 KB for headers, keys and the failure history
@@ -44,8 +45,11 @@ def decompress(packed: bytes, size: int) -> bytes:
     """Return the body of `size` bytes that `compress` packed.
 
     Raises:
-        InvalidInput: the bytes are no such body; nothing over `size` bytes is ever unpacked.
+        InvalidInput: the bytes are no such body; nothing over `size` bytes is ever unpacked, and
+            nothing at all where a message holds no so large a body.
     """
+    if size > MAX_BODY_BYTES:
+        raise InvalidInput("body", f"at most {MAX_BODY_BYTES} bytes")
     unpack = zlib.decompressobj()
     try:
         body = unpack.decompress(packed, size) if size else unpack.decompress(packed, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairbox.metrics import (
     CIRCUITS_OPENED,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fairbox.metrics import Metrics
 
 logger = logging.getLogger("fairbox")
+_OURS: Final = ("cannot connect", "no answer")
 
 
 def write_metrics(metrics: Metrics, reports: Sequence[Report]) -> None:
@@ -59,6 +60,15 @@ def log_circuits(events: Iterable[Event]) -> None:
                 "topic_name": event.topic,
                 "subscription": event.subscription,
                 "change": event.kind,
-                "error": event.reason,
+                "error": _own_words(event.reason),
             },
         )
+
+
+def _own_words(reason: str) -> str:
+    """Return the status or code, without what the receiver said beside it.
+
+    That may repeat the message, and logs have other readers than messages. It is kept whole with
+    the message and with the subscription, where who may read messages finds it.
+    """
+    return reason if reason.startswith(_OURS) else reason.partition(": ")[0]

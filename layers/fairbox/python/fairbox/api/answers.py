@@ -17,6 +17,7 @@ from fairbox.api.models import (
     TopicOut,
 )
 from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.hiding import shown_address
 from fairbox.ids import parse_id, time_of
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def show_subscription(subscription: Subscription, standing: Standing) -> Subscri
     return SubscriptionOut(
         topic=subscription.topic,
         name=subscription.name,
-        destination=subscription.destination,
+        destination=shown_address(subscription.destination),
         max_attempts=subscription.max_attempts,
         timeout=subscription.timeout,
         weight=subscription.weight,

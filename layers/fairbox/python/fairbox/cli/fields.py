@@ -6,6 +6,7 @@ import base64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from fairbox.hiding import shown_address
 from fairbox.standing import NEW
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def subscription_fields(subscription: Subscription, standing: Standing = NEW) ->
     return {
         "topic": subscription.topic,
         "name": subscription.name,
-        "destination": subscription.destination,
+        "destination": shown_address(subscription.destination),
         "max_attempts": subscription.max_attempts,
         "timeout": subscription.timeout,
         "weight": subscription.weight,

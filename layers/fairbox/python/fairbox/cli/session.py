@@ -82,7 +82,7 @@ class Session:
         if self.json:
             typer.echo(as_json(fields))
         elif text is not None:
-            typer.echo(text)
+            typer.echo(printable(text))
         else:
             width = max(map(len, fields), default=0)
             for name, value in fields.items():
@@ -92,7 +92,7 @@ class Session:
     def lines(self, entries: Iterable[tuple[Mapping[str, object], str]]) -> None:
         """Print a list as it comes: JSON objects, or texts, one a line."""
         for fields, text in entries:
-            typer.echo(as_json(fields) if self.json else text)
+            typer.echo(as_json(fields) if self.json else printable(text))
 
     def table(self, columns: Sequence[str], entries: Iterable[Mapping[str, object]]) -> None:
         """Print a list: JSON objects with all fields, one a line, or a table of some columns."""
@@ -113,7 +113,7 @@ class Session:
     def note(self, text: str) -> None:
         """Say something beside the result, on standard error; nothing with JSON."""
         if not self.json:
-            typer.echo(text, err=True)
+            typer.echo(printable(text), err=True)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask, unless the answer was given; any other answer ends the run, 1."""
@@ -127,7 +127,7 @@ class Session:
         else:
             text = " ".join(str(error).split())
             done = "".join(f"; {name}: {value}" for name, value in self.done.items() if value)
-            typer.echo(f"fairbox: {text}{done}", err=True)
+            typer.echo(printable(f"fairbox: {text}{done}"), err=True)
         raise typer.Exit(USAGE if isinstance(error, InvalidInput) else FAILED)
 
 
@@ -159,6 +159,11 @@ def problem(error: FairboxError) -> dict[str, object]:
 def as_json(fields: Mapping[str, object]) -> str:
     """Return one line of JSON that any terminal and locale takes."""
     return json.dumps(fields, separators=(",", ":"))
+
+
+def printable(text: str) -> str:
+    """Return a text of some lines without what moves a terminal's cursor or hides what it says."""
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def cell(name: str, value: object) -> str:

@@ -10,7 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from fairbox.cli.holding import Held, HoldingFacades
-from fairbox.cli.session import FAILED, USAGE, Session
+from fairbox.cli.session import FAILED, USAGE, Session, printable
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Shell:
         return code if isinstance(code, int) else 0
 
     def _failed(self, text: str, code: int) -> int:
-        typer.echo(f"fairbox: {' '.join(text.split())}", err=True)
+        typer.echo(printable(f"fairbox: {' '.join(text.split())}"), err=True)
         return code
 
     def _expanded(self, words: list[str]) -> list[str]:

@@ -74,13 +74,30 @@ def message_item(
     if not fits and bucket is None:
         raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
     if not fits or (bucket is not None and len(message.body) > bodies.ARCHIVED_UP_TO):
-        object_key = f"bodies/{message.topic}/{message.id}"
+        object_key = _object_key(message.topic, message.id)
         item[names.OFFLOADED] = {"S": f"{bucket}/{object_key}"}
         return item, (object_key, message.body)
     item[names.BODY] = {"B": packed}
     if compressed:
         item[names.CODING] = {"S": "z"}
     return item, None
+
+
+def _object_key(topic: str, id_: str) -> str:
+    return f"bodies/{topic}/{id_}"
+
+
+def _offloaded(item: Mapping[str, Any], topic: str, id_: str) -> Offloaded:
+    """Return where the body lies: below the message's own key, or below it and a dash, if edited.
+
+    Who may write items is not thereby let into the bucket: an item that named another message's
+    body would have it delivered to whom its own topic goes, and then expired.
+    """
+    bucket, _, object_key = item[names.OFFLOADED]["S"].partition("/")
+    own = _object_key(topic, id_)
+    if object_key != own and not object_key.startswith(f"{own}-"):
+        raise Unreadable(key_text(item), "its offloaded body is another message's")
+    return Offloaded(bucket, object_key)
 
 
 def with_content(item: Mapping[str, Any], content: Mapping[str, Any]) -> Item:
@@ -131,8 +148,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
     offloaded = None
     body = b""
     if names.OFFLOADED in item:
-        bucket, _, object_key = item[names.OFFLOADED]["S"].partition("/")
-        offloaded = Offloaded(bucket, object_key)
+        offloaded = _offloaded(item, topic, sk)
     else:
         body = _body(item, size)
     message = Message(

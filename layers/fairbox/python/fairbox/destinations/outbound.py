@@ -18,6 +18,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from fairbox.destinations.addresses import is_public, resolve, within
 from fairbox.destinations.outcomes import refused, unreachable
 from fairbox.errors import InvalidInput
+from fairbox.hiding import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,6 +122,11 @@ class Caller:
         self._tls = tls
         self._monotonic = monotonic
         self._idle: deque[_Line] = deque(maxlen=_MAX_IDLE)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What the address may hold that nobody else is to see: the values of its query."""
+        return secrets_of(self._url.target)
 
     def post(self, headers: Mapping[str, str], body: bytes, timeout: float) -> Answer | Outcome:
         """Post and return the answer, or the outcome where there is none in `timeout` seconds."""

@@ -14,6 +14,7 @@ from fairbox.destinations.outcomes import gone, refused, throttled, too_large, u
 from fairbox.destinations.signatures import signed_headers
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import FairboxError
+from fairbox.hiding import without_secrets
 from fairbox.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Webhook:
             return unreachable("the keys to sign with cannot be read")
         headers |= signed_headers(message.message.id, int(self._clock.now()), body, keys)
         answer = self._caller.post(headers, body, timeout)
-        return self._outcome(answer) if isinstance(answer, Answer) else answer
+        return self._outcome(answer, _own(message, body)) if isinstance(answer, Answer) else answer
 
     def _parts(self, message: StoredMessage) -> tuple[dict[str, str], bytes]:
         """Return headers and body; the body's address in place of one that does not fit."""
@@ -106,10 +107,11 @@ class Webhook:
             return _headers(message, message.offloaded.uri), b""
         return headers, body
 
-    def _outcome(self, answer: Answer) -> Outcome:
+    def _outcome(self, answer: Answer, sent: bytes) -> Outcome:
         if 200 <= answer.status < 300:
             return TAKEN
-        text = answer.body.decode(errors="replace")
+        said = answer.body.decode(errors="replace")
+        text = without_secrets(said, self._caller.secrets, sent)
         reason = f"HTTP {answer.status}: {text}" if text.strip() else f"HTTP {answer.status}"
         wait = self._retry_after(answer.headers.get("retry-after", ""))
         if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and wait is not None):
@@ -156,6 +158,13 @@ def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
     }
     agent = {"user-agent": "fairbox", "accept-encoding": "identity"}
     return agent | own | binary_headers(message, uri=uri)
+
+
+def _own(message: StoredMessage, body: bytes) -> bytes:
+    """Return what the producer gave: the body, and the values of headers as they are and go out."""
+    values = message.message.headers.values()
+    texts = [text for value in values for text in (value, encode_header(value))]
+    return b"\n".join([body, *(text.encode() for text in texts)])
 
 
 def _bytes(headers: dict[str, str], body: bytes) -> int:

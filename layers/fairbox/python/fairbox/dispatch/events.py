@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.bodies import ARCHIVED_UP_TO
+from fairbox.hiding import shown_address
 from fairbox.ids import time_of
 from fairbox.stored import Delivery
 from fairbox.topics import PULL
@@ -217,5 +218,5 @@ def _content(stored: StoredMessage, topic: TopicState | None) -> dict[str, Any]:
 def _destination(topic: TopicState | None, subscription: str) -> str:
     for known in topic.subscriptions if topic is not None else ():
         if known.name == subscription:
-            return known.destination
+            return shown_address(known.destination)
     return subscription

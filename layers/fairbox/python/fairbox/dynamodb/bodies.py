@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from fairbox.errors import Unavailable
+from fairbox.messages import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,13 +40,17 @@ class S3Bodies:
         """Return the body.
 
         Raises:
-            Unavailable: it could not be read.
+            Unavailable: it could not be read, or is larger than a message's; then the rest of it
+                is not read: who may put objects must not fill a function's memory.
         """
         answer = self._call("get_object", Bucket=bucket, Key=key)
         try:
-            return bytes(answer["Body"].read())
+            body = bytes(answer["Body"].read(MAX_BODY_BYTES + 1))
         except BotoCoreError as error:
             raise Unavailable("get_object", type(error).__name__) from error
+        if len(body) > MAX_BODY_BYTES:
+            raise Unavailable("get_object", f"over {MAX_BODY_BYTES} bytes")
+        return body
 
     def expire(self, bucket: str, key: str) -> None:
         """Let the bucket's life cycle delete the body; one that is gone stays gone.

@@ -1,0 +1,86 @@
+"""Takes secrets out of texts that are kept or shown: of addresses, and of what receivers answer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MASK: Final = "***"
+MAX_SEARCHED: Final = 1024 * 1024
+"""Bytes of a message in which words of an answer are looked up; beside a larger one none stays."""
+_MIN_SECRET: Final = 4  # shorter ones would blank half of every sentence
+_MIN_WORD: Final = 6
+_LONG_WORD: Final = 16
+_URL: Final = re.compile(r"(https?:)(//)?([^/?#]*@)?([^?#]*)(\?[^#]*)?(#.*)?", re.DOTALL)
+_PARAMETER: Final = re.compile(r"([?&;])([^=&;]*)(=?)([^&;]*)")
+_WORD: Final = re.compile(r"[^\s\"'<>(){}\[\],;=&\\]+")
+_CREDENTIAL: Final = re.compile(
+    r"whsec_[A-Za-z0-9+/=_-]+"
+    r"|\bv1a?,[A-Za-z0-9+/=]{16,}"
+    r"|(?i:\b(?:bearer|basic)(?:\s|%20)+[A-Za-z0-9._~+/=-]{6,})"
+    r"|(?i:\bauthorization\b[\"']?\s*[:=]\s*[\"']?[^\s\"',}]+)"
+)
+
+
+def shown_address(address: str) -> str:
+    """Return an address as people are shown it: `https` ones without user and query values."""
+    found = _URL.fullmatch(address)
+    if found is None:
+        return address
+    scheme, slashes, user, path, query, fragment = (part or "" for part in found.groups())
+    return f"{scheme}{slashes}{MASK + '@' if user else ''}{path}{_masked(query)}{fragment}"
+
+
+def has_user(address: str) -> bool:
+    """Whether an `http` or `https` address carries a user or a password."""
+    found = _URL.fullmatch(address)
+    return found is not None and bool(found[3])
+
+
+def is_masked(address: str) -> bool:
+    """Whether the address is one that `shown_address` gave: no longer what it was."""
+    found = _URL.fullmatch(address)
+    return found is not None and MASK in f"{found[3] or ''}{found[5] or ''}"
+
+
+def secrets_of(target: str) -> list[str]:
+    """Return the values of the query of a request's target (`/path?a=b`), longest first."""
+    query = target.partition("?")[2]
+    values = [value or name for _, name, _, value in _PARAMETER.findall(f"?{query}")]
+    return sorted((value for value in values if len(value) >= _MIN_SECRET), key=len, reverse=True)
+
+
+def without_secrets(text: str, secrets: Iterable[str], sent: bytes) -> str:
+    """Return what a receiver answered, without what it only repeats of what it was sent.
+
+    Taken out are `secrets`, what looks like a credential or a signature, and words of what was
+    `sent` (the body, and the headers of its producer): those of six characters with a digit or an
+    `@` among them, and those of sixteen.
+    """
+    if len(sent) > MAX_SEARCHED:
+        return MASK if text.strip() else text
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    text = _CREDENTIAL.sub(MASK, text)
+
+    def word(found: re.Match[str]) -> str:
+        said = found[0].strip(".:!?")
+        telling = len(said) >= _LONG_WORD or (
+            len(said) >= _MIN_WORD and any(c.isdigit() or c == "@" for c in said)
+        )
+        return MASK if telling and said.encode(errors="replace") in sent else found[0]
+
+    return _WORD.sub(word, text)
+
+
+def _masked(query: str) -> str:
+    def one(found: re.Match[str]) -> str:
+        mark, name, equals, value = found.groups()
+        if not equals and name:
+            return f"{mark}{MASK}"  # a token alone
+        return f"{mark}{name}{equals}{MASK if value else ''}"
+
+    return _PARAMETER.sub(one, query)

@@ -1,0 +1,105 @@
+"""A customer's key for what holds messages, and who may use it: by what they may do, no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import jsii
+from aws_cdk import Aws, Duration, IAspect, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+
+from stacks.components.function import removal_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from constructs import Construct, IConstruct
+
+    from stacks.config import Config
+
+CREATE: Final = "create"
+_READ: Final = ("Decrypt", "DescribeKey")
+_WRITE: Final = (*_READ, "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo")
+_NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    # a table's items lie under its own key, which DynamoDB unpacks in the caller's name
+    **dict.fromkeys(
+        ("GetItem", "BatchGetItem", "Query", "Scan", "GetRecords", "ExportTableToPointInTime"),
+        _READ,
+    ),
+    **dict.fromkeys(
+        ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"), _WRITE
+    ),
+    **dict.fromkeys(("PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"), _WRITE),
+    "PutObject": ("GenerateDataKey",),
+    # large objects are put in parts, which S3 reads back to put them together
+    "AbortMultipartUpload": ("Decrypt", "GenerateDataKey"),
+    "GetObject": ("Decrypt",),
+    "SendMessage": ("Decrypt", "GenerateDataKey"),
+    "ReceiveMessage": ("Decrypt",),
+}
+_SERVICES: Final = ("dynamodb", "s3", "sqs")
+
+
+def encryption_key(scope: Construct, config: Config) -> kms.IKey | None:
+    """The key that `encryption_key` chooses; None: AWS's own keys."""
+    if not config.encryption_key:
+        return None
+    if config.encryption_key != CREATE:
+        return kms.Key.from_key_arn(scope, "Key", config.encryption_key)
+    return kms.Key(
+        scope,
+        "Key",
+        description="Fairbox: tables, buckets, queues and the archive's stream.",
+        enable_key_rotation=True,
+        pending_window=Duration.days(30),
+        removal_policy=removal_policy(config),
+    )
+
+
+def key_actions(actions: Iterable[str]) -> dict[str, set[str]]:
+    """What of a key these IAM actions need, by the service through which it is used."""
+    needed: dict[str, set[str]] = {}
+    for action in actions:
+        service, _, name = action.partition(":")
+        if service in _SERVICES and name in _NEEDS:
+            needed.setdefault(service, set()).update(f"kms:{one}" for one in _NEEDS[name])
+    return needed
+
+
+@jsii.implements(IAspect)
+class UseKey:
+    """Lets every policy use the key, through the services that it may use and in no other way.
+
+    Args:
+        key: what the resources are encrypted with.
+    """
+
+    def __init__(self, key: kms.IKey) -> None:
+        self._key = key
+
+    def visit(self, node: IConstruct) -> None:
+        """Add to a policy what its statements need; other constructs stay as they are."""
+        if not isinstance(node, iam.Policy | iam.ManagedPolicy):
+            return
+        document = Stack.of(node).resolve(node.document) or {}
+        for service, needed in sorted(key_actions(_allowed(document)).items()):
+            node.add_statements(
+                iam.PolicyStatement(
+                    sid=f"UseKeyThrough{service.capitalize()}",
+                    actions=sorted(needed),
+                    resources=[self._key.key_arn],
+                    conditions={
+                        "StringEquals": {"kms:ViaService": f"{service}.{Aws.REGION}.amazonaws.com"}
+                    },
+                )
+            )
+
+
+def _allowed(document: dict[str, Any]) -> list[str]:
+    found: list[str] = []
+    for statement in document.get("Statement", []):
+        actions = statement["Action"]
+        found += actions if isinstance(actions, list) else [actions]
+    return found

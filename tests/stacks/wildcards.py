@@ -1,0 +1,108 @@
+"""Every wildcard in the resources of a policy, each with its reason; an unused one fails."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_OBJECTS: Final = "keys of objects are made at run time; the bucket holds nothing else"
+_FAILURES: Final = "Lambda makes the keys of the stream batches that it gives up"
+_STREAMS: Final = "streams are listed by table: the ARN of one stream does not do for that action"
+_EXPORTS: Final = "exports have ids that DynamoDB makes when they start"
+_EXPORTED: Final = "DynamoDB makes the keys of what it exports, below this prefix"
+_NONE: Final = "these actions know no resource"
+_RUNS: Final = "runs have ids that EMR Serverless makes when they start"
+_TABLES: Final = "the pipeline makes the tables of its own database"
+_ROUTES: Final = "names and ids are made at run time; the API, the method and the route are named"
+_API: Final = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:HttpApi/$default"
+_GLUE: Final = "arn:AWS::Partition:glue:AWS::Region:AWS::AccountId:table/fairbox/*"
+
+_FUNCTIONS: Final = (
+    "FairboxApi/ApiRole",
+    "FairboxBatches/AckBatchesRole",
+    "FairboxBatches/CascadeBatchesRole",
+    "FairboxBatches/CleanOrphansRole",
+    "FairboxDelivery/RelayRole",
+    "FairboxDelivery/MarkDeliveredRole",
+    "FairboxDelivery/SweepRole",
+    "FairboxDelivery/DeliverShardRole",
+    "FairboxDelivery/RepairRole",
+    "FairboxMonitoring/CountOutstandingRole",
+)
+_SPARK: Final = ("FairboxPipeline/SparkJobRole", "FairboxPipeline/SparkReplayRole")
+_RUN: Final = "FairboxPipeline/DailyRunRole"
+
+REASONS: Final[dict[tuple[str, str], str]] = {
+    **{(role, "*"): f"X-Ray: {_NONE}" for role in _FUNCTIONS},
+    **{
+        (f"FairboxDelivery/{name}Role", "Bodies/*"): _OBJECTS
+        for name in ("Relay", "MarkDelivered", "DeliverShard", "Repair")
+    },
+    **{
+        (f"FairboxDelivery/{name}Role", resource): reason
+        for name in ("Relay", "MarkDelivered")
+        for resource, reason in (("Outbox/stream/*", _STREAMS), ("Failures/*", _FAILURES))
+    },
+    ("FairboxApi/ApiRole", "Bodies/*"): _OBJECTS,
+    ("FairboxBatches/CascadeBatchesRole", "Batches/stream/*"): _STREAMS,
+    ("FairboxBatches/CascadeBatchesRole", "Failures/*"): _FAILURES,
+    ("FairboxDelivery/RepairRole", "Failures/aws/lambda/*"): _FAILURES,
+    ("FairboxStorage/ArchiveRole", "ArchiveBucket/*"): f"Firehose: {_OBJECTS}",
+    **{
+        (role, resource): reason
+        for role in _SPARK
+        for resource, reason in (
+            ("*", f"logs:DescribeLogGroups: {_NONE}"),
+            ("ArchiveBucket/archive/*", _OBJECTS),
+            ("Warehouse/*", _OBJECTS),
+            (_GLUE, _TABLES),
+        )
+    },
+    ("FairboxPipeline/SparkReplayRole", "Bodies/*"): _OBJECTS,
+    (_RUN, "*"): f"X-Ray, and the delivery of a state machine's log: {_NONE}",
+    (_RUN, "SparkApplication/jobruns/*"): _RUNS,
+    (_RUN, "Outbox/export/*"): _EXPORTS,
+    (_RUN, "Batches/export/*"): _EXPORTS,
+    (_RUN, "Warehouse/exports/outbox/*"): _EXPORTED,
+    (_RUN, "Warehouse/exports/batches/*"): _EXPORTED,
+    **{
+        (f"FairboxAccess/{user}", resource): _OBJECTS
+        for user, resource in (
+            ("Producer", "Bodies/*"),
+            ("Consumer", "Bodies/*"),
+            ("Operator", "Bodies/*"),
+            ("Operator", "ArchiveBucket/*"),
+            ("Reader", "Bodies/*"),
+            ("Reader", "ArchiveBucket/*"),
+        )
+    },
+    **{
+        (f"FairboxAccess/{user}", f"{_API}/{route}"): _ROUTES
+        for user, route in (
+            ("Producer", "GET/batches/*"),
+            ("Producer", "POST/batches/*/items"),
+            ("Producer", "POST/batches/*/seal"),
+            ("Producer", "POST/topics/*/messages"),
+            ("Consumer", "POST/topics/*/receive"),
+            ("Operator", "*/*"),
+            ("Reader", "GET/*"),
+        )
+    },
+}
+"""By policy and resource."""
+
+WITHOUT_RESOURCE: Final = frozenset(
+    [
+        *("xray:PutTraceSegments", "xray:PutTelemetryRecords"),
+        *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
+        *("logs:CreateLogDelivery", "logs:DeleteLogDelivery", "logs:GetLogDelivery"),
+        *("logs:ListLogDeliveries", "logs:UpdateLogDelivery", "logs:PutResourcePolicy"),
+        *("logs:DescribeResourcePolicies", "logs:DescribeLogGroups"),
+    ]
+)
+"""What stands on `*`: all that may."""
+
+PERMISSIONS: Final[dict[tuple[str, str], str]] = {
+    (_RUN, "logs:PutResourcePolicy"): "a state machine opens its log group to the delivery of logs",
+    (_RUN, "iam:PassRole"): "the run starts jobs in the role of the jobs, and passes no other",
+}
+"""Actions that give rights to others, by policy."""
