@@ -103,3 +103,7 @@ RATE ?=
 .PHONY: chaos
 chaos: engines
 	@$(RUN) -m local.chaos run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RATE),--rate $(RATE))
+
+.PHONY: soak
+soak: engines
+	@$(RUN) -m local.soak --minutes $(MINUTES) $(if $(RATE),--rate $(RATE)) $(if $(SEED),--seed $(SEED))
