@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import signal
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from local.engines import DynamoDbLocal
+from local.workspace import LocalError
 
 if TYPE_CHECKING:
     import random
@@ -47,6 +49,7 @@ DEEDS: Final = {
     "freeze engine": 1,
     "freeze services": 1,
 }
+_STARTS: Final = 4
 _BUSY_SECONDS: Final = 3.0  # for which it waits that a function is in the middle of something
 _FREEZES: Final = {
     "function": 8.0,
@@ -160,7 +163,7 @@ class Killer:
         self._tell("engine killed", "killed DynamoDB Local")
         begun = time.monotonic()
         time.sleep(self.rng.random() * _AWAY_SECONDS["engine"])
-        engine.restart()
+        _start(engine)
         self.say(f"DynamoDB Local is back after {time.monotonic() - begun:.0f} s, same files")
 
     def _freeze_engine(self) -> None:
@@ -191,3 +194,12 @@ class Killer:
 
     def _long(self, what: str) -> float:
         return self.rng.uniform(1.0, _FREEZES[what])
+
+
+def _start(engine: DynamoDbLocal) -> None:
+    """Start it over its files; again where a busy machine gave it too little time."""
+    for _ in range(_STARTS - 1):
+        with contextlib.suppress(LocalError):
+            engine.restart()
+            return
+    engine.restart()
