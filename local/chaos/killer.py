@@ -83,7 +83,7 @@ class Killer:
     _count: itertools.count[int] = field(default_factory=itertools.count)
 
     def rage(self, seconds: float) -> None:
-        """Do harm for so long; on return everything is undone but a process's death."""
+        """Do harm for so long, restarts of the database not counted; undo what can be undone."""
         begun = time.monotonic()
         kills = [begun + seconds * (n + 1) / (self.restarts + 1) for n in range(self.restarts)]
         end = begun + seconds
@@ -93,7 +93,7 @@ class Killer:
                 self._undo_due(now)
                 if kills and now >= kills[0]:
                     kills.pop(0)
-                    self.kill_engine()
+                    end += self.kill_engine()
                 elif now >= next_deed:
                     self._deed()
                     next_deed = time.monotonic() + self.rng.expovariate(1 / self.pause)
@@ -153,18 +153,20 @@ class Killer:
             self._tell("functions killed", f"killed a process of {name} in its invocation")
         return True
 
-    def kill_engine(self) -> None:
-        """SIGKILL the database, and start it again over the same files."""
+    def kill_engine(self) -> float:
+        """SIGKILL the database, start it again over its files; return the seconds it was away."""
         engine = self.rig.app.dynamodb
         if not isinstance(engine, DynamoDbLocal):
-            return
+            return 0.0
         self._undo_due(float("inf"))  # it may be frozen
         engine.kill()
         self._tell("engine killed", "killed DynamoDB Local")
         begun = time.monotonic()
         time.sleep(self.rng.random() * _AWAY_SECONDS["engine"])
         _start(engine)
-        self.say(f"DynamoDB Local is back after {time.monotonic() - begun:.0f} s, same files")
+        away = time.monotonic() - begun
+        self.say(f"DynamoDB Local is back after {away:.0f} s, same files")
+        return away
 
     def _freeze_engine(self) -> None:
         engine = self.rig.app.dynamodb

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
@@ -21,7 +22,7 @@ from local.workspace import LocalError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rich.console import Console
@@ -77,6 +78,7 @@ class Run:
                 self._wait_acknowledged(rig, self.fewest)
                 self._heal(rig, teller)
                 made = self._settle(rig, teller)
+        _write(self.folder / "account.json", made, killer.done)
         show(self.console, made, killer.done)
         return made
 
@@ -150,3 +152,8 @@ def _log_to(path: Path) -> None:
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     logging.getLogger("local").addHandler(handler)
+
+
+def _write(path: Path, made: Account, harm: Mapping[str, int]) -> None:
+    found = asdict(made) | {"total": asdict(made.total), "harm": dict(harm)}
+    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
