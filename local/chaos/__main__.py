@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 DEFAULT_MINUTES: Final = 10.0
 INTERRUPTED: Final = 130
+PAGE_WIDTH: Final = 130  # of tables that go to a file
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command says; exit 1 when anything is lost, out of order or told twice."""
     given = _parser().parse_args(arguments)
     console = Console()
+    if not console.is_terminal:
+        console.width = PAGE_WIDTH
     if given.command == "account":
         made = account(load(given.folder))
         show(console, made, {})
@@ -57,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--rate", type=float, default=20.0, help="messages a second")
     run.add_argument("--pause", type=float, default=3.0, help="seconds between two deeds")
     run.add_argument("--folder", type=Path, help="for all that it keeps (.local/chaos)")
+    run.add_argument("--fewest", type=int, default=0, help="messages acknowledged at least")
     again = commands.add_parser("account", help="the account of a run that is over")
     again.add_argument("folder", type=Path, help="that the run kept")
     return parser
@@ -72,6 +76,7 @@ def _run(given: argparse.Namespace, console: Console) -> Account:
         seconds=given.minutes * 60,
         rng=random.Random(given.seed),  # noqa: S311 - no secret
         pause=given.pause,
+        fewest=given.fewest,
         console=console,
     )
     try:

@@ -115,7 +115,7 @@ class _Taker:
         findings = [f for name in self._ids for f in self._message(name)]
         if self._route.ordered:
             findings += self._order()
-        return findings + self._ledger()
+        return [*findings, *self._ledger()]
 
     def _message(self, name: str) -> Iterator[Finding]:
         row, found = self.row, self._found

@@ -20,6 +20,7 @@ from local.application import LocalApplication
 from local.chaos.helpers import Helper
 from local.chaos.plan import ROUTES, Route
 from local.chaos.sending import BUSINESS_TABLE
+from local.identities import QUEUE
 from local.triggers import attach
 from local.triggers.attach import TriggerSettings
 from local.workspace import LOOPBACK, REPOSITORY, LocalError, Workspace, choose_port
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 BUS: Final = "chaos"
 QUEUE_OF: Final = {"queue": "chaos-queue", "bus": "chaos-bus"}
 HOOK_SECONDS: Final = 3.0  # of one call; a receiver that hangs takes longer
-FINISH_SECONDS: Final = 90.0
+FINISH_SECONDS: Final = 240.0
+VISIBILITY_SECONDS: Final = 40
+"""Of the application's own queues in place of 60 and 90: more than any function may take, and a
+killed visit holds its group up for no longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,7 @@ class Rig:
             )
             stack.callback(self._end)
             self._tables()
+            self._shorten_queues()
             self._start_takers()
             self._stack = stack.pop_all()
         return self
@@ -138,6 +143,14 @@ class Rig:
             AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
+
+    def _shorten_queues(self) -> None:
+        sqs = self.app.clients["sqs"]
+        for name in self.app.template.of_type(QUEUE):
+            sqs.set_queue_attributes(
+                QueueUrl=self.app.template.ref(name),
+                Attributes={"VisibilityTimeout": str(VISIBILITY_SECONDS)},
+            )
 
     def _start_takers(self) -> None:
         addresses = self._queues()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
@@ -16,14 +18,17 @@ from local.chaos.killer import Killer
 from local.chaos.rig import Rig, Settings
 from local.chaos.showing import Teller, lines_in, show
 from local.chaos.state import standing
+from local.workspace import LocalError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rich.console import Console
 
+FIRST: Final = 10
+START_SECONDS: Final = 180.0
 DRAIN_SECONDS: Final = 600.0
 SETTLE_SECONDS: Final = 180.0
 SECONDS_A_RESTART: Final = 150.0
@@ -42,6 +47,7 @@ class Run:
         seconds: for how long harm is done.
         rng: chooses the harm.
         pause: seconds between two deeds, on average.
+        fewest: messages that are acknowledged at least, however slow the machine is.
         console: is told what happens.
     """
 
@@ -52,6 +58,7 @@ class Run:
     rng: random.Random
     pause: float
     console: Console
+    fewest: int = 0
 
     def run(self) -> Account:
         """Run to the account; on return, and on any exception, nothing of it runs any more."""
@@ -59,16 +66,33 @@ class Run:
         say = teller.say
         say(f"starting the application; seed {self.settings.seed}, {self.settings.rate:g} a second")
         with Rig(self.assembly, self.folder, self.settings) as rig:
+            _log_to(self.folder / "log" / "application.log")
             restarts = max(1, round(self.seconds / SECONDS_A_RESTART))
             killer = Killer(rig, self.rng, say, self.pause, restarts)
             rig.produce()
-            say(f"harm for {self.seconds / 60:g} minutes, records in {self.folder}")
+            say(f"records are in {self.folder}; waiting for the first messages to be acknowledged")
             with _progress(rig, teller):
+                self._wait_acknowledged(rig, FIRST)
+                say(f"harm for {self.seconds / 60:g} minutes")
                 killer.rage(self.seconds)
+                self._wait_acknowledged(rig, self.fewest)
                 self._heal(rig, teller)
                 made = self._settle(rig, teller)
+        _write(self.folder / "account.json", made, killer.done)
         show(self.console, made, killer.done)
         return made
+
+    def _wait_acknowledged(self, rig: Rig, number: int) -> None:
+        """Wait until producers have been told so often that their messages are there.
+
+        Raises:
+            LocalError: it takes too long.
+        """
+        end = time.monotonic() + START_SECONDS
+        while lines_in(rig.journals / "producers", b'"t":"ok"') < number:
+            if time.monotonic() > end:
+                raise LocalError(f"no {number} messages acknowledged in {START_SECONDS:g} s")
+            time.sleep(0.5)
 
     def _heal(self, rig: Rig, teller: Teller) -> None:
         """Let everything live and be well; wait until nothing is outstanding, or for too long."""
@@ -121,3 +145,15 @@ def _progress(rig: Rig, teller: Teller) -> Iterator[None]:
     finally:
         ending.set()
         thread.join()
+
+
+def _log_to(path: Path) -> None:
+    """Write what triggers say, as of a stream that does not answer, to a file."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    logging.getLogger("local").addHandler(handler)
+
+
+def _write(path: Path, made: Account, harm: Mapping[str, int]) -> None:
+    found = asdict(made) | {"total": asdict(made.total), "harm": dict(harm)}
+    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
