@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from local.soak.flood import ACCEPTED, NO_ANSWER, TOO_MANY, UNAVAILABLE
+from local.soak.phases import RECOVERED, STEADY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +40,14 @@ class Result:
         account: of every message.
         memory: of every process but the engines.
         latency: by phase.
+        draining: seconds until the backlog of the overload was gone.
         answers: how often the flood was answered each (status, whether it had `Retry-After`).
     """
 
     account: Account
     memory: Sequence[Memory]
     latency: Mapping[str, Latency | None]
+    draining: float
     answers: Counter[tuple[int, bool]] = field(default_factory=Counter)
 
     @property
@@ -56,7 +59,7 @@ class Result:
     @property
     def recovered(self) -> float | None:
         """The median latency after the overload, by that before it; None: there is none."""
-        before, after = (self.latency.get(name) for name in ("steady", "recovery"))
+        before, after = (self.latency.get(name) for name in (STEADY, RECOVERED))
         return after.p50 / before.p50 if before and after and before.p50 else None
 
     def shown(self) -> dict[str, Any]:
@@ -66,6 +69,7 @@ class Result:
             "memory": [asdict(one) | {"ratio": one.ratio} for one in self.memory],
             "latency": {k: None if v is None else asdict(v) for k, v in self.latency.items()},
             "recovered": self.recovered,
+            "draining_seconds": self.draining,
             "offered": self.offered,
             "answers": [
                 {"status": status, "retry_after": told, "count": count}

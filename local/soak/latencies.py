@@ -24,7 +24,7 @@ _MILLISECONDS: Final = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds from published to first taken, of what was published in a phase's measured part."""
+    """Seconds from published to first taken, of what was published in a phase."""
 
     count: int
     p50: float

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from local.soak.phases import RECOVERED, STEADY
 from local.soak.trends import Trend, trend
 
 if TYPE_CHECKING:
@@ -108,14 +109,14 @@ def memories(
 ) -> list[Memory]:
     """Return each process's memory, by name.
 
-    Growth is looked for within the measured part of `steady` and of `recovery`: what the
-    overload takes and keeps is a step between them, and shows in the levels.
+    Growth is looked for within the phases before and after the overload: what that takes and
+    keeps is a step between them, and shows in the levels.
     """
     found = []
     for (name, pid), samples in sorted(series.items()):
         parts = [
             [(at / HOUR, size / MEGABYTE) for at, size in samples if phases[phase].measures(at)]
-            for phase in ("steady", "recovery")
+            for phase in (STEADY, RECOVERED)
         ]
         before, after = (median(size for _, size in p) if p else None for p in parts)
         most = max(size for _, size in samples) / MEGABYTE

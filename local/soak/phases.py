@@ -1,42 +1,33 @@
-"""The phases of a soak run, and which part of each is measured."""
+"""The phases of a soak run, and how long each lasts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-SHARES: Final = {"warming": 0.15, "steady": 0.3, "overload": 0.15, "recovery": 0.4}
-"""Of a run's time; `recovery` is measured over its second half, when it should be over."""
-_SETTLING: Final = {"recovery": 0.5}
+WARMING, STEADY, OVERLOAD, DRAINING, RECOVERED = (
+    "warming",
+    "steady",
+    "overload",
+    "draining",
+    "recovered",
+)
+SHARES: Final = {WARMING: 0.15, STEADY: 0.35, OVERLOAD: 0.15, RECOVERED: 0.35}
+"""Of a run's time; between the last two lies `draining`, which takes as long as it takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of a run, on a clock of the caller's.
+    """A stretch of a run, from `begins` until before `ends`: seconds of a monotonic clock."""
 
-    Attributes:
-        name: one of `SHARES`.
-        begins, ends: seconds.
-        measured: from when on it is measured.
-    """
-
-    name: str
     begins: float
     ends: float
-    measured: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.ends - self.begins
 
     def measures(self, at: float) -> bool:
-        """Whether a moment lies in the part that is measured."""
-        return self.measured <= at < self.ends
-
-
-def plan(begin: float, seconds: float) -> dict[str, Phase]:
-    """Return the phases of a run that begins at a moment and lasts so long, in order."""
-    found: dict[str, Phase] = {}
-    at = begin
-    for name, share in SHARES.items():
-        length = seconds * share
-        measured = at + length * _SETTLING.get(name, 0.0)
-        found[name] = Phase(name, at, at + length, measured)
-        at += length
-    return found
+        """Whether a moment lies in it."""
+        return self.begins <= at < self.ends

@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Final
 from local.chaos.account import Account, account
 from local.chaos.evidence import load, write_state
 from local.chaos.helpers import Helper
-from local.chaos.rig import Rig, Settings
-from local.chaos.run import DRAIN_SECONDS, REPAIRS, SETTLE_SECONDS
+from local.chaos.rig import FINISH_SECONDS, Rig, Settings
+from local.chaos.run import DRAIN_SECONDS, REPAIRS, SETTLE_SECONDS, START_SECONDS
+from local.chaos.showing import lines_in
 from local.chaos.state import standing
 from local.soak.flood import answered
 from local.soak.judging import Result
 from local.soak.latencies import delayed, latencies
 from local.soak.memory import Sampler, memories
-from local.soak.phases import Phase, plan
-from local.workspace import REPOSITORY
+from local.soak.phases import (
+    DRAINING,
+    OVERLOAD,
+    RECOVERED,
+    SHARES,
+    STEADY,
+    WARMING,
+    Phase,
+)
+from local.workspace import REPOSITORY, LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,9 +36,9 @@ if TYPE_CHECKING:
 
     from local.soak.latencies import Latency
 
-OVERLOAD: Final = "overload"
 _SAMPLES: Final = 600
-_STOP_SECONDS: Final = 60.0
+_FIRST: Final = 40  # lines of producers' journals, when their first messages are on their way
+_SMALL: Final = 20  # messages that are outstanding at any moment
 
 
 @dataclass
@@ -60,7 +69,6 @@ class Soak:
         self.say(f"starting the application; {self.settings.rate:g} messages a second")
         with Rig(self.assembly, self.folder, self.settings) as rig:
             rig.produce()
-            self.phases = plan(time.monotonic(), self.seconds)
             sampler = Sampler(lambda: _pids(rig), max(0.5, self.seconds / _SAMPLES))
             sampler.start()
             try:
@@ -72,6 +80,7 @@ class Soak:
             account=made,
             memory=memories(sampler.series(), self.phases),
             latency=self._latency(),
+            draining=self.phases[DRAINING].seconds,
             answers=answered(self._answers),
         )
 
@@ -80,16 +89,48 @@ class Soak:
         return self.folder / "journals" / "floods" / "answers.jsonl"
 
     def _pass(self, rig: Rig) -> None:
-        """Let the phases pass, with the overload in its own."""
-        for phase in self.phases.values():
-            self.say(f"{phase.name} for {phase.ends - phase.begins:.0f} s")
-            if phase.name == OVERLOAD:
-                self._flood(rig)
-            time.sleep(max(0.0, phase.ends - time.monotonic()))
-            if phase.name == OVERLOAD:
-                for helper in rig.of_kind(OVERLOAD):
-                    if not helper.finish(seconds=_STOP_SECONDS):
-                        self.say(f"{helper.name} did not finish")
+        """Let the phases pass; each begins when what it needs is there, on a slow machine too.
+
+        Raises:
+            LocalError: nothing is published, or the overload does not begin.
+        """
+        self._wait_for(rig.journals / "producers", _FIRST)
+        self._last(WARMING)
+        self._last(STEADY)
+        before = self._backlog(rig)
+        self._flood(rig)
+        self._wait_for(self._answers.parent, 1)
+        self._last(OVERLOAD)
+        for helper in rig.of_kind(OVERLOAD):
+            if not helper.finish(seconds=FINISH_SECONDS):
+                self.say(f"{helper.name} did not finish")
+        self._drain(rig, max(before, _SMALL))
+        self._last(RECOVERED)
+
+    def _last(self, name: str) -> None:
+        seconds = self.seconds * SHARES[name]
+        self.say(f"{name} for {seconds:.0f} s")
+        begins = time.monotonic()
+        time.sleep(seconds)
+        self.phases[name] = Phase(begins, time.monotonic())
+
+    def _drain(self, rig: Rig, least: int) -> None:
+        begins = time.monotonic()
+        while (left := self._backlog(rig)) > least and time.monotonic() - begins < DRAIN_SECONDS:
+            time.sleep(1)
+        self.phases[DRAINING] = Phase(begins, time.monotonic())
+        self.say(f"{left} outstanding after {self.phases[DRAINING].seconds:.0f} s")
+
+    @staticmethod
+    def _backlog(rig: Rig) -> int:
+        return sum(rig.outstanding().values())
+
+    def _wait_for(self, journals: Path, lines: int) -> None:
+        end = time.monotonic() + START_SECONDS
+        while lines_in(journals) < lines:
+            if time.monotonic() > end:
+                raise LocalError(f"{journals.name}: nothing in {START_SECONDS:g} s")
+            time.sleep(0.2)
 
     def _flood(self, rig: Rig) -> None:
         journals = rig.journals / "producers"

@@ -48,6 +48,7 @@ def _latency(console: Console, result: Result) -> None:
         if latency is not None:
             table.add_row(name, f"{latency.count:,}", f"{latency.p50:.3f}", f"{latency.p99:.3f}")
     console.print(table)
+    console.print(f"backlog of the overload gone after {result.draining:.0f} s", highlight=False)
     console.print(f"median after by before: {_number(result.recovered)}", highlight=False)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600)]
 
-MINUTES = 0.55
+MINUTES = 0.5
 # in so short a run a process still warms up: what a leak of 20 KB an invocation makes is over it
 LET_PASS = ["--growth", "1500", "--level", "3", "--latency", "10"]
 

@@ -21,7 +21,7 @@ from local.soak.flood import ACCEPTED, TOO_MANY, Flood, answered
 from local.soak.judging import Bounds, Result, faults
 from local.soak.latencies import Latency, delayed, latencies
 from local.soak.memory import HOUR, MEGABYTE, Memory, Sampler, memories, resident
-from local.soak.phases import SHARES, plan
+from local.soak.phases import SHARES, Phase
 from local.soak.trends import Trend, trend
 
 if TYPE_CHECKING:
@@ -69,15 +69,11 @@ def test_a_constant_series_rises_by_nothing() -> None:
     assert trend([[(float(n), 7.0) for n in range(30)]]) == Trend(0.0, 0.0, 0.0)
 
 
-def test_the_phases_fill_the_run_and_only_what_has_settled_is_measured() -> None:
-    phases = plan(100.0, 1000.0)
-    assert list(phases) == list(SHARES)
-    edges = [phase.begins for phase in phases.values()] + [1100.0]
-    assert edges == pytest.approx([100, 250, 550, 700, 1100])
-    assert phases["steady"].measures(250)
-    assert not phases["recovery"].measures(899)
-    assert phases["recovery"].measures(901)
-    assert not phases["recovery"].measures(1100)
+def test_a_phase_measures_from_its_begin_until_before_its_end() -> None:
+    assert sum(SHARES.values()) == pytest.approx(1)
+    phase = Phase(10.0, 20.0)
+    assert [phase.measures(at) for at in (9.9, 10.0, 19.9, 20.0)] == [False, True, True, False]
+    assert phase.seconds == 10
 
 
 def test_memory_is_read_of_processes_that_live() -> None:
@@ -100,7 +96,11 @@ def test_the_sampler_keeps_a_series_of_each_process() -> None:
 
 
 def test_growth_is_told_in_megabytes_an_hour_and_the_overload_is_left_out() -> None:
-    phases = plan(0.0, HOUR)
+    phases = {
+        "steady": Phase(0.0, 1500.0),
+        "overload": Phase(1500.0, 2000.0),
+        "recovered": Phase(2000.0, HOUR),
+    }
     leak, burst = [], []
     for second in range(0, 3600, 10):
         leak.append((float(second), MEGABYTE * (50 + 30 * second / HOUR)))
@@ -114,7 +114,11 @@ def test_growth_is_told_in_megabytes_an_hour_and_the_overload_is_left_out() -> N
 
 
 def test_latency_is_that_of_what_was_published_in_a_phase() -> None:
-    phases = plan(1000.0, 100.0)
+    phases = {
+        "steady": Phase(1015.0, 1055.0),
+        "overload": Phase(1055.0, 1070.0),
+        "recovered": Phase(1070.0, 1100.0),
+    }
     clock = ManualClock(1000.0)
     ids = IdGenerator(clock)
     found = Evidence()
@@ -128,7 +132,7 @@ def test_latency_is_that_of_what_was_published_in_a_phase() -> None:
     found.acked["late"] = ids.next()
     found.arrivals["t", "taker", "late"] = [Arrival(ids.next(), 0, int(2000e9))]
     shown = latencies(found, phases, ahead=ahead, but={"late"})
-    steady, recovery = shown["steady"], shown["recovery"]
+    steady, recovery = shown["steady"], shown["recovered"]
     assert steady is not None
     assert recovery is not None
     assert (steady.count, steady.p50, steady.p99) == pytest.approx((2, 2.0, 3.0), abs=0.01)
@@ -148,10 +152,10 @@ def test_what_is_to_come_later_is_no_latency(tmp_path: Path) -> None:
 
 
 def good() -> Result:
-    latency = {"steady": Latency(50, 0.5, 2.0), "recovery": Latency(50, 0.6, 2.0)}
+    latency = {"steady": Latency(50, 0.5, 2.0), "recovered": Latency(50, 0.6, 2.0)}
     memory = [Memory("function Relay", 7, Trend(1.0, -9.0, 11.0), 60.0, 66.0, 80.0)]
     answers = Counter({(202, False): 100, (429, True): 400})
-    return Result(account=Account(), memory=memory, latency=latency, answers=answers)
+    return Result(account=Account(), memory=memory, latency=latency, draining=3.0, answers=answers)
 
 
 def test_a_good_run_has_no_faults_and_says_how_much_was_offered() -> None:
@@ -177,11 +181,11 @@ def test_a_good_run_has_no_faults_and_says_how_much_was_offered() -> None:
             "no process lived long enough to tell whether its memory is flat",
         ),
         (
-            {"latency": {"steady": Latency(9, 0.5, 1), "recovery": Latency(9, 2.0, 3)}},
+            {"latency": {"steady": Latency(9, 0.5, 1), "recovered": Latency(9, 2.0, 3)}},
             "latency stayed 4.0 times what it was before the overload",
         ),
         (
-            {"latency": {"steady": Latency(9, 0.5, 1), "recovery": None}},
+            {"latency": {"steady": Latency(9, 0.5, 1), "recovered": None}},
             "nothing was delivered before the overload, or nothing after it",
         ),
         ({"answers": Counter({(202, False): 9})}, "the overload was none: nobody was answered 429"),
