@@ -95,3 +95,15 @@ lint: env
 .PHONY: test
 test: engines lint
 	@.venv/bin/pytest -n 2 --no-loadscope-reorder $(if $(K),-k "$(K)")
+
+MINUTES ?= 10
+SEED ?=
+RATE ?=
+
+.PHONY: chaos
+chaos: engines
+	@$(RUN) -m local.chaos run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RATE),--rate $(RATE))
+
+.PHONY: soak
+soak: engines
+	@$(RUN) -m local.soak --minutes $(MINUTES) $(if $(RATE),--rate $(RATE)) $(if $(SEED),--seed $(SEED))

@@ -28,6 +28,7 @@ from local.resources import (
     refuse_unknown,
 )
 from local.template import Template
+from local.throttling import read_throttle
 from local.web import WebServer
 from local.workspace import LOOPBACK, LocalError, Ports, Workspace, choose_port
 
@@ -227,6 +228,7 @@ class LocalApplication:
             invoker=self.invoker,
             api_id=self.template.ref(apis[0]),
             new_id=self._options.new_id,
+            throttle=read_throttle(self.template),
         )
         stack.callback(gateway.close)
         self._serve(stack, WebServer(gateway.app, port=port, name="api"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -143,6 +144,16 @@ class DynamoDbLocal:
         if self._process:
             self._process.kill()
 
+    def suspend(self) -> None:
+        """Stop it where it is: it answers nobody, and loses nothing."""
+        if self._process:
+            self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._process:
+            self._process.signal(signal.SIGCONT)
+
     def restart(self) -> None:
         """Start again on the same port, with the same folder."""
         self.stop()
@@ -183,6 +194,16 @@ class Services:
         self._process.start()
         self._process.wait_until(lambda: accepts_connections(self.port), seconds=START_SECONDS)
         return self
+
+    def suspend(self) -> None:
+        """Stop it where it is: it answers nobody, and loses nothing."""
+        if self._process:
+            self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._process:
+            self._process.signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it; what it held is gone."""

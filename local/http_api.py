@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import Route as StarletteRoute
 
 from local.http_events import STAGE, Match, Request, Response, build_event, message, read_result
-from local.identities import HTTP_API
+from local.identities import HTTP_API, STAGE_TYPE
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from local.invoker import Invoker, InvokeResult
     from local.template import Template
+    from local.throttling import TokenBucket
 
 BODY_LIMIT = 10 * 1024 * 1024
 DRAIN_LIMIT = 10 * BODY_LIMIT
 SECONDS = 30.0
-CALLS_AT_ONCE = 64
+CALLS_AT_ONCE = 64  # those that wait for a process among them; one more is refused
+RETRY_AFTER_SECONDS = 1
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 _VARIABLE = re.compile(r"\{(\w+)(\+?)\}")
 _INTEGRATION_FUNCTION = re.compile(r"(arn:[^:]+:lambda:[^/]+:function:[^/]+)")
@@ -109,12 +111,10 @@ def read_routes(template: Template) -> list[ApiRoute]:
         protocol = template.properties(name).get("ProtocolType")
         if protocol != "HTTP":
             raise LocalError(f"{name} ({HTTP_API}) has protocol {protocol}: HTTP is run here")
-    for name in template.of_type("AWS::ApiGatewayV2::Stage"):
+    for name in template.of_type(STAGE_TYPE):
         stage = template.properties(name)["StageName"]
         if stage != STAGE:
-            raise LocalError(
-                f"{name} (AWS::ApiGatewayV2::Stage) is named {stage}: {STAGE} is run here"
-            )
+            raise LocalError(f"{name} ({STAGE_TYPE}) is named {stage}: {STAGE} is run here")
     integrations = {
         template.ref(name): (name, template.properties(name))
         for name in template.of_type("AWS::ApiGatewayV2::Integration")
@@ -168,16 +168,24 @@ def choose_route(routes: Sequence[ApiRoute], request: Request) -> tuple[ApiRoute
 
 @dataclass(kw_only=True)
 class Gateway:
-    """The HTTP API as an ASGI application (`app`)."""
+    """The HTTP API as an ASGI application (`app`).
+
+    Two things are refused with 429. What is over the stage's limit: as on AWS, without
+    `Retry-After`, which an HTTP API cannot be given. And what would wait for a process behind
+    `calls_at_once` others: with it, at once, and its body is not kept.
+    """
 
     routes: Sequence[ApiRoute]
     invoker: Invoker
     api_id: str
     new_id: Callable[[], str]
+    throttle: TokenBucket | None = None
+    calls_at_once: int = CALLS_AT_ONCE
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="api")
+        self._threads = ThreadPoolExecutor(self.calls_at_once, thread_name_prefix="api")
+        self._under_way = 0  # changed by the event loop alone
         self.app = Starlette(routes=[StarletteRoute("/{path:path}", self._handle, methods=METHODS)])
 
     async def _handle(self, incoming: StarletteRequest) -> StarletteResponse:
@@ -193,9 +201,22 @@ class Gateway:
         return reply
 
     async def _respond(self, incoming: StarletteRequest) -> Response:
+        if self._under_way >= self.calls_at_once:
+            await _read_body(incoming, limit=0)
+            again = ("retry-after", str(RETRY_AFTER_SECONDS))
+            return _too_many(again)
+        self._under_way += 1
+        try:
+            return await self._answer(incoming)
+        finally:
+            self._under_way -= 1
+
+    async def _answer(self, incoming: StarletteRequest) -> Response:
         body = await _read_body(incoming)
         if body is None:
             return message(413, "Request Entity Too Large")
+        if self.throttle is not None and not self.throttle.take():
+            return _too_many()
         request = _request(incoming, body)
         chosen = choose_route(self.routes, request)
         if chosen is None:
@@ -214,15 +235,28 @@ class Gateway:
     async def _call(self, route: ApiRoute, payload: bytes) -> InvokeResult:
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(self._threads, self.invoker.invoke, route.function, payload)
-        # The function runs on after the gateway has given up, as on AWS.
-        return await asyncio.wait_for(asyncio.shield(call), route.seconds)
+        try:
+            return await asyncio.wait_for(asyncio.shield(call), route.seconds)
+        except TimeoutError:
+            # The function runs on after the gateway has given up, as on AWS, and counts till then.
+            self._under_way += 1
+            call.add_done_callback(self._ended)
+            raise
+
+    def _ended(self, _call: object) -> None:
+        self._under_way -= 1
 
     def close(self) -> None:
         """Take no more calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-async def _read_body(incoming: StarletteRequest) -> bytes | None:
+def _too_many(*headers: tuple[str, str]) -> Response:
+    refusal = message(429, "Too Many Requests")
+    return replace(refusal, headers=(*refusal.headers, *headers))
+
+
+async def _read_body(incoming: StarletteRequest, limit: int = BODY_LIMIT) -> bytes | None:
     """Read the body; None if it is over the limit.
 
     A client that still sends would see a broken connection in place of the answer, so the rest
@@ -232,11 +266,11 @@ async def _read_body(incoming: StarletteRequest) -> bytes | None:
     read = 0
     async for chunk in incoming.stream():
         read += len(chunk)
-        if read <= BODY_LIMIT:
+        if read <= limit:
             body += chunk
         elif read > DRAIN_LIMIT:
             break
-    return bytes(body) if read <= BODY_LIMIT else None
+    return bytes(body) if read <= limit else None
 
 
 def _request(incoming: StarletteRequest, body: bytes) -> Request:

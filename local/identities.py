@@ -27,6 +27,7 @@ LAYER = "AWS::Lambda::LayerVersion"
 BUS = "AWS::Events::EventBus"
 SECRET = "AWS::SecretsManager::Secret"  # noqa: S105 - a type's name
 HTTP_API = "AWS::ApiGatewayV2::Api"
+STAGE_TYPE = "AWS::ApiGatewayV2::Stage"
 MAPPING = "AWS::Lambda::EventSourceMapping"
 
 _NAMES: Mapping[str, tuple[str, int]] = {  # type -> property of the name, longest name

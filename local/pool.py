@@ -101,6 +101,11 @@ class FunctionPool:
             instance.kill()
         return len(chosen)
 
+    def busy(self) -> list[Instance]:
+        """Return the processes that are in the middle of an invocation, or load for one."""
+        with self._changed:
+            return [instance for instance in self._busy if instance.pid is not None]
+
     def recycle(self) -> None:
         """Give every later invocation a new process."""
         with self._changed:

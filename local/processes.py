@@ -70,15 +70,17 @@ class ManagedProcess:
                 raise LocalError(f"{self.name} not ready after {seconds:g} s: see {self.log_file}")
             time.sleep(POLL_SECONDS)
 
-    def stop(self, *, seconds: float = 5.0) -> None:
-        """Ask it to end, then end it; return when it is gone."""
+    def stop(self, *, seconds: float = 5.0) -> bool:
+        """Ask it to end, then end it; return when it is gone, and whether asking was enough."""
         if self._process is None:
-            return
+            return True
         self.signal(signal.SIGTERM)
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
+            return False
+        return True
 
     def kill(self) -> None:
         """SIGKILL the group, as a crash would; return when it is gone."""

@@ -226,6 +226,14 @@ class Instance:
         else:
             self._server.server_close()
 
+    def suspend(self) -> None:
+        """Stop the process where it is, as a machine that is short of processors does."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """End the process as AWS ends an environment that it retires: at once.
 

@@ -8,9 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairbox.api.batch_models import MAX_GROUPS, MAX_ITEMS
+from fairbox.api.batch_models import MAX_ADD_GROUPS, MAX_EXACT_GROUPS, MAX_GROUPS, MAX_ITEMS
 from fairbox.api.openapi import openapi
+from fairbox.api.operating_models import MAX_NAMED
 from fairbox.api.problems import KINDS, URN
+from fairbox.api.publishing import MAX_BATCH
+from fairbox.api.queue_models import MAX_RECEIPTS
+from fairbox.api.redrives import MAX_REDRIVES
+from fairbox.api.requests import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +61,39 @@ what the ledger has, by time. A page ends at `limit`, or where the answer would 
 bytes; `cursor` gives the next one, until it is null. A body that fits no answer, or cannot be
 fetched, is null, and `body_omitted` says why.
 
-Lists of batches, and of a batch's missing and failed items, go on by `cursor` too. Batches are
+`GET /topics` gives 500 topics a page. Lists of batches, and of a batch's missing and failed items,
+go on by `cursor` too. Batches are
 read from an index, which trails; one that changes state meanwhile may be missed. A page of items
 looks at 500 groups at most: it may be short or empty, though there is more.
+
+## Limits and back-pressure
+
+| limit | beyond it |
+|---|---|
+| a body: {body:,} bytes | 413 `too-large`; far beyond, 413 from the gateway |
+| events of `POST /topics/{{topic}}/messages`: {events:,} | 422, nothing is written |
+| ids of a call on batches: {items:,}, in {groups:,} groups | 413, nothing has changed |
+| groups of one add: {add_groups:,} | 422 |
+| receipts of one call: {receipts:,} | 422, nothing has changed |
+| ids of a redrive: {redrives:,}; of a purge: {purged:,} | 422, nothing has changed |
+| entries of a page: each list its own maximum of `limit` | 422 |
+| groups that `GET /batches/{{id}}` counts exactly: {exact:,} | an estimate, `exact` is false |
+
+When the outbox cannot take more, it says so, and nothing is lost: what was not answered with 2xx
+was not taken, or may be repeated.
+
+- **429 `throttled`** with `Retry-After`: the tables refuse for load. The API has tried each call up
+  to eight times by then, with waits that double, and for 18 s at most in one request: it answers
+  before the gateway's 30 s are over. Where a part was done, `not-written` and `batch-busy` (503,
+  with `Retry-After`) name what is to be sent again.
+- **429 from the gateway**, `{{"message": "Too Many Requests"}}`: more requests than the settings
+  `api_rate_limit` (a second) and `api_burst_limit` (at once) let in, or the account's quota. HTTP
+  APIs of API Gateway cannot add a header to answers of their own, so there is no `Retry-After`:
+  wait a second, then twice as long each time.
+- **503**: a service behind the API failed; `Retry-After` says when to come again.
+
+Add some chance to each wait, or all callers come back at once. The library raises `Throttled`, with
+`retry_after`, where the API answers 429; it tries each call eight times, for 20 s at most.
 
 ## Settling items
 
@@ -138,7 +173,19 @@ def page(document: dict[str, Any]) -> str:
     parts += ["\n".join(rows), "", "## What is sent\n"]
     for name in _SENT:
         parts.append(table(name, document["components"]["schemas"][name]))
-    parts.append(_LISTS.format(items=MAX_ITEMS, groups=MAX_GROUPS))
+    parts.append(
+        _LISTS.format(
+            items=MAX_ITEMS,
+            groups=MAX_GROUPS,
+            add_groups=MAX_ADD_GROUPS,
+            exact=MAX_EXACT_GROUPS,
+            body=MAX_BODY_BYTES,
+            events=MAX_BATCH,
+            receipts=MAX_RECEIPTS,
+            redrives=MAX_REDRIVES,
+            purged=MAX_NAMED,
+        )
+    )
     kinds = [f"| {status} | `{URN}{kind}` | {title} |" for kind, (status, title) in KINDS.items()]
     parts += ["| status | type | title |", "|---|---|---|", *kinds, ""]
     return "\n".join(parts)

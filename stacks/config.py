@@ -100,9 +100,9 @@ class Config:
     reserve_concurrency: bool
     """Whether scheduled functions reserve one execution; a new account may have none to spare."""
     api_rate_limit: int
-    """Requests a second."""
+    """Requests a second over all callers, beyond the burst; more are answered with 429."""
     api_burst_limit: int
-    """Requests at once."""
+    """Requests at once, before the rate counts; the account's own quota bounds both."""
     pipeline: bool
     """Whether the data pipeline is deployed."""
     pipeline_hour: int

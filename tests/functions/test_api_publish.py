@@ -211,7 +211,7 @@ def test_a_throttled_write_is_429_and_may_be_repeated() -> None:
     api = ApiClient(application)
     faulty[0].next("put_item", *[Fault.THROTTLED] * 8)
     reply = api.post("orders", {"body": "x"})
-    assert (reply.status, reply.kind, reply.headers["retry-after"]) == (429, "throttled", "1")
+    assert (reply.status, reply.kind, reply.headers["retry-after"]) == (429, "throttled", "3")
     faulty[0].next("put_item", *[Fault.INTERNAL_ERROR] * 8)
     reply = api.post("orders", {"body": "x"})
     assert (reply.status, reply.kind, reply.headers["retry-after"]) == (503, "unavailable", "1")

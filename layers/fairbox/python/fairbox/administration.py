@@ -57,6 +57,10 @@ class Administration(Deleting):
         """Return every topic, by name."""
         return self.tables.topics.all()
 
+    def topics_behind(self, name: str | None = None, *, limit: int) -> list[TopicState]:
+        """Return at most `limit` topics that sort behind `name`, by name; None: from the first."""
+        return self.tables.topics.behind(name, limit)
+
     def pause_topic(self, name: str, *, wait: bool = True) -> None:
         """Let receiving from a pulled topic give nothing; in force when this returns, 2 s later.
 

@@ -24,7 +24,7 @@ FairboxError
 ├── RequestConflict                  .batch .request_id
 ├── NotConfigured                    .setting
 ├── TransactionCancelled             .reasons
-├── Throttled                        .operation
+├── Throttled                        .operation .retry_after
 └── Unavailable                      .operation .detail
 ```
 """
@@ -237,11 +237,16 @@ class NotConfigured(FairboxError):
 
 
 class Throttled(FairboxError):
-    """DynamoDB, or a service beside it, refused for load; the call may be repeated."""
+    """DynamoDB, or a service beside it, refused for load; the call may be repeated.
 
-    def __init__(self, operation: str) -> None:
-        super().__init__(f"{operation} was throttled: try again later")
+    `retry_after` is in how many seconds, at the earliest: it was tried several times already. Where
+    many callers wait, each adds a chance of its own, or they come back all at once.
+    """
+
+    def __init__(self, operation: str, retry_after: float = 3.0) -> None:
+        super().__init__(f"{operation} was throttled: try again in {retry_after:g} s")
         self.operation = operation
+        self.retry_after = retry_after
 
 
 class Unavailable(FairboxError):

@@ -34,13 +34,15 @@ class Viewing:
         """Return what was given when the batch was opened (1 RRU); empty once it is erased."""
         return self._ending.store.metadata(known_id(batch))
 
-    def progress(self, batch: str, exact: bool = True) -> Progress:
+    def progress(self, batch: str, exact: bool = True, *, at_most: int | None = None) -> Progress:
         """Return how far a batch is: exact (1 RRU an unfinished group), or at most 121 RRU.
+
+        Of more unfinished groups than `at_most` it is estimated, though it was to be exact.
 
         Raises:
             UnknownBatch: there is none of this id.
         """
-        return self._ending.progress(known_id(batch), exact=exact)
+        return self._ending.progress(known_id(batch), exact=exact, at_most=at_most)
 
     def missing(self, batch: str, *, after: str | None = None) -> Iterator[str]:
         """Yield the ids of pending items, by group and index (1 RRU an unfinished group).

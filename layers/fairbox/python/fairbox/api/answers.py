@@ -153,7 +153,7 @@ def show_subscription(subscription: Subscription, standing: Standing) -> Subscri
     )
 
 
-def encoded_size(shown: MessageOut | DeliveryOut) -> int:
+def encoded_size(shown: MessageOut | DeliveryOut | TopicOut) -> int:
     """Return how many bytes it takes in an answer."""
     return len(shown.model_dump_json().encode())
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 
 from fairbox.api.problems import PROBLEM_TYPE, FieldError, Refusal, refusal_of
 from fairbox.api.requests import JSON_TYPE, Request
 from fairbox.api.routes import ROUTES
+from fairbox.dynamodb.calls import tries_until
 from fairbox.errors import FairboxError
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class Log(Protocol):
         """Write a line of level ERROR."""
 
 
+TRY_SECONDS: Final = 18.0
+"""After which no call of a request is tried again: with the last wait (3 s) and the last call (5 s)
+the refusal is there before the gateway's 30 s, which would tell the caller nothing."""
 _BASE64_OVER = 500_000  # above it JSON in JSON, escaped twice, may outgrow what Lambda returns
 
 
@@ -61,8 +65,9 @@ class App:
         def endpoint() -> Response[Any]:
             event = self._event
             try:
-                request = Request.from_event(event, route.params(event["rawPath"]))
-                return _response(route.answer(self._api, request))
+                with tries_until(self._api.clock.now() + TRY_SECONDS):
+                    request = Request.from_event(event, route.params(event["rawPath"]))
+                    return _response(route.answer(self._api, request))
             except FairboxError as error:
                 return self._refuse(refusal_of(error), error)
 

@@ -16,6 +16,8 @@ MAX_GROUPS: Final = 1_000
 """Groups that the ids of one call may lie in: each is a write or more, and a call has 30 s."""
 MAX_ADD_GROUPS: Final = 20_000
 """Groups of one add: some 200 transactions, and an answer of 1.4 MB."""
+MAX_EXACT_GROUPS: Final = 20_000
+"""Unfinished groups that are counted exactly: 200 reads of 100, side by side."""
 
 Items = Annotated[
     list[str],
@@ -89,7 +91,9 @@ class ProgressQuery(Query):
 
     exact: bool = Field(
         default=True,
-        description="`false`: from 100 unfinished groups at random, at most 123 read units.",
+        description="`false`, or over"
+        f" {MAX_EXACT_GROUPS:,} unfinished groups: from 100 of these at random, at most 143 read"
+        " units.",
     )
 
 

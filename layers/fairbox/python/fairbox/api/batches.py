@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.api.batch_models import (
     MAX_ADD_GROUPS,
+    MAX_EXACT_GROUPS,
     MAX_GROUPS,
     MAX_ITEMS,
     AddIn,
@@ -90,7 +91,7 @@ def show_batch(api: Api, request: Request) -> Answer:
     """Show a batch with its progress and metadata."""
     exact = request.parameters(ProgressQuery).exact
     name = request.params["id"]
-    progress = api.batches.progress(name, exact=exact)
+    progress = api.batches.progress(name, exact=exact, at_most=MAX_EXACT_GROUPS)
     batch = api.batches.get(name)
     shown = ShownBatch(
         **_progress(progress),

@@ -13,17 +13,20 @@ from fairbox.api.answers import (
     show_dead,
     show_delivery,
     show_message,
+    show_topic,
 )
-from fairbox.api.cursors import PARTS, read_cursor, write_cursor
-from fairbox.api.models import DeliveryOut, ListQuery, MessageOut, Messages
+from fairbox.api.cursors import PARTS, pack_cursor, read_cursor, unpack_cursor, write_cursor
+from fairbox.api.models import DeliveryOut, ListQuery, MessageOut, Messages, TopicOut, Topics
 from fairbox.clock import milliseconds
 from fairbox.errors import InvalidInput
 from fairbox.listing import Place
+from fairbox.messages import check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.api.cursors import Part
+    from fairbox.api.models import TopicsQuery
     from fairbox.clock import Clock
     from fairbox.outbox import Outbox
     from fairbox.stored import Delivery, StoredMessage
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 Entry = tuple["Part", Place, MessageOut | DeliveryOut]
 _MAX_YEAR: Final = 2999
+_TOPICS: Final = "topics"
 
 
 def list_messages(outbox: Outbox, topic: str, query: ListQuery, clock: Clock) -> Messages:
@@ -58,6 +62,36 @@ def list_messages(outbox: Outbox, topic: str, query: ListQuery, clock: Clock) ->
         shown.append(entry)
         last = part, place
     return Messages(messages=shown, cursor=cursor)
+
+
+def list_all_topics(outbox: Outbox, query: TopicsQuery) -> Topics:
+    """Return one page of all topics: at most `limit`, and no more bytes than an answer takes.
+
+    Raises:
+        InvalidInput: the cursor is none, or that of another list.
+    """
+    after = None if query.cursor is None else _topic_of(query.cursor)
+    found = outbox.topics_behind(after, limit=query.limit + 1)
+    shown: list[TopicOut] = []
+    spent = 0
+    for state in found:
+        entry = show_topic(state)
+        spent += encoded_size(entry)
+        if shown and (len(shown) == query.limit or spent > MAX_ANSWER_BYTES):
+            return Topics(topics=shown, cursor=pack_cursor([_TOPICS, shown[-1].name]))
+        shown.append(entry)
+    return Topics(topics=shown, cursor=None)
+
+
+def _topic_of(cursor: str) -> str:
+    fields = unpack_cursor(cursor)
+    if isinstance(fields, list) and len(fields) == 2 and fields[0] == _TOPICS:
+        name = fields[1]
+        try:
+            return check_topic(name)
+        except InvalidInput:
+            pass
+    raise InvalidInput("cursor", "the cursor of the page before, of the list of topics")
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,15 @@ class SubscriptionIn(Input):
     )
 
 
+class TopicsQuery(_Query):
+    """How many topics, and where to go on."""
+
+    limit: int = Field(default=500, ge=1, le=500)
+    cursor: str | None = Field(
+        default=None, max_length=2000, description="That of the page before."
+    )
+
+
 class PauseIn(Input):
     """Why a subscription is paused."""
 
@@ -335,9 +344,10 @@ class TopicOut(Output):
 
 
 class Topics(Output):
-    """Every topic, by name."""
+    """A page of topics, by name."""
 
     topics: list[TopicOut]
+    cursor: str | None = Field(description="Gives the next page; null: this was the last.")
 
 
 class FiguresOut(Output):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import (
@@ -176,7 +177,9 @@ def _failure(error: FairboxError) -> Refusal:
     again = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     match error:
         case Throttled():
-            return Refusal("throttled", "Try again later.", headers=again)
+            seconds = max(RETRY_AFTER_SECONDS, ceil(error.retry_after))
+            again = {"Retry-After": str(seconds)}
+            return Refusal("throttled", f"Try again in {seconds} s.", headers=again)
         case MessagesNotWritten():
             text = ", ".join(str(ref) for ref in error.missing)
             return Refusal("not-written", f"Not written: {text}", headers=again)

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.api.answers import show_dead, show_message, show_subscription, show_topic
 from fairbox.api.batches import BATCH_ROUTES
-from fairbox.api.lists import list_messages
-from fairbox.api.models import CancelQuery, ListQuery, PauseIn, SubscriptionIn, TopicIn, Topics
+from fairbox.api.lists import list_all_topics, list_messages
+from fairbox.api.models import (
+    CancelQuery,
+    ListQuery,
+    PauseIn,
+    SubscriptionIn,
+    TopicIn,
+    TopicsQuery,
+)
 from fairbox.api.operating import OPERATING_ROUTES, ref_of
 from fairbox.api.problems import Refusal
 from fairbox.api.publishing import Publisher
@@ -145,9 +152,9 @@ def put_topic(api: Api, request: Request) -> Answer:
     return Answer(status, show_topic(api.outbox.topic(name)))
 
 
-def list_topics(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every endpoint gets it
-    """List every topic."""
-    return Answer(200, Topics(topics=[show_topic(state) for state in api.outbox.topics()]))
+def list_topics(api: Api, request: Request) -> Answer:
+    """List topics by name, a page at a time."""
+    return Answer(200, list_all_topics(api.outbox, request.parameters(TopicsQuery)))
 
 
 def show_one_topic(api: Api, request: Request) -> Answer:
@@ -257,7 +264,7 @@ ROUTES: Final = (
     Route("POST", "/topics/{topic}/redrive", redrive_dead_letters),
     Route("GET", "/messages/{ref+}", show_one_message),
     Route("DELETE", "/messages/{ref+}", cancel_message, CancelQuery),
-    Route("GET", "/topics", list_topics),
+    Route("GET", "/topics", list_topics, TopicsQuery),
     Route("GET", "/topics/{topic}", show_one_topic),
     Route("PUT", "/topics/{topic}", put_topic),
     *RESIZE_ROUTES,

@@ -33,8 +33,10 @@ _TWO_SIDED_95: Final = 1.98  # Student's t with 99 degrees of freedom
 class Looking(Settling):
     """Reads batches; every read is consistent, the whole is not one moment."""
 
-    def progress(self, batch: str, *, exact: bool = True) -> Progress:
+    def progress(self, batch: str, *, exact: bool = True, at_most: int | None = None) -> Progress:
         """Return how far a batch is.
+
+        Of more unfinished leaves than `at_most` it is estimated, though it was to be exact.
 
         Exact: 1 RRU an unfinished leaf; while acks and adds run, between the truth at its
         beginning and at its end. Else from 100 unfinished leaves at random, at most 121 RRU.
@@ -43,7 +45,7 @@ class Looking(Settling):
             UnknownBatch: there is none of this id.
         """
         root = self.known_root(batch)
-        if not exact:
+        if not exact or (at_most is not None and self._leaves_left(root) > at_most):
             return self.estimate(root)
         found = self.progress_of(root)
         after = self.known_root(batch) if root.bits else root
@@ -53,10 +55,13 @@ class Looking(Settling):
 
     def sealed_progress(self, root: Root) -> Progress:
         """Return the progress that `seal` answers with: exact up to 1,000 unfinished leaves."""
-        nodes = self.unfinished_nodes(root)
+        few = self._leaves_left(root) <= EXACT_SEAL_LEAVES
+        return self.progress_of(root) if few else self.estimate(root)
+
+    def _leaves_left(self, root: Root) -> int:
+        """How many leaves have a bit: a read of each node that has one."""
         leaves = (root.bits & ((1 << ROOT_GROUPS) - 1)).bit_count()
-        leaves += sum(node.bits.bit_count() for node in nodes)
-        return self.progress_of(root) if leaves <= EXACT_SEAL_LEAVES else self.estimate(root)
+        return leaves + sum(node.bits.bit_count() for node in self.unfinished_nodes(root))
 
     def known_root(self, batch: str) -> Root:
         """Return a root.

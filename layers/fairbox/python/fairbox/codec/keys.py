@@ -91,6 +91,12 @@ def topic_range(topic: str | None) -> tuple[str, str]:
     return ("topic#", "topic$") if topic is None else (f"topic#{topic}", f"topic#{topic}#~")
 
 
+def topics_behind(topic: str | None) -> tuple[str, str]:
+    """Return the same of all topics that sort behind one, whose rows end before `$`."""
+    low, high = topic_range(None)
+    return (low if topic is None else f"topic#{topic}$", high)
+
+
 def version_key() -> Key:
     """Return the key of the row that every change of a topic or subscription counts up."""
     return key(CONFIG, HEAD)

@@ -109,6 +109,8 @@ class BatchTable:
         names = {f"#{name}": name for name in attributes}
         for attempt in range(TRIES):
             if attempt:
+                if self._calls.out_of_time:
+                    break
                 self._calls.back_off(attempt)
             request = {
                 "Keys": page,

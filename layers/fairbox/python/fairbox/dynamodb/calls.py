@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import (
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 TRIES: Final = 8
 BUDGET_SECONDS: Final = 20.0  # after which no further try begins: callers have limits of their own
+_UNTIL: Final[ContextVar[float]] = ContextVar("until", default=inf)
 _BASE_SECONDS: Final = 0.05
 _CAP_SECONDS: Final = 3.0
 _THROTTLED: Final = frozenset(
@@ -46,6 +50,20 @@ _TRANSIENT: Final = frozenset(
 _CONFLICT: Final = frozenset(
     {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
 )
+
+
+@contextmanager
+def tries_until(time: float) -> Iterator[None]:
+    """Let no call of the block begin another try after `time` (seconds since 1970 UTC).
+
+    One call has a budget of its own; this bounds many calls together, such as a request's. A call
+    still has its first try, but for further ones of a bulk, which count as not done.
+    """
+    token = _UNTIL.set(time)
+    try:
+        yield
+    finally:
+        _UNTIL.reset(token)
 
 
 class ConditionFailed(FairboxError):
@@ -86,7 +104,7 @@ class Calls:
         if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
             # one token for all tries: what was applied without an answer is not applied again
             arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
-        end = self.clock.now() + BUDGET_SECONDS
+        end = min(self.clock.now() + BUDGET_SECONDS, _UNTIL.get())
         for attempt in range(1, TRIES + 1):
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
@@ -98,6 +116,11 @@ class Calls:
             else:
                 return answer
         raise AssertionError  # the last try returned or raised
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether what encloses the call lets no further try begin."""
+        return self.clock.now() >= _UNTIL.get()
 
     def back_off(self, attempt: int) -> None:
         """Wait before try `attempt` (from 1): full jitter under an exponential bound."""
@@ -118,10 +141,14 @@ class Calls:
         waiting = list(requests)
         for attempt in range(TRIES):
             if attempt:
+                if self.out_of_time:
+                    break
                 self.back_off(attempt)
             unprocessed: list[dict[str, Any]] = []
             for start in range(0, len(waiting), 25):
                 chunk = waiting[start : start + 25]
+                if start and self.out_of_time:
+                    return unprocessed + waiting[start:]
                 try:
                     answer = self.call("batch_write_item", RequestItems={table: chunk})
                 except (Throttled, Unavailable):
@@ -144,6 +171,8 @@ class Calls:
         waiting = list(keys)
         for attempt in range(TRIES):
             if attempt:
+                if self.out_of_time:
+                    break
                 self.back_off(attempt)
             unprocessed: list[dict[str, Any]] = []
             for start in range(0, len(waiting), 100):

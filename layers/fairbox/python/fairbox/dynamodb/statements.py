@@ -79,6 +79,10 @@ def execute(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
     """
     answers: list[Answer] = []
     for start in range(0, len(statements), _PER_CALL):
+        if start and calls.out_of_time:
+            late = Answer(done=False, old={}, error=Throttled(_OPERATION))
+            answers += [late] * (len(statements) - start)
+            break
         answers += _call(calls, statements[start : start + _PER_CALL])
     return answers
 
@@ -88,6 +92,8 @@ def _call(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
     waiting = list(range(len(statements)))
     for attempt in range(TRIES):
         if attempt:
+            if calls.out_of_time:
+                break
             calls.back_off(attempt)
         try:
             response = calls.call(

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.clock import milliseconds
 from fairbox.codec import names
-from fairbox.codec.keys import subscription_key, topic_key, topic_range, version_key
+from fairbox.codec.keys import (
+    subscription_key,
+    topic_key,
+    topic_range,
+    topics_behind,
+    version_key,
+)
 from fairbox.codec.messages import number
 from fairbox.codec.standings import standing_attributes
 from fairbox.codec.topics import (
@@ -21,7 +27,7 @@ from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscript
 from fairbox.topics import Topic, TopicState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fairbox.dynamodb.calls import Calls
     from fairbox.standing import Standing
@@ -55,9 +61,25 @@ class TopicTable:
         """Return every topic, ascending by name, read consistently."""
         return self._query(None)
 
-    def _query(self, name: str | None) -> list[TopicState]:
-        low, high = topic_range(name)
+    def behind(self, name: str | None, limit: int) -> list[TopicState]:
+        """Return at most `limit` topics that sort behind one, ascending by name; None: the first.
+
+        Of what lies behind the last of them, one page of 1 MB is read at most.
+        """
         items: list[dict[str, Any]] = []
+        seen = 0
+        for page in self._rows(topics_behind(name)):
+            items += page
+            seen += len(read_topics(page))
+            if seen > limit:  # all rows of the last one that is wanted were read
+                break
+        return read_topics(items)[:limit]
+
+    def _query(self, name: str | None) -> list[TopicState]:
+        return read_topics(item for page in self._rows(topic_range(name)) for item in page)
+
+    def _rows(self, between: tuple[str, str]) -> Iterator[list[dict[str, Any]]]:
+        low, high = between
         for page in self._calls.pages(
             "query",
             TableName=self._table,
@@ -70,8 +92,7 @@ class TopicTable:
                 ":high": {"S": high},
             },
         ):
-            items += page["Items"]
-        return read_topics(items)
+            yield page["Items"]
 
     def version(self) -> tuple[int, int]:
         """Return what every change counts up, and what every announcement does (1 RRU)."""

@@ -6,13 +6,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from .refusals import Refusal, invalid, invalid_parameter
+from .stores import Row
 from .streams import Stream
 from .tables import Index, Keys, Table
 from .values import copy_item
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .engine import Engine
     from .requests import Request, Response
+    from .values import Item
 
 ACCOUNT: Final = "000000000000"
 _LIST_LIMIT: Final = 100
@@ -173,6 +177,21 @@ def describe_time_to_live(engine: Engine, request: Request) -> Response:
     if attribute is None:
         return {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}}
     return {"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED", "AttributeName": attribute}}
+
+
+def load_items(engine: Engine, name: str, items: Iterable[Item]) -> int:
+    """Put items without stream records or units, keeping them as they are; how many."""
+    table = _named(engine, name)
+    count = 0
+    for item in items:
+        key, row = table.key_of(item), Row(item)
+        table.check(row, "Item size has exceeded the maximum allowed size")
+        old = table.store.get(key)
+        table.store.put(key, row)
+        for index in table.indexes.values():
+            index.write(key, old, row, engine.clock.now(), 0.0)
+        count += 1
+    return count
 
 
 def items_of(engine: Engine, name: str) -> list[dict[str, Any]]:

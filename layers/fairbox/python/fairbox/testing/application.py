@@ -307,11 +307,11 @@ class MemoryApplication:
             self._cascaded = sequence
         return report.completed
 
-    def visit(self) -> int:
-        """Answer the doorbells that are due; return how many."""
+    def visit(self, limit: int | None = None) -> int:
+        """Answer the doorbells that are due, at most `limit` of them; return how many."""
         self.doorbells.pass_on()
         answered = 0
-        while self.doorbells.now:
+        while self.doorbells.now and answered != limit:
             self._visits.handle(self.doorbells.now.popleft(), deadline=self.deadline)
             answered += 1
         return answered

@@ -13,7 +13,7 @@ from .refusals import Refusal
 from .requests import Request, Response, check_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .streams import Stream
 
@@ -138,6 +138,16 @@ class MemoryDynamoDB:
         """Delete what is past its time to live, as the service does by itself; how many items."""
         with self._lock:
             return writes.expire(self._engine, table)
+
+    def load(self, table: str, items: Iterable[dict[str, Any]]) -> int:
+        """Put many items at once, as an import does; how many.
+
+        No stream record is made and nothing is billed. Unlike with every other method the items
+        are kept, not copied: values that are the same may be one object, and none may be changed
+        by the caller from then on.
+        """
+        with self._lock:
+            return administration.load_items(self._engine, table, items)
 
     def items(self, table: str) -> list[dict[str, Any]]:
         """Copies of all items of a table: for a test's assertions, not for code under test."""

@@ -1,0 +1,96 @@
+"""`make chaos`: load, killing and an account; `account FOLDER` makes the account again."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from local.chaos.account import account
+from local.chaos.evidence import load
+from local.chaos.helpers import children
+from local.chaos.rig import Settings
+from local.chaos.run import Run
+from local.chaos.showing import show
+from local.synthesis import synthesise
+from local.workspace import LocalError, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from local.chaos.account import Account
+
+DEFAULT_MINUTES: Final = 10.0
+INTERRUPTED: Final = 130
+PAGE_WIDTH: Final = 130  # of tables that go to a file
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Do what the command says; exit 1 when anything is lost, out of order or told twice."""
+    given = _parser().parse_args(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console.width = PAGE_WIDTH
+    if given.command == "account":
+        made = account(load(given.folder))
+        show(console, made, {})
+    else:
+        made = _run(given, console)
+    if made.findings:
+        sys.exit(f"fairbox: {len(made.findings)} findings, the first: {made.findings[0]}")
+    total = made.total
+    console.print(
+        f"fairbox: of {total.sent:,} acknowledged none is lost: {total.delivered:,} delivered, "
+        f"{total.outstanding:,} outstanding, {total.dead:,} dead, {total.cancelled:,} cancelled",
+        highlight=False,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m local.chaos", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="load, kill, heal, account")
+    run.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="of killing")
+    run.add_argument("--seed", default="1", help="decides what is killed when")
+    run.add_argument("--rate", type=float, default=20.0, help="messages a second")
+    run.add_argument("--pause", type=float, default=3.0, help="seconds between two deeds")
+    run.add_argument("--folder", type=Path, help="for all that it keeps (.local/chaos)")
+    run.add_argument("--fewest", type=int, default=0, help="messages acknowledged at least")
+    again = commands.add_parser("account", help="the account of a run that is over")
+    again.add_argument("folder", type=Path, help="that the run kept")
+    return parser
+
+
+def _run(given: argparse.Namespace, console: Console) -> Account:
+    workspace = Workspace()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    run = Run(
+        assembly=synthesise(workspace),
+        folder=(given.folder or workspace.root / "chaos").resolve(),
+        settings=Settings(seed=given.seed, rate=given.rate),
+        seconds=given.minutes * 60,
+        rng=random.Random(given.seed),  # noqa: S311 - no secret
+        pause=given.pause,
+        fewest=given.fewest,
+        console=console,
+    )
+    try:
+        made = run.run()
+    except KeyboardInterrupt:
+        print("fairbox: interrupted; everything that it started has ended", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except LocalError as error:
+        sys.exit(f"fairbox: {error}")
+    finally:
+        if left := children():
+            sys.exit(f"fairbox: still running: {'; '.join(left)}")
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Kills, freezes and restarts what a chaos run has started, as a seed decides."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import signal
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from local.engines import DynamoDbLocal
+from local.workspace import LocalError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from local.chaos.helpers import Helper
+    from local.chaos.rig import Rig
+    from local.pool import FunctionPool
+
+FUNCTIONS: Final = {
+    "Relay": 4,
+    "MarkDelivered": 4,
+    "DeliverShard": 4,
+    "Api": 3,
+    "AckBatches": 2,
+    "CascadeBatches": 2,
+    "Sweep": 2,
+    "CountOutstanding": 1,
+    "Repair": 1,
+    "CleanOrphans": 1,
+}
+"""Functions by the beginning of their names, and how often each is chosen."""
+SCHEDULED: Final = frozenset({"Repair", "CleanOrphans"})
+"""Run so seldom that the killer invokes them before it kills them."""
+DEEDS: Final = {
+    "kill function": 10,
+    "freeze function": 3,
+    "kill producer": 2,
+    "kill consumer": 3,
+    "kill receiver": 1,
+    "freeze producer": 1,
+    "freeze consumer": 2,
+    "freeze engine": 1,
+    "freeze services": 1,
+}
+_STARTS: Final = 4
+_BUSY_SECONDS: Final = 3.0  # for which it waits that a function is in the middle of something
+_FREEZES: Final = {
+    "function": 8.0,
+    "producer": 8.0,
+    "consumer": 12.0,
+    "engine": 6.0,
+    "services": 3.0,
+}
+_AWAY_SECONDS: Final = {"producer": 2.0, "consumer": 3.0, "receiver": 10.0, "engine": 2.0}
+
+
+@dataclass
+class Killer:
+    """Does harm at random moments until it is told to stop, and undoes what can be undone.
+
+    Args:
+        rig: what may be harmed.
+        rng: chooses what and when.
+        say: is told each deed in words.
+        pause: seconds between two deeds, on average.
+        restarts: how often the database is killed, at even distances.
+    """
+
+    rig: Rig
+    rng: random.Random
+    say: Callable[[str], None]
+    pause: float = 3.0
+    restarts: int = 1
+    done: Counter[str] = field(default_factory=Counter)
+    _undo: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _count: itertools.count[int] = field(default_factory=itertools.count)
+
+    def rage(self, seconds: float) -> None:
+        """Do harm for so long, restarts of the database not counted; undo what can be undone."""
+        begun = time.monotonic()
+        kills = [begun + seconds * (n + 1) / (self.restarts + 1) for n in range(self.restarts)]
+        end = begun + seconds
+        next_deed = begun + self.rng.expovariate(1 / self.pause)
+        try:
+            while (now := time.monotonic()) < end:
+                self._undo_due(now)
+                if kills and now >= kills[0]:
+                    kills.pop(0)
+                    end += self.kill_engine()
+                elif now >= next_deed:
+                    self._deed()
+                    next_deed = time.monotonic() + self.rng.expovariate(1 / self.pause)
+                time.sleep(0.05)
+        finally:
+            self._undo_due(float("inf"))
+
+    def _undo_due(self, now: float) -> None:
+        while self._undo and self._undo[0][0] <= now:
+            heapq.heappop(self._undo)[2]()
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._undo, (time.monotonic() + seconds, next(self._count), call))
+
+    def _tell(self, deed: str, words: str) -> None:
+        self.done[deed] += 1
+        self.say(words)
+
+    def _deed(self) -> None:
+        (deed,) = self.rng.choices(list(DEEDS), list(DEEDS.values()))
+        verb, what = deed.split()
+        if what == "function":
+            self.strike_function(freeze=verb == "freeze")
+        elif what == "engine":
+            self._freeze_engine()
+        elif what == "services":
+            self._freeze_services()
+        else:
+            self._strike_helper(verb, what)
+
+    def strike_function(self, start: str | None = None, *, freeze: bool = False) -> bool:
+        """Kill or freeze a function's process in the middle of an invocation; say if it was."""
+        chosen = start or self.rng.choices(list(FUNCTIONS), list(FUNCTIONS.values()))[0]
+        name = next(n for n in self.rig.app.invoker.functions() if n.startswith(chosen))
+        pool = self.rig.app.invoker.pool(name)
+        if chosen in SCHEDULED:
+            call = threading.Thread(target=pool.invoke, args=(b"{}",), daemon=True)
+            call.start()
+            time.sleep(self.rng.random())
+        return self._strike_busy(pool, chosen, freeze=freeze)
+
+    def _strike_busy(self, pool: FunctionPool, name: str, *, freeze: bool) -> bool:
+        end = time.monotonic() + _BUSY_SECONDS
+        while not (busy := pool.busy()):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.005)
+        time.sleep(self.rng.random() * 0.05)
+        instance = self.rng.choice(busy)
+        if freeze:
+            seconds = self._long("function")
+            instance.suspend()
+            self._later(seconds, instance.resume)
+            self._tell("functions frozen", f"froze a process of {name} for {seconds:.0f} s")
+        else:
+            instance.kill()
+            self._tell("functions killed", f"killed a process of {name} in its invocation")
+        return True
+
+    def kill_engine(self) -> float:
+        """SIGKILL the database, start it again over its files; return the seconds it was away."""
+        engine = self.rig.app.dynamodb
+        if not isinstance(engine, DynamoDbLocal):
+            return 0.0
+        self._undo_due(float("inf"))  # it may be frozen
+        engine.kill()
+        self._tell("engine killed", "killed DynamoDB Local")
+        begun = time.monotonic()
+        time.sleep(self.rng.random() * _AWAY_SECONDS["engine"])
+        _start(engine)
+        away = time.monotonic() - begun
+        self.say(f"DynamoDB Local is back after {away:.0f} s, same files")
+        return away
+
+    def _freeze_engine(self) -> None:
+        engine = self.rig.app.dynamodb
+        if isinstance(engine, DynamoDbLocal):
+            seconds = self._long("engine")
+            engine.suspend()
+            self._later(seconds, engine.resume)
+            self._tell("engine frozen", f"froze DynamoDB Local for {seconds:.0f} s")
+
+    def _freeze_services(self) -> None:
+        services, seconds = self.rig.app.services, self._long("services")
+        services.suspend()
+        self._later(seconds, services.resume)
+        self._tell("services frozen", f"froze SQS, EventBridge and S3 for {seconds:.0f} s")
+
+    def _strike_helper(self, verb: str, kind: str) -> None:
+        helper: Helper = self.rng.choice(self.rig.of_kind(kind))
+        if verb == "freeze":
+            seconds = self._long(kind)
+            helper.signal(signal.SIGSTOP)
+            self._later(seconds, lambda: helper.signal(signal.SIGCONT))
+            self._tell(f"{kind}s frozen", f"froze {helper.name} for {seconds:.0f} s")
+        elif helper.kill():
+            away = self.rng.uniform(0.2, _AWAY_SECONDS[kind])
+            self._later(away, helper.start)
+            self._tell(f"{kind}s killed", f"killed {helper.name}; back in {away:.0f} s")
+
+    def _long(self, what: str) -> float:
+        return self.rng.uniform(1.0, _FREEZES[what])
+
+
+def _start(engine: DynamoDbLocal) -> None:
+    """Start it over its files; again where a busy machine gave it too little time."""
+    for _ in range(_STARTS - 1):
+        with contextlib.suppress(LocalError):
+            engine.restart()
+            return
+    engine.restart()

@@ -1,0 +1,89 @@
+"""Reads a chaos run's SQS queues in a process of its own: written down first, then deleted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+from fairbox.cloudevents import parse_structured
+from fairbox.messages import MessageRef
+
+from local.chaos.journal import Journal
+from local.chaos.orphans import end_with_parent
+from local.chaos.plan import COMPLETED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def arrival(text: str, taker: str) -> dict[str, Any]:
+    """Return what a message of a queue says, as a line of the journal without its time."""
+    if taker == "bus":
+        detail = json.loads(text)["detail"]
+        text = json.dumps(detail, separators=(",", ":"), ensure_ascii=False)
+    event = parse_structured(text.encode(), exact=True)
+    ref = MessageRef.parse(event.extensions["fairboxref"])
+    body = json.loads(event.data)
+    if ref.topic == COMPLETED.name:
+        told = {name: body[name] for name in ("total", "acked", "failed")}
+        return {"batch": body["id"], "id": ref.id, **told}
+    return {"topic": ref.topic, "taker": taker, "n": body["n"], "e": body["e"], "ref": str(ref)}
+
+
+class Reader:
+    """Reads queues in turn.
+
+    Args:
+        client: boto3's SQS client.
+        queues: taker by the queue's URL.
+        journal: where arrivals go.
+    """
+
+    def __init__(self, client: Any, queues: Mapping[str, str], journal: Journal) -> None:
+        self._client = client
+        self._queues = queues
+        self._journal = journal
+
+    def step(self) -> int:
+        """Take what each queue gives at once; return how many messages that were."""
+        return sum(self._read(url, taker) for url, taker in self._queues.items())
+
+    def _read(self, url: str, taker: str) -> int:
+        answer = self._client.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=5
+        )
+        messages = answer.get("Messages", [])
+        for message in messages:
+            self._journal.write(**arrival(message["Body"], taker), at=time.monotonic_ns())
+        if messages:
+            entries = [
+                {"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)
+            ]
+            self._client.delete_message_batch(QueueUrl=url, Entries=entries)
+        return len(messages)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read until killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=json.loads, required=True, help="JSON: taker by URL")
+    parser.add_argument("--journal", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    end_with_parent()
+    reader = Reader(boto3.client("sqs"), given.queues, Journal(given.journal))
+    while True:
+        try:
+            found = reader.step()
+        except (BotoCoreError, ClientError):  # the queues are frozen now and then
+            found = 0
+        if not found:
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""The rig of a chaos run: an application of its own, and the processes that load it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox import Outbox, Subscription
+from fairbox.dynamodb.clients import make_client
+
+from local.application import LocalApplication
+from local.chaos.helpers import Helper
+from local.chaos.plan import ROUTES, Route
+from local.chaos.sending import BUSINESS_TABLE
+from local.identities import QUEUE
+from local.triggers import attach
+from local.triggers.attach import TriggerSettings
+from local.workspace import LOOPBACK, REPOSITORY, LocalError, Workspace, choose_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+BUS: Final = "chaos"
+QUEUE_OF: Final = {"queue": "chaos-queue", "bus": "chaos-bus"}
+HOOK_SECONDS: Final = 3.0  # of one call; a receiver that hangs takes longer
+FINISH_SECONDS: Final = 240.0
+VISIBILITY_SECONDS: Final = 40
+"""Of the application's own queues in place of 60 and 90: more than any function may take, and a
+killed visit holds its group up for no longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How much of what: `rate` is messages a second over all producers; `seed` decides chance.
+
+    `flapping`: whether webhook receivers have moods. `speed` is how much faster schedules run,
+    `repeat_share` the share of trigger batches that come again.
+    """
+
+    seed: str = "1"
+    rate: float = 20.0
+    producers: int = 2
+    flapping: bool = True
+    speed: float = 10.0
+    repeat_share: float = 0.05
+    durable: bool = True
+
+
+@dataclass
+class Rig:
+    """Runs an application under load while the `with` block lasts.
+
+    Args:
+        assembly: the synthesised application.
+        folder: for everything that this run keeps; emptied first.
+        settings: how much of what.
+
+    Attributes after the start: `app`; `outbox` (a client of its own); `helpers` by name.
+    """
+
+    assembly: Path
+    folder: Path
+    settings: Settings
+    engines: Workspace = field(default_factory=Workspace)
+    app: LocalApplication = field(init=False)
+    outbox: Outbox = field(init=False)
+    helpers: dict[str, Helper] = field(default_factory=dict)
+    pids: set[int] = field(default_factory=set)
+    _stack: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    def __enter__(self) -> Self:
+        """Start the application, its topics and subscriptions, and every process but producers."""
+        with ExitStack() as stack:
+            workspace = self._workspace()
+            self.app = stack.enter_context(
+                LocalApplication(self.assembly, **self._options(workspace))
+            )
+            stack.callback(self._end)
+            self._tables()
+            self._shorten_queues()
+            self._start_takers()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End every process that was started; an interrupt meanwhile changes nothing."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        self._stack.close()
+
+    @property
+    def journals(self) -> Path:
+        """Folder of the processes' records: `producers`, `arrivals`, `completions`."""
+        return self.folder / "journals"
+
+    def _workspace(self) -> Workspace:
+        """Return a workspace of the run's own, over the engines that are installed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        workspace = Workspace(root=self.folder)
+        workspace.folder(self.folder)
+        workspace.engines.symlink_to(self.engines.engines.resolve())
+        return workspace
+
+    def _options(self, workspace: Workspace) -> dict[str, Any]:
+        triggers = TriggerSettings(
+            repeat_share=self.settings.repeat_share, speed=self.settings.speed
+        )
+        return {
+            "workspace": workspace,
+            "durable": self.folder / "dynamodb" if self.settings.durable else False,
+            "attach": partial(attach, settings=triggers),
+            "rng": random.Random(f"{self.settings.seed}-triggers"),  # noqa: S311 - no secret
+        }
+
+    def _tables(self) -> None:
+        env = self.app.env
+        os.environ.update({k: v for k, v in env.items() if k.startswith("AWS_")})
+        self.outbox = Outbox(
+            make_client("dynamodb", self.app.dynamodb.endpoint),
+            table=env["FAIRBOX_OUTBOX_TABLE"],
+            deliveries_table=env["FAIRBOX_DELIVERIES_TABLE"],
+            batches_table=env["FAIRBOX_BATCHES_TABLE"],
+        )
+        self.app.clients["dynamodb"].create_table(
+            TableName=BUSINESS_TABLE,
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+
+    def _shorten_queues(self) -> None:
+        sqs = self.app.clients["sqs"]
+        for name in self.app.template.of_type(QUEUE):
+            sqs.set_queue_attributes(
+                QueueUrl=self.app.template.ref(name),
+                Attributes={"VisibilityTimeout": str(VISIBILITY_SECONDS)},
+            )
+
+    def _start_takers(self) -> None:
+        addresses = self._queues()
+        port = choose_port(0, "receiver")
+        for route in ROUTES:
+            self.outbox.create_topic(route.topic)
+        self.outbox.add_subscriptions(
+            Subscription(
+                route.name,
+                name,
+                self._address(route, name, kind, port, addresses),
+                timeout=HOOK_SECONDS,
+            )
+            for route in ROUTES
+            for name, kind in route.subscriptions.items()
+        )
+        self._add_receiver(port)
+        self._add_reader(addresses)
+        for route in ROUTES:
+            for number in range(route.consumers):
+                self._add_consumer(route, number)
+
+    def _address(
+        self, route: Route, name: str, kind: str, port: int, queues: dict[str, str]
+    ) -> str:
+        if kind == "hook":
+            return f"http://{LOOPBACK}:{port}/{route.name}/{name}"
+        if kind == "topic":
+            return "topic:" + next(r.name for r in ROUTES if r.copies == route.name)
+        return f"events:{BUS}" if kind == "bus" else f"sqs:{queues['queue']}"
+
+    def _queues(self) -> dict[str, str]:
+        """Make the queues, and the bus that ends in one; return the queues' URLs by taker."""
+        sqs, events = self.app.clients["sqs"], self.app.clients["events"]
+        urls = {k: str(sqs.create_queue(QueueName=n)["QueueUrl"]) for k, n in QUEUE_OF.items()}
+        asked = sqs.get_queue_attributes(QueueUrl=urls["bus"], AttributeNames=["QueueArn"])
+        events.create_event_bus(Name=BUS)
+        pattern = json.dumps({"source": [{"prefix": ""}]})
+        events.put_rule(Name=BUS, EventBusName=BUS, EventPattern=pattern)
+        target = {"Id": "queue", "Arn": asked["Attributes"]["QueueArn"]}
+        events.put_targets(Rule=BUS, EventBusName=BUS, Targets=[target])
+        return urls
+
+    def _add_receiver(self, port: int) -> None:
+        def command(life: int) -> Sequence[str]:
+            well = [] if self.settings.flapping else ["--well"]
+            journal = self.journals / "arrivals" / "receiver.jsonl"
+            seed = f"{self.settings.seed}-receiver-{life}"
+            return ["--port", str(port), "--journal", str(journal), "--seed", seed, *well]
+
+        self._add("receiver", "receiver", "local.chaos.receiver", command)
+
+    def _add_reader(self, queues: dict[str, str]) -> None:
+        given = json.dumps({url: taker for taker, url in queues.items()})
+        journal = self.journals / "arrivals" / "reader.jsonl"
+        arguments = ["--queues", given, "--journal", str(journal)]
+        self._add("reader", "reader", "local.chaos.reader", lambda _: arguments)
+
+    def _add_consumer(self, route: Route, number: int) -> None:
+        name = f"consumer-{route.name}-{number}"
+
+        def command(life: int) -> Sequence[str]:
+            journal = self.journals / "arrivals" / f"{name}.jsonl"
+            seed = f"{self.settings.seed}-{name}-{life}"
+            return [route.name, "--journal", str(journal), "--seed", seed]
+
+        self._add(name, "consumer", "local.chaos.consumer", command)
+
+    def produce(self) -> None:
+        """Start the producers."""
+        for number in range(self.settings.producers):
+            name = f"p{number}"
+            journal = self.journals / "producers" / f"{name}.jsonl"
+            rate = self.settings.rate / self.settings.producers
+            rest = ["--journal", str(journal), "--rate", str(rate), "--api", self.app.api_url]
+            seed = f"{self.settings.seed}-{name}"
+            self._add(
+                name,
+                "producer",
+                "local.chaos.producer",
+                lambda life, name=name, rest=rest, seed=seed: [
+                    name,
+                    str(life),
+                    *rest,
+                    "--seed",
+                    seed,
+                ],
+            )
+
+    def _add(
+        self, name: str, kind: str, module: str, arguments: Callable[[int], Sequence[str]]
+    ) -> None:
+        helper = Helper(
+            name=name,
+            kind=kind,
+            command=lambda life: [sys.executable, "-m", module, *arguments(life)],
+            environment={**os.environ, **self.app.env},
+            log_file=self.folder / "log" / f"{name}.log",
+            folder=REPOSITORY,
+        )
+        self.helpers[name] = helper
+        helper.start()
+
+    def of_kind(self, *kinds: str) -> list[Helper]:
+        """Return the processes of some kinds."""
+        return [helper for helper in self.helpers.values() if helper.kind in kinds]
+
+    def heal(self) -> None:
+        """Let every process live and be well, and every circuit close."""
+        for helper in self.helpers.values():
+            helper.signal(signal.SIGCONT)
+            helper.start()
+        for helper in self.of_kind("receiver"):
+            helper.signal(signal.SIGUSR1)
+
+    def resume(self) -> None:
+        """Close circuits, as an operator does who knows that a destination is back."""
+        for route in ROUTES:
+            for name in route.subscriptions:
+                self.outbox.resume_subscription(route.name, name)
+
+    def stop_producing(self) -> list[str]:
+        """Let producers finish what they have in hand; return those that did not."""
+        helpers = self.of_kind("producer")
+        return [h.name for h in helpers if not h.finish(seconds=FINISH_SECONDS)]
+
+    def outstanding(self) -> dict[str, int]:
+        """Return how many messages each topic still holds, where it holds any."""
+        counts = {r.name: self.outbox.outstanding_count(r.name) for r in ROUTES}
+        return {name: count for name, count in counts.items() if count}
+
+    def repair(self) -> None:
+        """Run the hourly repair now, and wait for it.
+
+        Raises:
+            LocalError: it failed.
+        """
+        name = next(n for n in self.app.invoker.functions() if n.startswith("Repair"))
+        result = self.app.invoker.invoke(name, b"{}")
+        if result.function_error is not None:
+            raise LocalError(f"repair failed: {result.payload.decode(errors='replace')}")
+
+    def _end(self) -> None:
+        for helper in self.helpers.values():
+            helper.kill()

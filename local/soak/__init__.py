@@ -1,0 +1,1 @@
+"""Soak runs: the local application at a steady rate, under overload, and after it."""

@@ -1,0 +1,124 @@
+"""Samples of the memory of processes, and how it rises over a run."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from local.soak.phases import RECOVERED, STEADY
+from local.soak.trends import Trend, trend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from local.soak.phases import Phase
+
+MEGABYTE: Final = 1024 * 1024
+HOUR: Final = 3600.0
+_PAGE: Final = resource.getpagesize()
+
+
+def resident(pid: int) -> int | None:
+    """Return the bytes of a process that are in memory; None: it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[1]) * _PAGE
+
+
+@dataclass
+class Sampler:
+    """Samples every process now and then, in a thread of its own.
+
+    Args:
+        pids: gives the processes that there are, by (name, process id).
+        seconds: between two samples.
+        clock: seconds that never go back.
+    """
+
+    pids: Callable[[], Sequence[tuple[str, int]]]
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    times: dict[tuple[str, int], array[float]] = field(default_factory=dict)
+    bytes: dict[tuple[str, int], array[int]] = field(default_factory=dict)
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self.seconds):
+            self.sample()
+
+    def sample(self) -> None:
+        """Take one sample of every process."""
+        now = self.clock()
+        for name, pid in self.pids():
+            taken = resident(pid)
+            if taken:  # a process that has just ended has nothing in memory
+                self.times.setdefault((name, pid), array("d")).append(now)
+                self.bytes.setdefault((name, pid), array("q")).append(taken)
+
+    def series(self) -> dict[tuple[str, int], list[tuple[float, float]]]:
+        """Return the samples (seconds, bytes) of each process."""
+        return {
+            one: list(zip(self.times[one], map(float, self.bytes[one]), strict=True))
+            for one in self.times
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of one process over the steady phases before and after the overload.
+
+    `growth` is in MB an hour, None where it did not live long enough to tell; the levels are
+    medians in MB, None where there are no samples.
+    """
+
+    name: str
+    pid: int
+    growth: Trend | None
+    before: float | None
+    after: float | None
+    most: float
+
+    @property
+    def ratio(self) -> float | None:
+        """The level after the overload by that before it."""
+        return self.after / self.before if self.before and self.after else None
+
+
+def memories(
+    series: Mapping[tuple[str, int], Sequence[tuple[float, float]]], phases: Mapping[str, Phase]
+) -> list[Memory]:
+    """Return each process's memory, by name.
+
+    Growth is looked for within the phases before and after the overload: what that takes and
+    keeps is a step between them, and shows in the levels.
+    """
+    found = []
+    for (name, pid), samples in sorted(series.items()):
+        parts = [
+            [(at / HOUR, size / MEGABYTE) for at, size in samples if phases[phase].measures(at)]
+            for phase in (STEADY, RECOVERED)
+        ]
+        before, after = (median(size for _, size in p) if p else None for p in parts)
+        most = max(size for _, size in samples) / MEGABYTE
+        found.append(Memory(name, pid, trend(parts), before, after, most))
+    return found
