@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairbox.cli.app import app
+from fairbox.errors import Unavailable
+from fairbox.settings import Settings
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryApplication
 from typer.testing import CliRunner
@@ -61,6 +63,13 @@ class MemoryFacades:
     @property
     def clock(self) -> Clock:
         return self.application.clock
+
+    @property
+    def settings(self) -> Settings:
+        return Settings.from_env({})
+
+    def client(self, service: str) -> Any:
+        raise Unavailable(service, "there is none in memory")
 
     def new_id(self) -> str:
         return self.application.ids.next()

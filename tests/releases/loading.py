@@ -16,7 +16,7 @@ from tests.releases.folder import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-UNKNOWN: Final[Mapping[str, Any]] = {
+UNKNOWN: Final[dict[str, Any]] = {
     "zz": {"S": "of the next minor release"},
     "zy": {"M": {"deep": {"L": [{"B": b"\x00\x01"}, {"NULL": True}]}}},
 }

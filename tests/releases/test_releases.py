@@ -236,9 +236,9 @@ def check_delivered(
     assert [i["sk"]["S"] for i in dead] == ["junk"]  # what was unreadable then is still told
     assert app.outbox.outstanding_count() == 0
     order = [m.message.partition_key for m in app.destinations["sqs:ledger.fifo"].received]
-    ids = app.destinations["sqs:ledger.fifo"].ids
+    sent = app.destinations["sqs:ledger.fifo"].ids
     for key in set(order):
-        of_key = [i for i, k in zip(ids, order, strict=True) if k == key]
+        of_key = [i for i, k in zip(sent, order, strict=True) if k == key]
         assert of_key == sorted(of_key)
 
 

@@ -254,8 +254,8 @@ class Repair:
                     continue
                 stored = read_message(item)
             except NewerVersion:
-                _, *place = parse_lane_pk(item[PK]["S"])
-                seen[place[0], place[1], place[2]].newer = True
+                _, topic, epoch, number = parse_lane_pk(item[PK]["S"])
+                seen[topic, epoch, number].newer = True
                 report.newer += 1
                 continue
             except Unreadable as unreadable:
