@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 DELETING_MS: Final = 3_600_000
 DESTINATIONS: Final = 50
+_NOTHING: Final = "nothing works"
 _WANTED: Final = {
-    names.OUTBOX_TABLE: "nothing works",
-    names.DELIVERIES_TABLE: "nothing works",
+    names.OUTBOX_TABLE: _NOTHING,
+    names.DELIVERIES_TABLE: _NOTHING,
     names.BATCHES_TABLE: "batches are refused",
     names.BODIES_BUCKET: "bodies over 300,000 bytes are refused",
     names.DOORBELL_QUEUE_URL: "`fairbox outbox sweep` is refused",
@@ -33,6 +34,11 @@ def settings(patient: Patient) -> Iterator[Finding]:
         value = patient.settings.optional(name)
         if value is not None:
             yield report.ok(value)
+        elif without == _NOTHING:
+            yield report.fail(
+                f"it is not set: {without}",
+                f"export {name}=...; the stacks' resources have its name.",
+            )
         else:
             yield report.warn(f"it is not set: {without}", f"export {name}=...; see docs/reference/"
                               "settings.md.")  # fmt: skip

@@ -59,7 +59,7 @@ def _made(one: Check, patient: Patient) -> Iterator[Finding]:
     except NotAnswered as error:
         yield report.unknown(str(error), error.advice)
     except (Throttled, Unavailable) as error:
-        yield report.unknown(str(error), "See the findings on tables; try again.")
+        yield report.unknown(str(error), "Try again, where it should answer.")
     except NewerVersion as error:
         yield report.fail(str(error), "Upgrade this library: docs/how-to/upgrade.md.")
     except FairboxError as error:
