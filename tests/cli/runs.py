@@ -66,7 +66,13 @@ class MemoryFacades:
 
     @property
     def settings(self) -> Settings:
-        return Settings.from_env({})
+        return Settings(
+            {
+                "FAIRBOX_OUTBOX_TABLE": "outbox",
+                "FAIRBOX_DELIVERIES_TABLE": "deliveries",
+                "FAIRBOX_BATCHES_TABLE": "batches",
+            }
+        )
 
     def client(self, service: str) -> Any:
         raise Unavailable(service, "there is none in memory")

@@ -23,7 +23,7 @@ app.add_typer(queue.queue, name="queue")
 app.add_typer(subscription.subscription, name="subscription")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
-verb(app, "doctor", example="fairbox doctor --all")(doctor.doctor)
+verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "shell", example="fairbox shell")(shell.shell)
 
 
