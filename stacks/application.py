@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aws_cdk import App, Aspects, Tags
+from aws_cdk import App, Aspects, CfnOutput, Tags
+from fairbox.doctor.functions import VERSION_OUTPUT
 
 from stacks.access import AccessStack
 from stacks.api import ApiStack
-from stacks.assets import build_layers
+from stacks.assets import build_layers, library_version
 from stacks.batches import BatchesStack
 from stacks.components.encryption import UseKey
 from stacks.components.function import Platform
@@ -72,6 +73,8 @@ def build_application(
         storage=storage,
         ack_queue=batches.acks.queue,
     )
+    # what `fairbox doctor` compares the caller's library with
+    CfnOutput(delivery, VERSION_OUTPUT, value=library_version(root))
     api = ApiStack(
         app,
         "FairboxApi",

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,12 @@ _NOT_SHIPPED: Final = ("__pycache__", "bin", "*.pyc", ".lock")
 
 class AssetError(RuntimeError):
     """A layer cannot be built; the message says what is missing."""
+
+
+def library_version(root: Path) -> str:
+    """The version of the library in `root`, as its project file has it."""
+    project = tomllib.loads((root / LIBRARY.parent / "pyproject.toml").read_text())
+    return str(project["project"]["version"])
 
 
 def build_layers(root: Path, output: Path) -> tuple[Path, Path]:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.dispatch.relay import Relay
-from fairbox.metrics import RUNG, UNREADABLE
+from fairbox.metrics import NEWER, RUNG, UNREADABLE
 from fairbox.wiring import Application
 
 
@@ -29,6 +29,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
     report = relay().handle(event["Records"], deadline=deadline)
     app.report([report.delivery])
-    figures = {RUNG: report.rung, UNREADABLE: report.unreadable}
+    figures = {RUNG: report.rung, UNREADABLE: report.unreadable, NEWER: report.newer}
     app.metrics.emit({name: value for name, value in figures.items() if value})
     return {"batchItemFailures": []}

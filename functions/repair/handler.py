@@ -15,6 +15,7 @@ from fairbox.dynamodb.archive import FirehoseArchive
 from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.failures import S3Failures
 from fairbox.dynamodb.repairs import RepairTable
+from fairbox.metrics import NEWER
 from fairbox.settings import BATCHES_TABLE
 from fairbox.wiring import Application
 
@@ -58,5 +59,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     app = application()
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 30
     figures = asdict(repair().run(deadline=deadline))
+    if figures["newer"]:
+        app.metrics.emit({NEWER: figures["newer"]})
     logger.info("repair ran", extra=figures)
     return figures

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.dispatch.sweep import Sweep
-from fairbox.metrics import RUNG
+from fairbox.metrics import NEWER, RUNG
 from fairbox.wiring import Application
 
 
@@ -21,6 +21,6 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     app = application()
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 5
     report = Sweep(app.store, app.doorbells, app.clock).run(deadline=deadline)
-    if report.rung:
-        app.metrics.emit({RUNG: report.rung})
+    figures = {RUNG: report.rung, NEWER: report.newer}
+    app.metrics.emit({name: value for name, value in figures.items() if value})
     return {"looked": report.looked, "rung": report.rung, "unfinished": report.unfinished}

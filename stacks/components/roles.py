@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from fairbox import codec
 from fairbox.codec import batches as batch_codec
@@ -116,6 +117,7 @@ def operator(of: Resources) -> list[Permission]:
         _statement("Ring", ("sqs:SendMessage",), *(queue.queue_arn for queue in of.doorbells)),
         _statement("AckItems", ("sqs:SendMessage",), of.acks.queue_arn),
         _api("OperateOverHttp", of, ("*", "/*")),
+        *_examine(of),
     ]
 
 
@@ -128,7 +130,44 @@ def reader(of: Resources) -> list[Permission]:
         _objects("ReadBodiesAndArchive", ("GetObject",), of.bodies, of.archive),
         _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
         _api("ReadOverHttp", of, ("GET", "/*")),
+        *_examine(of),
     ]
+
+
+def _examine(of: Resources) -> list[Permission]:
+    """What `fairbox doctor` asks: descriptions of what the stacks hold, and figures."""
+    described = {
+        ("cloudformation", "stack/Fairbox*"): ("DescribeStacks", "ListStackResources"),
+        ("lambda", "function:Fairbox*"): ("GetFunctionConcurrency", "GetFunctionConfiguration"),
+        ("lambda", "event-source-mapping:*"): ("GetEventSourceMapping",),
+        ("sqs", "Fairbox*"): ("GetQueueAttributes", "GetQueueUrl"),
+        ("events", "rule/Fairbox*"): ("DescribeRule", "ListTargetsByRule"),
+        ("cloudwatch", "alarm:*"): ("DescribeAlarms",),
+    }
+    return [
+        _statement(
+            "DescribeTables",
+            _dynamodb("DescribeContinuousBackups", "DescribeTable", "DescribeTimeToLive"),
+            *_tables(of),
+        ),
+        *(_describe(*which, actions) for which, actions in described.items()),
+        Permission(
+            _statement("ReadFigures", ("cloudwatch:GetMetricData",), "*").statement,
+            (("AwsSolutions-IAM5[Resource::*]", "GetMetricData knows no resource."),),
+        ),
+    ]
+
+
+def _describe(service: str, resource: str, actions: Sequence[str]) -> Permission:
+    """Describe resources by the beginning of their names, which CloudFormation makes."""
+    arn = f"arn:{Aws.PARTITION}:{service}:{Aws.REGION}:{Aws.ACCOUNT_ID}:{resource}"
+    shown = f"arn:<AWS::Partition>:{service}:<AWS::Region>:<AWS::AccountId>:{resource}"
+    reason = "CloudFormation makes the names, from those of the stacks; only descriptions are read."
+    sid = f"Describe{service.title()}{''.join(filter(str.isalpha, resource.title()))}"
+    return Permission(
+        _statement(sid, [f"{service}:{action}" for action in actions], arn).statement,
+        ((f"AwsSolutions-IAM5[Resource::{shown}]", reason),),
+    )
 
 
 _READS: Final = ("GetItem", "BatchGetItem", "Query", "Scan")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairbox.cli.app import app
+from fairbox.errors import Unavailable
+from fairbox.settings import Settings
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryApplication
 from typer.testing import CliRunner
@@ -61,6 +63,19 @@ class MemoryFacades:
     @property
     def clock(self) -> Clock:
         return self.application.clock
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            {
+                "FAIRBOX_OUTBOX_TABLE": "outbox",
+                "FAIRBOX_DELIVERIES_TABLE": "deliveries",
+                "FAIRBOX_BATCHES_TABLE": "batches",
+            }
+        )
+
+    def client(self, service: str) -> Any:
+        raise Unavailable(service, "there is none in memory")
 
     def new_id(self) -> str:
         return self.application.ids.next()

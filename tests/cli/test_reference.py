@@ -30,9 +30,14 @@ def test_every_verb_has_a_command_on_the_page() -> None:
         f"fairbox {noun} {verb}"
         for noun, group in root.commands.items()  # type: ignore[attr-defined] # it is a group
         for verb in getattr(group, "commands", ())
-    } | {"fairbox shell"}
+    } | {"fairbox shell", "fairbox doctor"}
     assert {" ".join(command.split()[:3]) for command in COMMANDS} == verbs
-    assert set(re.findall(r"^###? (fairbox \w+ \w+|fairbox shell)$", PAGE, re.MULTILINE)) == verbs
+    assert (
+        set(
+            re.findall(r"^###? (fairbox \w+ \w+|fairbox shell|fairbox doctor)$", PAGE, re.MULTILINE)
+        )
+        == verbs
+    )
 
 
 @pytest.fixture

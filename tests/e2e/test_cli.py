@@ -65,7 +65,7 @@ class Cli:
             catch_exceptions=False,
         )
         assert result.exit_code == 0, (arguments, result.stdout, result.stderr)
-        self.run.add(" ".join(arguments[:2]))
+        self.run.add(" ".join(a for a in arguments[:2] if not a.startswith("-")))
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def one(self, *arguments: str, stdin: str | None = None) -> Any:
@@ -165,6 +165,14 @@ def queues(cli: Cli) -> None:
         lambda: cli.one("queue", "stats", topic)["outstanding"] == 0,
         failing=lambda: cli.one("queue", "stats", topic),
     )
+
+
+@scene("doctor")
+def doctor(cli: Cli) -> None:
+    sound = ("settings", "tables", "indexes", "streams", "expiry", "queues")
+    found = cli("doctor", *(part for name in sound for part in ("--check", name)))
+    assert {one["check"] for one in found} == set(sound)
+    assert {one["status"] for one in found} <= {"ok", "warn"}
 
 
 @scene("dlq list", "dlq show", "dlq redrive", "dlq purge")

@@ -124,7 +124,7 @@ def test_relay_buries_what_it_cannot_read_and_delivers_the_rest(
 ) -> None:
     event = inserted(functions)
     spoilt = event["Records"][1]["dynamodb"]["NewImage"]
-    spoilt["v"] = {"N": "99"}
+    spoilt["v"] = {"N": "999"}
     assert functions.invoke("relay", event) == {"batchItemFailures": []}
     assert orders(functions) == [{"order": 0}, {"order": 2}]
     (letter,) = functions.outbox.dead("orders")

@@ -14,6 +14,7 @@ from fairbox import (
     Subscription,
     Topic,
 )
+from fairbox.doctor import aws
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 from scripts import write_iam
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries", BATCHES: "Batches"}
 EMAILS = PartitionedQueue("email", 2)
+EXAMINES = {
+    f"{service}:{call.title().replace('_', '')}"
+    for service, calls in aws.READS.items()
+    for call in calls
+    if service not in ("kinesis", "sns") and call != "describe_event_bus"
+}
+"""What `fairbox doctor` asks of Fairbox's own resources: descriptions, and figures."""
 READS = {"GetItem", "BatchGetItem", "Query", "Scan"}
 WRITES = {
     "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "PartiQLUpdate", "PartiQLDelete",
@@ -285,7 +293,8 @@ def test_a_consumer_publishes_nothing_and_changes_no_topic(assembly: Assembly) -
 def test_a_reader_changes_nothing(assembly: Assembly) -> None:
     policy = Policy(assembly, "Reader")
     reads = {f"dynamodb:{action}" for action in READS}
-    assert policy.actions == reads | {"s3:GetObject", "s3:ListBucket", "execute-api:Invoke"}
+    others = {"s3:GetObject", "s3:ListBucket", "execute-api:Invoke"}
+    assert policy.actions == reads | others | EXAMINES
     for one in policy.statements:
         if "execute-api:Invoke" in listed(one["Action"]):
             assert all("/GET/" in plain(arn) for arn in listed(one["Resource"]))
@@ -294,7 +303,7 @@ def test_a_reader_changes_nothing(assembly: Assembly) -> None:
 def test_an_operator_changes_items_and_not_the_tables(assembly: Assembly) -> None:
     actions = Policy(assembly, "Operator").actions
     assert {f"dynamodb:{a}" for a in WRITES - {"PartiQLInsert"}} < actions
-    assert not {a for a in actions if "Table" in a or "Backup" in a or a.endswith("*")}
+    assert not {a for a in actions if "Table" in a or "Backup" in a or a.endswith("*")} - EXAMINES
     assert not actions & {"s3:DeleteObject", "s3:DeleteBucket", "sqs:PurgeQueue"}
 
 

@@ -16,6 +16,7 @@ FairboxError
 ├── MessagesNotWritten               .missing
 ├── DeadLettersUnreadable            .unreadable
 ├── Unreadable                       .key .reason
+│   └── NewerVersion                 .key .found .known
 ├── UnknownBatch                     .batch
 ├── UnknownItems                     .items
 ├── BatchSealed                      .batch
@@ -173,6 +174,18 @@ class Unreadable(FairboxError):
         super().__init__(f"cannot read {dict(key)}: {reason}")
         self.key = dict(key)
         self.reason = reason
+
+
+class NewerVersion(Unreadable):
+    """A newer release wrote it for readers that know more: it stays, and is read after an upgrade.
+
+    It is never a dead letter, and never deleted.
+    """
+
+    def __init__(self, key: Mapping[str, str], found: int, known: int) -> None:
+        super().__init__(key, f"it needs codec version {found}, this release knows up to {known}")
+        self.found = found
+        self.known = known
 
 
 class UnknownBatch(FairboxError):

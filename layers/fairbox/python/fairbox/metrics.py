@@ -49,6 +49,8 @@ PAUSED_SUBSCRIPTIONS: Final = "PausedSubscriptions"
 """Subscriptions that are paused; written by `count_outstanding` each minute."""
 UNREADABLE: Final = "Unreadable"
 """Records that the codec could not read; by `relay`, `mark_delivered` and `cascade_batches`."""
+NEWER: Final = "NewerItems"
+"""Items left for a newer release, which alone reads them; by `relay`, `sweep` and `repair`."""
 RUNG: Final = "Rung"
 """What was rung for: messages by `relay`, shards by `sweep`."""
 RECEIVED: Final = "Received"
@@ -86,6 +88,7 @@ LONGEST: Final = frozenset({DELAY})
 OVERALL: Final = frozenset(
     {
         UNREADABLE,
+        NEWER,
         RUNG,
         OPEN_BATCHES,
         OLDEST_BATCH_AGE,

@@ -26,7 +26,8 @@ class PurgeResult:
     Attributes:
         names: of the dead letters deleted, `topic/epoch/shard/id`, ascending by id; of what nothing
             can read, the last part is what its key ended in.
-        left: names of those that others kept changing; they are as they were: call again.
+        left: names of those that others kept changing, or that only a newer release can read; they
+            are as they were: call again.
         missing: of the ids asked for, those that are no dead letters.
         more: whether the limit stopped it before another.
         dry_run: nothing was changed.

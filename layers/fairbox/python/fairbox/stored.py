@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.ids import time_of
 from fairbox.messages import MessageRef
@@ -112,6 +112,7 @@ class StoredMessage:
         claim: who holds it, on unordered pulled topics; None: it was never received.
         edits: how often an operator changed it.
         moved: an operator put it here from another due time.
+        unknown: attributes that this release does not know, by name: they go where it goes.
     """
 
     message: Message
@@ -127,6 +128,7 @@ class StoredMessage:
     claim: Claim | None = None
     edits: int = 0
     moved: bool = False
+    unknown: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
 
     def held_until(self, now: int) -> int | None:
         """Return until when nobody else may receive it (ms); None: anybody may, at `now`."""
@@ -165,6 +167,7 @@ class DeadLetter:
         died_at: when, in milliseconds since 1970 UTC.
         stored: the message with its failures by subscription; None: it cannot be read.
         raw: the unreadable item as JSON; empty where there is a message.
+        newer: a newer release can read it: it is to be redriven or purged by that.
     """
 
     topic: str
@@ -175,6 +178,7 @@ class DeadLetter:
     died_at: int
     stored: StoredMessage | None
     raw: str = ""
+    newer: bool = False
 
     @property
     def name(self) -> str:

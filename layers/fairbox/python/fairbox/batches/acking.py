@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.batches.queueing import parse
-from fairbox.errors import Unreadable
+from fairbox.errors import NewerVersion, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,16 +64,20 @@ def ack_messages(
     """
     report = AckReport()
     ids: dict[str, list[str]] = {}
+    newer: list[str] = []
     for name, body in messages:
         try:
             ids[name] = parse(body)
+        except NewerVersion as error:
+            newer.append(name)
+            report.errors.append(str(error))
         except Unreadable:
             report.drop(body)
     drained = batches.drain((i for own in ids.values() for i in own), deadline=deadline)
     for text in dict.fromkeys(drained.dropped):
         report.drop(text)
     left = set(drained.left)
-    report.failed = [name for name, own in ids.items() if not left.isdisjoint(own)]
+    report.failed = newer + [name for name, own in ids.items() if not left.isdisjoint(own)]
     report.acked, report.completed = drained.changed, drained.completed
-    report.errors = drained.errors
+    report.errors += drained.errors
     return report

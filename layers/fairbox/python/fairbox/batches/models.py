@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from fairbox.batches.ids import ItemId, bits
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 T = TypeVar("T")
+Unknown = tuple[tuple[str, Any], ...]
+"""Attributes that this release does not know, by name: every rewrite of their item keeps them."""
 State = Literal["open", "sealed", "complete", "cancelled", "reaped"]
 ENDED: Final = frozenset({"complete", "cancelled", "reaped"})
 COMPLETED_TOPIC: Final = "fairbox.batches.completed"
@@ -51,6 +53,7 @@ class Leaf:
     version: int = 1
     hour: int = 0
     request: str | None = None
+    unknown: Unknown = field(default=(), hash=False)
 
     @property
     def key(self) -> LeafKey:
@@ -68,6 +71,7 @@ class FailedItems:
     size: int
     reasons: tuple[tuple[int, str], ...] = ()
     version: int = 1
+    unknown: Unknown = field(default=(), hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class Node:
     settled: int = 0
     version: int = 1
     hour: int = 0
+    unknown: Unknown = field(default=(), hash=False)
 
     @property
     def key(self) -> NodeKey:
@@ -122,6 +127,7 @@ class Root:
     look: int | None = None
     cursor: int | None = None
     expires: int | None = None
+    unknown: Unknown = field(default=(), hash=False)
 
     @property
     def ended(self) -> bool:
@@ -139,6 +145,7 @@ class Request:
     first: int
     count: int
     size: int
+    unknown: Unknown = field(default=(), hash=False)
 
     @property
     def groups(self) -> int:

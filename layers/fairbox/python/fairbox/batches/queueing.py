@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput, Unreadable
+from fairbox.versions import VERSION_KEY, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,9 +50,14 @@ def parse(body: str) -> list[str]:
 
     Raises:
         Unreadable: the body is no object with a list under `acks`.
+        NewerVersion: it asks, under `version`, for a reader of a newer release.
     """
     try:
-        entries = json.loads(body)[_KEY]
+        message = json.loads(body)
+        check_number(int(message.get(VERSION_KEY, 1)), {})
+        entries = message[_KEY]
+    except AttributeError as error:
+        raise Unreadable({}, "no message of acks: no object") from error
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise Unreadable({}, f"no message of acks: {type(error).__name__}") from error
     if not isinstance(entries, list):

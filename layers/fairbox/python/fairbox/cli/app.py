@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli import batch, dlq, message, outbox, queue, shell, subscription, topic
+from fairbox.cli import batch, dlq, doctor, message, outbox, queue, shell, subscription, topic
 from fairbox.cli.verbs import verb
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(queue.queue, name="queue")
 app.add_typer(subscription.subscription, name="subscription")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
+verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "shell", example="fairbox shell")(shell.shell)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import fairbox
 from fairbox.clock import Clock, SystemClock
 from fairbox.ids import new_id
+from fairbox.settings import Settings
 
 if TYPE_CHECKING:
     from fairbox import Batches, Outbox, Queue
@@ -37,8 +38,17 @@ class Facades(Protocol):
         """The time, and waiting."""
         ...
 
+    @property
+    def settings(self) -> Settings:
+        """The environment."""
+        ...
+
     def new_id(self) -> str:
         """Return a new UUIDv7."""
+        ...
+
+    def client(self, service: str) -> Any:
+        """Return boto3's client of a service."""
         ...
 
 
@@ -61,7 +71,7 @@ class EnvironmentFacades:
     @cached_property
     def outbox(self) -> Outbox:
         """The outbox."""
-        return fairbox.Outbox.from_env(client=self._client)
+        return fairbox.Outbox.from_env(client=self.client)
 
     @cached_property
     def queue(self) -> Queue:
@@ -71,13 +81,19 @@ class EnvironmentFacades:
     @cached_property
     def batches(self) -> Batches:
         """The batches."""
-        return fairbox.Batches.from_env(client=self._client)
+        return fairbox.Batches.from_env(client=self.client)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The environment."""
+        return Settings.from_env()
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
         return new_id()
 
-    def _client(self, service: str) -> Any:
+    def client(self, service: str) -> Any:
+        """Return boto3's client of a service, made when it is first asked for."""
         # imported where it is used: `fairbox --help` does without the SDK
         from fairbox.dynamodb.clients import make_client  # noqa: PLC0415
 

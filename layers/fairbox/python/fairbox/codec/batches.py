@@ -23,7 +23,8 @@ from fairbox.batches.models import (
 )
 from fairbox.codec.keys import Item, Key, key, key_text
 from fairbox.codec.messages import number
-from fairbox.codec.names import PK, SK
+from fairbox.codec.names import NEEDS, PK, SK
+from fairbox.codec.versions import check_version, unknown_of
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ META_SK: Final = "meta"
 REQUEST_PREFIX: Final = "add#"
 WRITING: Final = "writing"
 DONE: Final = "done"
+
+_KNOWN: Final = frozenset(
+    {
+        PK, SK, NEEDS, BITS, COUNT, LEAF_SIZE, FAILED, SETTLED, VERSION, HOUR, WRITER, REASONS,
+        STATE, NEXT_GROUP, TOTAL, OPENED, USER_KEY, MESSAGE, PARENT_ITEM, TOLD, BUCKET, LOOK,
+        ERASED, EXPIRES_AT, METADATA,
+    }
+)  # fmt: skip
 
 
 def bucket_value(state: str, bucket: int) -> str:
@@ -114,7 +123,13 @@ def failed_key(batch: str, group: int) -> Key:
 
 
 def item_of(record: Record | Metadata) -> Item:
-    """Return the item of a record."""
+    """Return the item of a record, with what it carries of newer releases."""
+    item = _known_item(record)
+    unknown = () if isinstance(record, Metadata) else record.unknown
+    return dict(unknown) | item if unknown else item
+
+
+def _known_item(record: Record | Metadata) -> Item:
     match record:
         case Root():
             return _root_item(record)
@@ -194,8 +209,9 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
     """Return the record of an item.
 
     Raises:
-        Unreadable: it is not what the codec writes.
+        Unreadable: it is not what the codec writes; NewerVersion: a newer release does.
     """
+    check_version(item)
     try:
         pk, sk = item[PK]["S"], item[SK]["S"]
         if sk == ROOT_SK:
@@ -246,6 +262,7 @@ def _read_root(batch: str, item: Mapping[str, Any]) -> Root:
         look=_optional(item, LOOK),
         cursor=_optional(item, ERASED),
         expires=_optional(item, EXPIRES_AT),
+        unknown=unknown_of(item, _KNOWN),
     )
 
 
@@ -258,6 +275,7 @@ def _read_node(batch: str, node: int, item: Mapping[str, Any]) -> Node:
         settled=_n(item, SETTLED),
         version=_n(item, VERSION),
         hour=_n(item, HOUR),
+        unknown=unknown_of(item, _KNOWN),
     )
 
 
@@ -272,13 +290,22 @@ def _read_leaf(batch: str, group: int, item: Mapping[str, Any]) -> Leaf:
         version=_n(item, VERSION),
         hour=_n(item, HOUR),
         request=item[WRITER]["S"] if WRITER in item else None,
+        unknown=unknown_of(item, _KNOWN),
     )
 
 
 def _read_failed(batch: str, group: int, item: Mapping[str, Any]) -> FailedItems:
     reasons = tuple((int(r["L"][0]["N"]), r["L"][1]["S"]) for r in item[REASONS]["L"])
     raw = bytes(item[BITS]["B"])
-    return FailedItems(batch, group, unpack(raw), len(raw) * 8, reasons, _n(item, VERSION))
+    return FailedItems(
+        batch,
+        group,
+        unpack(raw),
+        len(raw) * 8,
+        reasons,
+        _n(item, VERSION),
+        unknown_of(item, _KNOWN),
+    )
 
 
 def _read_request(batch: str, sk: str, item: Mapping[str, Any]) -> Request:
@@ -289,6 +316,7 @@ def _read_request(batch: str, sk: str, item: Mapping[str, Any]) -> Request:
         first=_n(item, NEXT_GROUP),
         count=_n(item, REQUEST_COUNT),
         size=_n(item, LEAF_SIZE),
+        unknown=unknown_of(item, _KNOWN),
     )
 
 
@@ -300,8 +328,9 @@ def emptied(image: Mapping[str, Any]) -> LeafKey | NodeKey | str | None:
         None for everything else.
 
     Raises:
-        Unreadable: the image is not what the codec writes.
+        Unreadable: the image is not what the codec writes; NewerVersion: a newer release does.
     """
+    check_version(image)
     # by attributes alone: in a record the bits are base64
     try:
         pk, sk = image[PK]["S"], image[SK]["S"]

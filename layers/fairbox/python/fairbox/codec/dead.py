@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fairbox.codec import names
 from fairbox.codec.keys import message_key, parse_lane_pk
 from fairbox.codec.messages import message_item, number, pending_value, read_message
-from fairbox.errors import Unreadable
+from fairbox.errors import NewerVersion, Unreadable
 from fairbox.stored import DeadLetter
 
 if TYPE_CHECKING:
@@ -27,10 +27,12 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
     _, topic, epoch, shard = parse_lane_pk(item[names.PK]["S"])
     reason = item.get(names.REASON, {"S": ""})["S"]
     raw = item.get(names.RAW, {"S": ""})["S"]
-    stored = None
+    stored, newer = None, False
     if not raw:
         try:
             stored = read_message(item)
+        except NewerVersion as error:
+            newer, reason = True, reason or error.reason
         except Unreadable as error:
             reason = reason or error.reason
     return DeadLetter(
@@ -42,12 +44,14 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
         died_at=int(item[names.DIED_AT]["N"]) if names.DIED_AT in item else 0,
         stored=stored,
         raw=raw,
+        newer=newer,
     )
 
 
 def published_item(stored: StoredMessage) -> Item:
     """Return the item of a message as it was published, its body where it lies: without state."""
     item, _ = message_item(stored.message, stored.ref, bucket=None)
+    item = dict(stored.unknown) | item
     if stored.offloaded is not None:
         item.pop(names.BODY, None)
         item[names.OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
@@ -73,5 +77,5 @@ def purged_item(letter: StoredMessage, reason: str) -> Item:
 
     Its coming is counted as a redrive's is, and its going tells the archive and the body store.
     """
-    emptied = replace(letter, message=replace(letter.message, body=b"", headers={}))
+    emptied = replace(letter, unknown=(), message=replace(letter.message, body=b"", headers={}))
     return returning_item(emptied) | {names.GONE: {"S": "purged"}, names.REASON: {"S": reason}}

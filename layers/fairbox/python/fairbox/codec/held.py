@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec import names
 from fairbox.codec.keys import key_text
 from fairbox.codec.messages import number
+from fairbox.codec.versions import check_version
 from fairbox.errors import Unreadable
 from fairbox.held import KEY_BYTES, Entry, EntryState, HeldRow
 from fairbox.receipts import TOKEN_BYTES
+from fairbox.versions import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,8 +47,9 @@ def read_held(item: Mapping[str, Any]) -> HeldRow:
     """Return what a shard row says of held messages; nothing where there is no row.
 
     Raises:
-        Unreadable: it is not what `held_values` writes.
+        Unreadable: it is not what `held_values` writes; NewerVersion: a newer release does.
     """
+    check_version(item)
     if names.ROW_VERSION not in item:
         return HeldRow(settled=item.get(names.SETTLED) == {"BOOL": True})
     try:
@@ -57,8 +60,7 @@ def read_held(item: Mapping[str, Any]) -> HeldRow:
 
 def _read(item: Mapping[str, Any]) -> HeldRow:
     packed = bytes(item.get(names.HELD, {"B": _FORMAT})["B"])
-    if packed[:1] != _FORMAT:
-        raise ValueError("what is held has a format newer than this")
+    check_number(packed[0], key_text(item))
     after = item.get(names.HELD_AFTER)
     return HeldRow(
         int(item[names.ROW_VERSION]["N"]),

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec import names
 from fairbox.codec.keys import key_text
 from fairbox.codec.messages import number
+from fairbox.codec.versions import check_version
 from fairbox.errors import Unreadable
 from fairbox.held import KEY_BYTES
 from fairbox.holds import NAME_BYTES, Hold, Holds, HoldState
+from fairbox.versions import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,21 +42,22 @@ def read_holds(item: Mapping[str, Any]) -> Holds:
     """Return what a shard row says of messages that visits hold; nothing where there is no row.
 
     Raises:
-        Unreadable: it is not what `holds_values` writes.
+        Unreadable: it is not what `holds_values` writes; NewerVersion: a newer release does.
     """
+    check_version(item)
     try:
         version = int(item[names.ROW_VERSION]["N"]) if names.ROW_VERSION in item else 0
         if names.HOLDS not in item:
             return Holds(version)
-        return _read(version, bytes(item[names.HOLDS]["B"]))
+        packed = bytes(item[names.HOLDS]["B"])
+        check_number(packed[0], key_text(item))
+        return _read(version, packed)
     except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 def _read(version: int, packed: bytes) -> Holds:
-    kind, audience, start, since = _HEAD.unpack_from(packed)
-    if kind != _FORMAT:
-        raise ValueError("what is held has a format newer than this")
+    _, audience, start, since = _HEAD.unpack_from(packed)
     entries = tuple(
         Hold(name, key, str(uuid.UUID(bytes=first)), due, _STATES[state])
         for name, key, first, state, due in _ENTRY.iter_unpack(packed[_HEAD.size :])

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec import names
 from fairbox.codec.keys import Item, key, key_text
 from fairbox.codec.messages import number
+from fairbox.codec.versions import check_version
 from fairbox.errors import Unreadable
 from fairbox.stored import Delivery
+from fairbox.versions import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,15 +104,15 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
     """Yield the deliveries of a ledger row, in the order of the row.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: it is none; NewerVersion: of a newer release.
     """
+    check_version(item)
     try:
         data = item[names.LEDGER_PACKED]["B"]
         if not isinstance(data, bytes):
             raise TypeError("a ledger row is binary")  # noqa: TRY301 - one handler for all
         first = int(item[names.LEDGER_TIME]["N"])
-        if data[0] != _FORMAT:
-            raise Unreadable(key_text(item), f"ledger format {data[0]} is newer than this")
+        check_number(data[0], key_text(item))
         (length,), at = _varints(data, 1, 1)
         topics, subscriptions = json.loads(data[at : at + length])
         at += length

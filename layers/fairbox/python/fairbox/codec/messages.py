@@ -9,7 +9,8 @@ from fairbox import bodies
 from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, message_key, parse_lane_pk
 from fairbox.codec.names import PK, SK
-from fairbox.errors import BodyTooLarge, FairboxError, Unreadable
+from fairbox.codec.versions import check_version, unknown_of
+from fairbox.errors import BodyTooLarge, FairboxError, NewerVersion, Unreadable
 from fairbox.ids import time_of
 from fairbox.messages import Message, MessageRef
 from fairbox.stored import Claim, Failure, Gone, Offloaded, StoredMessage, SubscriptionState
@@ -17,6 +18,8 @@ from fairbox.stored import Claim, Failure, Gone, Offloaded, StoredMessage, Subsc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+WRITTEN: Final = 1
+"""What a message asks of its reader: raised one minor release after readers know it."""
 _CONTENT: Final = (
     names.BODY,
     names.CODING,
@@ -26,6 +29,17 @@ _CONTENT: Final = (
     names.HEADERS,
     names.EDITS,
 )
+
+_KNOWN: Final = frozenset(
+    {
+        PK, SK, names.VERSION, names.BODY, names.CODING, names.OFFLOADED, names.SIZE,
+        names.CONTENT_TYPE, names.HEADERS, names.PARTITION_KEY, names.DEDUP_KEY,
+        names.FAIRNESS_KEY, names.BATCH_ITEM, names.DIRECT, names.PENDING, names.STATES,
+        names.GONE, names.REASON, names.DUE, names.REDRIVEN, names.DIED_AT, names.RAW,
+        names.HOLDER, names.CLAIM_UNTIL, names.CLAIM_COUNT, names.EDITS, names.MOVED,
+        names.EXPIRES_AT,
+    }
+)  # fmt: skip
 
 
 def number(value: float) -> dict[str, str]:
@@ -53,7 +67,7 @@ def message_item(
         BodyTooLarge: the body does not fit the item and there is no bucket.
     """
     item: Item = message_key(ref) | {
-        names.VERSION: number(names.CODEC_VERSION),
+        names.VERSION: number(WRITTEN),
         names.SIZE: number(len(message.body)),
         names.CONTENT_TYPE: {"S": message.content_type},
     }
@@ -110,10 +124,13 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
     """Return the message that an item of a lane holds.
 
     Raises:
-        Unreadable: the item is not what `message_item` and the updates write.
+        Unreadable: the item is not what `message_item` and the updates write; NewerVersion: it is
+            what a newer release writes.
     """
     try:
         return _read_message(item)
+    except NewerVersion:
+        raise
     except Unreadable as unreadable:
         raise Unreadable(key_text(item), unreadable.reason) from unreadable
     except (
@@ -130,10 +147,7 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
 
 def _read_message(item: Mapping[str, Any]) -> StoredMessage:
     lane, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
-    if int(item[names.VERSION]["N"]) > names.CODEC_VERSION:
-        raise Unreadable(
-            key_text(item), f"codec version {item[names.VERSION]['N']} is newer than this"
-        )
+    check_version(item, names.VERSION)
     sk = item[SK]["S"]
     due: int | None = None
     if lane == "later":
@@ -179,6 +193,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         claim=_claim(item),
         edits=int(item[names.EDITS]["N"]) if names.EDITS in item else 0,
         moved=names.MOVED in item,
+        unknown=unknown_of(item, _KNOWN),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-CODEC_VERSION: Final = 1
+NEEDS: Final = "cv"  # N, of every item but messages: codec version a reader must know; absent: 1
 
 PK: Final = "pk"
 SK: Final = "sk"
@@ -16,7 +16,7 @@ OUTSTANDING_INDEX: Final = "OutstandingAllTopics"
 DELIVERED_INDEX: Final = "DeliveredAllTopics"
 
 # message (lanes `ready` and `later` of the outbox, lane `dead` of the deliveries table)
-VERSION: Final = "v"  # N, codec version
+VERSION: Final = "v"  # N, codec version that a reader must know; absent: 1
 SIZE: Final = "z"  # N, bytes of the body as published; on every message and on nothing else
 BODY: Final = "b"  # B, the body, maybe compressed
 CODING: Final = "e"  # S, "z": zlib

@@ -67,12 +67,20 @@ def image_item(image: Mapping[str, Any]) -> dict[str, Any]:
         Unreadable: a binary is not base64.
     """
     try:
-        return {
-            name: {"B": base64.b64decode(value["B"], validate=True)} if "B" in value else value
-            for name, value in image.items()
-        }
-    except (binascii.Error, TypeError, ValueError) as error:
+        return {name: _value(value) for name, value in image.items()}
+    except (binascii.Error, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Unreadable({}, f"a binary that is not base64: {error}") from error
+
+
+def _value(value: Any) -> Any:
+    """Return an attribute's value with its binaries as bytes, at any depth."""
+    if "B" in value:
+        return {"B": base64.b64decode(value["B"], validate=True)}
+    if "BS" in value:
+        return {"BS": [base64.b64decode(part, validate=True) for part in value["BS"]]}
+    if "M" in value:
+        return {"M": {name: _value(part) for name, part in value["M"].items()}}
+    return {"L": [_value(part) for part in value["L"]]} if "L" in value else value
 
 
 def read_record(record: Mapping[str, Any]) -> Change:

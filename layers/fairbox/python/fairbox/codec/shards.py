@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, parse_lane_pk, shard_key
 from fairbox.codec.messages import number
+from fairbox.codec.versions import check_version
 from fairbox.errors import Unreadable
 from fairbox.stored import ShardRow
 
@@ -53,8 +54,9 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
     """Return the shard row that an item (or an entry of the index) holds.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: it is none; NewerVersion: of a newer release.
     """
+    check_version(item)
     try:
         _, topic, epoch, shard = parse_lane_pk(item[names.PK]["S"])
 

@@ -8,6 +8,7 @@ from fairbox.codec import names
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
 from fairbox.codec.standings import NOT_OURS, read_standing
+from fairbox.codec.versions import check_version
 from fairbox.epochs import Epoch
 from fairbox.errors import Unreadable
 from fairbox.topics import Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
@@ -27,6 +28,18 @@ OPTIONAL_OF_SUBSCRIPTION: Final = (
     names.WEIGHT,
 )
 """Attributes that a subscription row has only where its subscription says something."""
+OPTIONAL_OF_TOPIC: Final = (
+    names.DEDUP_WINDOW,
+    names.PARTITION,
+    names.ON_DEAD,
+    names.WEIGHT,
+    names.MINI_BATCH,
+    names.TENANT_WEIGHTS,
+    names.WIDTHS,
+    names.PAUSED,
+    names.DELETING,
+)
+"""The same of a topic row."""
 
 
 def topic_item(state: TopicState) -> Item:
@@ -99,10 +112,11 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
     """Return the topics whose rows, with their subscriptions' rows, are given in key order.
 
     Raises:
-        Unreadable: a row is not what the codec writes.
+        Unreadable: a row is not what the codec writes; NewerVersion: a newer release does.
     """
     topics: dict[str, tuple[Mapping[str, Any], _Subscribed]] = {}
     for item in items:
+        check_version(item)
         try:
             parts = item[names.SK]["S"].split("#")
             if len(parts) == 2:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fairbox.codec.batches import emptied, newly_ended
 from fairbox.codec.records import sequence_order
-from fairbox.errors import Unreadable
+from fairbox.errors import NewerVersion, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -55,6 +55,7 @@ def cascade_records(
     """
     report = CascadeReport()
     causes: dict[Cause, str] = {}
+    newer: list[str] = []
     for record in records:
         body = record["dynamodb"]
         image = body.get("NewImage")
@@ -62,6 +63,10 @@ def cascade_records(
             continue
         try:
             cause, ended = emptied(image), newly_ended(image)
+        except NewerVersion as error:
+            newer.append(body["SequenceNumber"])
+            report.errors.append(str(error))
+            continue
         except Unreadable:
             report.unreadable += 1
             continue
@@ -70,6 +75,8 @@ def cascade_records(
         if cause is not None:
             causes[cause] = body["SequenceNumber"]  # the latest: it is enough to repeat that
     finished = batches.finish(causes, deadline=deadline)
-    report.again = min((causes[cause] for cause in finished.left), key=sequence_order, default=None)
-    report.completed, report.errors = finished.completed, finished.errors
+    left = [*newer, *(causes[cause] for cause in finished.left)]
+    report.again = min(left, key=sequence_order, default=None)
+    report.completed = finished.completed
+    report.errors += finished.errors
     return report

@@ -254,13 +254,15 @@ class Cutover:
     def _pages(self, topic: TopicState, older: Shard) -> list[ShardPage]:
         """Return pages that together tell all keys of a lane; none where two do not do."""
         head = self._store.read_lane("ready", *older, limit=_PAGE)
+        if head.newer:
+            return []  # it may be of any key
         if head.last is None:
             return [head]
         after = _behind_held(topic, head)
         if after:
             # up to there all is held, or of a key that is, and the row has those keys
             rest = self._store.read_lane("ready", *older, limit=_PAGE, after=after)
-            if rest.last is None:
+            if rest.last is None and not rest.newer:
                 return [head, rest]
         return []
 

@@ -17,7 +17,7 @@ from fairbox.codec.ledger import MAX_PER_ROW, SHARED, SPAN_MS, ledger_item
 from fairbox.codec.records import read_record, record_lane
 from fairbox.dispatch.counts import LaneChange, apply_changes
 from fairbox.dispatch.events import archive_line, events_of
-from fairbox.errors import NotConfigured, Unavailable, Unreadable
+from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.settings import ACK_QUEUE_URL
 from fairbox.stored import Delivery, Offloaded, ShardRow
 
@@ -88,6 +88,7 @@ class Marking:
 
         Raises:
             NotConfigured: a delivered message carries a batch item, and there is no ack queue.
+            NewerVersion: only a newer release can read a record; nothing was written.
             FairboxError: something was not written; all the records are to come again.
         """
         report = MarkReport()
@@ -110,6 +111,8 @@ class Marking:
     def _take(self, record: Mapping[str, Any], work: _Work, report: MarkReport) -> None:
         try:
             change = read_record(record)
+        except NewerVersion:
+            raise  # counted alone, it would never reach ledger and archive
         except Unreadable:
             report.unreadable += 1
             self._take_unreadable(record, work)

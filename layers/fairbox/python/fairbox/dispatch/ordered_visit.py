@@ -37,6 +37,7 @@ PAGE: Final = 100
 _FOLLOWERS: Final = 10  # read first behind what went through; then twice as many, up to a page
 _PASSED: Final = 8  # messages passed that are worth a write of their own
 _CAS_TRIES: Final = 8
+NEWER_MS: Final = 60_000  # after which what lies behind a newer release's message is tried again
 _FROM_HEAD_MS: Final = 600_000
 _FROM_HEAD_MS_A_MESSAGE: Final = 250  # so that it reads one message in 250 ms at most: 1 RRU a s
 _FROM_HEAD_AT_MOST_MS: Final = 3_600_000
@@ -72,7 +73,7 @@ class OrderedVisits:
         if shard in self._deep:
             row, holds = store.holds(shard)
         else:
-            page = store.read_lane("ready", *shard, limit=FIRST_PAGE + 1)
+            page = store.read_lane("ready", *shard, limit=FIRST_PAGE + 1).before_newer()
             row, holds = page.row, page.holds or Holds()
         waits = NOTHING
         if page is None or page.messages or holds.entries:
@@ -261,19 +262,25 @@ class OrderedVisit:
                 return
             cursor = max(cursor, before(min(e.id for e in free)))
             page = self._store.read_lane("ready", *self._shard, limit=limit, after=cursor)
+            newer, page = page.newer, page.before_newer()
             messages = readable(self._store, page.messages, page.unreadable, self._report)
             self._catch_up(messages)
             self._deliver([m for m in messages if m.ref.id <= start])
+            if newer and newer <= start:
+                self._hold_back(free, before(newer), milliseconds(self._clock) + NEWER_MS)
+                return
             cursor = page.last or start
             limit = min(PAGE, limit * 2)
 
     def _open(self, entries: Sequence[Hold], cursor: str) -> None:
         """Let the next visit go on with the followers of these, behind `cursor`."""
         self._report.unfinished = True
-        now = milliseconds(self._clock)
+        self._hold_back(entries, cursor, milliseconds(self._clock))
+
+    def _hold_back(self, entries: Sequence[Hold], cursor: str, due: int) -> None:
         for entry in entries:
             first = max(entry.id, behind(cursor)) if cursor else entry.id
-            self._turns.hold(replace(entry, id=first, due=now, state="open"))
+            self._turns.hold(replace(entry, id=first, due=due, state="open"))
 
     def _walk(self, page: ShardPage | None, now: int) -> None:
         """Read on, page by page, and send whatever nobody holds."""
@@ -287,11 +294,12 @@ class OrderedVisit:
                 now = milliseconds(self._clock)
                 after = cursor or None
                 page = self._store.read_lane("ready", *self._shard, limit=PAGE, after=after)
+                page = page.before_newer()
                 self._catch_up(page.messages)
             messages = readable(self._store, page.messages, page.unreadable, self._report)
             self._deliver(messages)
             growing = growing and self._advance(messages, now)
-            if page.last is None or self._turns.uncovered:
+            if page.last is None or page.newer or self._turns.uncovered:
                 self._report.unfinished |= bool(self._turns.uncovered)
                 break
             cursor, page = page.last, None

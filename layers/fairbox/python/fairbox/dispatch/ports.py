@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from fairbox.ids import before
 from fairbox.stored import StoredMessage
 
 if TYPE_CHECKING:
@@ -143,6 +144,9 @@ class ShardPage:
         last: the sort key to go on after; None at the end.
         held: what consumers hold, on ordered pulled topics, where the row was read.
         holds: what visits hold back, on ordered pushed topics, where the row was read.
+        newer: the first sort key of what only a newer release can read: it is not among the
+            messages, stays where it lies, and on ordered topics nothing behind it may go. Empty:
+            there is none.
     """
 
     row: ShardRow | None
@@ -151,6 +155,14 @@ class ShardPage:
     last: str | None
     held: HeldRow | None = None
     holds: Holds | None = None
+    newer: str = ""
+
+    def before_newer(self) -> ShardPage:
+        """Return what of an ordered lane's page lies before what only a newer release can read."""
+        if not self.newer:
+            return self
+        messages = tuple(m for m in self.messages if m.ref.id < self.newer)
+        return replace(self, messages=messages, last=before(self.newer))
 
 
 class Store(Protocol):
@@ -174,9 +186,13 @@ class Store(Protocol):
         ...
 
     def read(
-        self, refs: Sequence[MessageRef]
+        self, refs: Sequence[MessageRef], *, pass_newer: bool = False
     ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
-        """Return what of these lies in the outbox (consistent), and what is unreadable."""
+        """Return what of these lies in the outbox (consistent), and what is unreadable.
+
+        Raises:
+            NewerVersion: only a newer release can read one; with `pass_newer` it is passed over.
+        """
         ...
 
     def read_lane(

@@ -10,7 +10,7 @@ from fairbox.clock import milliseconds
 from fairbox.codec.records import raw_image, read_record
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.report import Report
-from fairbox.errors import FairboxError, Unreadable
+from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.ids import time_of
 
 if TYPE_CHECKING:
@@ -43,12 +43,14 @@ class RelayReport:
         delivery: the delivery's report.
         rung: messages rung for.
         unreadable: items buried unread.
+        newer: items that only a newer release can read: they stay where they lie.
         waiting: messages left where they are, for nobody of their topic is ready.
     """
 
     delivery: Report = field(default_factory=Report)
     rung: int = 0
     unreadable: int = 0
+    newer: int = 0
     waiting: int = 0
 
 
@@ -162,6 +164,9 @@ class Relay:
             return None
         try:
             change = read_record(record)
+        except NewerVersion:  # it stays; the sweep rings for it until somebody can read it
+            report.newer += 1
+            return None
         except Unreadable as unreadable:
             self._store.bury_raw(raw_image(record), str(unreadable))
             report.unreadable += 1

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.clock import milliseconds
+from fairbox.codec.keys import parse_lane_pk
 from fairbox.codec.messages import read_message
+from fairbox.codec.names import PK
 from fairbox.codec.records import read_record, table_of
 from fairbox.codec.shards import is_shard_row, read_shard
 from fairbox.dispatch.counts import NEVER_MS
 from fairbox.dispatch.finishing import finish_marked
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit import OVERDUE_MS
-from fairbox.errors import Unreadable
+from fairbox.errors import NewerVersion, Unreadable
 from fairbox.ids import time_of
 from fairbox.placement import belongs
 from fairbox.stored import ShardRow
@@ -93,6 +95,7 @@ class RepairReport:
         replayed: records of given-up batches.
         finished: marked messages.
         unreadable: items buried as they are.
+        newer: items and given-up batches that only a newer release can read: they stay.
         flagged: overdue shards that no row showed.
         recounted: shard rows whose counts had been wrong for two runs.
         complete: whether the scan came to its end.
@@ -109,6 +112,7 @@ class RepairReport:
     replayed: int = 0
     finished: int = 0
     unreadable: int = 0
+    newer: int = 0
     flagged: int = 0
     recounted: int = 0
     complete: bool = False
@@ -126,6 +130,7 @@ class _Seen:
     ready: int = 0
     later: int = 0
     overdue: bool = False
+    newer: bool = False  # it holds what this release cannot read: what it would find is no finding
     row: ShardRow | None = None
 
 
@@ -183,7 +188,11 @@ class Repair:
                 return report
             other = self._others.get(table_of(records[0])) if records else None
             if other is None:
-                self._replay(records, report)
+                try:
+                    self._replay(records, report)
+                except NewerVersion:
+                    report.newer += 1
+                    continue
             elif other(records, deadline):
                 report.replayed += len(records)
             else:
@@ -198,9 +207,9 @@ class Repair:
     def _replay(self, records: Sequence[Mapping[str, Any]], report: RepairReport) -> None:
         """Mark and ring for a batch: both may be repeated, so it does not matter whose it was."""
         self._marking.handle(records)
+        report.replayed += len(records)
         rings: dict[Shard, list[MessageRef]] = defaultdict(list)
         for record in records:
-            report.replayed += 1
             try:
                 change = read_record(record)
             except Unreadable:
@@ -244,6 +253,11 @@ class Repair:
                     seen[row.topic, row.epoch, row.shard].row = row
                     continue
                 stored = read_message(item)
+            except NewerVersion:
+                _, topic, epoch, number = parse_lane_pk(item[PK]["S"])
+                seen[topic, epoch, number].newer = True
+                report.newer += 1
+                continue
             except Unreadable as unreadable:
                 self._store.bury_raw(item, str(unreadable))
                 report.unreadable += 1
@@ -277,6 +291,8 @@ class Repair:
         """Let the sweep look at overdue shards of pushed topics that no row shows."""
         now = milliseconds(self._clock)
         for shard, state in seen.items():
+            if state.newer:
+                continue
             topic = self._store.topic(shard[0])
             if topic is None and (state.ready or state.later) and len(report.orphans) < MAX_ORPHANS:
                 report.orphans.append("#".join(map(str, shard)))
@@ -302,6 +318,8 @@ class Repair:
         """Correct counts that were wrong in the same way, in a still shard, the last time too."""
         found: dict[str, str] = {}
         for shard, state in seen.items():
+            if state.newer:
+                continue
             row = state.row or ShardRow(*shard)
             if (row.ready, row.later) == (state.ready, state.later):
                 self._unlist(row)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fairbox.clock import milliseconds
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit import OVERDUE_MS
+from fairbox.errors import NewerVersion
 from fairbox.ids import time_of
 
 if TYPE_CHECKING:
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SweepReport:
-    """What a sweep did: shards looked at, doorbells rung, whether its time ran out."""
+    """What a sweep did: shards looked at, doorbells rung, whether its time ran out.
+
+    `newer`: shards whose row only a newer release can read.
+    """
 
     looked: int = 0
     rung: int = 0
     unfinished: bool = False
+    newer: int = 0
 
 
 class Sweep:
@@ -54,7 +59,12 @@ class Sweep:
             if topic is None or not topic.pushed:
                 continue
             report.looked += 1
-            if self._overdue(row):
+            try:
+                overdue = self._overdue(row)
+            except NewerVersion:  # its row: whoever is of that release looks after it
+                report.newer += 1
+                continue
+            if overdue:
                 self._doorbells.ring([Doorbell(row.topic, row.epoch, row.shard)])
                 report.rung += 1
         return report
@@ -62,14 +72,16 @@ class Sweep:
     def _overdue(self, row: ShardRow) -> bool:
         now = milliseconds(self._clock)
         head = self._head("ready", row)
-        if head.unreadable or any(
-            m.gone or now - time_of(m.ref.id) > OVERDUE_MS for m in head.messages
+        if (
+            head.unreadable
+            or head.newer
+            or any(m.gone or now - time_of(m.ref.id) > OVERDUE_MS for m in head.messages)
         ):
             return True
         if row.later <= 0 < row.outstanding:
             return False  # a row that counts nothing was listed by repair, for either lane
         later = self._head("later", row, until_due=now)
-        return bool(later.messages or later.unreadable)
+        return bool(later.messages or later.unreadable or later.newer)
 
     def _head(self, lane: str, row: ShardRow, until_due: int | None = None) -> ShardPage:
         return self._store.read_lane(

@@ -72,7 +72,7 @@ class Visits:
         return report
 
     def _visit_named(self, doorbell: Doorbell, report: VisitReport, deadline: float) -> None:
-        messages, unreadable = self._store.read(doorbell.refs)
+        messages, unreadable = self._store.read(doorbell.refs, pass_newer=True)
         order = {ref: n for n, ref in enumerate(doorbell.refs)}
         messages.sort(key=lambda m: order.get(m.ref, 0))
         self._deliver(readable(self._store, messages, unreadable, report), report, deadline)

@@ -15,6 +15,7 @@ from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.messages import MessageRef, check_topic
 from fairbox.settings import LATER_QUEUE_URL
 from fairbox.topics import GROUPS
+from fairbox.versions import VERSION_KEY, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -146,12 +147,14 @@ def decode(body: str) -> Doorbell:
 
     Raises:
         InvalidInput: it is none.
+        NewerVersion: it asks, under `version`, for a reader of a newer release.
     """
     try:
         data = json.loads(body)
+        check_number(int(data.get(VERSION_KEY, 1)), {})
         topic, epoch, shard = check_topic(data["topic"]), int(data["epoch"]), int(data["shard"])
         refs = tuple(MessageRef.parse(f"{topic}/{epoch}/{shard}/{i}") for i in data["ids"])
         before = int(data.get("before", 0))
         return Doorbell(topic, epoch, shard, refs, int(data["not_before"]), before)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InvalidInput("doorbell", f"topic, epoch, shard, ids, not_before ({error})") from None

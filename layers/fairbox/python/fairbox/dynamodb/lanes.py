@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import names
@@ -14,7 +13,7 @@ from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import ShardPage
 from fairbox.dynamodb import states
 from fairbox.dynamodb.calls import ConditionFailed
-from fairbox.errors import MessagesNotWritten, TransactionCancelled, Unreadable
+from fairbox.errors import MessagesNotWritten, NewerVersion, TransactionCancelled, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -293,16 +292,23 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     holds: Holds | None = None
     messages: list[StoredMessage] = []
     unreadable: list[Mapping[str, object]] = []
+    newer = ""
     for item in answer["Items"]:
         if item[names.SK]["S"] == names.HEAD:
-            with suppress(Unreadable):  # repair buries it; the messages behind it go on
+            try:
                 row = read_shard(item)
                 held, holds = read_held(item), read_holds(item)
+            except NewerVersion:
+                raise  # who does not know what is held must send nothing
+            except Unreadable:
+                pass  # repair buries it; the messages behind it go on
             continue
         try:
             messages.append(read_message(item))
+        except NewerVersion:
+            newer = newer or item[names.SK]["S"]
         except Unreadable:
             unreadable.append(item)
     last = answer.get("LastEvaluatedKey")
     cursor = last and last[names.SK]["S"]
-    return ShardPage(row, tuple(messages), tuple(unreadable), cursor, held, holds)
+    return ShardPage(row, tuple(messages), tuple(unreadable), cursor, held, holds, newer)

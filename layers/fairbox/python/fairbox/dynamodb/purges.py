@@ -65,7 +65,7 @@ class Purges:
 
         Returns:
             For each: `purged`; `gone`: it is a dead letter no more; `left`: others kept changing
-            it.
+            it, or only a newer release can read it.
 
         Raises:
             Throttled, Unavailable: some are not known to be purged; call again.
@@ -83,7 +83,9 @@ class Purges:
             together = False
         done: list[Purged] = []
         for letter in letters:
-            if letter.stored is None:
+            if letter.newer:
+                done.append("left")
+            elif letter.stored is None:
                 done.append(self._unreadable(letter))
             elif together:
                 done.append("purged")

@@ -12,7 +12,7 @@ from fairbox.dynamodb.held import HeldRows
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.holds import HoldRows
 from fairbox.dynamodb.topics import DispatcherTopics
-from fairbox.errors import NotConfigured, Unavailable, Unreadable
+from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,14 +89,21 @@ class DynamoStore:
         return replace(stored, message=replace(stored.message, body=body))
 
     def read(
-        self, refs: Sequence[MessageRef]
+        self, refs: Sequence[MessageRef], *, pass_newer: bool = False
     ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
-        """Return what of these lies in the outbox (consistent), and what is unreadable."""
+        """Return what of these lies in the outbox (consistent), and what is unreadable.
+
+        Raises:
+            NewerVersion: only a newer release can read one; with `pass_newer` it is passed over.
+        """
         messages: list[StoredMessage] = []
         unreadable: list[Mapping[str, object]] = []
         for item in self._tables.lanes.items(refs):
             try:
                 messages.append(read_message(item))
+            except NewerVersion:
+                if not pass_newer:
+                    raise
             except Unreadable:
                 unreadable.append(item)
         return messages, unreadable

@@ -18,6 +18,7 @@ from fairbox.codec.messages import number
 from fairbox.codec.standings import standing_attributes
 from fairbox.codec.topics import (
     OPTIONAL_OF_SUBSCRIPTION,
+    OPTIONAL_OF_TOPIC,
     read_topics,
     subscription_item,
     topic_item,
@@ -27,7 +28,7 @@ from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscript
 from fairbox.topics import Topic, TopicState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.dynamodb.calls import Calls
     from fairbox.standing import Standing
@@ -231,20 +232,8 @@ class TopicTable:
 
     def _put_subscription(self, subscription: Subscription, standing: Standing) -> dict[str, Any]:
         """Return the update that writes a row, whole but for how much of its rate was used up."""
-        item = subscription_item(subscription)
-        key = {name: item.pop(name) for name in (names.PK, names.SK)}
-        item |= standing_attributes(standing)
-        absent = [n for n in (*OPTIONAL_OF_SUBSCRIPTION, names.STANDING) if n not in item]
-        fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
-        sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
-        removes = ", ".join(list(fields)[len(item) :])
-        return {
-            "TableName": self._table,
-            "Key": key,
-            "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if removes else ""),
-            "ExpressionAttributeNames": fields,
-            "ExpressionAttributeValues": {f":f{n}": v for n, v in enumerate(item.values())},
-        }
+        item = subscription_item(subscription) | standing_attributes(standing)
+        return self._whole(item, (*OPTIONAL_OF_SUBSCRIPTION, names.STANDING))
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription.
@@ -264,15 +253,33 @@ class TopicTable:
             raise UnknownSubscription(topic, name)
 
     def _put_topic(self, state: TopicState, before: TopicState | None) -> dict[str, Any]:
-        put: dict[str, Any] = {"TableName": self._table, "Item": topic_item(state)}
+        """Return the write of a topic's row; what a newer release keeps there too stays."""
+        item = topic_item(state)
         if before is None:
+            put: dict[str, Any] = {"TableName": self._table, "Item": item}
             put["ConditionExpression"] = "attribute_not_exists(#pk)"
             put["ExpressionAttributeNames"] = {"#pk": names.PK}
-        else:
-            put["ConditionExpression"] = "#v = :v"
-            put["ExpressionAttributeNames"] = {"#v": names.VERSION}
-            put["ExpressionAttributeValues"] = {":v": number(before.version)}
-        return {"Put": put}
+            return {"Put": put}
+        update = self._whole(item, OPTIONAL_OF_TOPIC)
+        update["ConditionExpression"] = "#v = :v"
+        update["ExpressionAttributeNames"] |= {"#v": names.VERSION}
+        update["ExpressionAttributeValues"] |= {":v": number(before.version)}
+        return {"Update": update}
+
+    def _whole(self, item: dict[str, Any], optional: Iterable[str]) -> dict[str, Any]:
+        """Return the update that writes a row: its attributes, without those that it lacks."""
+        key = {name: item.pop(name) for name in (names.PK, names.SK)}
+        absent = [n for n in optional if n not in item]
+        fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
+        sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
+        removes = ", ".join(list(fields)[len(item) :])
+        return {
+            "TableName": self._table,
+            "Key": key,
+            "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if removes else ""),
+            "ExpressionAttributeNames": fields,
+            "ExpressionAttributeValues": {f":f{n}": v for n, v in enumerate(item.values())},
+        }
 
     def _topic_stays(self, topic: str) -> dict[str, Any]:
         return {

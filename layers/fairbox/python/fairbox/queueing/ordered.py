@@ -182,7 +182,7 @@ class Ordered:
         for page in range(_PAGES):
             held, free = _divided(row, window, now)
             # a page that was full of what is held says little about what is free behind it
-            if window.ended or free >= wanted or free > held:
+            if window.ended or window.newer or free >= wanted or free > held:
                 break
             self._page(shard, window, _PAGE if page and not free else limit, spent)
         return row, window
@@ -196,12 +196,12 @@ class Ordered:
     def _page(self, shard: Shard, window: Window, limit: int, spent: _Spent) -> HeldRow | None:
         page = self._store.read_lane(
             "ready", *shard, limit=limit, after=window.cursor or None, consistent=True
-        )
+        ).before_newer()
         spent.units += max(1, math.ceil(len(page.messages) / _ITEMS_A_UNIT))
         self._clear(page.messages, page.unreadable)
         window.messages += [m for m in page.messages if m.gone is None]
         window.cursor = page.last or window.cursor
-        window.ended = page.last is None
+        window.ended, window.newer = page.last is None, bool(page.newer)
         return page.held
 
 

@@ -28,12 +28,14 @@ class Window:
         cursor: the sort key up to which it was read.
         messages: what lies there.
         ended: it was read to its end.
+        newer: what comes next only a newer release can read: nothing behind it is handed out.
     """
 
     after: str = ""
     cursor: str = ""
     messages: list[StoredMessage] = field(default_factory=list)
     ended: bool = False
+    newer: bool = False
 
     def covers(self, message_id: str) -> bool:
         """Whether a message of this id would have been read."""

@@ -1,0 +1,69 @@
+"""`fairbox doctor`: what is wrong with a deployment, and what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from fairbox.cli.session import FAILED, Session
+
+_MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "not checked": "--"}
+
+
+def doctor(
+    session: Session,
+    stack: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A stack of the deployment; may be repeated. The five of"
+            " this application by default.",
+        ),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Make this check only; may be repeated. All by default."),
+    ] = None,
+    *,
+    placement: Annotated[
+        bool, typer.Option("--placement", help="Scan the outbox for messages in wrong shards.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show what is as it should be too.")
+    ] = False,
+) -> None:
+    """Check a deployment and say what to do; changes nothing. Exits 1 where a check failed."""
+    # imported where they are used: no other verb pays for them
+    from importlib.metadata import version  # noqa: PLC0415
+
+    from fairbox.doctor.aws import Aws  # noqa: PLC0415
+    from fairbox.doctor.examining import examine  # noqa: PLC0415
+    from fairbox.doctor.patient import STACKS, Patient  # noqa: PLC0415
+
+    patient = Patient(
+        session.outbox,
+        session.facades.settings,
+        Aws(session.facades.client),
+        version("fairbox"),
+        stacks=tuple(stack or STACKS),
+        placement=placement,
+    )
+    found = list(examine(patient, check or ()))
+    count = Counter(finding.status for finding in found)
+    if session.json:
+        session.lines((finding.fields(), "") for finding in found)
+    else:
+        shown = [f for f in found if everything or f.status != "ok"]
+        for finding in shown:
+            mark = _MARKS[finding.status]
+            typer.echo(f"{mark:<4}  {finding.check}: {finding.subject}: {finding.detail}")
+            if finding.advice:
+                typer.echo(f"      {finding.advice}")
+        typer.echo(
+            f"{count['fail']} failed, {count['warn']} warnings, {count['ok']} ok,"
+            f" {count['not checked']} not checked"
+        )
+    if count["fail"]:
+        raise typer.Exit(FAILED)

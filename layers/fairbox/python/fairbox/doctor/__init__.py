@@ -1,0 +1,1 @@
+"""What `fairbox doctor` looks at: small checks of a deployment, each with its advice."""

@@ -1,0 +1,114 @@
+"""Questions to AWS: only calls that describe; what is denied is remembered, the rest goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_DENIED: Final = frozenset(
+    {
+        "AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation",
+        "AuthorizationErrorException",
+    }
+)  # fmt: skip
+_MISSING: Final = frozenset(
+    {
+        "ResourceNotFoundException", "TableNotFoundException", "NotFound", "NotFoundException",
+        "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFound",
+    }
+)  # fmt: skip
+_PAGES: Final = 20
+READS: Final[dict[str, tuple[str, ...]]] = {
+    "cloudformation": ("describe_stacks", "list_stack_resources"),
+    "cloudwatch": ("describe_alarms", "get_metric_data"),
+    "dynamodb": ("describe_table", "describe_continuous_backups", "describe_time_to_live"),
+    "events": ("describe_event_bus", "describe_rule", "list_targets_by_rule"),
+    "kinesis": ("describe_stream_summary",),
+    "lambda": (
+        "get_event_source_mapping",
+        "get_function_concurrency",
+        "get_function_configuration",
+    ),
+    "sns": ("get_topic_attributes",),
+    "sqs": ("get_queue_attributes", "get_queue_url"),
+}
+"""Every call that is made, by boto3's service: each describes, none changes anything."""
+
+
+class NotAnswered(Exception):
+    """A question was not answered; `advice` says what to do."""
+
+    advice = ""
+
+
+class Missing(NotAnswered):
+    """What was asked about is not there."""
+
+
+class Denied(NotAnswered):
+    """The caller may not ask; `.action` is what is missing."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(f"denied: the caller lacks {action}")
+        self.action = action
+        self.advice = f"Allow {action}: stack FairboxAccess has policy Reader for this."
+
+
+class Aws:
+    """Asks, once a call; tries nothing again.
+
+    Args:
+        client: gives boto3's clients by service.
+
+    Attributes:
+        denied: actions that the caller lacks, in order.
+        calls: how many calls were made.
+    """
+
+    def __init__(self, client: Callable[[str], Any]) -> None:
+        self._client = client
+        self.denied: dict[str, None] = {}
+        self.calls = 0
+
+    def ask(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Return the answer.
+
+        Raises:
+            Missing: what was asked about is not there.
+            Denied: the caller may not ask.
+            NotAnswered: it answered otherwise, or not at all.
+        """
+        if operation not in READS[service]:
+            raise ValueError(f"{operation} is no call that only reads")
+        self.calls += 1
+        try:
+            answer: dict[str, Any] = getattr(self._client(service), operation)(**arguments)
+        except ClientError as error:
+            raise self._translated(service, operation, error) from error
+        except BotoCoreError as error:
+            raise NotAnswered(f"{service} did not answer: {type(error).__name__}") from error
+        return answer
+
+    def pages(self, service: str, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a list that goes on by `NextToken`, twenty at most."""
+        for _ in range(_PAGES):
+            answer = self.ask(service, operation, **arguments)
+            yield answer
+            if not answer.get("NextToken"):
+                return
+            arguments["NextToken"] = answer["NextToken"]
+
+    def _translated(self, service: str, operation: str, error: ClientError) -> NotAnswered:
+        told = error.response["Error"]
+        code, text = str(told.get("Code", "")), str(told.get("Message", ""))
+        if code in _DENIED:
+            action = f"{service}:{operation.title().replace('_', '')}"
+            self.denied[action] = None
+            return Denied(action)
+        if code in _MISSING or "does not exist" in text:
+            return Missing("it is not there")
+        return NotAnswered(f"{service} does not answer {operation} here: {code}")

@@ -1,0 +1,134 @@
+"""Checks of what was set: the environment, topics, subscriptions, destinations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox import settings as names
+from fairbox.doctor.aws import Missing
+from fairbox.doctor.findings import Reporter, check, each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox.doctor.findings import Finding
+    from fairbox.doctor.patient import Patient
+
+DELETING_MS: Final = 3_600_000
+DESTINATIONS: Final = 50
+_NOTHING: Final = "nothing works"
+_WANTED: Final = {
+    names.OUTBOX_TABLE: _NOTHING,
+    names.DELIVERIES_TABLE: _NOTHING,
+    names.BATCHES_TABLE: "batches are refused",
+    names.BODIES_BUCKET: "bodies over 300,000 bytes are refused",
+    names.DOORBELL_QUEUE_URL: "`fairbox outbox sweep` is refused",
+}
+
+
+@check("settings", "The environment says what is needed")
+def settings(patient: Patient) -> Iterator[Finding]:
+    """The tables are named; bucket and queue too, without which some commands are refused."""
+    for name, without in _WANTED.items():
+        report = Reporter("settings", name)
+        value = patient.settings.optional(name)
+        if value is not None:
+            yield report.ok(value)
+        elif without == _NOTHING:
+            yield report.fail(
+                f"it is not set: {without}",
+                f"export {name}=...; the stacks' resources have its name.",
+            )
+        else:
+            yield report.warn(f"it is not set: {without}", f"export {name}=...; see docs/reference/"
+                              "settings.md.")  # fmt: skip
+
+
+@check("topics", "Topics and subscriptions deliver")
+def topics(patient: Patient) -> Iterator[Finding]:
+    """No topic or subscription is paused, no circuit is open, no deletion is stuck."""
+    bad = [finding for state in patient.topics for finding in _topic(patient, state)]
+    yield from bad or [Reporter("topics", f"{len(patient.topics)} topics").ok()]
+
+
+def _topic(patient: Patient, state: Any) -> Iterator[Finding]:
+    name = state.topic.name
+    report = Reporter("topics", f"topic {name}")
+    if state.paused:
+        yield report.warn(
+            "receiving from it is paused", "Resume it when the reason is gone: outbox.resume_topic."
+        )
+    if state.deleting is not None and patient.now - state.deleting > DELETING_MS:
+        yield report.warn(
+            "its deletion began over an hour ago", f"fairbox topic delete {name} goes on with it."
+        )
+    for subscription in state.subscriptions:
+        standing = state.standing(subscription.name)
+        own = Reporter("topics", f"subscription {name}/{subscription.name}")
+        if standing.paused:
+            yield own.warn(
+                f"it is paused: {standing.pause_reason or 'no reason was given'}",
+                f"fairbox subscription resume {name} {subscription.name}",
+            )
+        if standing.circuit != "closed":
+            yield own.warn(
+                f"its circuit is {standing.circuit}: {standing.reason}",
+                f"Look at {subscription.destination}; probes close the circuit by themselves.",
+            )
+
+
+@check("destinations", "Destinations exist")
+def destinations(patient: Patient) -> Iterator[Finding]:
+    """The queue, topic, bus, stream or function of each subscription is there (50 at most)."""
+    addresses = list(
+        dict.fromkeys(s.destination for state in patient.topics for s in state.subscriptions)
+    )
+    known = {state.topic.name for state in patient.topics}
+
+    def look(report: Reporter, address: str) -> Iterator[Finding]:
+        scheme, _, rest = address.partition(":")
+        if scheme == "topic":
+            yield from report.bad_or_ok(
+                []
+                if rest in known
+                else [report.fail("there is no such topic", f"fairbox topic create {rest}")]
+            )
+            return
+        question = _question(scheme, rest)
+        if question is None:
+            yield report.unknown("webhooks are not called by this command")
+            return
+        try:
+            patient.aws.ask(*question[0], **question[1])
+        except Missing:
+            yield report.fail(
+                "it is not there", "Make it, or correct the subscription: fairbox subscription add."
+            )
+        else:
+            yield report.ok()
+
+    yield from each("destinations", addresses[:DESTINATIONS], look)
+    if len(addresses) > DESTINATIONS:
+        more = f"{len(addresses) - DESTINATIONS} more"
+        yield Reporter("destinations", more).unknown(f"{DESTINATIONS} are looked at")
+    if not addresses:
+        yield Reporter("destinations", "subscriptions").ok("there are none")
+
+
+def _question(scheme: str, rest: str) -> tuple[tuple[str, str], dict[str, Any]] | None:
+    """Return the call that asks whether a destination is there; None: there is none."""
+    match scheme:
+        case "sqs":
+            return ("sqs", "get_queue_attributes"), {
+                "QueueUrl": rest,
+                "AttributeNames": ["QueueArn"],
+            }
+        case "sns":
+            return ("sns", "get_topic_attributes"), {"TopicArn": rest}
+        case "events":
+            return ("events", "describe_event_bus"), {"Name": rest}
+        case "kinesis":
+            return ("kinesis", "describe_stream_summary"), {"StreamARN": rest}
+        case "lambda":
+            return ("lambda", "get_function_configuration"), {"FunctionName": rest}
+    return None

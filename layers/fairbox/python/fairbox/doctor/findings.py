@@ -1,0 +1,109 @@
+"""Findings, and the register of the checks that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from fairbox.doctor.aws import NotAnswered
+
+if TYPE_CHECKING:
+    from fairbox.doctor.patient import Patient
+
+T = TypeVar("T")
+Status = Literal["ok", "warn", "fail", "not checked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check says of one thing.
+
+    Attributes:
+        check: the check's name.
+        subject: what it looked at.
+        status: `ok`; `warn`: to be looked at; `fail`: a promise is broken; `not checked`: it could
+            not be looked at, and `detail` says why.
+        detail: what was found.
+        advice: what to do; empty where nothing is.
+    """
+
+    check: str
+    subject: str
+    status: Status
+    detail: str = ""
+    advice: str = ""
+
+    def fields(self) -> dict[str, str]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+Look = Callable[["Patient"], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check: its name, what it looks at in a line, what it expects, and how it looks."""
+
+    name: str
+    title: str
+    summary: str
+    look: Look
+
+
+CHECKS: Final[dict[str, Check]] = {}
+
+
+def check(name: str, title: str) -> Callable[[Look], Look]:
+    """Register a check; its docstring is its summary."""
+
+    def declare(look: Look) -> Look:
+        CHECKS[name] = Check(name, title, " ".join((look.__doc__ or "").split()), look)
+        return look
+
+    return declare
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Makes the findings of one check about one subject."""
+
+    check: str
+    subject: str
+
+    def ok(self, detail: str = "") -> Finding:
+        """It is as it should be."""
+        return Finding(self.check, self.subject, "ok", detail)
+
+    def warn(self, detail: str, advice: str) -> Finding:
+        """Somebody should look at it."""
+        return Finding(self.check, self.subject, "warn", detail, advice)
+
+    def fail(self, detail: str, advice: str) -> Finding:
+        """A promise is broken until something is done."""
+        return Finding(self.check, self.subject, "fail", detail, advice)
+
+    def unknown(self, reason: str, advice: str = "") -> Finding:
+        """It could not be looked at."""
+        return Finding(self.check, self.subject, "not checked", reason, advice)
+
+    def bad_or_ok(self, bad: Iterable[Finding], detail: str = "") -> Iterator[Finding]:
+        """Yield what is bad; where nothing is, that it is as it should be."""
+        found = list(bad)
+        yield from found or [self.ok(detail)]
+
+
+def each(
+    name: str,
+    subjects: Iterable[T],
+    look: Callable[[Reporter, T], Iterable[Finding]],
+    label: Callable[[T], str] = str,
+) -> Iterator[Finding]:
+    """Look at each subject by itself: one that cannot be asked about does not end the others."""
+    for subject in subjects:
+        report = Reporter(name, label(subject))
+        try:
+            yield from list(look(report, subject))
+        except NotAnswered as error:
+            yield report.unknown(str(error), error.advice)

@@ -1,0 +1,218 @@
+"""Checks of the stacks, the functions, and what starts these: streams, queues, clocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.doctor.aws import Missing
+from fairbox.doctor.findings import Reporter, check, each
+from fairbox.doctor.patient import DELIVERY, RULE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fairbox.doctor.findings import Finding
+    from fairbox.doctor.patient import Function, Patient, Resource
+
+RUNTIME: Final = "python3.13"
+STREAMS: Final[Mapping[str, str]] = {
+    "relay": "outbox",
+    "mark_delivered": "outbox",
+    "cascade_batches": "batches",
+}
+"""Which table's stream starts a function."""
+QUEUES: Final[Mapping[str, int]] = {"deliver_shard": 2, "ack_batches": 1}
+"""How many queues start a function."""
+CLOCKS: Final = ("sweep", "repair", "clean_orphans", "count_outstanding")
+FUNCTIONS: Final = (*STREAMS, *QUEUES, *CLOCKS, "api")
+VERSION_OUTPUT: Final = "Version"
+_DEPLOY: Final = "Deploy the stacks again: cdk deploy --all."
+_FINE: Final = ("", "OK", "No records processed")
+
+
+@check("stacks", "Stacks are deployed")
+def stacks(patient: Patient) -> Iterator[Finding]:
+    """Every resource of the stacks was made or changed to the end."""
+
+    def look(report: Reporter, stack: str) -> Iterator[Finding]:
+        bad = [
+            r for r in patient.resources() if r.stack == stack and not r.status.endswith("COMPLETE")
+        ]
+        yield from report.bad_or_ok(
+            report.fail(f"{r.logical} is {r.status}", f"See the stack's events. {_DEPLOY}")
+            for r in bad
+        )
+
+    yield from each("stacks", patient.stacks, look)
+
+
+@check("version", "Library and deployment fit")
+def version(patient: Patient) -> Iterator[Finding]:
+    """This library is of the deployed minor version, or one from it."""
+
+    def look(report: Reporter, own: str) -> Iterator[Finding]:
+        name = next((s for s in patient.stacks if DELIVERY in s), patient.stacks[0])
+        (stack,) = patient.aws.ask("cloudformation", "describe_stacks", StackName=name)["Stacks"]
+        outputs = {o["OutputKey"]: o["OutputValue"] for o in stack.get("Outputs", [])}
+        deployed = outputs.get(VERSION_OUTPUT)
+        if deployed is None:
+            yield report.unknown(f"stack {name} does not say its version", "Name it with --stack.")
+        elif deployed == own or _minor(deployed) == _minor(own):
+            yield report.ok(f"deployed: {deployed}")
+        elif _near(_minor(deployed), _minor(own)):
+            yield report.warn(
+                f"deployed: {deployed}", "They fit; upgrade the older one: docs/how-to/upgrade.md."
+            )
+        else:
+            yield report.fail(
+                f"deployed: {deployed}",
+                "They are more than one minor version apart: upgrade the older one.",
+            )
+
+    yield from each("version", [patient.version], look, lambda own: f"library {own}")
+
+
+def _minor(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def _near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return one[0] == other[0] and abs(one[1] - other[1]) <= 1
+
+
+@check("functions", "Functions can run")
+def functions(patient: Patient) -> Iterator[Finding]:
+    """Each is there, active, updated to the end, of the runtime that is tested, and not stopped."""
+
+    def look(report: Reporter, role: str) -> Iterator[Finding]:
+        found = patient.functions.get(role)
+        if found is None:
+            detail = f"{', '.join(patient.gone)} was deleted" if patient.gone else "it is not there"
+            yield report.fail(detail, _DEPLOY)
+            return
+        yield from report.bad_or_ok(_function(report, patient, found))
+
+    yield from each("functions", FUNCTIONS, look)
+
+
+def _function(report: Reporter, patient: Patient, function: Function) -> Iterator[Finding]:
+    told = function.configuration
+    state, update = told.get("State", "Active"), told.get("LastUpdateStatus", "Successful")
+    if state == "Failed":
+        yield report.fail(f"it is {state}: {told.get('StateReason', '')}", _DEPLOY)
+    elif state == "Pending":
+        yield report.warn("it is being made", "Look again in a minute.")
+    if update == "Failed":
+        reason = told.get("LastUpdateStatusReason", "")
+        yield report.fail(f"its last update failed: {reason}", _DEPLOY)
+    if told.get("Runtime") != RUNTIME:
+        yield report.warn(f"it runs on {told.get('Runtime')}", f"{RUNTIME} is what tests run.")
+    for name, mine in (
+        ("FAIRBOX_OUTBOX_TABLE", "outbox"),
+        ("FAIRBOX_DELIVERIES_TABLE", "deliveries"),
+    ):
+        theirs = function.environment.get(name)
+        if theirs != patient.table_names.get(mine):
+            yield report.fail(
+                f"its {name} is {theirs}, not {patient.table_names.get(mine)}",
+                "Functions and environment speak of two deployments: correct the environment.",
+            )
+    answer = patient.aws.ask("lambda", "get_function_concurrency", FunctionName=function.name)
+    if answer.get("ReservedConcurrentExecutions") == 0:
+        yield report.fail(
+            "its concurrency is 0: it never runs",
+            f"aws lambda delete-function-concurrency --function-name {function.name}, or {_DEPLOY}",
+        )
+
+
+@check("triggers", "Streams and queues start their functions")
+def triggers(patient: Patient) -> Iterator[Finding]:
+    """Each mapping is on, reads the right table or queue, bounds its tries, keeps what fails."""
+
+    def look(report: Reporter, role: str) -> Iterator[Finding]:
+        found = [m for _, m in patient.mappings if m and patient.role_of(m["FunctionArn"]) == role]
+        wanted = QUEUES.get(role, 1)
+        if len(found) < wanted:
+            gone = [name for name, mapping in patient.mappings if mapping is None]
+            detail = f"{len(found)} of {wanted} mappings are there" + (
+                f"; deleted: {', '.join(gone)}" if gone else ""
+            )
+            yield report.fail(detail, f"Nothing starts the function. {_DEPLOY}")
+        for mapping in found:
+            source = mapping["EventSourceArn"]
+            own = Reporter(
+                report.check, f"{role} from {source.split(':', 5)[-1].split('/stream')[0]}"
+            )
+            yield from own.bad_or_ok(_mapping(own, patient, role, mapping))
+
+    yield from each("triggers", [*STREAMS, *QUEUES], look)
+
+
+def _mapping(
+    report: Reporter, patient: Patient, role: str, mapping: Mapping[str, Any]
+) -> Iterator[Finding]:
+    if mapping["State"] not in ("Enabled", "Enabling", "Updating"):
+        yield report.fail(
+            f"it is {mapping['State']}",
+            f"aws lambda update-event-source-mapping --uuid {mapping['UUID']} --enabled",
+        )
+    last = mapping.get("LastProcessingResult") or ""
+    if last not in _FINE:
+        yield report.fail(
+            f"its last result: {last}", f"Read the log of {role}; correct the role or the code."
+        )
+    if "ReportBatchItemFailures" not in mapping.get("FunctionResponseTypes", []):
+        yield report.fail("it does not report failures one by one", _DEPLOY)
+    if role in STREAMS:
+        yield from _stream_mapping(report, patient, role, mapping)
+
+
+def _stream_mapping(
+    report: Reporter, patient: Patient, role: str, mapping: Mapping[str, Any]
+) -> Iterator[Finding]:
+    table = patient.table_names.get(STREAMS[role])
+    if table is not None and f":table/{table}/" not in mapping["EventSourceArn"]:
+        yield report.fail(f"it does not read table {table}", _DEPLOY)
+    stream = patient.table(table).get("LatestStreamArn") if table is not None else None
+    if stream is not None and mapping["EventSourceArn"] != stream:
+        yield report.fail("it reads a stream that the table has no more", _DEPLOY)
+    if not mapping.get("FilterCriteria", {}).get("Filters"):
+        yield report.fail("it has no filter: each row's change starts the function", _DEPLOY)
+    if mapping.get("MaximumRetryAttempts", -1) < 0:
+        yield report.fail("it tries for a day: one bad record stops its shard", _DEPLOY)
+    failure = mapping.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
+    if ":s3:" not in failure:
+        yield report.fail("what it gives up is lost: no bucket keeps it", _DEPLOY)
+    if role == "mark_delivered" and mapping.get("ParallelizationFactor", 1) != 1:
+        yield report.fail("its parallelisation is over 1: counts need one at a time", _DEPLOY)
+
+
+@check("schedules", "Clocks run")
+def schedules(patient: Patient) -> Iterator[Finding]:
+    """The rules that start sweep, repair, cleanup and count are there and enabled."""
+    rules: dict[str, dict[str, Any]] = {}
+    denied: list[Finding] = []
+
+    def read(_: Reporter, resource: Resource) -> Iterator[Finding]:
+        name = resource.name.rpartition("|")[2]
+        try:
+            rule = patient.aws.ask("events", "describe_rule", Name=name)
+        except Missing:
+            return
+        for target in patient.aws.ask("events", "list_targets_by_rule", Rule=name)["Targets"]:
+            rules[patient.role_of(target["Arn"])] = rule
+        yield from ()
+
+    denied += each("schedules", patient.resources(RULE), read, lambda rule: rule.logical)
+    yield from denied
+    for role in () if denied else CLOCKS:
+        report = Reporter("schedules", role)
+        rule = rules.get(role)
+        if rule is None:
+            yield report.fail("no rule starts it", _DEPLOY)
+        elif rule["State"] != "ENABLED":
+            yield report.fail(
+                f"its rule is {rule['State']}", f"aws events enable-rule --name {rule['Name']}"
+            )
+        else:
+            yield report.ok(rule.get("ScheduleExpression", ""))

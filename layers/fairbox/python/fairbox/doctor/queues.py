@@ -1,0 +1,129 @@
+"""Checks of the queues: doorbells, acks, and what was put aside."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from fairbox.doctor.aws import Missing, NotAnswered
+from fairbox.doctor.findings import check, each
+from fairbox.doctor.patient import QUEUE
+from fairbox.settings import ACK_QUEUE_URL, DOORBELL_QUEUE_URL, LATER_QUEUE_URL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox.doctor.findings import Finding, Reporter
+    from fairbox.doctor.patient import Patient
+
+_SETTINGS: Final = (DOORBELL_QUEUE_URL, LATER_QUEUE_URL, ACK_QUEUE_URL)
+_ARN: Final = "QueueArn"
+
+
+def _urls(patient: Patient) -> list[str]:
+    """The queues that the environment and the stacks name, each once."""
+    named = [url for name in _SETTINGS if (url := patient.settings.optional(name))]
+    with suppress(NotAnswered):  # check `stacks` says so
+        named += [resource.name for resource in patient.resources(QUEUE)]
+    return list(dict.fromkeys(named))
+
+
+def _policy(attributes: dict[str, str]) -> str:
+    """The ARN of the queue where a queue's failures go; empty: none."""
+    text = attributes.get("RedrivePolicy")
+    return str(json.loads(text)["deadLetterTargetArn"]) if text else ""
+
+
+@check("queues", "Queues wait long enough, and put failures aside")
+def queues(patient: Patient) -> Iterator[Finding]:
+    """Doorbells lie in a FIFO queue.
+
+    Each queue that starts a function hides what is worked on for at least the function's time-out,
+    and has a queue for dead letters.
+    """
+    doorbells = patient.settings.optional(DOORBELL_QUEUE_URL)
+    aside = {_policy(patient.queue(url)) for url in _urls(patient) if _there(patient, url)}
+
+    def look(report: Reporter, url: str) -> Iterator[Finding]:
+        try:
+            attributes = patient.queue(url)
+        except Missing:
+            yield report.fail("there is no such queue", "Deploy the stacks again, and read the "
+                              "queue's URL from their resources.")  # fmt: skip
+            return
+        yield from report.bad_or_ok(_queue(report, patient, attributes, url == doorbells, aside))
+
+    urls = _urls(patient)
+    yield from each("queues", urls, look, lambda url: url.rpartition("/")[2])
+
+
+def _there(patient: Patient, url: str) -> bool:
+    try:
+        return bool(patient.queue(url))
+    except NotAnswered:
+        return False
+
+
+def _queue(
+    report: Reporter, patient: Patient, attributes: dict[str, str], fifo: bool, aside: set[str]
+) -> Iterator[Finding]:
+    arn = attributes[_ARN]
+    if fifo and attributes.get("FifoQueue") != "true":
+        yield report.fail(
+            "doorbells need a FIFO queue", "Set FAIRBOX_DOORBELL_QUEUE_URL to queue DoorbellsNow."
+        )
+    if arn not in aside and not _policy(attributes):
+        yield report.warn(
+            "what fails in it comes again and again", "Give it a redrive policy: deploy the stacks."
+        )
+    needed = _timeout(patient, arn)
+    if int(attributes["VisibilityTimeout"]) < needed:
+        yield report.fail(
+            f"its visibility of {attributes['VisibilityTimeout']} s is below the function's "
+            f"time-out of {needed} s",
+            "Two functions would work on one message: deploy the stacks again.",
+        )
+
+
+def _timeout(patient: Patient, arn: str) -> int:
+    """Seconds that a function of the queue may take; 0: none is known."""
+    try:
+        roles = [
+            patient.role_of(m["FunctionArn"]) for _, m in patient.mappings
+            if m and m["EventSourceArn"] == arn
+        ]  # fmt: skip
+        return max(
+            (int(patient.functions[r].configuration["Timeout"]) for r in roles if r), default=0
+        )
+    except NotAnswered:
+        return 0
+
+
+@check("dead-letter-queues", "Nothing was put aside")
+def dead_letter_queues(patient: Patient) -> Iterator[Finding]:
+    """The queues of what failed too often are empty."""
+    arns = {_policy(patient.queue(url)): url for url in _urls(patient) if _there(patient, url)}
+    arns.pop("", None)
+
+    def look(report: Reporter, arn: str) -> Iterator[Finding]:
+        name = arn.rpartition(":")[2]
+        try:
+            url = patient.aws.ask("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
+            count = int(patient.queue(url)["ApproximateNumberOfMessages"])
+        except Missing:
+            yield report.fail(
+                "it is gone: what fails too often is lost", "Deploy the stacks again."
+            )
+            return
+        if count:
+            yield report.fail(
+                f"{count} messages lie there",
+                "Find the cause in the function's log, then move them back: aws sqs "
+                f"start-message-move-task --source-arn {arn}. Doorbells may be purged: the sweep "
+                "rings again.",
+            )
+        else:
+            yield report.ok("empty")
+
+    yield from each("dead-letter-queues", sorted(arns), look, lambda arn: arn.rpartition(":")[2])

@@ -1,0 +1,53 @@
+"""The reference page of `fairbox doctor`, from what its checks say of themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.doctor.aws import READS
+from fairbox.doctor.examining import checks
+from fairbox.doctor.patient import STACKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_INTRODUCTION: Final = """\
+`fairbox doctor` looks at a deployment and says, for whatever is not as it should be, what to do. It
+changes nothing: it makes describing calls, fewer than 120 for this application, reads the index of
+shards that hold work, and counts the messages of five small shards. Only `--placement` scans.
+
+The tables and queues are those that the environment names, the rest is found in the stacks:
+{stacks}, or those that `--stack` names.
+Without stacks, as on the local application, what they would have told is `not checked`, never
+silently ok.
+
+| | |
+|---|---|
+| `ok` | as it should be; shown with `--all`, and with `--json` |
+| `warn` | somebody should look |
+| `fail` | a promise is broken until something is done; the command exits 1 |
+| `not checked` | it could not be looked at; it says why, such as a call that was denied |
+
+`--json` prints a finding a line: `check`, `subject`, `status`, `detail`, `advice`. `--check NAME`
+makes one check only, and may be repeated.
+
+A call that is denied says which action the caller lacks, and the other checks go on. Policies
+Reader and Operator of stack `FairboxAccess` ([IAM](iam.md)) allow them all, but for destinations of
+other services: who may not describe these reads `not checked`.
+"""
+
+
+def parts(
+    note: str, table: Callable[[Sequence[str], Iterable[Sequence[str]]], str]
+) -> Iterable[str]:
+    """Yield the page's parts."""
+    yield "# Doctor"
+    yield note
+    yield _INTRODUCTION.format(stacks=", ".join(f"`{name}`" for name in STACKS))
+    yield "## Checks"
+    for check in checks():
+        yield f"### {check.name}"
+        yield f"{check.title}. {check.summary}"
+    yield "## Calls"
+    rows = [(service, ", ".join(f"`{call}`" for call in calls)) for service, calls in READS.items()]
+    yield table(("service", "calls"), rows)
