@@ -197,7 +197,7 @@ def run(world: World, messages: int) -> list[str]:
     world.calm()
     breaches = []
     gave_up = bool(world.marking.given_up)
-    if not gave_up:
+    if not (gave_up or world.recounted):  # what was late for hours is counted on top of repair's
         breaches = Oracle(world).counts(deaths=True)
     world.repair()
     oracle = Oracle(world)

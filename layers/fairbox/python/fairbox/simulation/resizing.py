@@ -33,7 +33,7 @@ class Crowd(Producers):
     """
 
     def __init__(self, world: ResizingWorld, rng: random.Random) -> None:
-        super().__init__(world.app, rng)
+        super().__init__(world.app, rng, world.clock)
         self._views = [world.another() for _ in range(VIEWS)]
         self._kept: list[Message] = []
         self.placed: dict[str, list[MessageRef]] = {}
@@ -94,16 +94,11 @@ class ResizingWorld(World):
         return super()._produce()
 
     def _resize(self) -> None:
-        outer, self._fuse.left = self._fuse.left, None
         topic = "ordered" if self.rng.random() < 0.5 else self.rng.choice(list(SUBSCRIPTIONS))
-        try:
-            with suppress(ResizeUnderway):
-                self.resizes += self._operator.resize(topic, self.rng.choice(WIDTHS)).changed
-                self.history[topic] = self._operator.topic(topic)
-        except FairboxError:
-            pass  # the operator tries again some other time
-        finally:
-            self._fuse.left = outer
+        # what fails the operator tries again some other time
+        with self._fuse.spared(), suppress(FairboxError, ResizeUnderway):
+            self.resizes += self._operator.resize(topic, self.rng.choice(WIDTHS)).changed
+            self.history[topic] = self._operator.topic(topic)
 
 
 def breaches_of(world: ResizingWorld) -> list[str]:

@@ -105,11 +105,8 @@ class RidingWorld(World):
         drawn = self.rng.random()
         if drawn < 0.8:
             if drawn < 0.15:
-                outer, self._fuse.left = self._fuse.left, None
-                try:
+                with self._fuse.spared():
                     self._ride()
-                finally:
-                    self._fuse.left = outer
             return 0
         return super()._produce()
 
@@ -181,7 +178,7 @@ class RidingWorld(World):
             self.app.batches.ack(known)
 
         done = not taken or self.invoke(work)
-        if not done or (self._storms and self.rng.random() < self.chaos.repeats):
+        if not done or self.strikes(self.chaos.repeats + self.chaos.twice):
             queue += taken
 
     def _cascade(self) -> None:

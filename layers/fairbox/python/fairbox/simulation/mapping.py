@@ -1,0 +1,142 @@
+"""Event source mappings of a simulated world: streams in shards, leases, repetitions, lateness."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from fairbox.simulation.chaos import LATENESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.simulation.world import World
+
+STREAM_SHARDS = 3
+TRIES = 4
+
+Record = dict[str, Any]
+Part = tuple[list[Record], int]  # records, tries left
+
+
+class Reader:
+    """An event source mapping: one stream, several shards, order kept by partition key.
+
+    Args:
+        world: whose stream of the outbox it reads.
+        workers: instances of the function; an invocation goes to one that is free.
+        batch: records of one invocation at most.
+
+    Attributes:
+        given_up: records that no invocation could handle.
+        late: how often a shard stood still for a while.
+        taken_away: how often an invocation was frozen for so long that others got its batch.
+    """
+
+    def __init__(
+        self, world: World, workers: Sequence[Callable[[list[Record]], object]], *, batch: int
+    ) -> None:
+        self._world = world
+        self._free = list(workers)
+        self._batch = batch
+        self._position: str | None = None
+        self._queues: list[deque[Record]] = [deque() for _ in range(STREAM_SHARDS)]
+        self._busy: set[int] = set()
+        self._still: dict[int, float] = {}  # shard -> until when it stands still
+        self.given_up: list[Record] = []
+        self.late = 0
+        self.taken_away = 0
+
+    def pull(self) -> None:
+        """Take what is new in the stream into the shards' queues."""
+        records = self._world.app.records(self._position)
+        for record in records:
+            pk = record["dynamodb"]["Keys"]["pk"]["S"]
+            self._queues[sum(pk.encode()) % STREAM_SHARDS].append(record)
+        if records:
+            self._position = records[-1]["dynamodb"]["SequenceNumber"]
+
+    @property
+    def waiting(self) -> int:
+        """Records that were not handled yet."""
+        return sum(map(len, self._queues))
+
+    def go_on(self) -> None:
+        """Let no shard stand still any longer."""
+        self._still.clear()
+
+    def invoke(self) -> None:
+        """Handle one batch of one shard, by an instance that is free."""
+        now = self._world.app.clock.now()
+        ready = [
+            n
+            for n, queue in enumerate(self._queues)
+            if queue and n not in self._busy and self._still.get(n, 0.0) <= now
+        ]
+        if not ready or not self._free:
+            return
+        shard = self._world.rng.choice(ready)
+        if self._world.strikes(self._world.chaos.late):
+            self._stand_still(shard)
+            return
+        queue = self._queues[shard]
+        size = min(len(queue), self._world.rng.randint(1, self._batch))
+        batch = [queue.popleft() for _ in range(size)]
+        handle = self._free.pop(self._world.rng.randrange(len(self._free)))
+        self._busy.add(shard)
+        try:
+            held = self._until_done(shard, batch, handle)
+            if held and self._world.rng.random() < self._world.chaos.repeats:
+                held = self._until_done(shard, batch, handle)
+        finally:
+            self._free.append(handle)
+        if held:
+            self._busy.discard(shard)
+
+    def _stand_still(self, shard: int) -> None:
+        seconds = self._world.rng.choice(LATENESS)
+        self.late += 1
+        self._still[shard] = self._world.app.clock.now() + seconds
+        self._world.pass_time(seconds)
+
+    def _until_done(
+        self, shard: int, batch: list[Record], handle: Callable[[list[Record]], object]
+    ) -> bool:
+        """Handle a batch, again in halves when it fails, and give it up after some tries.
+
+        Returns:
+            Whether it was done under one lease: False when others have the shard by now.
+        """
+        parts: deque[Part] = deque([(batch, TRIES)])
+        while parts:
+            part, tries = parts.popleft()
+            held = True
+
+            def lose(part: list[Record] = part) -> None:
+                nonlocal held
+                held = False
+                self.taken_away += 1
+                rest = [*part, *(record for records, _ in parts for record in records)]
+                self._queues[shard].extendleft(reversed(rest))
+                self._busy.discard(shard)
+
+            def work(part: list[Record] = part) -> object:
+                return handle(part)
+
+            done = self._world.invoke(work, lose)
+            if not held:
+                return False
+            if not done:
+                self._world.app.clock.advance(self._world.rng.choice([0.2, 2, 25]))
+                self._again(part, tries, parts)
+        return True
+
+    def _again(self, part: list[Record], tries: int, parts: deque[Part]) -> None:
+        if tries <= 0 and self._world.chaos.given_up:
+            name = f"batch-{self._world.rng.getrandbits(64):x}"
+            self._world.app.given_up.kept[name] = part
+            self.given_up += part
+            return
+        middle = len(part) // 2 or 1
+        halves = [half for half in (part[:middle], part[middle:]) if half]
+        parts.extendleft((half, tries - 1) for half in reversed(halves))
