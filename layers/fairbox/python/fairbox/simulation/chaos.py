@@ -57,11 +57,11 @@ class Chaos:
     given_up: bool = True
     lost_doorbells: float = 0.02
     outages: float = 0.02
-    frozen: float = 0.02
-    late: float = 0.004
+    frozen: float = 0.05
+    late: float = 0.01
     stale: float = 0.2
     skew: float = 0.5
-    twice: float = 0.03
+    twice: float = 0.05
 
 
 CALM = Chaos(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 STREAM_SHARDS = 3
 TRIES = 4
+NIGHTS = 3  # of a world, so that nothing that is kept for days is erased meanwhile
 
 Record = dict[str, Any]
 Part = tuple[list[Record], int]  # records, tries left
@@ -95,6 +96,10 @@ class Reader:
 
     def _stand_still(self, shard: int) -> None:
         seconds = self._world.rng.choice(LATENESS)
+        if seconds > LATENESS[2]:
+            self._world.nights += 1
+            if self._world.nights > NIGHTS:
+                return
         self.late += 1
         self._still[shard] = self._world.app.clock.now() + seconds
         self._world.pass_time(seconds)

@@ -85,7 +85,7 @@ class Oracle:
     def _wanted(self) -> Iterator[tuple[str, str, str]]:
         """Yield (topic, id, subscription) of what was acknowledged on pushed topics."""
         for message_id, ref in self._promises.published.items():
-            for name in SUBSCRIPTIONS[ref.topic]:
+            for name in SUBSCRIPTIONS.get(ref.topic, ()):
                 yield ref.topic, message_id, name
 
     def _lost(self) -> Iterator[str]:

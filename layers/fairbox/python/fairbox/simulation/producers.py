@@ -41,7 +41,16 @@ class Producers:
         app: where they publish.
         rng: every chance.
         clock: makes the clock of another process.
+
+    Attributes:
+        topics: to which they publish.
+        keyed: of these, the ordered ones.
+        delayed: those to which they also publish with a delay.
     """
+
+    topics: tuple[str, ...] = TOPICS
+    keyed: tuple[str, ...] = ("ordered",)
+    delayed: tuple[str, ...] = ("plain", "fan", "pulled")
 
     def __init__(
         self, app: MemoryApplication, rng: random.Random, clock: Callable[[], Clock]
@@ -59,8 +68,8 @@ class Producers:
             return self._cancel()
         if drawn < 0.14:
             return self._consume()
-        topic = self._rng.choice(TOPICS)
-        if topic == "ordered":
+        topic = self._rng.choice(self.topics)
+        if topic in self.keyed:
             burst = range(self._rng.randint(1, 12))
             return sum(self._publish([self._message(topic)], self._add) for _ in burst)
         if drawn < 0.6:
@@ -73,11 +82,11 @@ class Producers:
     def _message(self, topic: str) -> Message:
         poison = topic in ("fragile", "ordered") and self._rng.random() < 0.05
         delay = 0.0
-        if topic in ("plain", "fan", "pulled") and self._rng.random() < 0.15:
+        if topic in self.delayed and self._rng.random() < 0.15:
             delay = self._rng.choice([0.5, 30, 300, 1200])
         key = None
         process = self._rng.randrange(KEYS)
-        if topic == "ordered" or self._rng.random() < 0.3:
+        if topic in self.keyed or self._rng.random() < 0.3:
             key = f"key-{process}"
         body = b"poison" if poison else b"x" * self._rng.choice([0, 10, 2000])
         made = self._ids[process % PROCESSES].next()

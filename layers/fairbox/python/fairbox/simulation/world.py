@@ -62,9 +62,12 @@ class World:
         chaos: how much goes wrong.
 
     Attributes:
-        kills, freezes, given_twice: how often invocations ended or froze, and queues repeated.
+        kills, freezes, given_twice, nights: how often invocations ended or froze, queues repeated,
+            and streams stood still for hours.
         recounted: how often repair corrected a count during the storm and the calm.
     """
+
+    pulled = frozenset({"pulled"})  # topics that no function empties
 
     def __init__(self, seed: int, chaos: Chaos) -> None:
         self.rng = random.Random(seed)
@@ -76,7 +79,7 @@ class World:
         self._passing = False
         self._groups: set[str] = set()
         self._storms = True
-        self.freezes = self.kills = self.given_twice = self.recounted = 0
+        self.freezes = self.kills = self.given_twice = self.recounted = self.nights = 0
         self.app = MemoryApplication(
             rng=random.Random(seed + 1),
             wrap=lambda engine: Client(engine, self.rng, chaos, self._fuse),
@@ -326,7 +329,7 @@ class World:
         pushed = any(
             item["pk"]["S"].startswith(("ready#", "later#"))
             and item["sk"]["S"] != "!"
-            and "#pulled#" not in item["pk"]["S"]
+            and item["pk"]["S"].split("#")[1] not in self.pulled
             for item in self.app.engine.items(OUTBOX)
         )
         return not (pushed or self.relay.waiting or self.marking.waiting)

@@ -94,6 +94,10 @@ class MemoryDestinations:
         """Return the destination of an address."""
         return self._made.setdefault(address, MemoryDestination())
 
+    def put(self, address: str, destination: Any) -> None:
+        """Let a destination of another kind stand at an address, such as a pulled topic."""
+        self._made[address] = destination
+
     def open(self, subscription: Subscription) -> MemoryDestination:
         """Return the destination of a subscription."""
         return self[subscription.destination]
