@@ -78,8 +78,16 @@ class Consumers:
         )
 
     def act(self) -> None:
-        """Let one process do one thing."""
-        process = self._rng.choice(self._processes)
+        """Let one process do one thing, while others may stand still."""
+        if not self._processes:
+            return
+        process = self._processes.pop(self._rng.randrange(len(self._processes)))
+        try:
+            self._act(process)
+        finally:
+            self._processes.append(process)
+
+    def _act(self, process: Process) -> None:
         drawn = self._rng.random()
         if drawn < 0.4 or not process.holdings:
             if self._old and drawn < 0.06:

@@ -42,6 +42,7 @@ class Reader:
         self._batch = batch
         self._position: str | None = None
         self._queues: list[deque[Record]] = [deque() for _ in range(STREAM_SHARDS)]
+        self._returned: dict[int, deque[Part]] = {}  # shard -> what comes again before all else
         self._busy: set[int] = set()
         self._still: dict[int, float] = {}  # shard -> until when it stands still
         self.given_up: list[Record] = []
@@ -60,7 +61,8 @@ class Reader:
     @property
     def waiting(self) -> int:
         """Records that were not handled yet."""
-        return sum(map(len, self._queues))
+        again = (len(part) for parts in self._returned.values() for part, _ in parts)
+        return sum(map(len, self._queues)) + sum(again)
 
     def go_on(self) -> None:
         """Let no shard stand still any longer."""
@@ -72,7 +74,9 @@ class Reader:
         ready = [
             n
             for n, queue in enumerate(self._queues)
-            if queue and n not in self._busy and self._still.get(n, 0.0) <= now
+            if (queue or n in self._returned)
+            and n not in self._busy
+            and self._still.get(n, 0.0) <= now
         ]
         if not ready or not self._free:
             return
@@ -80,19 +84,23 @@ class Reader:
         if self._world.strikes(self._world.chaos.late):
             self._stand_still(shard)
             return
-        queue = self._queues[shard]
-        size = min(len(queue), self._world.rng.randint(1, self._batch))
-        batch = [queue.popleft() for _ in range(size)]
+        parts = self._returned.pop(shard, None) or self._next(shard)
+        batch = [record for part, _ in parts for record in part]
         handle = self._free.pop(self._world.rng.randrange(len(self._free)))
         self._busy.add(shard)
         try:
-            held = self._until_done(shard, batch, handle)
+            held = self._until_done(shard, parts, handle)
             if held and self._world.rng.random() < self._world.chaos.repeats:
-                held = self._until_done(shard, batch, handle)
+                held = self._until_done(shard, deque([(batch, TRIES)]), handle)
         finally:
             self._free.append(handle)
         if held:
             self._busy.discard(shard)
+
+    def _next(self, shard: int) -> deque[Part]:
+        queue = self._queues[shard]
+        size = min(len(queue), self._world.rng.randint(1, self._batch))
+        return deque([([queue.popleft() for _ in range(size)], TRIES)])
 
     def _stand_still(self, shard: int) -> None:
         seconds = self._world.rng.choice(LATENESS)
@@ -105,24 +113,23 @@ class Reader:
         self._world.pass_time(seconds)
 
     def _until_done(
-        self, shard: int, batch: list[Record], handle: Callable[[list[Record]], object]
+        self, shard: int, parts: deque[Part], handle: Callable[[list[Record]], object]
     ) -> bool:
         """Handle a batch, again in halves when it fails, and give it up after some tries.
 
         Returns:
-            Whether it was done under one lease: False when others have the shard by now.
+            Whether it was done under one lease: False when others have the shard by now. They get
+            the same batch: a longer one would count wrong, see decision 0004.
         """
-        parts: deque[Part] = deque([(batch, TRIES)])
         while parts:
             part, tries = parts.popleft()
             held = True
 
-            def lose(part: list[Record] = part) -> None:
+            def lose(part: list[Record] = part, tries: int = tries) -> None:
                 nonlocal held
                 held = False
                 self.taken_away += 1
-                rest = [*part, *(record for records, _ in parts for record in records)]
-                self._queues[shard].extendleft(reversed(rest))
+                self._returned[shard] = deque([(part, tries), *parts])
                 self._busy.discard(shard)
 
             def work(part: list[Record] = part) -> object:
