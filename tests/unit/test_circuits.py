@@ -222,7 +222,9 @@ def test_a_receiver_that_wants_no_more_leaves_no_doorbell() -> None:
 def test_another_process_learns_of_it_from_the_row_that_it_reads_anyway() -> None:
     app = patient("a")
     other = Relay(
-        Dispatcher(app._store(), app.destinations, app.doorbells, clock=app.clock, rng=app.rng)
+        Dispatcher(
+            app.store_of(app.clock), app.destinations, app.doorbells, clock=app.clock, rng=app.rng
+        )
     )
     app.add()
     other.handle(app.records(), deadline=app.deadline)

@@ -13,14 +13,12 @@ from fairbox.clock import SystemClock
 from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.destinations.secrets import WebhookKeys
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dynamodb.bodies import S3Bodies
 from fairbox.dynamodb.clients import make_client
 from fairbox.dynamodb.doorbells import SqsDoorbells
 from fairbox.dynamodb.queues import SqsAcks
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.dynamodb.tables import Tables
-from fairbox.errors import MessagesNotWritten, TopicIsPushed, UnknownTopic
 from fairbox.metrics import Metrics, emit_shares
 from fairbox.outbox import Outbox
 from fairbox.reporting import log_circuits, write_metrics
@@ -43,6 +41,7 @@ from fairbox.topics import GROUPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fairbox.dispatch.ports import Outcome
     from fairbox.dispatch.report import Report
     from fairbox.keeping import Keeper
     from fairbox.messages import Message
@@ -203,21 +202,9 @@ class Application:
 
     def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
         """Add messages to a pulled topic, as the destination `topic:` does."""
-        outbox = self.outbox
-        name = messages[0].topic
-        try:
-            if outbox.topic(name).pushed:
-                return [Outcome("refused", str(TopicIsPushed(name)))] * len(messages)
-        except UnknownTopic as error:
-            return [Outcome("refused", str(error))] * len(messages)
-        try:
-            outbox.add_many(messages)
-        except MessagesNotWritten as error:
-            missing = {ref.id for ref in error.missing}
-            return [
-                Outcome("throttled", "not written") if m.id in missing else TAKEN for m in messages
-            ]
-        return [TAKEN] * len(messages)
+        from fairbox.destinations.topic import add_to_topic  # noqa: PLC0415 - when first needed
+
+        return add_to_topic(self.outbox, messages)
 
 
 class _LazyBodies:

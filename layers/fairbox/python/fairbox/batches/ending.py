@@ -130,7 +130,9 @@ class Ending(Walking):
         end = root.next_group if limit is None else min(root.next_group, cursor + limit)
         for start in range(cursor, end, ERASE_STEP):
             groups = range(start, min(start + ERASE_STEP, end))
+            left = [] if failures else self._once_failed(batch, groups)
             self.store.delete(batch, groups=groups, failed=failures)
+            self.store.delete(batch, groups=left)
         if end < root.next_group:
             self._move(root, end)
             return False
@@ -144,6 +146,13 @@ class Ending(Walking):
             version=root.version + 1,
         )
         return self.store.write([Change(new, root)]) is None
+
+    def _once_failed(self, batch: str, groups: range) -> list[int]:
+        """Return the groups of which items failed that were retried since (1 RRU a group).
+
+        Nothing above the groups tells of them, and to delete what is not there costs more.
+        """
+        return sorted(key.group for key in self.store.failed([LeafKey(batch, g) for g in groups]))
 
     def listed(self, state: str, limit: int | None = None) -> Iterator[Batch]:
         """Yield batches in a state, a hundred roots a call; eventually consistent."""

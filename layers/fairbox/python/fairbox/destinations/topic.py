@@ -6,14 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.destinations.outcomes import refused, throttled, unreachable
-from fairbox.dispatch.ports import Limits, Outcome
-from fairbox.errors import FairboxError, Throttled, Unavailable
+from fairbox.dispatch.ports import TAKEN, Limits, Outcome
+from fairbox.errors import (
+    FairboxError,
+    MessagesNotWritten,
+    Throttled,
+    TopicIsPushed,
+    Unavailable,
+    UnknownTopic,
+)
 from fairbox.messages import MAX_BODY_BYTES, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.messages import Message
+    from fairbox.outbox import Outbox
     from fairbox.stored import StoredMessage
 
 _OVERHEAD: Final = 32 * 1024
@@ -63,3 +71,19 @@ class PulledTopic:
             return [unreachable(str(error))] * len(copies)
         except FairboxError as error:
             return [refused(str(error))] * len(copies)
+
+
+def add_to_topic(outbox: Outbox, messages: Sequence[Message]) -> list[Outcome]:
+    """Add messages to a pulled topic, as the destination `topic:` does; one outcome each."""
+    name = messages[0].topic
+    try:
+        if outbox.topic(name).pushed:
+            return [refused(str(TopicIsPushed(name)))] * len(messages)
+    except UnknownTopic as error:
+        return [refused(str(error))] * len(messages)
+    try:
+        outbox.add_many(messages)
+    except MessagesNotWritten as error:
+        missing = {ref.id for ref in error.missing}
+        return [throttled("not written") if m.id in missing else TAKEN for m in messages]
+    return [TAKEN] * len(messages)

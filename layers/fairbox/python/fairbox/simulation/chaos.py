@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,10 @@ from fairbox.testing.faults import OPERATIONS, Fault, FaultyDynamoDB
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections import Counter
+    from collections.abc import Callable, Iterator, Sequence
 
+    from fairbox.clock import Clock
     from fairbox.dispatch.ports import Doorbell
     from fairbox.stored import StoredMessage
     from fairbox.testing.acks import MemoryAcks
@@ -31,6 +34,16 @@ class Chaos:
         given_up: whether stream batches are given up after some tries.
         lost_doorbells: of each doorbell, that it never comes.
         outages: of each pause between users' acts, that a destination begins or ends an outage.
+        frozen: of each invocation, that it stops at some call for a second to a quarter of an hour,
+            past its lease where that is shorter, while others run, and then goes on as if nothing
+            had been.
+        late: of each stream batch, that its shard stands still before it, from half a minute to a
+            day, while the other shards go on.
+        stale: of each query of an index, that the index has heard nothing new, for ten minutes at
+            most.
+        skew: seconds by which each clock, a producer's or a function's, may be wrong at most.
+        twice: of each message of a queue that was handled, that the queue gives it again, later and
+            out of its order.
     """
 
     tables: float = 0.04
@@ -44,22 +57,66 @@ class Chaos:
     given_up: bool = True
     lost_doorbells: float = 0.02
     outages: float = 0.02
+    frozen: float = 0.05
+    late: float = 0.01
+    stale: float = 0.2
+    skew: float = 0.5
+    twice: float = 0.05
 
 
 CALM = Chaos(
-    tables=0, kills=0, repeats=0, interleaved=0, lost_answers=0, given_up=False, lost_doorbells=0
+    tables=0,
+    kills=0,
+    repeats=0,
+    interleaved=0,
+    lost_answers=0,
+    given_up=False,
+    lost_doorbells=0,
+    frozen=0,
 )
+"""Only faults of which no promise allows a duplicate."""
+FREEZES: Final = (1.0, 20.0, 40.0, 130.0, 900.0)
+LATENESS: Final = (30.0, 90.0, 600.0, 7_200.0, 86_000.0)
+STALE_SECONDS: Final = 600.0
+LEASE_SECONDS: Final = 30.0
+"""What is frozen for longer has lost its stream batch or doorbell to another invocation."""
 
 
 class Killed(BaseException):
     """Ends an invocation as SIGKILL would: nothing in it may catch this."""
 
 
+class Skewed:
+    """A clock that is wrong by so many seconds.
+
+    Args:
+        clock: the true one.
+        seconds: how far this one is ahead of it.
+    """
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self.seconds = seconds
+        self.sleep = clock.sleep
+
+    def now(self) -> float:
+        """Return what this clock shows, in seconds since 1970 UTC."""
+        return self._clock.now() + self.seconds
+
+
 class Fuse:
-    """Burns with every call of an invocation to the world outside, and ends it at some call."""
+    """Burns with every call of an invocation to the world outside, and stops it at some call.
+
+    Attributes:
+        left: calls until the invocation is killed; None: it is not.
+        frost: calls until it freezes; None: it does not.
+        freeze: lets the world go on meanwhile.
+    """
 
     def __init__(self) -> None:
         self.left: int | None = None
+        self.frost: int | None = None
+        self.freeze: Callable[[], None] = lambda: None
 
     def burn(self) -> None:
         """Count one call."""
@@ -68,6 +125,21 @@ class Fuse:
             if self.left < 0:
                 self.left = None
                 raise Killed
+        if self.frost is not None:
+            self.frost -= 1
+            if self.frost < 0:
+                self.frost = None
+                self.freeze()
+
+    @contextmanager
+    def spared(self) -> Iterator[None]:
+        """Let others act, for whom this invocation's fuse does not burn."""
+        outer = self.left, self.frost
+        self.left = self.frost = None
+        try:
+            yield
+        finally:
+            self.left, self.frost = outer
 
 
 class Client:
@@ -79,7 +151,21 @@ class Client:
         self._engine = engine
         self._fuse = fuse
         self._rng = rng
+        self._stale = chaos.stale
         self.stormy = True
+        self.stale_reads = 0
+
+    @property
+    def injected(self) -> Counter[tuple[str, Fault]]:
+        """How often which fault struck which operation."""
+        return self._faulty.injected
+
+    def _look_up(self, request: dict[str, Any]) -> None:
+        """Decide how old the answer of an index is."""
+        if self.stormy and self._rng.random() < self._stale:
+            self.stale_reads += 1
+        else:
+            self._engine.catch_up(request["TableName"])
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._faulty if self.stormy else self._engine, name)
@@ -87,6 +173,8 @@ class Client:
             return method
 
         def call(**request: Any) -> Any:
+            if "IndexName" in request:
+                self._look_up(request)
             before = self._rng.random() < 0.5
             if before:
                 self._fuse.burn()

@@ -85,7 +85,7 @@ class Oracle:
     def _wanted(self) -> Iterator[tuple[str, str, str]]:
         """Yield (topic, id, subscription) of what was acknowledged on pushed topics."""
         for message_id, ref in self._promises.published.items():
-            for name in SUBSCRIPTIONS[ref.topic]:
+            for name in SUBSCRIPTIONS.get(ref.topic, ()):
                 yield ref.topic, message_id, name
 
     def _lost(self) -> Iterator[str]:
@@ -197,7 +197,7 @@ def run(world: World, messages: int) -> list[str]:
     world.calm()
     breaches = []
     gave_up = bool(world.marking.given_up)
-    if not gave_up:
+    if not (gave_up or world.recounted):  # what was late for hours is counted on top of repair's
         breaches = Oracle(world).counts(deaths=True)
     world.repair()
     oracle = Oracle(world)

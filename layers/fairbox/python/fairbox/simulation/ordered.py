@@ -23,8 +23,16 @@ from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.visit import Visits
 from fairbox.held import key_digest
 from fairbox.holds import EVERY_KEY, audience_of, name_digest
-from fairbox.ids import time_of
-from fairbox.simulation.chaos import Chaos, Client, Fuse, FusedDoorbells, Killed
+from fairbox.ids import IdGenerator, time_of
+from fairbox.simulation.chaos import (
+    FREEZES,
+    Chaos,
+    Client,
+    Fuse,
+    FusedDoorbells,
+    Killed,
+    Skewed,
+)
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
@@ -40,6 +48,7 @@ TOPIC = "ordered"
 NAMES = ("first", "second")
 SHARDS = 2
 KEYS = 12
+PROCESSES = 3
 RECEIVES = 4
 
 
@@ -64,7 +73,9 @@ class OrderedWorld:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self._fuse = Fuse()
+        self._fuse.freeze = self._frozen
         self._stormy = True
+        self.freezes = 0
         self._nested = False
         self.app = MemoryApplication(
             rng=random.Random(self.seed + 1),
@@ -83,6 +94,7 @@ class OrderedWorld:
         )
         self.app.outbox.add_subscriptions([Subscription(TOPIC, n, f"sqs:{n}") for n in NAMES])
         self._state = self.app.outbox.topic(TOPIC)
+        self._ids = [IdGenerator(self._clock(), self.app.rng.getrandbits) for _ in range(PROCESSES)]
         self._client.stormy = True
         for name in NAMES:
             self.app.destinations[f"sqs:{name}"].answer = self._answer
@@ -97,19 +109,24 @@ class OrderedWorld:
         self.published: dict[str, MessageRef] = {}
         self._looked = self.app.clock.now()
 
+    def _clock(self) -> Skewed:
+        """Return the clock of another process."""
+        return Skewed(self.app.clock, self.rng.uniform(-1, 1) * self.chaos.skew)
+
     def _dispatcher(self) -> Dispatcher:
+        clock = self._clock()
         return Dispatcher(
-            self._store(),
+            self._store(clock),
             self.app.destinations,
             self._doorbells,
-            clock=self.app.clock,
+            clock=clock,
             rng=self.app.rng,
             fan_out=in_turn,
         )
 
-    def _store(self) -> DynamoStore:
+    def _store(self, clock: Skewed) -> DynamoStore:
         """Return tables before whose shard row a worker may stall, while others go on."""
-        store = self.app._store()
+        store = self.app.store_of(clock)
         write = store.write_holds
 
         def late(shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
@@ -142,15 +159,23 @@ class OrderedWorld:
 
     def _meanwhile(self) -> None:
         """Let others act in the middle of a visit: a second visit of the same shard too."""
-        outer, self._fuse.left = self._fuse.left, None
         self._nested = True
-        self._publish()
-        self._commit_late()
-        self._relay()
-        for _ in range(self.rng.randint(1, 3)):
-            self._visit(exclusive=False)
+        with self._fuse.spared():
+            self._publish()
+            self._commit_late()
+            self._relay()
+            for _ in range(self.rng.randint(1, 3)):
+                self._visit(exclusive=False)
         self._nested = False
-        self._fuse.left = outer
+
+    def _frozen(self) -> None:
+        """Let others act, for as long as a visit stands still, and lose its shard to them."""
+        self.freezes += 1
+        seconds = self.rng.choice(FREEZES)
+        for _ in range(3):
+            self.app.clock.advance(seconds / 3)
+            self._look()
+            self._meanwhile()
 
     def _publish(self) -> int:
         many = [self._message() for _ in range(self.rng.randint(1, 25))]
@@ -174,8 +199,9 @@ class OrderedWorld:
 
     def _message(self) -> Message:
         body = b"poison" if self.rng.random() < self.poison else b"x"
-        key = f"key-{min(self.rng.randrange(KEYS), self.rng.randrange(KEYS))}"
-        return Message(topic=TOPIC, body=body, partition_key=key, id=self.app.ids.next())
+        number = min(self.rng.randrange(KEYS), self.rng.randrange(KEYS))
+        made = self._ids[number % PROCESSES].next()  # a key is one producer's alone
+        return Message(topic=TOPIC, body=body, partition_key=f"key-{number}", id=made)
 
     def _write(self, messages: list[Message]) -> None:
         while messages:
@@ -191,7 +217,8 @@ class OrderedWorld:
                 return
 
     def _written(self, refs: Iterable[MessageRef]) -> None:
-        young = self.app.clock.now() * 1000 - YOUNG_MS
+        skew = 2000 * self.chaos.skew  # between the producer's clock and a visit's
+        young = self.app.clock.now() * 1000 - YOUNG_MS + skew
         for ref in refs:
             self.published[ref.id] = ref
             if time_of(ref.id) <= young:
@@ -205,12 +232,8 @@ class OrderedWorld:
             self._write([late.message])
 
     def _relay(self) -> None:
-        outer, self._fuse.left = self._fuse.left, None
-        try:
-            with suppress(FairboxError):
-                self.app.relay()
-        finally:
-            self._fuse.left = outer
+        with self._fuse.spared(), suppress(FairboxError):
+            self.app.relay()
 
     def _visit(self, *, exclusive: bool = True) -> None:
         queue = self.app.doorbells
@@ -226,22 +249,26 @@ class OrderedWorld:
             finally:
                 if not held:
                     self._busy.discard(doorbell.shard)
+            if self._stormy and self.rng.random() < self.chaos.twice:
+                queue.now.insert(self.rng.randint(0, len(queue.now)), doorbell)
             return
 
     def _receive(self, doorbell: Doorbell) -> None:
         for _ in range(RECEIVES):
-            outer = self._fuse.left
+            outer = self._fuse.left, self._fuse.frost
             kill = self._stormy and self.rng.random() < self.chaos.kills
+            freeze = self._stormy and not self._nested and self.rng.random() < self.chaos.frozen
             self._fuse.left = self.rng.randrange(30) if kill else None
+            self._fuse.frost = self.rng.randrange(30) if freeze else None
             try:
                 visits = self.rng.choice(self._visits)
-                visits.handle(doorbell, deadline=self.app.clock.now() + 15)
+                visits.handle(doorbell, deadline=visits._clock.now() + 15)
             except (FairboxError, Killed):
                 self.app.clock.advance(self.rng.choice([0.2, 2]))
             else:
                 return
             finally:
-                self._fuse.left = outer
+                self._fuse.left, self._fuse.frost = outer
                 self._check_claim(doorbell.shard)
 
     def _check_claim(self, shard: int) -> None:

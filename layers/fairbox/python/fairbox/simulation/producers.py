@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, Message, MessagesNotWritten
+from fairbox.ids import IdGenerator
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from fairbox.clock import Clock
     from fairbox.messages import MessageRef
     from fairbox.testing.application import MemoryApplication
 
 KEYS = 5
+PROCESSES = 3
 TOPICS = ("plain", "fan", "ordered", "pulled", "fragile", "slow")
 
 
@@ -30,10 +33,30 @@ class Promises:
 
 
 class Producers:
-    """Users with some chance in what they do; each failed call is repeated, as the errors say."""
+    """Users with some chance in what they do; each failed call is repeated, as the errors say.
 
-    def __init__(self, app: MemoryApplication, rng: random.Random) -> None:
+    They are a few processes with clocks of their own, and each key is one process's alone.
+
+    Args:
+        app: where they publish.
+        rng: every chance.
+        clock: makes the clock of another process.
+
+    Attributes:
+        topics: to which they publish.
+        keyed: of these, the ordered ones.
+        delayed: those to which they also publish with a delay.
+    """
+
+    topics: tuple[str, ...] = TOPICS
+    keyed: tuple[str, ...] = ("ordered",)
+    delayed: tuple[str, ...] = ("plain", "fan", "pulled")
+
+    def __init__(
+        self, app: MemoryApplication, rng: random.Random, clock: Callable[[], Clock]
+    ) -> None:
         self._app = app
+        self._ids = [IdGenerator(clock(), app.rng.getrandbits) for _ in range(PROCESSES)]
         self._rng = rng
         self.promises = Promises()
         self._business = 0
@@ -45,8 +68,8 @@ class Producers:
             return self._cancel()
         if drawn < 0.14:
             return self._consume()
-        topic = self._rng.choice(TOPICS)
-        if topic == "ordered":
+        topic = self._rng.choice(self.topics)
+        if topic in self.keyed:
             burst = range(self._rng.randint(1, 12))
             return sum(self._publish([self._message(topic)], self._add) for _ in burst)
         if drawn < 0.6:
@@ -59,15 +82,15 @@ class Producers:
     def _message(self, topic: str) -> Message:
         poison = topic in ("fragile", "ordered") and self._rng.random() < 0.05
         delay = 0.0
-        if topic in ("plain", "fan", "pulled") and self._rng.random() < 0.15:
+        if topic in self.delayed and self._rng.random() < 0.15:
             delay = self._rng.choice([0.5, 30, 300, 1200])
         key = None
-        if topic == "ordered" or self._rng.random() < 0.3:
-            key = f"key-{self._rng.randrange(KEYS)}"
+        process = self._rng.randrange(KEYS)
+        if topic in self.keyed or self._rng.random() < 0.3:
+            key = f"key-{process}"
         body = b"poison" if poison else b"x" * self._rng.choice([0, 10, 2000])
-        return Message(
-            topic=topic, body=body, partition_key=key, delay=delay, id=self._app.ids.next()
-        )
+        made = self._ids[process % PROCESSES].next()
+        return Message(topic=topic, body=body, partition_key=key, delay=delay, id=made)
 
     def _publish(self, messages: list[Message], write: Callable[[list[Message]], None]) -> int:
         """Write until it is acknowledged, as a producer does that keeps the order of its keys."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox import Message, MessageRef
+    from fairbox.clock import Clock
     from fairbox.simulation.chaos import Chaos
     from fairbox.topics import TopicState
 
@@ -33,7 +34,7 @@ class Crowd(Producers):
     """
 
     def __init__(self, world: ResizingWorld, rng: random.Random) -> None:
-        super().__init__(world.app, rng)
+        super().__init__(world.app, rng, world.clock)
         self._views = [world.another() for _ in range(VIEWS)]
         self._kept: list[Message] = []
         self.placed: dict[str, list[MessageRef]] = {}
@@ -50,7 +51,7 @@ class Crowd(Producers):
             self._app.outbox = ours
 
     def _publish(self, messages: list[Message], write: Callable[[list[Message]], None]) -> int:
-        if messages[0].topic != "ordered" and self._rng.random() < 0.1:
+        if messages[0].topic not in self.keyed and self._rng.random() < 0.1:
             self._kept += messages
             return 0
         return super()._publish(messages, write)
@@ -69,6 +70,8 @@ class ResizingWorld(World):
         chaos: how much goes wrong.
     """
 
+    resized: tuple[str, ...] = tuple(SUBSCRIPTIONS)
+
     def __init__(self, seed: int, chaos: Chaos) -> None:
         super().__init__(seed, chaos)
         self._operator = self.another()
@@ -76,15 +79,15 @@ class ResizingWorld(World):
         self.resizes = 0
         self.history: dict[str, TopicState] = {}
 
-    def another(self) -> Outbox:
-        """Return the outbox of another process."""
+    def another(self, clock: Clock | None = None) -> Outbox:
+        """Return the outbox of another process, with this clock or the true one."""
         return Outbox(
             self.app.client,
             table=OUTBOX,
             deliveries_table=DELIVERIES,
             batches_table=BATCHES,
             bodies=self.app.bodies,
-            clock=self.app.clock,
+            clock=clock or self.app.clock,
             rng=self.app.rng,
         )
 
@@ -94,16 +97,11 @@ class ResizingWorld(World):
         return super()._produce()
 
     def _resize(self) -> None:
-        outer, self._fuse.left = self._fuse.left, None
-        topic = "ordered" if self.rng.random() < 0.5 else self.rng.choice(list(SUBSCRIPTIONS))
-        try:
-            with suppress(ResizeUnderway):
-                self.resizes += self._operator.resize(topic, self.rng.choice(WIDTHS)).changed
-                self.history[topic] = self._operator.topic(topic)
-        except FairboxError:
-            pass  # the operator tries again some other time
-        finally:
-            self._fuse.left = outer
+        topic = "ordered" if self.rng.random() < 0.5 else self.rng.choice(self.resized)
+        # what fails the operator tries again some other time
+        with self._fuse.spared(), suppress(FairboxError, ResizeUnderway):
+            self.resizes += self._operator.resize(topic, self.rng.choice(WIDTHS)).changed
+            self.history[topic] = self._operator.topic(topic)
 
 
 def breaches_of(world: ResizingWorld) -> list[str]:

@@ -49,6 +49,9 @@ class RidingWorld(World):
         chaos: how much goes wrong.
     """
 
+    redriven: tuple[str, ...] = (*RIDES, "fragile")
+    idle = 0.8  # of users' acts, those that publish nothing to other topics
+
     def __init__(self, seed: int, chaos: Chaos) -> None:
         super().__init__(seed, chaos)
         self.rides: list[Ride] = []
@@ -103,13 +106,10 @@ class RidingWorld(World):
     def _produce(self) -> int:
         """Let users act, less often than in other worlds: things have time to die and come back."""
         drawn = self.rng.random()
-        if drawn < 0.8:
+        if drawn < self.idle:
             if drawn < 0.15:
-                outer, self._fuse.left = self._fuse.left, None
-                try:
+                with self._fuse.spared():
                     self._ride()
-                finally:
-                    self._fuse.left = outer
             return 0
         return super()._produce()
 
@@ -181,7 +181,7 @@ class RidingWorld(World):
             self.app.batches.ack(known)
 
         done = not taken or self.invoke(work)
-        if not done or (self._storms and self.rng.random() < self.chaos.repeats):
+        if not done or self.strikes(self.chaos.repeats + self.chaos.twice):
             queue += taken
 
     def _cascade(self) -> None:
@@ -197,7 +197,7 @@ class RidingWorld(World):
 
     def _redrive(self, topic: str | None = None) -> None:
         """Redrive some dead letters; the operator's process may be killed."""
-        topic = topic or self.rng.choice([*RIDES, "fragile"])
+        topic = topic or self.rng.choice(self.redriven)
         limit = self.rng.choice([None, 1, 5])
         self.invoke(lambda: self.app.outbox.redrive(topic, limit=limit))
 

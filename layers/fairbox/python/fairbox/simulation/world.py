@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, RetryPolicy, Subscription, Topic
@@ -12,10 +11,11 @@ from fairbox.dispatch.marking import Marking
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.sweep import Sweep
 from fairbox.dispatch.visit import Visits
-from fairbox.dynamodb.store import DynamoStore
-from fairbox.dynamodb.tables import Tables
 from fairbox.simulation.chaos import (
+    FREEZES,
+    LEASE_SECONDS,
     OUTAGES,
+    STALE_SECONDS,
     Chaos,
     Client,
     Fuse,
@@ -24,13 +24,20 @@ from fairbox.simulation.chaos import (
     FusedDoorbells,
     Killed,
     Mood,
+    Skewed,
 )
+from fairbox.simulation.mapping import Reader
 from fairbox.simulation.producers import Producers
-from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.testing.application import (
+    INVOCATION_SECONDS,
+    OUTBOX,
+    MemoryApplication,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fairbox.clock import Clock
     from fairbox.dispatch.ports import Doorbell
 
 SUBSCRIPTIONS = {
@@ -42,72 +49,9 @@ SUBSCRIPTIONS = {
     "slow": ("hook",),
 }
 LIMITS: dict[str, dict[str, Any]] = {"c": {"rate": 2.0}, "hook": {"max_in_flight": 2}}
-STREAM_SHARDS = 3
-TRIES = 4
 RECEIVES = 4
-
-Record = dict[str, Any]
-
-
-class Reader:
-    """An event source mapping: one stream, several shards, order kept by partition key."""
-
-    def __init__(
-        self, world: World, handle: Callable[[list[Record]], object], *, batch: int
-    ) -> None:
-        self._world = world
-        self._handle = handle
-        self._batch = batch
-        self._position: str | None = None
-        self._queues: list[deque[Record]] = [deque() for _ in range(STREAM_SHARDS)]
-        self._busy: set[int] = set()
-        self.given_up: list[Record] = []
-
-    def pull(self) -> None:
-        """Take what is new in the stream into the shards' queues."""
-        records = self._world.app.records(self._position)
-        for record in records:
-            pk = record["dynamodb"]["Keys"]["pk"]["S"]
-            self._queues[sum(pk.encode()) % STREAM_SHARDS].append(record)
-        if records:
-            self._position = records[-1]["dynamodb"]["SequenceNumber"]
-
-    @property
-    def waiting(self) -> int:
-        """Records that were not handled yet."""
-        return sum(map(len, self._queues))
-
-    def invoke(self) -> None:
-        """Handle one batch of one shard."""
-        ready = [n for n, q in enumerate(self._queues) if q and n not in self._busy]
-        if not ready:
-            return
-        shard = self._world.rng.choice(ready)
-        queue = self._queues[shard]
-        size = min(len(queue), self._world.rng.randint(1, self._batch))
-        batch = [queue.popleft() for _ in range(size)]
-        self._busy.add(shard)
-        try:
-            self._until_done(batch, TRIES)
-            if self._world.rng.random() < self._world.chaos.repeats:
-                self._until_done(batch, TRIES)
-        finally:
-            self._busy.discard(shard)
-
-    def _until_done(self, batch: list[Record], tries: int) -> None:
-        """Handle a batch, again in halves when it fails, and give it up after some tries."""
-        if self._world.invoke(lambda: self._handle(batch)):
-            return
-        self._world.app.clock.advance(self._world.rng.choice([0.2, 2, 25]))
-        if tries <= 0 and self._world.chaos.given_up:
-            name = f"batch-{self._world.rng.getrandbits(64):x}"
-            self._world.app.given_up.kept[name] = batch
-            self.given_up += batch
-            return
-        middle = len(batch) // 2 or 1
-        for part in (batch[:middle], batch[middle:]):
-            if part:
-                self._until_done(part, tries - 1)
+WORKERS = 2
+_STEPS = 5  # in which time passes while something stands still
 
 
 class World:
@@ -116,18 +60,30 @@ class World:
     Args:
         seed: chooses everything.
         chaos: how much goes wrong.
+
+    Attributes:
+        kills, freezes, given_twice, nights: how often invocations ended or froze, queues repeated,
+            and streams stood still for hours.
+        recounted: how often repair corrected a count during the storm and the calm.
     """
+
+    pulled = frozenset({"pulled"})  # topics that no function empties
 
     def __init__(self, seed: int, chaos: Chaos) -> None:
         self.rng = random.Random(seed)
         self.chaos = chaos
         self._fuse = Fuse()
+        self._fuse.freeze = self._frozen
+        self._lose: Callable[[], None] = _nothing
         self._running = 0
+        self._passing = False
         self._groups: set[str] = set()
         self._storms = True
+        self.freezes = self.kills = self.given_twice = self.recounted = self.nights = 0
         self.app = MemoryApplication(
             rng=random.Random(seed + 1),
             wrap=lambda engine: Client(engine, self.rng, chaos, self._fuse),
+            index_lag=STALE_SECONDS if chaos.stale else 0.0,
         )
         self._make_topics()
         self._moods = [
@@ -143,7 +99,7 @@ class World:
             for name in names
         ]
         self.app.destinations["sqs:slow-hook"].quick = False
-        self.producers = Producers(self.app, self.rng)
+        self.producers = Producers(self.app, self.rng, self.clock)
         self._make_functions()
         self._swept = self._repaired = self.app.clock.now()
 
@@ -161,52 +117,83 @@ class World:
                 )
         self.app.client.stormy = True
 
+    def clock(self) -> Skewed:
+        """Return the clock of another process, which is wrong by its own constant."""
+        return Skewed(self.app.clock, self.rng.uniform(-1, 1) * self.chaos.skew)
+
     def _make_functions(self) -> None:
+        """Make a few instances of each function, each a process with a clock of its own."""
         app = self.app
         self._doorbells = FusedDoorbells(app.doorbells, self._fuse, self.rng, self.chaos)
-        dispatchers = [
-            Dispatcher(
-                self._store(),
-                app.destinations,
-                self._doorbells,
-                clock=app.clock,
-                rng=app.rng,
-                fan_out=in_turn,
-            )
-            for _ in range(2)
-        ]
-        relay = Relay(dispatchers[0])
-        self._visits = Visits(dispatchers[1])
         archive, acks = FusedArchive(app.archive, self._fuse), FusedAcks(app.acks, self._fuse)
-        marking = Marking(self._store(), archive, app.clock, acks)
-        self.relay = Reader(self, lambda b: relay.handle(b, deadline=app.deadline), batch=100)
-        self.marking = Reader(self, marking.handle, batch=150)
+        relays = [Relay(self._dispatcher()) for _ in range(WORKERS)]
+        self._visits = [Visits(self._dispatcher()) for _ in range(WORKERS)]
+        clocks = [self.clock() for _ in range(WORKERS)]
+        markings = [Marking(self.app.store_of(clock), archive, clock, acks) for clock in clocks]
+        self.relay = Reader(self, [_until(r.handle, r._clock) for r in relays], batch=100)
+        self.marking = Reader(self, [m.handle for m in markings], batch=150)
 
-    def _store(self) -> DynamoStore:
-        tables = Tables(
-            self.app.client,
-            outbox=OUTBOX,
-            deliveries=DELIVERIES,
-            batches=BATCHES,
-            clock=self.app.clock,
+    def _dispatcher(self) -> Dispatcher:
+        clock = self.clock()
+        return Dispatcher(
+            self.app.store_of(clock),
+            self.app.destinations,
+            self._doorbells,
+            clock=clock,
             rng=self.app.rng,
+            fan_out=in_turn,
         )
-        return DynamoStore(tables, self.app.bodies)
 
-    def invoke(self, work: Callable[[], object]) -> bool:
-        """Run one invocation, which may be killed; return whether it came to its end."""
-        outer = self._fuse.left
-        kill = self._storms and self.rng.random() < self.chaos.kills
+    def strikes(self, share: float) -> bool:
+        """Whether a fault of this probability strikes now."""
+        return self._storms and share > 0 and self.rng.random() < share
+
+    def invoke(self, work: Callable[[], object], lose: Callable[[], None] | None = None) -> bool:
+        """Run one invocation, which may be killed or frozen; return whether it came to its end.
+
+        Args:
+            work: what it does.
+            lose: gives what it was invoked with to others, when it was frozen past its lease.
+        """
+        outer = self._fuse.left, self._fuse.frost, self._lose
+        kill = self.strikes(self.chaos.kills)
+        freeze = not self._running and not kill and self.strikes(self.chaos.frozen)
         self._fuse.left = self.rng.randrange(12) if kill else None
+        self._fuse.frost = self.rng.randrange(12) if freeze else None
+        self._lose = lose or _nothing
         self._running += 1
         try:
             work()
-        except (FairboxError, Killed):
+        except Killed:
+            self.kills += 1
+            return False
+        except FairboxError:
             return False
         finally:
             self._running -= 1
-            self._fuse.left = outer
+            self._fuse.left, self._fuse.frost, self._lose = outer
         return True
+
+    def _frozen(self) -> None:
+        """Let time pass and others run while an invocation stands still."""
+        seconds = self.rng.choice(FREEZES)
+        self.freezes += 1
+        if seconds > LEASE_SECONDS:
+            lose, self._lose = self._lose, _nothing
+            lose()
+        with self._fuse.spared():
+            self.pass_time(seconds)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass, in which users act, functions run and schedules come."""
+        if self._passing:
+            return  # what passes now is long enough
+        self._passing = True
+        for _ in range(_STEPS):
+            self.app.clock.advance(seconds / _STEPS)
+            self._meanwhile()
+            self._schedules()
+        self._passing = False
 
     def _meanwhile(self) -> None:
         """Let other invocations run in the middle of one."""
@@ -217,11 +204,8 @@ class World:
 
     def _produce(self) -> int:
         """Let users act; an invocation's fuse does not burn for them."""
-        outer, self._fuse.left = self._fuse.left, None
-        try:
+        with self._fuse.spared():
             return self.producers.act()
-        finally:
-            self._fuse.left = outer
 
     def _relay(self) -> None:
         self.relay.pull()
@@ -239,29 +223,52 @@ class World:
             groups = self.app.outbox.topic(doorbell.topic).groups
             group = f"{doorbell.topic}#{doorbell.shard % groups}"
             if group not in self._groups:
+                if not self._visits:
+                    return
                 del queue.now[n]
-                self._groups.add(group)
+                visits = self._visits.pop(self.rng.randrange(len(self._visits)))
                 try:
-                    self._receive(doorbell)
+                    self._receive(doorbell, group, visits)
                 finally:
-                    self._groups.discard(group)
+                    self._visits.append(visits)
                 return
 
-    def _receive(self, doorbell: Doorbell) -> None:
+    def _receive(self, doorbell: Doorbell, group: str, visits: Visits) -> None:
+        held = True
+        self._groups.add(group)
+
+        def lose() -> None:
+            nonlocal held
+            held = False
+            self._groups.discard(group)
+            self.app.doorbells.now.append(doorbell)
+
         for _ in range(RECEIVES):
-            if self.invoke(lambda: self._visits.handle(doorbell, deadline=self.app.deadline)):
+            done = self.invoke(lambda: _until(visits.handle, visits._clock)(doorbell), lose)
+            if not held:
                 return
+            if done:
+                break
             self.app.clock.advance(self.rng.choice([0.5, 5]))
+        self._groups.discard(group)
+        if self.strikes(self.chaos.twice):
+            self.given_twice += 1
+            queue = self.app.doorbells.now
+            queue.insert(self.rng.randint(0, len(queue)), doorbell)
 
     def _schedules(self) -> None:
         now = self.app.clock.now()
         if now - self._swept >= 60:
             self._swept = now
-            sweep = Sweep(self._store(), self._doorbells, self.app.clock)
-            self.invoke(lambda: sweep.run(deadline=self.app.deadline))
+            clock = self.clock()
+            sweep = Sweep(self.app.store_of(clock), self._doorbells, clock)
+            self.invoke(_until(sweep.run, clock))
         if now - self._repaired >= 3600:
             self._repaired = now
-            self.invoke(self.app.repair)
+            self.invoke(self._repair)
+
+    def _repair(self) -> None:
+        self.recounted += self.app.repair().recounted
 
     def storm(self, messages: int) -> None:
         """Publish so many messages while things go wrong."""
@@ -290,6 +297,8 @@ class World:
         self.app.client.stormy = False
         for mood in self._moods:
             mood.stormy, mood.outage = False, None
+        self.relay.go_on()
+        self.marking.go_on()
         self._resume()
         end = self.app.clock.now() + hours * 3600
         while self.app.clock.now() < end and not self._drained():
@@ -320,7 +329,7 @@ class World:
         pushed = any(
             item["pk"]["S"].startswith(("ready#", "later#"))
             and item["sk"]["S"] != "!"
-            and "#pulled#" not in item["pk"]["S"]
+            and item["pk"]["S"].split("#")[1] not in self.pulled
             for item in self.app.engine.items(OUTBOX)
         )
         return not (pushed or self.relay.waiting or self.marking.waiting)
@@ -330,3 +339,12 @@ class World:
         for _ in range(3):
             self.app.repair()
             self._drain()
+
+
+def _nothing() -> None:
+    """Lose nothing: there is no lease."""
+
+
+def _until(handle: Callable[..., object], clock: Clock) -> Callable[..., object]:
+    """Return a function that is given its deadline by the clock of its process."""
+    return lambda *given: handle(*given, deadline=clock.now() + INVOCATION_SECONDS)

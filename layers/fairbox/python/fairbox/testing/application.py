@@ -39,13 +39,14 @@ from fairbox.tracking import Batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from fairbox.clock import Clock
     from fairbox.stored import StoredMessage
     from fairbox.topics import Subscription
 
 OUTBOX = "outbox"
 DELIVERIES = "deliveries"
 BATCHES = "batches"
-_INVOCATION_SECONDS = 25.0
+INVOCATION_SECONDS = 25.0
 _KNOWN_MS = 300_000  # as long as a FIFO queue knows what it was given
 
 
@@ -92,6 +93,10 @@ class MemoryDestinations:
     def __getitem__(self, address: str) -> MemoryDestination:
         """Return the destination of an address."""
         return self._made.setdefault(address, MemoryDestination())
+
+    def put(self, address: str, destination: Any) -> None:
+        """Let a destination of another kind stand at an address, such as a pulled topic."""
+        self._made[address] = destination
 
     def open(self, subscription: Subscription) -> MemoryDestination:
         """Return the destination of a subscription."""
@@ -183,6 +188,7 @@ class MemoryApplication:
         clock: the time; a `ManualClock` by default.
         rng: every chance; seeded by default, so that a run repeats.
         wrap: puts something around the DynamoDB client, such as faults or a meter.
+        index_lag: seconds by which global secondary indexes trail their tables.
 
     Example:
         ```python
@@ -201,10 +207,11 @@ class MemoryApplication:
         clock: ManualClock | None = None,
         rng: random.Random | None = None,
         wrap: Callable[[Any], Any] = lambda client: client,
+        index_lag: float = 0.0,
     ) -> None:
         self.clock = clock or ManualClock()
         self.rng = rng or random.Random(0)  # noqa: S311 - a simulation's
-        self.engine = MemoryDynamoDB(self.clock)
+        self.engine = MemoryDynamoDB(self.clock, index_lag=index_lag)
         for definition in table_definitions(outbox=OUTBOX, deliveries=DELIVERIES):
             self.engine.create_table(**definition)
         self.engine.create_table(**batches_definition(BATCHES))
@@ -237,7 +244,7 @@ class MemoryApplication:
             ids=self.ids,
         )
         self.keeper = Keeper(self.batches)
-        self.store = self._store()
+        self.store = self.store_of(self.clock)
         dispatcher = Dispatcher(
             self.store,
             self.destinations,
@@ -248,18 +255,19 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        self._marking = Marking(self._store(), self.archive, self.clock, self.acks)
+        self._marking = Marking(self.store_of(self.clock), self.archive, self.clock, self.acks)
         self._relayed: str | None = None
         self._marked: str | None = None
         self._cascaded: str | None = None
 
-    def _store(self) -> DynamoStore:
+    def store_of(self, clock: Clock) -> DynamoStore:
+        """Return the tables as a function has them that has a clock of its own."""
         tables = Tables(
             self.client,
             outbox=OUTBOX,
             deliveries=DELIVERIES,
             batches=BATCHES,
-            clock=self.clock,
+            clock=clock,
             rng=self.rng,
         )
         return DynamoStore(tables, self.bodies)
@@ -267,7 +275,7 @@ class MemoryApplication:
     @property
     def deadline(self) -> float:
         """When an invocation that begins now must stop."""
-        return self.clock.now() + _INVOCATION_SECONDS
+        return self.clock.now() + INVOCATION_SECONDS
 
     def records(self, after: str | None = None) -> list[dict[str, Any]]:
         """Return the outbox's stream records of messages after a sequence number."""
@@ -322,7 +330,7 @@ class MemoryApplication:
 
     def repair(self) -> RepairReport:
         """Run repair once."""
-        store = self._store()
+        store = self.store_of(self.clock)
         return Repair(
             store=store,
             marking_store=store,

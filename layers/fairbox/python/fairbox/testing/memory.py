@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -148,6 +149,12 @@ class MemoryDynamoDB:
         """
         with self._lock:
             return administration.load_items(self._engine, table, items)
+
+    def catch_up(self, table: str) -> None:
+        """Make the indexes of a table show all that was written, whatever their lag."""
+        with self._lock:
+            for index in self._engine.tables[table].indexes.values():
+                index.catch_up(math.inf)
 
     def items(self, table: str) -> list[dict[str, Any]]:
         """Copies of all items of a table: for a test's assertions, not for code under test."""
