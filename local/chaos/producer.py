@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: producer.stop())
-    producer.run([work for work in earlier.values() if not work.sealed])
+    producer.run([work for work in earlier.values() if not work.filled])
 
 
 if __name__ == "__main__":

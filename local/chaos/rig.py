@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BUS: Final = "chaos"
 QUEUE_OF: Final = {"queue": "chaos-queue", "bus": "chaos-bus"}
 HOOK_SECONDS: Final = 3.0  # of one call; a receiver that hangs takes longer
-FINISH_SECONDS: Final = 240.0
+FINISH_SECONDS: Final = 600.0
 VISIBILITY_SECONDS: Final = 40
 """Of the application's own queues in place of 60 and 90: more than any function may take, and a
 killed visit holds its group up for no longer."""
