@@ -222,23 +222,14 @@ class Rig:
     def produce(self) -> None:
         """Start the producers."""
         for number in range(self.settings.producers):
-            name = f"p{number}"
-            journal = self.journals / "producers" / f"{name}.jsonl"
-            rate = self.settings.rate / self.settings.producers
-            rest = ["--journal", str(journal), "--rate", str(rate), "--api", self.app.api_url]
-            seed = f"{self.settings.seed}-{name}"
-            self._add(
-                name,
-                "producer",
-                "local.chaos.producer",
-                lambda life, name=name, rest=rest, seed=seed: [
-                    name,
-                    str(life),
-                    *rest,
-                    "--seed",
-                    seed,
-                ],
-            )
+            self._add_producer(f"p{number}")
+
+    def _add_producer(self, name: str) -> None:
+        journal = self.journals / "producers" / f"{name}.jsonl"
+        rate = self.settings.rate / self.settings.producers
+        rest = ["--journal", str(journal), "--rate", str(rate), "--api", self.app.api_url]
+        rest += ["--seed", f"{self.settings.seed}-{name}"]
+        self._add(name, "producer", "local.chaos.producer", lambda life: [name, str(life), *rest])
 
     def _add(
         self, name: str, kind: str, module: str, arguments: Callable[[int], Sequence[str]]
