@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BUS: Final = "chaos"
 QUEUE_OF: Final = {"queue": "chaos-queue", "bus": "chaos-bus"}
 HOOK_SECONDS: Final = 3.0  # of one call; a receiver that hangs takes longer
-FINISH_SECONDS: Final = 240.0
+FINISH_SECONDS: Final = 600.0
 VISIBILITY_SECONDS: Final = 40
 """Of the application's own queues in place of 60 and 90: more than any function may take, and a
 killed visit holds its group up for no longer."""
@@ -222,23 +222,14 @@ class Rig:
     def produce(self) -> None:
         """Start the producers."""
         for number in range(self.settings.producers):
-            name = f"p{number}"
-            journal = self.journals / "producers" / f"{name}.jsonl"
-            rate = self.settings.rate / self.settings.producers
-            rest = ["--journal", str(journal), "--rate", str(rate), "--api", self.app.api_url]
-            seed = f"{self.settings.seed}-{name}"
-            self._add(
-                name,
-                "producer",
-                "local.chaos.producer",
-                lambda life, name=name, rest=rest, seed=seed: [
-                    name,
-                    str(life),
-                    *rest,
-                    "--seed",
-                    seed,
-                ],
-            )
+            self._add_producer(f"p{number}")
+
+    def _add_producer(self, name: str) -> None:
+        journal = self.journals / "producers" / f"{name}.jsonl"
+        rate = self.settings.rate / self.settings.producers
+        rest = ["--journal", str(journal), "--rate", str(rate), "--api", self.app.api_url]
+        rest += ["--seed", f"{self.settings.seed}-{name}"]
+        self._add(name, "producer", "local.chaos.producer", lambda life: [name, str(life), *rest])
 
     def _add(
         self, name: str, kind: str, module: str, arguments: Callable[[int], Sequence[str]]

@@ -95,7 +95,7 @@ def test_each_message_of_a_chaos_run_is_in_one_class(folder: Path) -> None:
     classes = ("delivered", "outstanding", "dead", "cancelled")
     assert total["sent"] == sum(total[name] for name in classes)
     assert (total["outstanding"], total["lost"], total["out_of_order"]) == (0, 0, 0)
-    assert made["batches"]["announced"] == made["batches"]["sealed"]
+    assert made["batches"]["announced"] == made["batches"]["filled"]
 
 
 def test_the_run_did_harm(folder: Path) -> None:
