@@ -73,13 +73,7 @@ class TestBrokenTwins:
         return any(breach in found for world in worlds for found in run(world, messages))
 
     def test_deleting_before_sending_loses_messages(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        deliver = Dispatcher.deliver
-
-        def twin(self: Dispatcher, messages: Sequence[StoredMessage], **more: Any) -> Report:
-            self.store.delete(messages)
-            return deliver(self, messages, **more)
-
-        monkeypatch.setattr(Dispatcher, "deliver", twin)
+        delete_before_sending(monkeypatch)
         assert self.finds("lost: ", CALM)
 
     def test_ignoring_who_took_it_sends_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,3 +129,14 @@ class TestBrokenTwins:
     ) -> None:
         monkeypatch.setattr(Sweep, "run", lambda *_, **__: SweepReport())
         assert self.finds("still outstanding", Chaos(lost_doorbells=0.5))
+
+
+def delete_before_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break the rule that a message is deleted after it was sent."""
+    deliver = Dispatcher.deliver
+
+    def twin(self: Dispatcher, messages: Sequence[StoredMessage], **more: Any) -> Report:
+        self.store.delete(messages)
+        return deliver(self, messages, **more)
+
+    monkeypatch.setattr(Dispatcher, "deliver", twin)

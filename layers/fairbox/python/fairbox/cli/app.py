@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli import batch, dlq, message, outbox, queue, shell, subscription, topic
+from fairbox.cli import batch, dlq, message, outbox, queue, shell, simulate, subscription, topic
 from fairbox.cli.verbs import verb
 
 app = typer.Typer(
@@ -24,6 +24,9 @@ app.add_typer(subscription.subscription, name="subscription")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
 verb(app, "shell", example="fairbox shell")(shell.shell)
+verb(app, "simulate", example="fairbox simulate --scenario ordered --messages 300", tables=False)(
+    simulate.simulate
+)
 
 
 def _version(value: bool) -> None:
