@@ -89,7 +89,7 @@ class TestBrokenTwins:
             return counts.apply_changes(forgetful, changes, **more)
 
         monkeypatch.setattr(marking, "apply_changes", twin)
-        assert self.finds("counts of ", replace(CALM, repeats=0.3))
+        assert self.finds("counts: ", replace(CALM, repeats=0.3))
 
     def test_sending_without_turns_breaks_the_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def twin(subscription: Any, stored: StoredMessage, in_order: bool, topic: Any) -> Job:
