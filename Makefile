@@ -79,6 +79,20 @@ $(CDK): | .local/stamps/python
 deploy: env $(CDK)
 	@PATH="$(NODE_BIN):$$PATH" $(CDK) deploy --all $(CONTEXT)
 
+MESSAGES ?= 10000000
+BATCHES ?= 1000000
+SEED ?= 0
+SCENARIOS := delivery ordered resizing riding
+
+.PHONY: simulate
+simulate: env
+	@share=$$(($(MESSAGES) / $(words $(SCENARIOS)))); broken=0; \
+	for scenario in $(SCENARIOS); do \
+	  .venv/bin/fairbox simulate --scenario $$scenario --seed $(SEED) --messages $$share || broken=1; \
+	done; \
+	.venv/bin/fairbox simulate --scenario batches --seed $(SEED) --messages $(BATCHES) || broken=1; \
+	exit $$broken
+
 N ?=
 
 .PHONY: demo

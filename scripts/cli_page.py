@@ -23,7 +23,8 @@ the field names of the [HTTP API](http-api.md), times in milliseconds since 1970
 what is printed is for people, times in UTC, and may change; but `batch open` and `message send`
 print the bare id or ref, `batch missing` an id a line, `batch add` an id and a size a line.
 
-Every verb takes `--endpoint-url`, DynamoDB's in place of the SDK's own.
+Every verb but `simulate`, which needs no tables, takes `--endpoint-url`: DynamoDB's in place of the
+SDK's own.
 
 It exits 0; 1 when it failed; 2 for usage, and for a value that its field does not take; 130 when it
 was interrupted. An error is one line on standard error, or with `--json` a problem like those of
@@ -76,6 +77,8 @@ def _named(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"`{(parameter.metavar or parameter.name.upper()).strip('[]')}`"
     names = ", ".join(f"`{name}`" for name in sorted(parameter.opts, key=len, reverse=True))
+    if parameter.secondary_opts:
+        names += "".join(f", `{name}`" for name in parameter.secondary_opts)
     return names if parameter.is_flag else f"{names} {_kind(parameter)}"
 
 

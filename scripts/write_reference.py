@@ -20,7 +20,7 @@ from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
-from scripts import doctor_page, pipeline_page
+from scripts import doctor_page, pipeline_page, promises_page
 from scripts.cli_page import cli_page
 from scripts.docstrings import commented, constants, markdown, public_members, signature
 
@@ -64,6 +64,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page,
         "doctor.md": lambda: doctor_page.parts(_NOTE, _table),
         "pipeline.md": lambda: pipeline_page.parts(_NOTE, _table),
+        "promises.md": lambda: promises_page.parts(_NOTE, _table),
     }
     return {name: _joined(maker()) for name, maker in makers.items()}
 

@@ -65,7 +65,7 @@ class Cli:
             catch_exceptions=False,
         )
         assert result.exit_code == 0, (arguments, result.stdout, result.stderr)
-        self.run.add(" ".join(a for a in arguments[:2] if not a.startswith("-")))
+        self.run.add(" ".join(word for word in arguments[:2] if not word.startswith("-")))
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def one(self, *arguments: str, stdin: str | None = None) -> Any:
@@ -289,6 +289,12 @@ def outbox(cli: Cli) -> None:
         lambda: len(cli("outbox", "delivered", topic)) == 2,
         failing=lambda: cli("outbox", "outstanding", topic),
     )
+
+
+@scene("simulate")
+def simulations(cli: Cli) -> None:
+    told = cli.one("simulate", "--scenario", "ordered", "--messages", "40", "--workers", "1")
+    assert (told["messages"], told["broken"]) == (40, 0)
 
 
 @pytest.fixture

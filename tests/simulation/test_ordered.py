@@ -78,4 +78,4 @@ class TestBrokenTwins:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Turns, "due", lambda *_, **__: [])
-        assert self.finds("were forgotten", CALM)
+        assert self.finds("forgotten: ", CALM)

@@ -72,7 +72,7 @@ class Cascade(Work):
     ) -> tuple[Node | None, list[Leaf]]:
         """Read a node, and only then its leaves."""
         node = self.store.nodes([key]).get(key)
-        return node, [] if node is None else list(self.store.leaves(children).values())
+        return node, [] if node is None else list(self.store.leaves(sorted(children)).values())
 
     def clear_root(
         self, batch: str, children: Collection[Emptied], tries: int = CASCADE_TRIES
@@ -107,9 +107,9 @@ class Cascade(Work):
         return root, self.read_children(children)
 
     def read_children(self, children: Collection[Emptied]) -> list[Leaf | Node]:
-        """Read leaves and nodes."""
-        leaves = self.store.leaves([c for c in children if isinstance(c, LeafKey)])
-        nodes = self.store.nodes([c for c in children if isinstance(c, NodeKey)])
+        """Read leaves and nodes, in the order of their keys: a set's is not that of a replay."""
+        leaves = self.store.leaves(sorted(c for c in children if isinstance(c, LeafKey)))
+        nodes = self.store.nodes(sorted(c for c in children if isinstance(c, NodeKey)))
         return [*leaves.values(), *nodes.values()]
 
     def after_end(self, root: Root, message: str) -> list[str]:

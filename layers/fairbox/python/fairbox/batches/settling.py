@@ -229,7 +229,9 @@ class Settling(Cascade):
     def divide(self, wanted: Mapping[LeafKey, int]) -> Divided:
         """Read the leaves of these items, and say which of the items cannot be settled."""
         leaves = self.store.leaves(wanted)
-        writers = {(leaf.batch, leaf.request) for leaf in leaves.values() if leaf.request}
+        writers = dict.fromkeys(
+            (leaf.batch, leaf.request) for leaf in leaves.values() if leaf.request
+        )
         names = [(batch, request) for batch, request in writers if request is not None]
         requests = self.store.requests(names) if names else {}
         # no request any more: between the two reads it was erased, and the leaf is as good as gone
@@ -238,7 +240,7 @@ class Settling(Cascade):
             for key, leaf in leaves.items()
             if leaf.request is None or (leaf.batch, leaf.request) in requests
         }
-        missing = {key.batch for key in wanted if key not in leaves}
+        missing = dict.fromkeys(key.batch for key in wanted if key not in leaves)
         roots = {r.batch: r for r in self.store.roots(missing)} if missing else {}
         found = Divided()
         ended: dict[str, list[str]] = {}

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+_EXTRAS: Final = {"typer": "cli", "rich": "cli", "greenlet": "simulation"}
+"""Modules that may be missing, and the extra that has them."""
 
 
 def main() -> None:
@@ -15,9 +19,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+        extra = _EXTRAS.get(error.name or "")
+        if extra is None:
             raise
-        sys.exit(f"fairbox: {error.name} is missing: pip install 'fairbox[cli]'")
+        sys.exit(f"fairbox: {error.name} is missing: pip install 'fairbox[{extra}]'")
 
 
 if __name__ == "__main__":

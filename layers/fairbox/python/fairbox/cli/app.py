@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli import batch, dlq, doctor, message, outbox, queue, shell, subscription, topic
+from fairbox.cli import (
+    batch,
+    dlq,
+    doctor,
+    message,
+    outbox,
+    queue,
+    shell,
+    simulate,
+    subscription,
+    topic,
+)
 from fairbox.cli.verbs import verb
 
 app = typer.Typer(
@@ -25,6 +36,9 @@ app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
 verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "shell", example="fairbox shell")(shell.shell)
+verb(app, "simulate", example="fairbox simulate --scenario ordered --messages 300", tables=False)(
+    simulate.simulate
+)
 
 
 def _version(value: bool) -> None:

@@ -49,7 +49,9 @@ def noun(text: str) -> typer.Typer:
     return typer.Typer(help=text, no_args_is_help=True)
 
 
-def verb(of: typer.Typer, name: str, *, example: str) -> Callable[[Verb], Verb]:
+def verb(
+    of: typer.Typer, name: str, *, example: str, tables: bool = True
+) -> Callable[[Verb], Verb]:
     """Declare a verb.
 
     The function's first parameter is the session; the others are arguments and options. It gets
@@ -59,12 +61,14 @@ def verb(of: typer.Typer, name: str, *, example: str) -> Callable[[Verb], Verb]:
         of: the noun.
         name: the verb.
         example: a command line that works, with `$BATCH` and the like where an id stands.
+        tables: whether it works on tables; else it takes no `--endpoint-url`.
     """
+    options = {name: _SHARED[name] for name in _SHARED if tables or name != "endpoint_url"}
 
     def declare(run: Verb) -> Verb:
         def command(ctx: typer.Context, **given: Any) -> None:
             opener: Opener = ctx.obj or EnvironmentFacades
-            as_json, url = (given.pop(shared) for shared in _SHARED)
+            as_json, url = given.pop("json"), given.pop("endpoint_url", None)
             session = Session(opener(url), json=as_json, endpoint_url=url)
             try:
                 run(session, **given)
@@ -81,7 +85,7 @@ def verb(of: typer.Typer, name: str, *, example: str) -> Callable[[Verb], Verb]:
                 inspect.Parameter(
                     shared, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
                 )
-                for shared, (kind, default) in _SHARED.items()
+                for shared, (kind, default) in options.items()
             ),
         ]
         command.__name__ = run.__name__

@@ -188,7 +188,7 @@ class Gate:
         admitted = Admitted()
         chosen: set[int] = set()
         with self._lock:
-            for topic in {topic for topic, _ in lines}:
+            for topic in dict.fromkeys(topic for topic, _ in lines):
                 self._look(topic, [name for t, name in lines if t == topic])
             for name, line in lines.items():
                 passed = self._pass(name, line)

@@ -243,5 +243,5 @@ def _chunks(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
 
 def _longest(deliveries: Sequence[Delivery], store: MarkingStore) -> int:
     """Return the longest retention of the topics that share a row."""
-    states = [store.topic(name) for name in {d.topic for d in deliveries}]
+    states = [store.topic(name) for name in dict.fromkeys(d.topic for d in deliveries)]
     return max((s.topic.retention for s in states if s is not None), default=7 * 86400)

@@ -113,12 +113,12 @@ class Oracle:
             dead = (message_id, name) in self._dead
             once = self._inserts[message_id] == 1
             if once and times > 1:
-                yield f"the ledger has {topic} {message_id} for {name} {times} times"
+                yield f"ledger twice: {topic} {message_id} for {name} {times} times"
             if once and dead and times:
                 yield f"dead and delivered: {topic} {message_id} for {name}"
             settled = dead or message_id in self._cancelled
             if not times and not settled:
-                yield f"the ledger lacks {topic} {message_id} for {name}"
+                yield f"the ledger lacks: {topic} {message_id} for {name}"
             if times and not self._received[f"{topic}-{name}"][message_id]:
                 yield f"the ledger has what nobody took: {topic} {message_id} for {name}"
 
@@ -129,7 +129,7 @@ class Oracle:
         delivered = Counter((e["id"], e["subscription"]) for e in self._events["delivered"])
         if set(delivered) != set(self._ledger):
             odd = set(delivered) ^ set(self._ledger)
-            yield f"archive and ledger differ in {len(odd)} deliveries: {sorted(odd)[:3]}"
+            yield f"archive and ledger differ: {len(odd)} deliveries, {sorted(odd)[:3]}"
         died = {(e["id"], e["subscription"]) for e in self._events["dead"]}
         gone = {(i, name) for i, name in died - set(self._dead) if i not in self._redriven}
         if gone or set(self._dead) - died:
@@ -140,7 +140,7 @@ class Oracle:
         )
         for (message_id, name, attempt), times in failures.items():
             if times > self._inserts[message_id] and message_id not in self._redriven:
-                yield f"failure {attempt} of {message_id} for {name} is told {times} times"
+                yield f"a failure told again: {attempt} of {message_id} for {name}, {times} times"
 
     def _order_breaches(self) -> Iterator[str]:
         for name in SUBSCRIPTIONS["ordered"]:
@@ -185,7 +185,7 @@ class Oracle:
         }
         end = 3 if deaths else 2
         return [
-            f"counts of {shard}: row {rows.get(shard)}, lanes {true.get(shard)}"
+            f"counts: {shard}: row {rows.get(shard)}, lanes {true.get(shard)}"
             for shard in sorted(set(true) | set(rows))
             if rows.get(shard, [0, 0, 0])[:end] != true.get(shard, [0, 0, 0])[:end]
         ]

@@ -408,7 +408,7 @@ class OrderedWorld:
                 found += [f"duplicated: {i} for {name}" for i, n in times.items() if n > 1]
         left = [i for i in self.app.engine.items(OUTBOX) if "z" in i]
         if left:
-            found.append(f"{len(left)} messages were forgotten")
+            found.append(f"forgotten: {len(left)} messages")
         return found
 
     def _order(self, name: str, received: list[StoredMessage]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fairbox import Message, MessageRef
     from fairbox.clock import Clock
@@ -115,9 +116,7 @@ def breaches_of(world: ResizingWorld) -> list[str]:
             lane, topic, epoch, _ = parse_lane_pk(item["pk"]["S"])
             if item["sk"]["S"] != "!" and states[topic].epoch(epoch) is None:
                 found.append(f"stranded: {lane} {topic} {item['sk']['S']} in epoch {epoch}")
-    for message_id, refs in world.producers.placed.items():
-        if len({(ref.epoch, ref.shard) for ref in refs}) > 1:
-            found.append(f"added twice: {message_id}")
+    found += [f"added twice: {i} in {sorted(there)}" for i, there in _added(world) if there[1:]]
     dead = {(d.topic, d.id) for name in states for d in _fresh(world).dead(name)}
     for item in world.app.engine.items(DELIVERIES):
         if item["pk"]["S"].startswith("dead#"):
@@ -125,6 +124,18 @@ def breaches_of(world: ResizingWorld) -> list[str]:
             if (ref.topic, ref.id) not in dead:
                 found.append(f"a dead letter that nobody lists: {ref}")
     return found + _misplaced(world)
+
+
+def _added(world: ResizingWorld) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Yield each message with the epochs and shards that it was ever put into."""
+    places: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for record in world.app.records():
+        if record["eventName"] == "INSERT":
+            pk, sk = (record["dynamodb"]["Keys"][name]["S"] for name in ("pk", "sk"))
+            _, _, epoch, shard = parse_lane_pk(pk)
+            places[sk.rpartition("#")[2]].add((epoch, shard))
+    for message_id, there in places.items():
+        yield message_id, sorted(there)
 
 
 def _misplaced(world: ResizingWorld) -> list[str]:

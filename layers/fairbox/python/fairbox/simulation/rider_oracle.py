@@ -91,15 +91,15 @@ class RiderOracle:
         """Return every breach; nothing when all promises were kept."""
         announced = [b for b, places in self.past.completed.items() for _ in places]
         problem = broken(self._app.engine.items(BATCHES), announced)
-        found = [f"batches: {problem}"] if problem else []
+        found = [f"identity: {problem}"] if problem else []
         found += self.past.early
         for ride in self._world.rides:
             root = self._roots[ride.batch]
             times = len(self.past.completed[ride.batch])
             if times != 1 or root.state != "complete":
-                found.append(f"batch {ride.batch} is {root.state}, announced {times} times")
+                found.append(f"announced not once: {ride.batch}, {root.state}, {times} times")
             if root.total != len(ride.carried) or root.settled != root.total:
-                found.append(f"batch {ride.batch}: {root.settled} of {root.total} settled")
+                found.append(f"not all settled: {ride.batch}, {root.settled} of {root.total}")
             for item, message_id in ride.carried.items():
                 found += self._item(ride.batch, item, message_id)
             found += self._lost(ride)
@@ -115,7 +115,7 @@ class RiderOracle:
     def resting(self) -> list[str]:
         """Return which items are pending although their messages have left the outbox."""
         return [
-            f"item {item} is pending, and its message has left"
+            f"pending behind its message: {item}"
             for ride in self._world.rides
             for item, message_id in ride.carried.items()
             if message_id not in self.past.there and self._is_pending(item)
@@ -132,16 +132,16 @@ class RiderOracle:
         group = (named.batch, named.group)
         failed = bool(self._failed.get(group, 0) >> named.index & 1)
         if self._is_pending(item):
-            yield f"item {item} is pending for ever"
+            yield f"pending for ever: {item}"
         if message_id in self.past.there:
-            yield f"message {message_id} of item {item} is still there"
+            yield f"still there: message {message_id} of item {item}"
         completed = self.past.completed[batch]
         back = self.past.redriven.get(message_id, -1)
         in_time = not completed or back < completed[0]
         if message_id in self._dead and in_time and not failed:
-            yield f"item {item} was acked, and its message is dead"
+            yield f"acked though dead: {item}"
         if message_id not in self._dead and in_time and failed:
-            yield f"item {item} failed, and its message was delivered"
+            yield f"failed though delivered: {item}"
 
 
 def run_riding(seed: int, chaos: Chaos, messages: int) -> list[str]:

@@ -42,7 +42,9 @@ class Oracle:
         """Note the answer of an add: the same request must always get the same."""
         before = self._groups.setdefault((batch, request), groups)
         if before != groups:
-            self.breaches.append(f"add {request} of {batch} gave {before}, then {groups}")
+            self.breaches.append(
+                f"another answer: add {request} of {batch}: {before}, then {groups}"
+            )
         elif before is groups:
             first = not self.issued
             self.issued[batch] += [item for group in groups for item in group.item_ids()]
@@ -71,19 +73,19 @@ class Oracle:
         failed = sum(leaf.failed for leaf in leaves)
         total = sum(leaf.size for leaf in leaves)
         if topic == COMPLETED_TOPIC and pending:
-            self.breaches.append(f"{batch} announced with {pending} items pending")
+            self.breaches.append(f"announced early: {batch}, {pending} items pending")
         truth = {"total": total, "failed": failed, "acked": total - failed - pending}
         told = {name: body[name] for name in truth}
         if topic == COMPLETED_TOPIC and told != truth:
-            self.breaches.append(f"{batch} announced as {told}, is {truth}")
+            self.breaches.append(f"announced wrongly: {batch} as {told}, is {truth}")
         if topic == COMPLETED_TOPIC and found.roots[batch].state != "complete":
-            self.breaches.append(f"{batch} announced and {found.roots[batch].state}")
+            self.breaches.append(f"announced early: {batch}, {found.roots[batch].state}")
 
     def after_the_storm(self) -> None:
         """Judge what stands when all actors have stopped, finished or killed."""
         self._identities()
         pending = self._tables.pieces().pending_items()
-        self._accuse("acked, never failed, and pending", pending & self._sure())
+        self._accuse("acked, and pending again: ", pending & self._sure())
 
     def _sure(self) -> set[str]:
         """What was acked and never failed: no retry can put it back."""
@@ -108,33 +110,35 @@ class Oracle:
         self._identities()
         found = self._tables.pieces()
         if found.stuck():
-            self.breaches.append(found.stuck())
+            self.breaches.append(f"never completed: {found.stuck()}")
         orphans = Counter(body["id"] for body in self._tables.messages(ORPHANED_TOPIC))
         for batch, total in planned.items():
             root = found.roots.get(batch)
             if root is None:
                 continue  # a part whose item was settled before it was opened
             if batch not in self.ending and root.state != "complete":
-                self.breaches.append(f"{batch} is settled, sealed and {root.state}")
+                self.breaches.append(f"never completed: {batch}, settled, sealed and {root.state}")
             if root.state == "complete" and root.total != total:
-                self.breaches.append(f"{batch} completed with {root.total} of {total} items")
+                self.breaches.append(
+                    f"completed without all: {batch}, {root.total} of {total} items"
+                )
             if orphans[batch] != (root.state == "reaped"):
-                self.breaches.append(f"{batch} is {root.state} with {orphans[batch]} orphan notes")
+                self.breaches.append(f"orphan notes: {batch} is {root.state} with {orphans[batch]}")
         failed = {item for key in found.failed.values() for item in _failed_ids(key)}
-        self._accuse("acked, never failed, and failed", failed & self._sure())
+        self._accuse("acked, and failed: ", failed & self._sure())
         for batch, count in self._reported.items():
             if count > 1 or found.roots[batch].state != "complete":
-                self.breaches.append(f"{batch} reported as completed {count} times")
+                self.breaches.append(f"reported not once: {batch}, {count} times")
 
     def _identities(self) -> None:
         messages = [body["id"] for body in self._tables.messages(COMPLETED_TOPIC)]
         problem = broken_pieces(self._tables.pieces(), messages)
         if problem:
-            self.breaches.append(problem)
+            self.breaches.append(f"identity: {problem}")
 
     def _accuse(self, what: str, items: set[str]) -> None:
         if items:
-            self.breaches.append(f"{what}: {sorted(items)}")
+            self.breaches.append(f"{what}{sorted(items)}")
 
 
 def _failed_ids(record: Any) -> list[str]:

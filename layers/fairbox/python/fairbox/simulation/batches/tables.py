@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fairbox import Outbox, Topic
@@ -96,7 +97,8 @@ class LeanDatabase:
 
 
 def _create_topics(client: Any, clock: ManualClock) -> None:
-    outbox = Outbox(client, table=OUTBOX, deliveries_table=DELIVERIES, clock=clock)
+    rng = random.Random(0)  # tokens of requests too are the same in every process
+    outbox = Outbox(client, table=OUTBOX, deliveries_table=DELIVERIES, clock=clock, rng=rng)
     for topic in (COMPLETED_TOPIC, ORPHANED_TOPIC):
         outbox.create_topic(Topic(topic, shards=1))
 

@@ -90,7 +90,7 @@ class World:
         try:
             self._play(stage, oracle, rng, plans)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this seed's
-            oracle.breaches.append(f"raised {error!r}")
+            oracle.breaches.append(f"raised {type(error).__name__}: {error}")
         return oracle.breaches
 
     def _play(self, stage: Stage, oracle: Oracle, rng: random.Random, plans: list[Plan]) -> None:

@@ -1,0 +1,204 @@
+"""Promises that other tests than the simulation hold the code to: queue, circuits and the like."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairbox.simulation.promises import Promise
+
+_QUEUE: Final = "explanation/queue.md"
+_OPERATE: Final = "how-to/operate-and-repair.md"
+_CONTRACT: Final = "tests/contract/test_queue.py"
+_FAULTS: Final = "tests/unit/test_queue_faults.py"
+_SHARES: Final = "tests/unit/fair/test_shares.py"
+_CALLS: Final = "tests/unit/fair/test_calls.py"
+_CIRCUITS: Final = "tests/unit/test_circuits.py"
+
+QUEUE: Final = (
+    Promise(
+        text="A message of a pulled topic is acknowledged once, or still there, or dead.",
+        page=_QUEUE,
+        checks=(
+            f"{_FAULTS}::test_every_message_is_acknowledged_once_or_still_there",
+            f"{_FAULTS}::test_with_few_attempts_every_message_is_acknowledged_or_dead",
+            (
+                "tests/contract/test_consumer.py"
+                "::test_every_message_is_accounted_for_though_consumers_are_killed"
+            ),
+        ),
+    ),
+    Promise(
+        text="A stale receipt is refused and changes nothing; no two receipts of one message are "
+        "good at once.",
+        page=f"{_QUEUE}#receipts",
+        checks=(
+            f"{_CONTRACT}::TestHolding.test_a_stale_receipt_is_refused_and_changes_nothing",
+            "tests/unit/test_queue_model.py::test_the_queue_does_what_a_plain_model_does",
+        ),
+    ),
+    Promise(
+        text="One message of a key is held at a time, in the order of ids; a stuck key stops no "
+        "other.",
+        page=f"{_QUEUE}#ordered-topics-claims-in-the-shards-row",
+        checks=(
+            f"{_FAULTS}::test_a_key_is_received_in_the_order_of_its_ids_under_faults",
+            f"{_CONTRACT}::TestOrdered.test_one_message_of_a_key_is_held_and_the_others_go_on",
+            (
+                "tests/unit/test_queue_costs.py"
+                "::test_a_stuck_key_with_many_followers_is_passed_once_and_then_costs_nothing"
+            ),
+        ),
+    ),
+    Promise(
+        text="A receive reads no more behind 100,000 messages than behind 1,000.",
+        page=f"{_QUEUE}#what-it-costs",
+        checks=(
+            "tests/unit/test_queue_costs.py::test_a_receive_costs_the_same_whatever_lies_behind",
+        ),
+    ),
+    Promise(
+        text="What was cancelled is not received, and what is held is not edited.",
+        page=_QUEUE,
+        checks=(
+            f"{_CONTRACT}::TestOperating.test_a_cancelled_message_is_not_received",
+            f"{_CONTRACT}::TestOperating.test_a_claim_that_began_before_an_edit_does_not_stand",
+        ),
+    ),
+    Promise(
+        text="After a clean stop of a consumer no message is received a second time.",
+        page="how-to/consume-a-queue.md#stopping",
+        checks=(
+            (
+                "tests/contract/test_consumer.py"
+                "::test_after_a_clean_drain_no_message_is_received_a_second_time"
+            ),
+        ),
+    ),
+    Promise(
+        text="A partitioned queue that is resized loses nothing and keeps the order of keys.",
+        page="how-to/resize.md#resize-a-partitioned-queue",
+        checks=(
+            (
+                "tests/contract/test_partition_widths.py::TestUnderLoad"
+                ".test_nothing_is_lost_and_keys_keep_their_order_while_it_grows_and_shrinks"
+            ),
+        ),
+        twins=(
+            (
+                "tests/contract/test_partition_widths.py::TestUnderLoad"
+                ".test_a_partition_that_does_not_wait_for_others_would_break_the_order"
+            ),
+        ),
+    ),
+)
+
+SENDING: Final = (
+    Promise(
+        text="Between two messages of a topic others send no more than the bound of a gap.",
+        page="explanation/fairness.md#the-bound-of-a-gap",
+        checks=(
+            f"{_SHARES}::test_the_largest_gap_of_any_topic_stays_under_its_bound",
+            f"{_SHARES}::test_bytes_are_shared_by_weight_whatever_the_sizes",
+        ),
+        twins=(
+            f"{_SHARES}::test_shares_and_gaps_hold_where_the_twins_break_them",
+            f"{_SHARES}::test_a_round_robin_over_messages_is_found",
+            f"{_SHARES}::test_carrying_over_served_topics_first_is_found",
+        ),
+    ),
+    Promise(
+        text="Direct messages take up to half of what is sent while topics wait.",
+        page="explanation/fairness.md#a-cycle",
+        checks=(f"{_CALLS}::test_direct_messages_take_at_most_half_while_topics_wait",),
+        twins=(f"{_CALLS}::test_a_direct_queue_without_bound_is_found",),
+    ),
+    Promise(
+        text="An outage costs next to nothing, and one dead letter in ten probes at most.",
+        page="explanation/circuits.md#who-knows-and-what-that-costs",
+        checks=(
+            (
+                f"{_CIRCUITS}"
+                "::test_an_outage_costs_next_to_nothing_and_one_dead_letter_in_ten_probes_at_most"
+            ),
+            f"{_CIRCUITS}::test_while_it_is_open_nothing_is_sent_written_read_or_rung_for",
+        ),
+        twins=(
+            f"{_CIRCUITS}::TestWithoutItsParts.test_without_circuits_an_outage_kills",
+            (
+                f"{_CIRCUITS}::TestWithoutItsParts"
+                ".test_without_the_limit_of_one_probe_a_backlog_is_tried"
+            ),
+        ),
+    ),
+    Promise(
+        text="One poisoned message cuts off no destination that takes all others.",
+        page="explanation/circuits.md#what-speaks-of-a-destination",
+        checks=(
+            f"{_CIRCUITS}::test_one_poisoned_message_opens_nothing_however_often_it_is_refused",
+        ),
+        twins=(
+            (
+                f"{_CIRCUITS}::TestWithoutItsParts"
+                ".test_counting_every_refusal_one_poisoned_message_opens_it"
+            ),
+        ),
+    ),
+    Promise(
+        text="A paused subscription gets nothing, and then all that waited, once.",
+        page="explanation/circuits.md#pauses-by-hand",
+        checks=(
+            (
+                "tests/unit/test_limits.py::TestPauses"
+                ".test_a_paused_subscription_gets_nothing_and_the_others_go_on"
+            ),
+            (
+                "tests/unit/test_limits.py::TestPauses"
+                ".test_resumed_it_gets_all_that_waited_at_once_and_once"
+            ),
+        ),
+    ),
+    Promise(
+        text="Limits hold: messages in flight, and messages a second.",
+        page="explanation/circuits.md#limits",
+        checks=(
+            (
+                "tests/unit/test_limits.py::TestLimitsInFlight"
+                ".test_visits_at_a_time_and_messages_a_call_never_exceed_it"
+            ),
+            (
+                "tests/unit/test_limits.py::TestRates"
+                ".test_a_rate_is_kept_and_used_while_there_is_a_backlog"
+            ),
+        ),
+    ),
+)
+
+ACTS: Final = (
+    Promise(
+        text="A redrive brings a dead letter back once, to those for whom it died.",
+        page=f"{_OPERATE}#send-dead-letters-again",
+        checks=(
+            (
+                "tests/unit/test_redrive.py::TestCrashes"
+                ".test_an_answer_that_was_lost_brings_nothing_back_twice"
+            ),
+            (
+                "tests/unit/test_redrive.py::TestComingBack"
+                ".test_only_the_subscriptions_that_it_died_for_get_it_again"
+            ),
+        ),
+    ),
+    Promise(
+        text="What is purged is gone, counted, and in the archive with the reason.",
+        page=f"{_OPERATE}#send-dead-letters-again",
+        checks=(
+            (
+                "tests/unit/test_purge_dead.py::TestGoing"
+                ".test_what_is_purged_is_gone_counted_and_told_with_the_reason"
+            ),
+        ),
+    ),
+)
+
+GROUPS: Final = {"Queue": QUEUE, "Fairness and circuits": SENDING, "Acts of operators": ACTS}
+"""The promises that are checked elsewhere, by what they are about."""
