@@ -82,7 +82,7 @@ deploy: env $(CDK)
 MESSAGES ?= 10000000
 BATCHES ?= 1000000
 SEED ?= 0
-SCENARIOS := delivery ordered resizing riding
+SCENARIOS := whole delivery ordered resizing riding
 
 .PHONY: simulate
 simulate: env

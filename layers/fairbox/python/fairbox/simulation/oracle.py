@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.messages import read_message
 from fairbox.codec.names import REDRIVEN
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fairbox.simulation.world import World
 
 Delivered = tuple[str, str]  # message id, subscription
+REPEATING: Final = ("tables", "kills", "repeats", "lost_answers", "interleaved", "frozen")
+"""Faults of `Chaos` that each explain a message that comes twice."""
 
 
 class Oracle:
@@ -156,9 +158,8 @@ class Oracle:
                 last[key] = max(message_id, last.get(key, ""))
 
     def _duplicates(self) -> Iterator[str]:
-        chaos = self._world.chaos
-        if chaos.tables or chaos.kills or chaos.repeats or chaos.lost_answers or chaos.interleaved:
-            return  # each of these explains a message that comes twice
+        if any(getattr(self._world.chaos, fault) for fault in REPEATING):
+            return
         for where, counter in self._received.items():
             for message_id, times in counter.items():
                 if times > 1:

@@ -32,6 +32,10 @@ STORMY: Final = Chaos(
     lost_answers=0.1,
     lost_doorbells=0.1,
     outages=0.1,
+    frozen=0.2,
+    late=0.05,
+    stale=0.6,
+    twice=0.2,
 )
 """About five times as many faults as there are without a word."""
 
@@ -124,6 +128,12 @@ def _resizing(seed: int, chaos: Chaos, messages: int) -> list[str]:
     return run_resizing(ResizingWorld(seed, chaos), messages)
 
 
+def _whole(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox.simulation.whole import run_whole  # noqa: PLC0415
+
+    return run_whole(seed, chaos, messages)
+
+
 def _riding(seed: int, chaos: Chaos, messages: int) -> list[str]:
     from fairbox.simulation.rider_oracle import run_riding  # noqa: PLC0415
 
@@ -164,6 +174,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
     for scenario in (
         Scenario(
+            "whole",
+            "everything at once: all of the below, queues with consumers, redrives, cleanup",
+            _whole,
+            per_world=150,
+        ),
+        Scenario(
             "delivery",
             "topics of every kind: relay, visits, marking, sweep, repair, cancels, outages",
             _delivery,
@@ -173,7 +189,10 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "one ordered topic, late commits, visits at once; odd seeds with on_dead=block",
             _ordered,
             per_world=1200,
-            faults=("tables", "kills", "interleaved", "refused", "throttled", "lost_doorbells"),
+            faults=(
+                *("tables", "kills", "interleaved", "refused", "throttled", "lost_doorbells"),
+                *("frozen", "skew", "twice"),
+            ),
         ),
         Scenario(
             "resizing",
