@@ -62,15 +62,16 @@ class TestDelivery:
         tell(monkeypatch, "dead", "delivered")
         assert found("delivery", kind, CALM, 150)
 
-    def test_a_ledger_row_of_another_key_each_time_is_found(
+    def test_a_delivery_of_another_time_each_time_is_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        shipped, number = marking.ledger_item, count()
+        shipped, number = marking.events_of, count()
 
-        def twin(topic: Any, chunk: Any, key: tuple[str, str], expires: int) -> Any:
-            return shipped(topic, chunk, (key[0], f"{key[1]}#{next(number)}"), expires)
+        def twin(change: Any, topic: Any) -> Iterator[Any]:
+            for event in shipped(change, topic):
+                yield replace(event, at=event.at + 1000 * next(number))
 
-        monkeypatch.setattr(marking, "ledger_item", twin)
+        monkeypatch.setattr(marking, "events_of", twin)
         assert found("delivery", "ledger twice", REPEATS, 100)
 
     @pytest.mark.parametrize("kind", ["the ledger lacks", "archive and ledger differ"])

@@ -119,7 +119,7 @@ DELIVERY: Final = (
         ),
         invariants=(f"{_ORACLE}._ledger_breaches",),
         twins=(
-            f"{_TWINS}::TestDelivery.test_a_ledger_row_of_another_key_each_time_is_found",
+            f"{_TWINS}::TestDelivery.test_a_delivery_of_another_time_each_time_is_found",
             f"{_TWINS}::TestDelivery.test_a_ledger_that_is_not_written_is_found",
             f"{_TWINS}::TestDelivery.test_telling_of_a_death_as_a_delivery_is_found",
         ),

@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -156,17 +157,30 @@ def _parts(plan: Plan, workers: int, late: Callable[[], bool]) -> Iterator[Part]
     # children that share nothing: a fork would copy whatever threads hold at the moment
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts) as pool:
-        running: set[Future[Part]] = set()
-        while True:
-            wanted = 0 if late() else 2 * workers - len(running)
-            running |= {
-                pool.submit(run_part, name, chaos, chunk) for chunk in islice(chunks, wanted)
-            }
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+        try:
+            yield from _pooled(pool, chunks, partial(run_part, name, chaos), 2 * workers, late)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # who interrupts waits for what runs
+            raise
+
+
+def _pooled(
+    pool: ProcessPoolExecutor,
+    chunks: Iterator[list[Share]],
+    work: Callable[[list[Share]], Part],
+    at_once: int,
+    late: Callable[[], bool],
+) -> Iterator[Part]:
+    """Yield parts as they are done, while so many are given out."""
+    running: set[Future[Part]] = set()
+    while True:
+        wanted = 0 if late() else at_once - len(running)
+        running |= {pool.submit(work, chunk) for chunk in islice(chunks, wanted)}
+        if not running:
+            return
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield future.result()
 
 
 def _chunks(plan: Plan, size: int) -> Iterator[list[Share]]:
