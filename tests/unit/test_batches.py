@@ -390,6 +390,18 @@ def test_a_nested_batch_that_lives_keeps_its_parent_alive(app: MemoryApplication
     assert app.batches.look(parent).fate == "kept"
 
 
+def test_erasing_takes_what_once_failed_of_groups_that_were_retried(app: MemoryApplication) -> None:
+    batch = opened(app, 40, size=1)
+    app.batches.seal(batch)
+    app.batches.fail([f"{batch}:30:0"])
+    app.batches.retry([f"{batch}:30:0"])
+    app.batches.ack(everything(batch, [1] * 40))
+    app.clock.advance(8 * 24 * HOUR)
+    assert app.batches.progress(batch).failed == 0
+    assert app.batches.erase(batch)
+    assert sum(i["pk"]["S"].startswith(batch) for i in app.engine.items("batches")) == 1
+
+
 def test_erasing_leaves_the_root_alone_for_thirty_days(app: MemoryApplication) -> None:
     batch = opened(app, 130, size=1, metadata={"k": 1})
     app.batches.seal(batch)

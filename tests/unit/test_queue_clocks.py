@@ -15,6 +15,8 @@ from fairbox.sharding import shard_number
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fairbox.testing import ManualClock
 
 HOUR = 3600.0
@@ -204,3 +206,37 @@ def test_where_a_process_far_ahead_let_receives_begin_is_not_believed_for_long()
     world.app.clock.advance(601)
     found = [r for _ in range(4) for r in world.receive(2)]
     assert [received.message.id for received in found] == [late]
+
+
+class Stalling:
+    """A client whose next update waits until something else has happened."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.meanwhile: Callable[[], None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def update_item(self, **request: Any) -> Any:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return self._client.update_item(**request)
+
+
+def test_an_ordered_ack_that_stands_still_over_its_time_out_is_stale_when_others_are_done() -> None:
+    app = MemoryApplication(wrap=Stalling)
+    app.outbox.create_topic(Topic("jobs", shards=1, ordering="key"))
+    app.queue.send(Message(topic="jobs", body=b"", partition_key="k", id=app.ids.next()))
+    (mine,) = app.queue.receive("jobs", visibility_timeout=30)
+
+    def others() -> None:
+        app.clock.advance(31)
+        other = Queue.over(app.outbox)
+        (theirs,) = other.receive("jobs")
+        other.ack(theirs.receipt)
+
+    app.client.meanwhile = others
+    with pytest.raises(StaleReceipt):
+        app.queue.ack(mine.receipt)

@@ -58,6 +58,7 @@ class OrderedReturns:
         if done:
             self._store.delete_refs(done)
         there = {m.ref for m in self._store.read([r.ref for r in lost])[0]} if lost else set()
+        now = milliseconds(self._clock)  # the time-out may have passed in the middle of this
         return [r for r in lost if r.ref in there or r.until <= now]
 
     def _not_acked(self, shard: Shard, receipts: Sequence[Receipt]) -> list[Receipt]:

@@ -141,7 +141,7 @@ class Consumers:
                 if holding.receipt in stale:
                     self._referee.refused(holding, process.now, good=holding in good)
                 elif there[holding.receipt]:
-                    self._referee.acked(holding)
+                    self._referee.acked(holding, process.now)
         self._keep(process, some)
 
     def _one(self, process: Process, drawn: float) -> None:
@@ -194,7 +194,7 @@ class Consumers:
             answered = False
         else:
             answered = True
-        self._referee.used_late(holding, before, answered=answered)
+        self._referee.used_late(holding, before, process.now, answered=answered)
 
     def drain(self, topic: str) -> int:
         """Receive and acknowledge all that is there, in a calm world; return how much it was."""

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.messages import read_message
-from fairbox.codec.names import REDRIVEN
+from fairbox.codec.names import MOVED, REDRIVEN
 from fairbox.codec.shards import is_shard_row, read_shard
 from fairbox.simulation.world import SUBSCRIPTIONS
 from fairbox.testing.application import DELIVERIES, OUTBOX
@@ -42,7 +42,8 @@ class Oracle:
         self._inserts = Counter(
             r["dynamodb"]["NewImage"]["sk"]["S"].rpartition("#")[2]
             for r in self._app.records()
-            if r["eventName"] == "INSERT" and REDRIVEN not in r["dynamodb"]["NewImage"]
+            if r["eventName"] == "INSERT"
+            and not {REDRIVEN, MOVED} & r["dynamodb"]["NewImage"].keys()
         )
         self._ledger = Counter((d.id, d.subscription) for d in self._app.outbox.delivered())
         self._received = {

@@ -118,10 +118,15 @@ class Referee:
         """Note that a message is held until then (ms) at least."""
         holding.until = until
 
-    def acked(self, holding: Holding) -> None:
-        """Note that a message that was there is acknowledged."""
+    def acked(self, holding: Holding, now: int) -> None:
+        """Note that a message that was there is acknowledged, by a call that ended at `now` (ms).
+
+        On unordered topics a call that stood still over the time-out cannot tell whether it was
+        itself that deleted what is gone.
+        """
         self.taken.add(holding.place)
-        if self.followed(holding) and holding.topic not in self._repeated:
+        slept = holding.topic not in self._ordered and now >= holding.until
+        if self.followed(holding) and holding.topic not in self._repeated and not slept:
             self.breaches.append(f"acked by a receipt that was followed: {holding.place}")
 
     def refused(self, holding: Holding, now: int, *, good: bool) -> None:
@@ -144,12 +149,16 @@ class Referee:
         ).get("Item")
         return item, read_held(row).entry(ref.id) if row else None
 
-    def used_late(self, holding: Holding, before: tuple[Any, Any], *, answered: bool) -> None:
-        """Note what a receipt did that another had followed."""
+    def used_late(
+        self, holding: Holding, before: tuple[Any, Any], now: int, *, answered: bool
+    ) -> None:
+        """Note what a receipt did at `now` (ms) that another had followed."""
         if self.state(holding) != before:
             self.breaches.append(f"changed by a receipt that was followed: {holding.place}")
         elif answered and before[0] is not None:
             self.breaches.append(f"a followed receipt was taken for good: {holding.place}")
+        elif answered and Receipt.parse(holding.receipt).until <= now:
+            self.breaches.append(f"an expired receipt was taken for good: {holding.place}")
 
     def disorder(self, excused: set[str]) -> list[str]:
         """Return first receives of a key that were not in the order of ids.

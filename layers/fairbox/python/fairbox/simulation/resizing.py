@@ -146,9 +146,11 @@ def _misplaced(world: ResizingWorld) -> list[str]:
         epoch = None if state is None else state.epoch(refs[0].epoch)
         if state is None or epoch is None:
             continue
-        wanted = state.epoch_at(time_of(message_id))
-        if wanted.number > epoch.number:
-            found.append(f"misplaced: {refs[0]} belongs to epoch {wanted.number}")
+        made = time_of(message_id)
+        # not `epoch_at`: what was added before its epoch was closed lies rightly
+        wanted = max((e.number for e in state.epochs if e.since <= made), default=0)
+        if wanted > epoch.number:
+            found.append(f"misplaced: {refs[0]} belongs to epoch {wanted}")
     return found
 
 
