@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FIRST: Final = 10
-START_SECONDS: Final = 180.0
+START_SECONDS: Final = 600.0
 DRAIN_SECONDS: Final = 600.0
 SETTLE_SECONDS: Final = 180.0
 SECONDS_A_RESTART: Final = 150.0
