@@ -287,6 +287,10 @@ class Rig:
         helpers = self.of_kind("producer")
         return [h.name for h in helpers if not h.finish(seconds=FINISH_SECONDS)]
 
+    def crashed(self) -> list[str]:
+        """Return the processes of this run that an error of their own has ended at least once."""
+        return [h.name for h in self.helpers.values() if h.crashed]
+
     def outstanding(self) -> dict[str, int]:
         """Return how many messages each topic still holds, where it holds any."""
         counts = {r.name: self.outbox.outstanding_count(r.name) for r in ROUTES}
