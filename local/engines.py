@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ENDPOINT_VARIABLE = "FAIRBOX_LOCAL_DYNAMODB_ENDPOINT"
 MAIN_CLASS = "software.amazon.dynamodb.services.local.main.ServerRunner"
 JAVA_VERSIONS = (17, 21)
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 class Engine(Protocol):

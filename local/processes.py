@@ -58,17 +58,25 @@ class ManagedProcess:
     def wait_until(self, ready: Callable[[], bool], *, seconds: float) -> None:
         """Poll until it is ready.
 
+        Where it raises, by an interrupt too, the process has ended.
+
         Raises:
             LocalError: it ended, or was not ready in time; the message names the log file.
         """
         deadline = time.monotonic() + seconds
-        while not ready():
-            if self._process is None or self._process.poll() is not None:
-                raise LocalError(f"{self.name} ended while starting: see {self.log_file}")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise LocalError(f"{self.name} not ready after {seconds:g} s: see {self.log_file}")
-            time.sleep(POLL_SECONDS)
+        try:
+            while not ready():
+                self._check(deadline, seconds)
+                time.sleep(POLL_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _check(self, deadline: float, seconds: float) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise LocalError(f"{self.name} ended while starting: see {self.log_file}")
+        if time.monotonic() > deadline:
+            raise LocalError(f"{self.name} not ready after {seconds:g} s: see {self.log_file}")
 
     def stop(self, *, seconds: float = 5.0) -> bool:
         """Ask it to end, then end it; return when it is gone, and whether asking was enough."""

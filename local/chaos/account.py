@@ -55,9 +55,12 @@ class Finding:
 
 @dataclass
 class Batches:
-    """The figures of the batches; `repeats` are announcements delivered more than once."""
+    """The figures of the batches: sealed with all items, and announced.
 
-    sealed: int = 0
+    `repeats` are deliveries of an announcement beyond the first.
+    """
+
+    filled: int = 0
     announced: int = 0
     repeats: int = 0
     items: int = 0
@@ -215,7 +218,7 @@ def _batches(found: Evidence, made: Batches) -> Iterator[Finding]:
     dead = found.dead.get((ITEMS.name, PULL), set())
     for batch, fate in found.batches.items():
         made.items += len(fate)
-        made.sealed += batch in found.sealed
+        made.filled += batch in found.filled
         told = {told["id"]: told for told in found.completions.get(batch, [])}
         made.announced += bool(told)
         made.repeats += len(found.completions.get(batch, [])) - len(told)
@@ -224,10 +227,10 @@ def _batches(found: Evidence, made: Batches) -> Iterator[Finding]:
         for one in told.values():
             made.failed_items += one["failed"]
             yield from _told(found, batch, one, dead)
-        if batch in found.sealed and not told:
+        if batch in found.filled and not told:
             yield Finding("never announced", COMPLETED.name, "", batch)
-        if batch not in found.sealed:
-            yield Finding("never sealed", "", "", batch)
+        if batch not in found.filled:
+            yield Finding("never filled", "", "", batch, "its producer did not finish")
     for batch in set(found.completions) - set(found.batches):
         yield Finding("announced, and nobody's", COMPLETED.name, "", batch)
 

@@ -30,14 +30,15 @@ class Work:
 
     Attributes:
         fate: of each item by its number: `message`, `poison`, `ack` or `fail`.
-        sent: message ids by item; acknowledged ones are in `known`.
+        sent: message ids by name; acknowledged ones are in `known`.
+        filled: it is sealed, and every item has its message or its outcome.
     """
 
     batch: str
     fate: list[str]
     sent: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
-    sealed: bool = False
+    filled: bool = False
 
 
 def recorded(lines: Iterable[dict[str, Any]]) -> dict[str, Work]:
@@ -47,8 +48,8 @@ def recorded(lines: Iterable[dict[str, Any]]) -> dict[str, Work]:
     for line in lines:
         if line["t"] == "batch":
             found[line["batch"]] = Work(line["batch"], line["fate"])
-        elif line["t"] == "sealed":
-            found[line["batch"]].sealed = True
+        elif line["t"] == "filled":
+            found[line["batch"]].filled = True
         elif line["t"] == "try" and line.get("batch"):
             work = names[line["n"]] = found[line["batch"]]
             work.sent[line["n"]] = line["id"]
@@ -110,6 +111,7 @@ class Batching:
             self._settle(work, number, item)
         if not early:
             self._seal(work)
+        self._journal.write(t="filled", batch=work.batch)
 
     def _settle(self, work: Work, number: int, item: str) -> None:
         fate = work.fate[number]
@@ -135,7 +137,6 @@ class Batching:
 
     def _seal(self, work: Work) -> None:
         self._repeat(lambda: self._batches.seal(work.batch))
-        self._journal.write(t="sealed", batch=work.batch)
 
     def _repeat(self, call: Callable[[], Any]) -> Any:
         while True:

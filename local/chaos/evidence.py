@@ -47,7 +47,7 @@ class Evidence:
         acked: ids of what was acknowledged to them.
         cancelled, edited: names of which that was acknowledged.
         maybe_cancelled: names of which a cancel was tried whose outcome nobody was told.
-        batches: fates of the items by batch; `sealed`: those that were.
+        batches: fates of the items by batch; `filled`: those that are sealed and have all messages.
         arrivals: by place, copies counted where they came from.
         completions: announcements of batches, as they arrived.
         outstanding, dead: ids in the tables by topic and taker.
@@ -62,7 +62,7 @@ class Evidence:
     maybe_cancelled: set[str] = field(default_factory=set)
     edited: set[str] = field(default_factory=set)
     batches: dict[str, list[str]] = field(default_factory=dict)
-    sealed: set[str] = field(default_factory=set)
+    filled: set[str] = field(default_factory=set)
     arrivals: dict[Place, list[Arrival]] = field(default_factory=lambda: defaultdict(list))
     completions: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     outstanding: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -113,8 +113,8 @@ def _produced(found: Evidence, line: Mapping[str, Any]) -> None:
             found.edited.add(line["n"])
         case "batch":
             found.batches[line["batch"]] = line["fate"]
-        case "sealed":
-            found.sealed.add(line["batch"])
+        case "filled":
+            found.filled.add(line["batch"])
 
 
 def _arrived(found: Evidence, line: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from local.processes import ManagedProcess
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+_CRASH: Final = b"Traceback (most recent call last)"
 
 
 @dataclass(kw_only=True)
@@ -43,6 +45,11 @@ class Helper:
     def pid(self) -> int | None:
         """The process id while it runs."""
         return self._process.pid if self._process else None
+
+    @property
+    def crashed(self) -> bool:
+        """Whether an error of its own ended it at least once: a kill leaves no word."""
+        return self.log_file.exists() and _CRASH in self.log_file.read_bytes()
 
     def start(self) -> None:
         """Begin its next life, unless it lives."""

@@ -85,18 +85,17 @@ class Killer:
     def rage(self, seconds: float) -> None:
         """Do harm for so long, restarts of the database not counted; undo what can be undone."""
         begun = time.monotonic()
-        kills = [begun + seconds * (n + 1) / (self.restarts + 1) for n in range(self.restarts)]
-        end = begun + seconds
-        next_deed = begun + self.rng.expovariate(1 / self.pause)
+        kills = [seconds * (n + 1) / (self.restarts + 1) for n in range(self.restarts)]
+        next_deed = self.rng.expovariate(1 / self.pause)
         try:
-            while (now := time.monotonic()) < end:
-                self._undo_due(now)
-                if kills and now >= kills[0]:
+            while (raged := time.monotonic() - begun) < seconds:
+                self._undo_due(time.monotonic())
+                if kills and raged >= kills[0]:
                     kills.pop(0)
-                    end += self.kill_engine()
-                elif now >= next_deed:
+                    begun += self.kill_engine()
+                elif raged >= next_deed:
                     self._deed()
-                    next_deed = time.monotonic() + self.rng.expovariate(1 / self.pause)
+                    next_deed = raged + self.rng.expovariate(1 / self.pause)
                 time.sleep(0.05)
         finally:
             self._undo_due(float("inf"))

@@ -8,8 +8,9 @@ import signal
 import threading
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fairbox import (
     Batches,
@@ -24,14 +25,14 @@ from fairbox import (
 )
 
 from local.chaos import journal as journals
-from local.chaos.batching import Batching, recorded
+from local.chaos.batching import Batching, Work, recorded
 from local.chaos.journal import Journal
 from local.chaos.orphans import end_with_parent
 from local.chaos.plan import ACCOUNTED, EVENTS, JOBS, QUEUED, Route
 from local.chaos.sending import Sender, body_of, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SENDERS: Final = 3
 KEYS: Final = 4  # of each sender and ordered topic
@@ -71,14 +72,14 @@ class Producer:
         """Ask for the end; what is under way is finished, until its outcome is known."""
         self._stopping.set()
 
-    def run(self, unfinished: Sequence[Any]) -> None:
+    def run(self, unfinished: Sequence[Work]) -> None:
         """Work; `unfinished` are the batches of an earlier life.
 
         Raises:
             Exception: what ended one of the threads.
         """
-        works = [lambda n=n: self._send(n) for n in range(SENDERS)]
-        works += [lambda: self._work_batches(unfinished), self._operate]
+        works: list[Callable[[], None]] = [partial(self._send, n) for n in range(SENDERS)]
+        works += [partial(self._work_batches, unfinished), self._operate]
         threads = [threading.Thread(target=self._guard, args=(work,)) for work in works]
         for thread in threads:
             thread.start()
@@ -87,7 +88,7 @@ class Producer:
         if self._failures:
             raise self._failures[0]
 
-    def _guard(self, work: Any) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - `run` raises it
@@ -135,7 +136,7 @@ class Producer:
             if first.delay:
                 self._delayed.append((name_of(first), ref))
 
-    def _work_batches(self, unfinished: Sequence[Any]) -> None:
+    def _work_batches(self, unfinished: Sequence[Work]) -> None:
         rng = random.Random(f"{self._seed}-batches")  # noqa: S311 - no secret
         batching = Batching(self._batches, self._sender, self._journal, rng, self._wait)
         for work in unfinished:
@@ -201,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: producer.stop())
-    producer.run([work for work in earlier.values() if not work.sealed])
+    producer.run([work for work in earlier.values() if not work.filled])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import boto3
+from botocore.config import Config
 from fairbox import Outbox, Subscription
-from fairbox.dynamodb.clients import make_client
 
 from local.application import LocalApplication
 from local.chaos.helpers import Helper
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 BUS: Final = "chaos"
 QUEUE_OF: Final = {"queue": "chaos-queue", "bus": "chaos-bus"}
 HOOK_SECONDS: Final = 3.0  # of one call; a receiver that hangs takes longer
-FINISH_SECONDS: Final = 240.0
+FINISH_SECONDS: Final = 600.0
+BOUNDED: Final = Config(
+    connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 1}
+)  # the library repeats
+MARKER: Final = "chaos"
+"""A file that says that a folder may be emptied: a run made it."""
 VISIBILITY_SECONDS: Final = 40
 """Of the application's own queues in place of 60 and 90: more than any function may take, and a
 killed visit holds its group up for no longer."""
@@ -76,7 +82,6 @@ class Rig:
     app: LocalApplication = field(init=False)
     outbox: Outbox = field(init=False)
     helpers: dict[str, Helper] = field(default_factory=dict)
-    pids: set[int] = field(default_factory=set)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def __enter__(self) -> Self:
@@ -110,10 +115,18 @@ class Rig:
         return self.folder / "journals"
 
     def _workspace(self) -> Workspace:
-        """Return a workspace of the run's own, over the engines that are installed."""
+        """Return a workspace of the run's own, over the engines that are installed.
+
+        Raises:
+            LocalError: the folder holds something else than an earlier run.
+        """
+        marker = self.folder / MARKER
+        if self.folder.exists() and any(self.folder.iterdir()) and not marker.exists():
+            raise LocalError(f"{self.folder} is no folder of a run: name an empty one, or none")
         shutil.rmtree(self.folder, ignore_errors=True)
         workspace = Workspace(root=self.folder)
         workspace.folder(self.folder)
+        marker.touch()
         workspace.engines.symlink_to(self.engines.engines.resolve())
         return workspace
 
@@ -130,9 +143,15 @@ class Rig:
 
     def _tables(self) -> None:
         env = self.app.env
-        os.environ.update({k: v for k, v in env.items() if k.startswith("AWS_")})
         self.outbox = Outbox(
-            make_client("dynamodb", self.app.dynamodb.endpoint),
+            boto3.client(
+                "dynamodb",
+                endpoint_url=self.app.dynamodb.endpoint,
+                region_name=env["AWS_REGION"],
+                aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+                config=BOUNDED,
+            ),
             table=env["FAIRBOX_OUTBOX_TABLE"],
             deliveries_table=env["FAIRBOX_DELIVERIES_TABLE"],
             batches_table=env["FAIRBOX_BATCHES_TABLE"],
@@ -222,23 +241,14 @@ class Rig:
     def produce(self) -> None:
         """Start the producers."""
         for number in range(self.settings.producers):
-            name = f"p{number}"
-            journal = self.journals / "producers" / f"{name}.jsonl"
-            rate = self.settings.rate / self.settings.producers
-            rest = ["--journal", str(journal), "--rate", str(rate), "--api", self.app.api_url]
-            seed = f"{self.settings.seed}-{name}"
-            self._add(
-                name,
-                "producer",
-                "local.chaos.producer",
-                lambda life, name=name, rest=rest, seed=seed: [
-                    name,
-                    str(life),
-                    *rest,
-                    "--seed",
-                    seed,
-                ],
-            )
+            self._add_producer(f"p{number}")
+
+    def _add_producer(self, name: str) -> None:
+        journal = self.journals / "producers" / f"{name}.jsonl"
+        rate = self.settings.rate / self.settings.producers
+        rest = ["--journal", str(journal), "--rate", str(rate), "--api", self.app.api_url]
+        rest += ["--seed", f"{self.settings.seed}-{name}"]
+        self._add(name, "producer", "local.chaos.producer", lambda life: [name, str(life), *rest])
 
     def _add(
         self, name: str, kind: str, module: str, arguments: Callable[[int], Sequence[str]]
@@ -276,6 +286,10 @@ class Rig:
         """Let producers finish what they have in hand; return those that did not."""
         helpers = self.of_kind("producer")
         return [h.name for h in helpers if not h.finish(seconds=FINISH_SECONDS)]
+
+    def crashed(self) -> list[str]:
+        """Return the processes of this run that an error of their own has ended at least once."""
+        return [h.name for h in self.helpers.values() if h.crashed]
 
     def outstanding(self) -> dict[str, int]:
         """Return how many messages each topic still holds, where it holds any."""

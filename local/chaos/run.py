@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
 
-from local.chaos.account import Account, account
+from local.chaos.account import Account, Finding, account
 from local.chaos.evidence import load, write_state
 from local.chaos.killer import Killer
 from local.chaos.rig import Rig, Settings
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FIRST: Final = 10
-START_SECONDS: Final = 180.0
+START_SECONDS: Final = 600.0
 DRAIN_SECONDS: Final = 600.0
 SETTLE_SECONDS: Final = 180.0
 SECONDS_A_RESTART: Final = 150.0
@@ -78,6 +78,7 @@ class Run:
                 self._wait_acknowledged(rig, self.fewest)
                 self._heal(rig, teller)
                 made = self._settle(rig, teller)
+            made.findings += [Finding("crashed", "", "", name) for name in rig.crashed()]
         _write(self.folder / "account.json", made, killer.done)
         show(self.console, made, killer.done)
         return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from fairbox import Message, MessageRef, MessagesNotWritten, Outbox, Throttled, Unavailable
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from local.chaos.journal import Journal
 
+Published = TypeVar("Published")
 BUSINESS_TABLE: Final = "Business"
 _ACCEPTED: Final = 202
 _BAD_REQUEST: Final = 400
@@ -115,7 +116,7 @@ class Sender:
     def _acknowledged(self, message: Message, ref: MessageRef) -> None:
         self._journal.write(t="ok", n=name_of(message), topic=message.topic, ref=str(ref))
 
-    def _until_known(self, publish: Callable[[], Any]) -> Any:
+    def _until_known(self, publish: Callable[[], Published]) -> Published:
         while True:
             try:
                 return publish()

@@ -95,13 +95,13 @@ def test_each_message_of_a_chaos_run_is_in_one_class(folder: Path) -> None:
     classes = ("delivered", "outstanding", "dead", "cancelled")
     assert total["sent"] == sum(total[name] for name in classes)
     assert (total["outstanding"], total["lost"], total["out_of_order"]) == (0, 0, 0)
-    assert made["batches"]["announced"] == made["batches"]["sealed"]
+    assert made["batches"]["announced"] == made["batches"]["filled"]
 
 
 def test_the_run_did_harm(folder: Path) -> None:
     harm = told(folder)["harm"]
     assert harm["engine killed"] == 1
-    assert sum(harm.values()) >= 5
+    assert sum(harm.values()) >= 3
 
 
 def test_nothing_of_a_run_is_left_running(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,12 +37,12 @@ def losing(stage: Stage, topic: str, lost: list[str]) -> Iterator[None]:
         heard[trigger](kept)
 
     for trigger in triggers:
-        trigger.hear = lambda entries, trigger=trigger: hear(trigger, entries)  # type: ignore[method-assign]
+        trigger.hear = partial(hear, trigger)  # type: ignore[method-assign]
     try:
         yield
     finally:
         for trigger in triggers:
-            del trigger.hear  # type: ignore[method-assign]
+            del trigger.hear
 
 
 def test_what_the_stream_lost_is_delivered_after_repair_and_sweep(stage: Stage) -> None:

@@ -71,7 +71,7 @@ class Story:
     def opens(self, batch: str, *fate: str) -> None:
         """A producer opens a batch and seals it."""
         self.produced.append({"t": "batch", "batch": batch, "fate": list(fate)})
-        self.produced.append({"t": "sealed", "batch": batch})
+        self.produced.append({"t": "filled", "batch": batch})
 
     def announces(self, batch: str, id_: str, acked: int, failed: int) -> None:
         """A batch's completion arrives."""

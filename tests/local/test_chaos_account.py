@@ -51,7 +51,7 @@ def test_nothing_is_found_where_each_message_is_in_one_class(story: Story) -> No
     shown = {name: count for name, count in total.items() if count and name != "sent"}
     assert shown == {"topic": "all", "delivered": 4, "dead": 1, "cancelled": 1}
     assert asdict(made.batches) == {
-        "sealed": 1,
+        "filled": 1,
         "announced": 1,
         "repeats": 0,
         "items": 3,

@@ -13,7 +13,9 @@ import pytest
 
 from local import dynamodb_local, engines, payloads
 from local.dynamodb_local import LockedFile, locked_files
+from local.endpoints import Endpoints
 from local.processes import ManagedProcess, accepts_connections
+from local.triggers.sources import EngineStream
 from local.workspace import LocalError, Ports, Workspace, choose_port
 
 if TYPE_CHECKING:
@@ -189,6 +191,17 @@ def test_a_process_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
     assert process.pid is None
 
 
+def test_a_process_whose_start_is_interrupted_is_ended(tmp_path: Path) -> None:
+    def interrupted() -> bool:
+        raise KeyboardInterrupt
+
+    process = program(tmp_path, "import time; time.sleep(60)")
+    process.start()
+    with pytest.raises(KeyboardInterrupt):
+        process.wait_until(interrupted, seconds=20)
+    assert process.pid is None
+
+
 def test_a_process_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     code = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -210,30 +223,47 @@ def test_an_engine_that_does_not_answer_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
-def test_a_durable_engine_keeps_its_tables_over_a_kill(tmp_path: Path, engine_root: Any) -> None:
-    import boto3  # noqa: PLC0415 - one test of this module needs it
-
+def test_a_durable_engine_keeps_its_tables_and_their_streams_over_a_kill(
+    tmp_path: Path, engine_root: Any
+) -> None:
     engine = engines.DynamoDbLocal(durable=tmp_path / "data", workspace=engine_root).start()
     try:
-        client = boto3.client(
-            "dynamodb",
-            endpoint_url=engine.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="local",
-            aws_secret_access_key="local",
+        addresses = Endpoints(
+            dynamodb=engine.endpoint, services=engine.endpoint, firehose=engine.endpoint
         )
+        clients = addresses.clients()
+        client = clients["dynamodb"]
         client.create_table(
             TableName="kept",
             KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
             AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
+            StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
         )
-        client.put_item(TableName="kept", Item={"pk": {"S": "a"}})
+        for name in "abc":
+            client.put_item(TableName="kept", Item={"pk": {"S": name}})
+        stream = EngineStream("kept", clients)
+        before = records(stream, after=None)
         port = engine.port
         engine.kill()
         assert not accepts_connections(port)
         engine.restart()
         assert engine.port == port
         assert client.get_item(TableName="kept", Key={"pk": {"S": "a"}})["Item"]
+
+        client.put_item(TableName="kept", Item={"pk": {"S": "d"}})
+        after = records(stream, after=None)
+        assert [name for name, _ in after] == list("abcd")
+        assert after[:3] == before
+        assert int(after[3][1]) > int(after[2][1])
+        assert records(stream, after=before[1][1]) == after[2:]
     finally:
         engine.stop()
+
+
+def records(stream: EngineStream, *, after: str | None) -> list[tuple[str, str]]:
+    """Return key and sequence number of the records after a number, or of all."""
+    (shard,) = stream.shards()
+    wires, _ = stream.records(stream.iterator(shard.shard_id, after=after, latest=False))
+    found = (wire["dynamodb"] for wire in wires)
+    return [(one["Keys"]["pk"]["S"], one["SequenceNumber"]) for one in found]
