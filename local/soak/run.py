@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from local.chaos.account import Account, account
+from local.chaos.account import Account, Finding, account
 from local.chaos.evidence import load, write_state
 from local.chaos.helpers import Helper
 from local.chaos.rig import FINISH_SECONDS, Rig, Settings
@@ -170,6 +170,7 @@ class Soak:
                 rig.repair()
             write_state(self.folder, standing(rig.outbox, rig.app.clients["dynamodb"]))
             made = account(load(self.folder))
+            made.findings += [Finding("crashed", "", "", name) for name in rig.crashed()]
             if not made.findings or time.monotonic() > end:
                 return made
             self.say(f"{len(made.findings)} open: {made.findings[0]}")
