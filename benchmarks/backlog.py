@@ -82,5 +82,7 @@ class _Backlog:
         look_at = self._now + (DUE_IN_MS if self._later else -1)
         for shard, count in enumerate(self._counts):
             if count:
-                lane = {"later": count} if self._later else {"ready": count}
-                yield ShardRow(self._topic.name, 0, shard, look_at=look_at, **lane)
+                ready, later = (0, count) if self._later else (count, 0)
+                yield ShardRow(
+                    self._topic.name, 0, shard, ready=ready, later=later, look_at=look_at
+                )

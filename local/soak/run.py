@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from local.chaos.account import Account, account
+from local.chaos.account import Account, Finding, account
 from local.chaos.evidence import load, write_state
 from local.chaos.helpers import Helper
 from local.chaos.rig import FINISH_SECONDS, Rig, Settings
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _SAMPLES: Final = 600
 _FIRST: Final = 40  # lines of producers' journals, when their first messages are on their way
-_SMALL: Final = 20  # messages that are outstanding at any moment
+_UNDER_WAY_SECONDS: Final = 15  # of the steady rate: what is outstanding at any moment, at most
 
 
 @dataclass
@@ -104,7 +104,8 @@ class Soak:
         for helper in rig.of_kind(OVERLOAD):
             if not helper.finish(seconds=FINISH_SECONDS):
                 self.say(f"{helper.name} did not finish")
-        self._drain(rig, max(before, _SMALL))
+        self.say("draining")
+        self._drain(rig, max(2 * before, round(_UNDER_WAY_SECONDS * self.settings.rate)))
         self._last(RECOVERED)
 
     def _last(self, name: str) -> None:
@@ -169,6 +170,7 @@ class Soak:
                 rig.repair()
             write_state(self.folder, standing(rig.outbox, rig.app.clients["dynamodb"]))
             made = account(load(self.folder))
+            made.findings += [Finding("crashed", "", "", name) for name in rig.crashed()]
             if not made.findings or time.monotonic() > end:
                 return made
             self.say(f"{len(made.findings)} open: {made.findings[0]}")

@@ -72,7 +72,7 @@ class Busy:
 
     def _body(self, name: str) -> dict[str, Any] | None:
         items, receipts = [f"{self.group.id}:0"], [self.received.receipt]
-        settled = {
+        settled: dict[str, dict[str, Any]] = {
             "ack_items": {"items": items},
             "fail_items": {"items": items},
             "retry_items": {"items": items},
@@ -184,17 +184,17 @@ def bounded_fields() -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize(("name", "field", "limit"), bounded_fields())
 def test_one_entry_too_many_refuses_the_whole_call(name: str, field: str, limit: int) -> None:
     busy = Busy()
-    items = {
+    entries: dict[str, list[Any]] = {
         "items": [f"{busy.group.id}:0"],
         "receipts": [busy.received.receipt],
         "nacks": [{"receipt": busy.received.receipt}],
         "extensions": [{"receipt": busy.received.receipt, "seconds": 9}],
         "ids": [busy.message.id],
-    }[field]
+    }
     route = next(route for route in ROUTES if route.endpoint.__name__ == name)
     path = route.path.replace("{topic}", "jobs")
     reply = busy.api.call(
-        route.method, path, json.dumps({field: items * (limit + 1)}), content_type=JSON
+        route.method, path, json.dumps({field: entries[field] * (limit + 1)}), content_type=JSON
     )
     assert reply.status in (413, 422)
     assert reply.fields == [field]
