@@ -109,9 +109,9 @@ def _known(name: str, version: str) -> str | None:
 
 def licence_of(about: metadata.PackageMetadata) -> str:
     """Return the licence of a package's metadata: its expression, its classifiers, or its name."""
-    expression = about.get("License-Expression")
+    expression = _field(about, "License-Expression")
     if expression:
-        return str(expression)
+        return expression
     prefix = "License :: "
     classified = [
         _named(value.rpartition(" :: ")[2])
@@ -120,8 +120,12 @@ def licence_of(about: metadata.PackageMetadata) -> str:
     ]
     if classified:
         return " OR ".join(dict.fromkeys(classified))
-    text = str(about.get("License") or "").strip()
+    text = _field(about, "License")
     return _named(text) if text and len(text) <= _LONGEST and "\n" not in text else "unknown"
+
+
+def _field(about: metadata.PackageMetadata, name: str) -> str:
+    return str((about.get_all(name) or [""])[0]).strip()
 
 
 def may_be_shipped(licence: str) -> bool:
@@ -143,9 +147,9 @@ def may_be_shipped(licence: str) -> bool:
         return all(met)
 
     def part() -> bool:
-        token = tokens.pop(0) if tokens else ""
-        if token != "(":
-            return token in ALLOWED
+        first = tokens.pop(0) if tokens else ""
+        if first != "(":
+            return first in ALLOWED
         met = choices()
         return bool(tokens) and tokens.pop(0) == ")" and met
 

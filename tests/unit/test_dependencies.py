@@ -96,7 +96,7 @@ def test_every_package_is_locked_with_its_hashes_and_from_no_address(lock: str) 
 
 def asked(monkeypatch: pytest.MonkeyPatch, code: int, out: str, err: str) -> None:
     done = subprocess.CompletedProcess([], code, out, err)
-    monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
 
 
 @pytest.mark.parametrize(
