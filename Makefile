@@ -58,6 +58,11 @@ BENCH ?=
 bench: engines
 	@$(RUN) -m benchmarks $(BENCH)
 
+# known vulnerabilities of what is locked; 2: nobody could be asked
+.PHONY: audit
+audit: env
+	@$(RUN) scripts/audit.py
+
 CONTEXT ?=
 
 .PHONY: synth

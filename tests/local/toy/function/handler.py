@@ -1,6 +1,7 @@
 """A function for the tests of the local application: does what its event says."""
 
 import json
+import logging
 import os
 import sys
 import time
@@ -22,6 +23,8 @@ def handler(event: dict[str, Any], context: Any) -> Any:
         return "x" * (7 * 1024 * 1024)
     elif action == "print":
         sys.stdout.write(json.dumps(event["line"]) + "\n")
+    elif action == "log":
+        logging.getLogger("toy").warning("constant", extra={"said": event["said"]})
     elif event.get("version") == "2.0":
         return answer(json.loads(event["body"])) if event.get("body") else event
     elif action == "put":
