@@ -122,6 +122,10 @@ def _queue(part: str) -> Callable[[World], Any]:
     return lambda world: world.aws.queues[world.url(part)]
 
 
+def _doorbells(world: World) -> Any:
+    return world.aws.queues[world.environment["FAIRBOX_DOORBELL_QUEUE_URL"]]
+
+
 def _delete(kind: str, name: Callable[[World], str]) -> Break:
     return lambda world: getattr(world.aws, kind).pop(name(world))
 
@@ -255,11 +259,11 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
         "schedules", "fail", "cdk deploy",
     ),
     "a queue hides too short": (
-        _set(_queue("DoorbellsNow8"), VisibilityTimeout="5"), "queues", "fail", "Two functions",
+        _set(_doorbells, VisibilityTimeout="5"), "queues", "fail", "Two functions",
     ),
     "a queue is gone": (_delete("queues", lambda w: w.url("AcksQueue")), "queues", "fail", "URL"),
     "doorbells are not in order": (
-        lambda w: _queue("DoorbellsNow8")(w).pop("FifoQueue"), "queues", "fail", "DoorbellsNow",
+        lambda w: _doorbells(w).pop("FifoQueue"), "queues", "fail", "DoorbellsNow",
     ),
     "failures come for good": (
         lambda w: _queue("AcksQueue")(w).pop("RedrivePolicy"), "queues", "warn", "redrive policy",

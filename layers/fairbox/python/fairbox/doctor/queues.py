@@ -29,6 +29,10 @@ def _urls(patient: Patient) -> list[str]:
     return list(dict.fromkeys(named))
 
 
+def _short(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
 def _policy(attributes: dict[str, str]) -> str:
     """The ARN of the queue where a queue's failures go; empty: none."""
     text = attributes.get("RedrivePolicy")
@@ -55,7 +59,7 @@ def queues(patient: Patient) -> Iterator[Finding]:
         yield from report.bad_or_ok(_queue(report, patient, attributes, url == doorbells, aside))
 
     urls = _urls(patient)
-    yield from each("queues", urls, look, lambda url: url.rpartition("/")[2])
+    yield from each("queues", urls, look, _short)
 
 
 def _there(patient: Patient, url: str) -> bool:
@@ -73,11 +77,11 @@ def _queue(
         yield report.fail(
             "doorbells need a FIFO queue", "Set FAIRBOX_DOORBELL_QUEUE_URL to queue DoorbellsNow."
         )
-    if arn not in aside and not _policy(attributes):
+    needed = _timeout(patient, arn)
+    if needed and arn not in aside and not _policy(attributes):
         yield report.warn(
             "what fails in it comes again and again", "Give it a redrive policy: deploy the stacks."
         )
-    needed = _timeout(patient, arn)
     if int(attributes["VisibilityTimeout"]) < needed:
         yield report.fail(
             f"its visibility of {attributes['VisibilityTimeout']} s is below the function's "
@@ -103,8 +107,15 @@ def _timeout(patient: Patient, arn: str) -> int:
 @check("dead-letter-queues", "Nothing was put aside")
 def dead_letter_queues(patient: Patient) -> Iterator[Finding]:
     """The queues of what failed too often are empty."""
-    arns = {_policy(patient.queue(url)): url for url in _urls(patient) if _there(patient, url)}
-    arns.pop("", None)
+    arns: set[str] = set()
+
+    def named(_: Reporter, url: str) -> Iterator[Finding]:
+        with suppress(Missing):  # check `queues` says so
+            arns.add(_policy(patient.queue(url)))
+        yield from ()
+
+    yield from each("dead-letter-queues", _urls(patient), named, _short)
+    arns.discard("")
 
     def look(report: Reporter, arn: str) -> Iterator[Finding]:
         name = arn.rpartition(":")[2]
