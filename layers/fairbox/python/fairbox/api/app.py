@@ -34,6 +34,7 @@ class Log(Protocol):
         """Write a line of level ERROR."""
 
 
+_LITERAL = frozenset(route.path for route in ROUTES if "{" not in route.path)
 _BASE64_OVER = 500_000  # above it JSON in JSON, escaped twice, may outgrow what Lambda returns
 
 
@@ -60,6 +61,8 @@ class App:
     def _endpoint(self, route: Route) -> Callable[..., Response[Any]]:
         def endpoint() -> Response[Any]:
             event = self._event
+            if event["rawPath"] in _LITERAL and "{" in route.path:
+                return self._not_found(LookupError())  # `/batches/acks` is no batch
             try:
                 request = Request.from_event(event, route.params(event["rawPath"]))
                 return _response(route.answer(self._api, request))
@@ -70,7 +73,8 @@ class App:
 
     def _not_found(self, _error: Exception) -> Response[Any]:
         path = self._event["rawPath"]
-        methods = sorted(r.method for r in ROUTES if re.fullmatch(r.rule, path))
+        named = [r for r in ROUTES if r.path == path]
+        methods = sorted(r.method for r in named or ROUTES if re.fullmatch(r.rule, path))
         if not methods:
             refusal = Refusal("unknown-route", "No route has this path.")
         else:
