@@ -129,7 +129,7 @@ def _change(draw: st.DrawFn, parent: Any, name: Any) -> None:
         case _ if isinstance(old, bytes):
             parent[name] = draw(st.binary(max_size=len(old) + 8))
         case _:
-            parent[name] = draw(attributes)
+            parent[name] = copy.deepcopy(draw(attributes))  # it may be changed in its turn
 
 
 @st.composite
