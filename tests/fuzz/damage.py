@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hypothesis import strategies as st
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 Item = dict[str, Any]
 _NUMBERS: Final = (
     "-1",
@@ -175,7 +177,7 @@ def damaged_json(draw: st.DrawFn, valid: SearchStrategy[Item]) -> str:
     return draw(damaged_text(st.just(text))) if draw(st.booleans()) else text
 
 
-def outcome(read: Callable[[], object], *expected: type[Exception]) -> object:
+def outcome(read: Callable[[], T], *expected: type[E]) -> T | E:
     """Return what reading gave, or the error that it may raise; all else goes on up."""
     try:
         return read()

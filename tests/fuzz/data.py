@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
-from fairbox.messages import Message, MessageRef
+from fairbox.messages import Message
 from fairbox.topics import Subscription, Topic
 
 if TYPE_CHECKING:
@@ -54,20 +55,20 @@ class Seeded:
         """Make what is missing; what cannot be made, for it is being deleted or ended, is not."""
         outbox = self._application.outbox
         for number, name in enumerate(TOPICS):
-            ordering = "key" if name == "keyed" else "none"
-            window = 300 if name == "orders" else None
-            _tried(
-                lambda n=name, o=ordering, w=window: outbox.create_topic(
-                    Topic(n, shards=2, ordering=o, dedup_window=w)
-                )
+            topic = Topic(
+                name,
+                shards=2,
+                ordering="key" if name == "keyed" else "none",
+                dedup_window=300 if name == "orders" else None,
             )
+            _tried(partial(outbox.create_topic, topic))
             ids = self._ids[number * _MESSAGES : (number + 1) * _MESSAGES]
             for place, message_id in enumerate(ids):
                 self._add(name, place, message_id)
         _tried(lambda: outbox.add_subscription(Subscription("pushed", "billing", "sqs:billing")))
         self._bury()
         for number, batch in enumerate(self._batches):
-            _tried(lambda n=number, b=batch: self._batch(n, b))
+            _tried(partial(self._batch, number, batch))
 
     def _add(self, topic: str, place: int, message_id: str) -> None:
         message = Message(
@@ -104,8 +105,3 @@ class Seeded:
 def _tried(make: Callable[[], object]) -> None:
     with suppress(FairboxError):
         make()
-
-
-def due_of(ref: str) -> int | None:
-    """Return when a seeded message is due (ms); None: it has no delay."""
-    return MessageRef.parse(ref).due

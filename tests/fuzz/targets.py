@@ -8,28 +8,20 @@ from __future__ import annotations
 import json
 import tracemalloc
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from fairbox.api.cursors import read_cursor, unpack_cursor, write_cursor
+from fairbox.api.models import State
 from fairbox.api.problems import Refusal
 from fairbox.api.requests import member_text, parse_json
 from fairbox.batches.ids import check_batch_id
+from fairbox.batches.models import FailedItems, Leaf, Metadata, Node, Request, Root
 from fairbox.batches.queueing import parse as parse_acks
 from fairbox.bodies import compress, decompress
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
 from fairbox.codec import names
-from fairbox.codec.batches import (
-    FailedItems,
-    Leaf,
-    Metadata,
-    Node,
-    Request,
-    Root,
-    emptied,
-    item_of,
-    newly_ended,
-    read_record,
-)
+from fairbox.codec.batches import emptied, item_of, newly_ended, read_record
 from fairbox.codec.dead import read_dead
 from fairbox.codec.held import held_values, read_held
 from fairbox.codec.hints import hint_values, read_hint
@@ -58,6 +50,7 @@ from tests.unit import strategies
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fairbox.cloudevents import CloudEvent
     from fairbox.stored import StoredMessage
 
 TARGETS: Final[dict[str, Callable[[], None]]] = {}
@@ -201,7 +194,7 @@ def packed_bodies(size: int, packed: bytes, cut: int) -> None:
     bomb, _ = compress(bytes(_MAX_BODY))
     for given_bytes in (packed, bomb[: len(bomb) - cut], bomb + packed):
         tracemalloc.start()
-        body = outcome(lambda g=given_bytes: decompress(g, size), InvalidInput)
+        body = outcome(partial(decompress, given_bytes, size), InvalidInput)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert isinstance(body, InvalidInput) or len(body) == size
@@ -222,7 +215,7 @@ def names_of_things(text: str) -> None:
     item = parse_item(text)
     assert item is None or str(item) == text
     for check in (parse_id, check_batch_id):
-        found = outcome(lambda c=check: c(text), InvalidInput)
+        found = outcome(partial(check, text), InvalidInput)
         assert isinstance(found, InvalidInput) or str(uuid.UUID(text)) == found == text
 
 
@@ -255,8 +248,8 @@ def receipts(text: str) -> None:
 def cursors(text: str) -> None:
     """A text given as a cursor: a place in the list that it is given for, or refused."""
     unpack_cursor(text)
-    for state in ("outstanding", "waiting", "dead", "delivered"):
-        read = outcome(lambda s=state: read_cursor(text, "orders", s), InvalidInput)
+    for state in get_args(State):
+        read = outcome(partial(read_cursor, text, "orders", state), InvalidInput)
         if not isinstance(read, InvalidInput):
             part, place = read
             again = write_cursor("orders", state, part, place)
@@ -310,7 +303,7 @@ events = st.builds(
 def cloud_events(text: str) -> None:
     """A CloudEvent in any mode: one that a message takes, or `InvalidInput`."""
     body = text.encode(errors="surrogatepass")
-    given_events = [
+    given_events: list[CloudEvent | InvalidInput] = [
         outcome(lambda: parse_structured(body), InvalidInput),
         outcome(lambda: parse_binary({"ce-" + text[:9]: text}, body), InvalidInput),
     ]
@@ -318,7 +311,7 @@ def cloud_events(text: str) -> None:
     given_events += batch if isinstance(batch, list) else []
     for event in given_events:
         if not isinstance(event, InvalidInput):
-            outcome(lambda e=event: e.to_message("orders"), InvalidInput)
+            outcome(partial(event.to_message, "orders"), InvalidInput)
 
 
 @target
