@@ -104,6 +104,20 @@ N ?=
 demo: engines
 	@$(RUN) -m local.demo $(if $(N),-n $(N))
 
+CASES ?= 10000
+SEED ?=
+URL ?=
+
+.PHONY: fuzz-api
+fuzz-api: env
+	@$(RUN) -m tests.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL))
+
+MINUTES ?= 10
+
+.PHONY: fuzz
+fuzz: env
+	@$(RUN) -m tests.fuzz.guided --minutes $(MINUTES)
+
 .PHONY: lint
 lint: env
 	@.venv/bin/ruff check .

@@ -29,7 +29,8 @@ whole of it, field by field, is [openapi.json](openapi.json), which the API serv
 
 {description}
 
-Times are integers, milliseconds since 1970 UTC.
+Times are integers, milliseconds since 1970 UTC. What the document says is held against what the API
+answers: see [how it is fuzzed](../how-to/fuzz.md).
 """
 _SENT = (
     "MessageIn",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import jsonschema
+import pytest
 from fairbox.api.problems import KINDS
 from fairbox.api.routes import ROUTES
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
@@ -16,8 +18,6 @@ from tests.functions.api_client import DOCUMENT, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.functions.api_client import ApiClient
 
@@ -65,6 +65,58 @@ def test_every_route_and_every_kind_of_problem_is_told() -> None:
     text = json.dumps(DOCUMENT)
     told = {kind for kind in KINDS if f"urn:fairbox:problem:{kind}`" in text}
     assert set(KINDS) - told == {"unknown-route", "method-not-allowed"}
+
+
+def test_every_operation_tells_what_the_gateway_says_itself() -> None:
+    for path, item in DOCUMENT["paths"].items():
+        for operation in item.values():
+            said = operation["responses"]["403"]["content"]["application/json"]
+            assert said == {"schema": {"$ref": "#/components/schemas/GatewayOut"}}, path
+
+
+def test_links_name_operations_and_parameters_that_there_are() -> None:
+    operations = {o["operationId"]: o for item in DOCUMENT["paths"].values() for o in item.values()}
+    links = [
+        link
+        for operation in operations.values()
+        for answer in operation["responses"].values()
+        for link in answer.get("links", {}).values()
+    ]
+    assert len(links) > 20
+    for link in links:
+        names = {p["name"] for p in operations[link["operationId"]]["parameters"]}
+        assert set(link.get("parameters", ())) <= names
+        needed = {p["name"] for p in operations[link["operationId"]]["parameters"] if p["required"]}
+        assert needed <= set(link.get("parameters", ()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ("MessageIn", {"body": 1, "partition_key": "a"}, {"body": 1, "partition_key": "a" * 257}),
+        ("MessageIn", {"body": 1, "headers": {"a": "b"}}, {"body": 1, "headers": {"a b": "c"}}),
+        ("MessageIn", {"body": 1, "id": None}, {"body": 1, "id": "7"}),
+        ("TopicIn", {"dedup_window": 1}, {"dedup_window": 0}),
+        ("TopicIn", {"tenant_weights": {"a": 1}}, {"tenant_weights": {"a": 0}}),
+        ("SubscriptionIn", {"destination": "sqs:x"}, {"destination": "fax:1"}),
+        (
+            "SubscriptionIn",
+            {"destination": "sqs:x", "max_in_flight": 1},
+            {"destination": "sqs:x", "max_in_flight": 0},
+        ),
+        ("AcksIn", {"receipts": ["a"]}, {"receipts": ["a", "a"]}),
+        ("AddIn", {"count": 1, "request_id": "a"}, {"count": 0, "request_id": "a"}),
+        ("AddIn", {"count": 1, "request_id": "a"}, {"count": 1, "request_id": ""}),
+        ("BatchIn", {"parent_item": None}, {"parent_item": "a:b:c"}),
+    ],
+)
+def test_the_document_refuses_what_the_api_refuses(
+    schema: str, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    told = DOCUMENT["components"]["schemas"][schema] | {"components": DOCUMENT["components"]}
+    jsonschema.validate(good, told)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(bad, told)
 
 
 def test_the_stack_routes_what_the_api_answers() -> None:

@@ -429,3 +429,12 @@ def test_garbage_that_is_echoed_is_cut(api: ApiClient) -> None:
     assert reply.status == 422
     assert len(reply.body) < 200_000
     assert len(json.dumps(api.log.lines[-1][2])) < 5_000
+
+
+@pytest.mark.parametrize("action", ["acks", "fails", "retries"])
+@pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
+def test_an_action_on_batches_is_no_batch_and_allows_its_own_method_alone(
+    api: ApiClient, action: str, method: str
+) -> None:
+    reply = api.call(method, f"/batches/{action}")
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")

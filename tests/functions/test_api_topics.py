@@ -202,3 +202,11 @@ def test_the_rate_is_that_of_the_minute_that_ended_half_a_minute_ago(api: ApiCli
     (orders,) = reply.json["topics"]
     assert orders["delivered_per_second"] == 1.0
     assert reply.json["total"]["delivered_per_second"] == 1.0
+
+
+def test_a_whole_number_may_be_written_with_a_fraction_of_nought(api: ApiClient) -> None:
+    given = '{"shards": 3.0, "dedup_window": 60.0}'
+    reply = api.call("PUT", "/topics/whole", given, content_type="application/json")
+    assert (reply.status, reply.json["shards"], reply.json["dedup_window"]) == (201, 3, 60)
+    reply = api.call("PUT", "/topics/parts", '{"shards": 2.5}', content_type="application/json")
+    assert (reply.status, reply.fields) == (422, ["shards"])

@@ -38,6 +38,7 @@ class Log(Protocol):
 TRY_SECONDS: Final = 18.0
 """After which no call of a request is tried again: with the last wait (3 s) and the last call (5 s)
 the refusal is there before the gateway's 30 s, which would tell the caller nothing."""
+_LITERAL = frozenset(route.path for route in ROUTES if "{" not in route.path)
 _BASE64_OVER = 500_000  # above it JSON in JSON, escaped twice, may outgrow what Lambda returns
 
 
@@ -64,6 +65,8 @@ class App:
     def _endpoint(self, route: Route) -> Callable[..., Response[Any]]:
         def endpoint() -> Response[Any]:
             event = self._event
+            if event["rawPath"] in _LITERAL and "{" in route.path:
+                return self._not_found(LookupError())  # `/batches/acks` is no batch
             try:
                 with tries_until(self._api.clock.now() + TRY_SECONDS):
                     request = Request.from_event(event, route.params(event["rawPath"]))
@@ -75,7 +78,8 @@ class App:
 
     def _not_found(self, _error: Exception) -> Response[Any]:
         path = self._event["rawPath"]
-        methods = sorted(r.method for r in ROUTES if re.fullmatch(r.rule, path))
+        named = [r for r in ROUTES if r.path == path]
+        methods = sorted(r.method for r in named or ROUTES if re.fullmatch(r.rule, path))
         if not methods:
             refusal = Refusal("unknown-route", "No route has this path.")
         else:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+
+def _whole(value: object) -> object:
+    """Return a whole number that was written with a fraction of nought as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE: Final = BeforeValidator(_whole)
+"""To JSON Schema 16.0 is an integer, and some clients write it so.
+
+It stands behind the bounds of a number that may be null: before them they are lost to the schema.
+"""
+Whole = Annotated[int, WHOLE]
 Milliseconds = Annotated[int, Field(description="Milliseconds since 1970 UTC.")]
 
 

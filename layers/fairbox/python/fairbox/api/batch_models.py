@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from fairbox.api.bases import In, Milliseconds, Out, Query
+from fairbox.api.bases import In, Milliseconds, Out, Query, Whole
+from fairbox.api.patterns import BatchId, Item, Text
 from fairbox.batches.ids import MAX_GROUP_SIZE
 from fairbox.batches.models import State  # noqa: TC001 - pydantic reads it
 
@@ -20,7 +21,7 @@ MAX_EXACT_GROUPS: Final = 20_000
 """Unfinished groups that are counted exactly: 200 reads of 100, side by side."""
 
 Items = Annotated[
-    list[str],
+    list[Item],
     Field(
         description=f"Ids `batch:group:index`, of any batches: at most {MAX_ITEMS:,}, in at most"
         f" {MAX_GROUPS:,} groups.",
@@ -33,15 +34,15 @@ Cursor = Annotated[str | None, Field(max_length=2000, description="That of the p
 class BatchIn(In):
     """A batch to open."""
 
-    user_key: str = Field(default="", description="The caller's own name; at most 256 bytes.")
+    user_key: Text = Field(default="", description="The caller's own name; at most 256 bytes.")
     metadata: dict[str, Any] = Field(
         default_factory=dict,
         description="At most 4,096 bytes as JSON; carried into the completion message.",
     )
-    id: str | None = Field(
+    id: BatchId | None = Field(
         default=None, description="A UUID; made here unless it is given. Again: the same batch."
     )
-    parent_item: str | None = Field(
+    parent_item: Item | None = Field(
         default=None, description="A pending item of another batch, settled when this one ends."
     )
 
@@ -49,11 +50,15 @@ class BatchIn(In):
 class AddIn(In):
     """Items to add."""
 
-    count: int = Field(description=f"Items, from 1; at most {MAX_ADD_GROUPS:,} groups of them.")
-    request_id: str = Field(
-        description="Names this add: again it gives the same groups and adds nothing."
+    count: Whole = Field(
+        description=f"Items, from 1; at most {MAX_ADD_GROUPS:,} groups of them.",
+        json_schema_extra={"minimum": 1, "maximum": MAX_ADD_GROUPS * MAX_GROUP_SIZE},
     )
-    group_size: int = Field(
+    request_id: Text = Field(
+        json_schema_extra={"minLength": 1},
+        description="Names this add: again it gives the same groups and adds nothing.",
+    )
+    group_size: Whole = Field(
         default=MAX_GROUP_SIZE, ge=1, le=MAX_GROUP_SIZE, description="Items of a group."
     )
 

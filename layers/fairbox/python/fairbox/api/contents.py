@@ -8,6 +8,7 @@ from pydantic import Field
 
 from fairbox.api.bases import In
 from fairbox.api.models import Encoding  # noqa: TC001 - pydantic reads it
+from fairbox.api.patterns import ContentType, Headers  # noqa: TC001 - pydantic reads them
 from fairbox.api.publishing import body_bytes
 from fairbox.contents import Content
 
@@ -26,8 +27,8 @@ class ContentIn(In):
     body_encoding: Encoding | None = Field(
         default=None, description="How a text body is to be read; `utf-8` unless it is given."
     )
-    headers: dict[str, str] | None = Field(default=None, description="All of them.")
-    content_type: str | None = Field(
+    headers: Headers | None = Field(default=None, description="All of them.")
+    content_type: ContentType | None = Field(
         default=None, description="Else it stays, with a new body too."
     )
 

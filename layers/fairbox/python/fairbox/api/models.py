@@ -5,14 +5,26 @@ Times are integers, milliseconds since 1970 UTC, unless a field says otherwise.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fairbox.administration import MAX_PAUSE_REASON
+from fairbox.api.bases import WHOLE, Milliseconds, Whole
 from fairbox.api.bases import In as Input
-from fairbox.api.bases import Milliseconds
 from fairbox.api.bases import Out as Output
 from fairbox.api.bases import Query as _Query
+from fairbox.api.patterns import (
+    DESTINATION,
+    TENANT_WEIGHTS,
+    TEXT,
+    ContentType,
+    Headers,
+    Item,
+    MessageId,
+    Text,
+    Time,
+)
 from fairbox.messages import MAX_DELAY_SECONDS
 from fairbox.sharding import MAX_SHARDS
 from fairbox.topics import (
@@ -41,42 +53,44 @@ class MessageIn(Input):
     body_encoding: Encoding | None = Field(
         default=None, description="How a text body is to be read; `utf-8` unless it is given."
     )
-    partition_key: str | None = Field(default=None, description="At most 256 bytes.")
-    content_type: str | None = Field(
+    partition_key: Text | None = Field(default=None, description="At most 256 bytes.")
+    content_type: ContentType | None = Field(
         default=None,
         description="By default `text/plain; charset=utf-8` for text, `application/octet-stream`"
         " for base64, `application/json` for another JSON value.",
     )
-    headers: dict[str, str] = Field(
+    headers: Headers = Field(
         default_factory=dict, description="At most 64 and 16 KiB; no line breaks."
     )
     delay: float = Field(
         default=0, ge=0, le=MAX_DELAY_SECONDS, description="Seconds until it is due."
     )
-    dedup_key: str | None = Field(
+    dedup_key: Text | None = Field(
         default=None,
         description="The caller's own name; seen within the topic's window: the same ref.",
     )
-    fairness_key: str | None = Field(
+    fairness_key: Text | None = Field(
         default=None, description="The tenant that its share counts for."
     )
     direct: bool = Field(
         default=False, description="It goes before other messages, as a reply or a notice does."
     )
-    batch_item: str | None = Field(
+    batch_item: Item | None = Field(
         default=None,
         description="`batch:group:index`: the item that delivery acks and death fails.",
     )
-    after: str | None = Field(
+    after: MessageId | None = Field(
         default=None, description="A UUIDv7 that this message's id sorts above."
     )
-    id: str | None = Field(default=None, description="A UUIDv7; made here unless it is given.")
+    id: MessageId | None = Field(
+        default=None, description="A UUIDv7; made here unless it is given."
+    )
 
 
 class RetryIn(Input):
     """How failures are repeated: exponential backoff with full jitter, then dead."""
 
-    max_attempts: int = Field(default=10, ge=1, le=1000)
+    max_attempts: Whole = Field(default=10, ge=1, le=1000)
     base: float = Field(default=1.0, ge=0.001, le=900, description="Seconds.")
     cap: float = Field(
         default=900.0, ge=0.001, le=12 * 3600, description="Seconds; at least `base`."
@@ -86,7 +100,7 @@ class RetryIn(Input):
 class TopicIn(Input):
     """A topic as it should be."""
 
-    shards: int = Field(default=8, ge=1, le=MAX_SHARDS)
+    shards: Whole = Field(default=8, ge=1, le=MAX_SHARDS)
     ordering: Literal["none", "key"] = "none"
     on_dead: Literal["skip", "block"] = Field(
         default="skip",
@@ -94,21 +108,22 @@ class TopicIn(Input):
         " dead letter is redriven or gone.",
     )
     retry: RetryIn = Field(default_factory=RetryIn)
-    dedup_window: int | None = Field(
-        default=None, ge=1, le=MAX_DEDUP_WINDOW, description="Seconds."
+    dedup_window: Annotated[int, Field(ge=1, le=MAX_DEDUP_WINDOW), WHOLE] | None = Field(
+        default=None, description="Seconds."
     )
-    retention: int = Field(default=7 * DAY, ge=3600, le=3650 * DAY, description="Seconds.")
+    retention: Whole = Field(default=7 * DAY, ge=3600, le=3650 * DAY, description="Seconds.")
     weight: float = Field(
         default=1.0,
         ge=MIN_WEIGHT,
         le=MAX_WEIGHT,
         description="Its share of a destination's bytes beside other topics.",
     )
-    mini_batch: int = Field(
+    mini_batch: Whole = Field(
         default=1, ge=1, le=MAX_MINI_BATCH, description="Messages that it sends in one turn."
     )
     tenant_weights: dict[str, float] = Field(
         default_factory=dict,
+        json_schema_extra=TENANT_WEIGHTS,
         description="Shares of tenants (by fairness key) where they are not 1; at most"
         f" {MAX_TENANT_WEIGHTS}.",
     )
@@ -118,17 +133,16 @@ class SubscriptionIn(Input):
     """A subscription as it should be."""
 
     destination: str = Field(
+        json_schema_extra=DESTINATION,
         description="`sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,"
-        " `lambda:<arn>`, `https://...` or `topic:<name>`."
+        " `lambda:<arn>`, `https://...` or `topic:<name>`.",
     )
-    max_attempts: int | None = Field(
-        default=None, ge=1, le=1000, description="Default: the topic's."
+    max_attempts: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
+        default=None, description="Default: the topic's."
     )
     timeout: float = Field(default=10.0, ge=1, le=14, description="Seconds for one call.")
-    max_in_flight: int | None = Field(
+    max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE] | None = Field(
         default=None,
-        ge=1,
-        le=MAX_IN_FLIGHT,
         description="Messages of this topic that the destination has in hand at a time; null: as"
         " many as there are.",
     )
@@ -158,7 +172,11 @@ class TopicsQuery(_Query):
 class PauseIn(Input):
     """Why a subscription is paused."""
 
-    reason: str = Field(default="", description="At most 200 bytes.")
+    reason: str = Field(
+        default="",
+        description="At most 200 bytes.",
+        json_schema_extra=TEXT | {"maxLength": MAX_PAUSE_REASON},
+    )
 
 
 class ListQuery(_Query):
@@ -172,14 +190,12 @@ class ListQuery(_Query):
     cursor: str | None = Field(
         default=None, max_length=2000, description="That of the page before."
     )
-    since: str | None = Field(
+    since: Time | None = Field(
         default=None,
-        max_length=40,
         description="Of `delivered`: RFC 3339 or milliseconds, included.",
     )
-    until: str | None = Field(
+    until: Time | None = Field(
         default=None,
-        max_length=40,
         description="Of `delivered`: RFC 3339 or milliseconds, excluded.",
     )
 
@@ -187,7 +203,7 @@ class ListQuery(_Query):
 class CancelQuery(_Query):
     """Why a message is cancelled."""
 
-    reason: str = Field(default="", description="At most 256 bytes; the archive keeps it.")
+    reason: Text = Field(default="", description="At most 256 bytes; the archive keeps it.")
 
 
 class NoQuery(_Query):
@@ -374,6 +390,12 @@ class Stats(Output):
     as_of: Milliseconds
     total: FiguresOut
     topics: list[TopicFiguresOut]
+
+
+class GatewayOut(Output):
+    """What the gateway says itself: an unsigned request, one too many, a body too large for it."""
+
+    message: str
 
 
 class FieldErrorOut(Output):

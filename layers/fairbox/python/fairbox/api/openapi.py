@@ -11,10 +11,12 @@ from fairbox.api import (
     batch_models,
     models,
     operating_models,
+    patterns,
     queue_models,
     redrives,
     resizes,
 )
+from fairbox.api.links import LINKS
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publishing import MAX_BATCH
 from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
@@ -140,11 +142,18 @@ _MEANS: Final = {
     204: "Done; no body.",
 }
 _PARAMS: Final = {
-    "topic": "A topic's name: 1 to 120 letters, digits, `.`, `_`, `-`.",
-    "name": "A subscription's name: 1 to 64 letters, digits, `.`, `_`, `-`.",
+    "topic": "A topic's name: 1 to 120 letters, digits, `.`, `_`, `-`; a letter or digit first.",
+    "name": "A subscription's name: 1 to 64 letters, digits, `.`, `_`, `-`; a letter or digit"
+    " first.",
     "id": "A batch's id.",
     "ref": "`topic/epoch/shard/id`, and `/due` of a delayed message; slashes as they are, or"
     " escaped.",
+}
+_PATH: Final[Mapping[str, Schema]] = {
+    "topic": patterns.TOPIC,
+    "name": patterns.SUBSCRIPTION,
+    "id": patterns.BATCH,
+    "ref": patterns.REF,
 }
 _LOCATION: Final[Schema] = {
     "Location": {"description": "The batch's path.", "schema": {"type": "string"}}
@@ -154,24 +163,41 @@ _HEADERS: Final = {
     429: ("Retry-After", "Seconds."),
     503: ("Retry-After", "Seconds."),
 }
+_GATEWAY: Final[Mapping[int, str]] = {
+    403: "The gateway: the request is not signed, or its signer may not do this.",
+    413: "The gateway: the body is larger than it takes.",
+    429: "The gateway: too many requests.",
+    500: "The gateway: the function failed.",
+    503: "The gateway: the function took too long.",
+}
+"""What answers before the function, or in its place: of another media type than a problem."""
 _EVENT: Final[Schema] = {
     "type": "object",
     "description": "A CloudEvent 1.0 in its JSON format.",
     "required": ["specversion", "id", "source", "type"],
     "properties": {
         "specversion": {"const": "1.0"},
-        "id": {"type": "string", "minLength": 1},
+        "id": patterns.ATTRIBUTE,
         "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
-        "type": {"type": "string", "minLength": 1},
+        "type": patterns.ATTRIBUTE,
         "time": {"type": "string", "format": "date-time"},
-        "subject": {"type": "string", "minLength": 1},
-        "datacontenttype": {"type": "string"},
+        "subject": patterns.ATTRIBUTE,
+        "datacontenttype": {"type": "string", "maxLength": 255, "pattern": patterns.MEDIA_TYPE},
         "dataschema": {"type": "string", "format": "uri"},
-        "partitionkey": {"type": "string", "description": "At most 256 bytes."},
-        "batchitem": {"type": "string", "description": "`batch:group:index`."},
+        "partitionkey": patterns.ATTRIBUTE | {"maxLength": 256, "description": "256 bytes."},
+        "batchitem": {
+            "type": "string",
+            "pattern": patterns.ITEM,
+            "description": "`batch:group:index`.",
+        },
         "data": {"description": "Any JSON value; stored as it was written."},
-        "data_base64": {"type": "string", "contentEncoding": "base64"},
+        "data_base64": {
+            "type": "string",
+            "contentEncoding": "base64",
+            "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+        },
     },
+    "not": {"required": ["data", "data_base64"]},
 }
 
 
@@ -210,7 +236,7 @@ def openapi() -> Schema:
 def _schemas() -> Schema:
     used: dict[str, type[BaseModel]] = {"MessageIn": models.MessageIn}
     used |= {model.__name__: model for model, _ in _BODIES.values()}
-    used["ProblemOut"] = models.ProblemOut
+    used |= {"ProblemOut": models.ProblemOut, "GatewayOut": models.GatewayOut}
     for answers, _ in _ANSWERS.values():
         used |= {model.__name__: model for model in answers.values() if model is not None}
     # answers name all of their fields in this mode
@@ -231,6 +257,9 @@ def _operation(route: Route) -> Schema:
         "responses": {str(status): _good(status, model) for status, model in good.items()}
         | _problems((*kinds, *_READ)),
     }
+    _add_gateway(operation["responses"])
+    for status, links in LINKS.get(name, {}).items():
+        operation["responses"][str(status)]["links"] = links
     if name == "delete_topic":
         waiting: Schema = {"description": "It is being deleted: ask again when this time is over."}
         header, told = _HEADERS[503]
@@ -250,7 +279,7 @@ def _parameters(route: Route) -> list[Schema]:
             "in": "path",
             "required": True,
             "description": _PARAMS[name],
-            "schema": {"type": "string"},
+            "schema": _PATH[name],
         }
         for name in re.findall(r"\{(\w+)\+?\}", route.path)
     ]
@@ -301,6 +330,15 @@ def _problems(kinds: Sequence[str]) -> Schema:
                 header: {"description": description, "schema": {"type": "string"}}
             }
     return answers
+
+
+def _add_gateway(answers: Schema) -> None:
+    for status, told in _GATEWAY.items():
+        if status != 403 and str(status) not in answers:
+            continue
+        answer = answers.setdefault(str(status), {"content": {}})
+        answer["description"] = " ".join(filter(None, (answer.get("description"), told)))
+        answer["content"][JSON_TYPE] = {"schema": _ref("GatewayOut")}
 
 
 def _request_body(name: str) -> Schema | None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
-from fairbox.api.bases import In, Milliseconds, Out
+from fairbox.api.bases import In, Milliseconds, Out, Whole
+from fairbox.api.patterns import Receipt  # noqa: TC001 - pydantic reads it
 from fairbox.messages import MAX_DELAY_SECONDS
 
 MAX_RECEIPTS: Final = 100
 MAX_WAIT_SECONDS: Final = 20
 MAX_VISIBILITY_SECONDS: Final = 12 * 3600
 
-Receipt = Annotated[str, Field(description="As `receive` gave it.")]
-
 
 class ReceiveIn(In):
     """What is to be received."""
 
-    max_messages: int = Field(default=10, ge=1, le=MAX_RECEIPTS)
+    max_messages: Whole = Field(default=10, ge=1, le=MAX_RECEIPTS)
     visibility_timeout: float = Field(
         default=30,
         ge=0.001,
@@ -34,13 +33,17 @@ class ReceiveIn(In):
 class AcksIn(In):
     """Messages that are done."""
 
-    receipts: list[Receipt] = Field(min_length=1, max_length=MAX_RECEIPTS)
+    receipts: list[Receipt] = Field(
+        min_length=1, max_length=MAX_RECEIPTS, json_schema_extra={"uniqueItems": True}
+    )
 
 
 class ReleasesIn(In):
     """Messages that are given back untouched."""
 
-    receipts: list[Receipt] = Field(min_length=1, max_length=MAX_RECEIPTS)
+    receipts: list[Receipt] = Field(
+        min_length=1, max_length=MAX_RECEIPTS, json_schema_extra={"uniqueItems": True}
+    )
 
 
 class NackIn(In):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 
 from fairbox.api.bases import In as Input
-from fairbox.api.bases import Milliseconds
 from fairbox.api.bases import Out as Output
+from fairbox.api.bases import Whole
 from fairbox.api.contents import ContentIn
 from fairbox.errors import DeadLettersUnreadable, MessagesNotFound
 
@@ -29,10 +29,10 @@ class RedriveWhereIn(Input):
     subscription: str | None = Field(default=None, description="It died for this one.")
     reason: str | None = Field(default=None, description="Part of the reason.")
     partition_key: str | None = Field(default=None, description="As it was published.")
-    died_from: Milliseconds | None = Field(
+    died_from: Whole | None = Field(
         default=None, description="Milliseconds since 1970 UTC, included."
     )
-    died_until: Milliseconds | None = Field(
+    died_until: Whole | None = Field(
         default=None, description="Milliseconds since 1970 UTC, excluded."
     )
 
@@ -57,7 +57,7 @@ class RedriveIn(ContentIn):
         description="Message ids or refs; null: all of the topic.",
     )
     where: RedriveWhereIn | None = Field(default=None, description="Of these, only such.")
-    limit: int = Field(default=100, ge=1, le=MAX_REDRIVES)
+    limit: Whole = Field(default=100, ge=1, le=MAX_REDRIVES)
     dry_run: bool = Field(default=False, description="Change nothing, and say what would be done.")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from fairbox.api.bases import In as Input
-from fairbox.api.bases import Milliseconds
+from fairbox.api.bases import Milliseconds, Whole
 from fairbox.api.bases import Out as Output
 from fairbox.api.routing import Answer, Route
 from fairbox.messages import check_topic
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ResizeIn(Input):
     """The shards that a topic is to have."""
 
-    shards: int = Field(ge=1, le=MAX_SHARDS)
+    shards: Whole = Field(ge=1, le=MAX_SHARDS)
 
 
 class ResizeOut(Output):

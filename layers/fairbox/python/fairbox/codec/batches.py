@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from fairbox.batches.ids import pack, unpack
 from fairbox.batches.models import (
@@ -24,6 +24,7 @@ from fairbox.batches.models import (
 from fairbox.codec.keys import Item, Key, key, key_text
 from fairbox.codec.messages import number
 from fairbox.codec.names import NEEDS, PK, SK
+from fairbox.codec.standings import NOT_OURS
 from fairbox.codec.versions import check_version, unknown_of
 from fairbox.errors import Unreadable
 
@@ -227,7 +228,7 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
             return _read_leaf(batch, int(ordinal), item)
         if sk == FAILED_SK:
             return _read_failed(batch, int(ordinal), item)
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
+    except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     raise Unreadable(key_text(item), f"no item of a batch has the sort key {sk!r}")
 
@@ -241,13 +242,23 @@ def _optional(item: Mapping[str, Any], name: str) -> int | None:
 
 
 def _field(item: Mapping[str, Any]) -> int:
-    return unpack(bytes(item[BITS]["B"]))
+    return unpack(_packed(item))
+
+
+def _packed(item: Mapping[str, Any]) -> bytes:
+    raw = item[BITS]["B"]
+    if not isinstance(raw, bytes):
+        raise TypeError("the bits are not binary")
+    return raw
 
 
 def _read_root(batch: str, item: Mapping[str, Any]) -> Root:
+    state: State = item[STATE]["S"]
+    if state not in get_args(State):
+        raise ValueError("no state of a batch")
     return Root(
         batch,
-        cast("State", item[STATE]["S"]),
+        state,
         _n(item, OPENED),
         item[USER_KEY]["S"],
         bits=_field(item),
@@ -296,7 +307,7 @@ def _read_leaf(batch: str, group: int, item: Mapping[str, Any]) -> Leaf:
 
 def _read_failed(batch: str, group: int, item: Mapping[str, Any]) -> FailedItems:
     reasons = tuple((int(r["L"][0]["N"]), r["L"][1]["S"]) for r in item[REASONS]["L"])
-    raw = bytes(item[BITS]["B"])
+    raw = _packed(item)
     return FailedItems(
         batch,
         group,
@@ -341,7 +352,7 @@ def emptied(image: Mapping[str, Any]) -> LeafKey | NodeKey | str | None:
             return NodeKey(batch, int(ordinal[1:]))
         untold = sk == ROOT_SK and PARENT_ITEM in image and TOLD not in image
         ended = untold and image[STATE]["S"] in ENDED
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
+    except NOT_OURS as error:
         raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
     return pk if ended else None
 
@@ -350,8 +361,14 @@ def newly_ended(image: Mapping[str, Any]) -> State | None:
     """Return the state of a batch that has just ended, as its root's first such image tells.
 
     Later writes of an ended root (its parent told, its erasing) give None, as all else does.
+
+    Raises:
+        Unreadable: the image is not what the codec writes.
     """
-    state = image.get(STATE, {}).get("S")
-    if image.get(SK) != {"S": ROOT_SK} or state not in ENDED or TOLD in image or ERASED in image:
+    if image.get(SK) != {"S": ROOT_SK} or TOLD in image or ERASED in image:
         return None
-    return cast("State", state)
+    try:
+        state = image[STATE]["S"]
+        return cast("State", state) if state in ENDED else None
+    except NOT_OURS as error:
+        raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import names
-from fairbox.codec.keys import message_key, parse_lane_pk
+from fairbox.codec.keys import key_text, message_key, parse_lane_pk
 from fairbox.codec.messages import message_item, number, pending_value, read_message
+from fairbox.codec.standings import NOT_OURS
 from fairbox.errors import NewerVersion, Unreadable
 from fairbox.stored import DeadLetter
 
@@ -22,8 +23,15 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
     """Return the dead letter that an item of lane `dead` holds, raw where it is no message.
 
     Raises:
-        Unreadable: its key is not that of a lane.
+        Unreadable: its key is not that of a lane, or what is said of its death cannot be read.
     """
+    try:
+        return _read_dead(item)
+    except NOT_OURS as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
     _, topic, epoch, shard = parse_lane_pk(item[names.PK]["S"])
     reason = item.get(names.REASON, {"S": ""})["S"]
     raw = item.get(names.RAW, {"S": ""})["S"]

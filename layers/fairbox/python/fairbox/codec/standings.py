@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NOT_OURS: Final = (
-    FairboxError, LookupError, ValueError, TypeError, AttributeError, OverflowError,
+    FairboxError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
 """What reading raises where a row is not what the codec writes."""
 
@@ -83,5 +83,12 @@ def _read(item: Mapping[str, Any]) -> Standing:
 
 
 def read_spent(item: Mapping[str, Any]) -> int:
-    """Return until when a subscription's rate is used up (ms); 0: it never was."""
-    return int(item.get(names.SPENT, {"N": "0"})["N"])
+    """Return until when a subscription's rate is used up (ms); 0: it never was.
+
+    Raises:
+        Unreadable: it is not what the codec writes.
+    """
+    try:
+        return int(item.get(names.SPENT, {"N": "0"})["N"])
+    except NOT_OURS as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -156,5 +156,12 @@ def decode(body: str) -> Doorbell:
         refs = tuple(MessageRef.parse(f"{topic}/{epoch}/{shard}/{i}") for i in data["ids"])
         before = int(data.get("before", 0))
         return Doorbell(topic, epoch, shard, refs, int(data["not_before"]), before)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise InvalidInput("doorbell", f"topic, epoch, shard, ids, not_before ({error})") from None

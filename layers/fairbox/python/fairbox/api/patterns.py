@@ -1,0 +1,79 @@
+"""What the OpenAPI document says of texts: the checks themselves stay where messages are made.
+
+JSON Schema counts characters where limits count bytes: a text of at most n bytes has at most n
+characters, and one of n characters may still be refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from fairbox.messages import MAX_HEADERS, MAX_KEY_BYTES
+from fairbox.topics import MAX_TENANT_WEIGHTS, MAX_WEIGHT, MIN_WEIGHT, SCHEMES
+
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_UUID7: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]"
+_WHOLE: Final = "(0|[1-9][0-9]{0,14})"
+_NO_CONTROL: Final = "^[^\\u0000-\\u001f\\u007f]*$"
+
+ITEM: Final = f"^{_UUID}:(0|[1-9][0-9]{{0,8}}):(0|[1-9][0-9]{{0,4}})$"
+MEDIA_TYPE: Final = (
+    "^[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+([ \\t]*;[\\u0020-\\u007e\\t]*)?$"
+)
+ATTRIBUTE: Final[dict[str, Any]] = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\ufdd0-\\ufdef\\ufffe\\uffff]*$",
+}
+TOPIC: Final[dict[str, Any]] = {"type": "string", "pattern": f"^{_NAME}{{0,119}}$"}
+SUBSCRIPTION: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": f"^{_NAME}{{0,63}}$",
+    "not": {"const": "pull"},
+}
+BATCH: Final[dict[str, Any]] = {"type": "string", "pattern": f"^{_UUID}$"}
+REF: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": f"^{_NAME}{{0,119}}/{_WHOLE}/{_WHOLE}/{_UUID7}(/{_WHOLE})?$",
+}
+TEXT: Final[dict[str, Any]] = {"maxLength": MAX_KEY_BYTES, "pattern": _NO_CONTROL}
+DESTINATION: Final[dict[str, Any]] = {
+    "maxLength": 2048,
+    "pattern": f"^({'|'.join(SCHEMES)}):[^\\u0000-\\u001f\\u007f]+$",
+}
+CONTENT_TYPE: Final[dict[str, Any]] = {"pattern": "^[\\u0021-\\u007e][\\u0020-\\u007e]{0,254}$"}
+HEADERS: Final[dict[str, Any]] = {
+    "maxProperties": MAX_HEADERS,
+    "propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"},
+    "additionalProperties": {
+        "type": "string",
+        "pattern": "^[^\\u0000-\\u0008\\u000a-\\u001f\\u007f]*$",
+    },
+}
+TENANT_WEIGHTS: Final[dict[str, Any]] = {
+    "maxProperties": MAX_TENANT_WEIGHTS,
+    "propertyNames": TEXT,
+    "additionalProperties": {"type": "number", "minimum": MIN_WEIGHT, "maximum": MAX_WEIGHT},
+}
+TIME: Final[dict[str, Any]] = {
+    "pattern": "^([0-9]{1,14}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,6})?"
+    "(Z|[+-][0-9]{2}:[0-9]{2}))$"
+}
+
+Text = Annotated[str, Field(json_schema_extra=TEXT)]
+MessageId = Annotated[str, Field(json_schema_extra={"pattern": f"^{_UUID7}$"})]
+BatchId = Annotated[str, Field(json_schema_extra={"pattern": BATCH["pattern"]})]
+Item = Annotated[str, Field(json_schema_extra={"pattern": ITEM})]
+ContentType = Annotated[str, Field(json_schema_extra=CONTENT_TYPE)]
+Headers = Annotated[dict[str, str], Field(json_schema_extra=HEADERS)]
+Time = Annotated[str, Field(max_length=40, json_schema_extra=TIME)]
+Receipt = Annotated[
+    str,
+    Field(
+        description="As `receive` gave it.",
+        json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,512}$"},
+    ),
+]

@@ -1,0 +1,1 @@
+"""Fuzzing: the HTTP API by its own document, and what reads texts that strangers wrote."""

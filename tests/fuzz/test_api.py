@@ -1,0 +1,44 @@
+"""The HTTP API under schemathesis, bounded; `make fuzz-api` sends as many requests as one likes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fuzz.api import Findings, run_in_process
+from tests.fuzz.excuses import EXCUSES, excused
+
+OFF: dict[str, Any] = {"enabled": False}
+
+
+@pytest.mark.parametrize(
+    ("phases", "examples", "least"),
+    [
+        ({"fuzzing": OFF, "stateful": OFF}, 1, 1500),
+        ({"coverage": OFF, "examples": OFF}, 5, 150),
+    ],
+)
+def test_every_answer_is_documented_and_no_request_makes_the_api_fail(
+    phases: dict[str, Any], examples: int, least: int
+) -> None:
+    findings = run_in_process(Findings(), examples=examples, seed=1, phases=phases)
+    told = [f"{name}\n{shown}" for name, shown in findings.failures.items()]
+    assert findings.good, "\n\n".join(told + findings.errors)
+    assert findings.cases.total() >= least
+    assert {200, 204, 404, 422} <= set(findings.statuses)
+    assert not any(status >= 500 for status in findings.statuses)
+
+
+def test_an_excuse_covers_its_own_field_and_no_other() -> None:
+    problem = b'{"type": "urn:fairbox:problem:invalid-field", "errors": [%s]}'
+    cursor = b'{"field": "cursor", "expected": "the cursor of the page before"}'
+    limit = b'{"field": "limit", "expected": "less than 100"}'
+    check, listing = "positive_data_acceptance", "GET /batches"
+    assert excused(check, listing, 422, problem % cursor)
+    assert not excused(check, listing, 422, problem % limit)
+    assert not excused(check, listing, 422, problem % (cursor + b", " + limit))
+    assert not excused(check, listing, 422, problem % b"")
+    assert not excused(check, "PUT /topics/{topic}", 422, problem % cursor)
+    assert not excused("response_schema_conformance", listing, 422, problem % cursor)
+    assert all(excuse.why for excuse in EXCUSES)
