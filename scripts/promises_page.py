@@ -12,7 +12,7 @@ from fairbox.simulation.scenarios import SCENARIOS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairbox.simulation.promises import Promise
+    from fairbox.simulation.promise import Promise
 
     Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 

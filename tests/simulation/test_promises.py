@@ -23,13 +23,14 @@ from fairbox.testing.faults import Fault
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.simulation.promises import Promise
+    from fairbox.simulation.promise import Promise
 
 ROOT = Path(__file__).resolve().parents[2]
 WORLDS = Path(simulation.__path__[0])
-NO_WORLDS = {"scenarios.py", "running.py", "shrinking.py", "replaying.py"} | {
+NO_WORLDS = {"scenarios.py", "running.py", "shrinking.py", "replaying.py", "promise.py"} | {
     "promises.py",
     "promises_elsewhere.py",
+    "promises_of_queues.py",
 }
 KIND = re.compile(r"([a-z][a-z ,']*): ")
 SIMULATED = [promise for group in promises.GROUPS.values() for promise in group]

@@ -11,7 +11,7 @@ from tests.stacks.assembly import listed, plain
 from tests.stacks.wildcards import PERMISSIONS, REASONS, WITHOUT_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.stacks.assembly import Assembly
 
@@ -95,7 +95,7 @@ def test_whatever_changes_anything_is_denied_to_a_reader(every: Assembly) -> Non
         for resource in listed(statement["Resource"])
     ]
     changing = [pair for pair in granted if not level(pair[0]) <= {"Read", "List"}]
-    allowed = {
+    allowed: dict[str, Callable[[str], bool]] = {
         # AWS counts any call of an API as a write; a GET of this one changes nothing
         "execute-api:Invoke": lambda resource: "/$default/GET/" in resource,
         # a key decrypts what may be read, and nothing is written under it

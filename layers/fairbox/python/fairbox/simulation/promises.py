@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-_WORLDS: Final = ("delivery", "resizing", "riding")
+from fairbox.simulation.promise import Promise
+from fairbox.simulation.promises_of_queues import QUEUES
+
+_WORLDS: Final = ("whole", "delivery", "resizing", "riding")
 _DELIVERY: Final = "explanation/delivery.md"
 _ORDER: Final = "explanation/order.md"
 _BATCHES: Final = "explanation/batches.md"
@@ -25,32 +27,6 @@ _SIM_RIDING: Final = "tests/simulation/test_riding.py::TestBrokenTwins"
 _TWINS: Final = "tests/simulation/test_twins.py"
 _BATCH_TWIN: Final = f"{_TWINS}::test_what_a_batch_without_one_rule_breaks_is_found"
 _EXPLORER: Final = "tests/batches/test_explorer.py"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Promise:
-    """One promise.
-
-    Attributes:
-        text: as the documents make it.
-        page: where they do: a page of `docs`, with a heading's anchor.
-        kinds: of breaches that break it: what stands before their colons.
-        invariants: functions that yield those, as `module:name`.
-        twins: tests that break a rule of the code, and fail unless that is found.
-        scenarios: whose worlds are held to it.
-        faults: under which they are, where that is not all that the scenarios know.
-        checks: other tests that hold the code to it.
-    """
-
-    text: str
-    page: str
-    kinds: tuple[str, ...] = ()
-    invariants: tuple[str, ...] = ()
-    twins: tuple[str, ...] = ()
-    scenarios: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()
-
 
 DELIVERY: Final = (
     Promise(
@@ -196,7 +172,7 @@ RESIZING: Final = (
             f"{_SIM_RESIZING}.test_a_cut_that_is_not_announced_puts_messages_into_the_wrong_epoch",
             f"{_TWINS}::TestResizing.test_the_time_of_the_add_in_place_of_the_ids_is_found",
         ),
-        scenarios=("resizing",),
+        scenarios=("whole", "resizing"),
     ),
     Promise(
         text="An epoch stays while it holds messages or dead letters, and then it leaves.",
@@ -208,7 +184,7 @@ RESIZING: Final = (
             f"{_TWINS}::TestResizing.test_an_epoch_that_never_leaves_is_found",
             f"{_SIM_RESIZING}.test_an_epoch_that_leaves_with_dead_letters_strands_them",
         ),
-        scenarios=("resizing",),
+        scenarios=("whole", "resizing"),
     ),
 )
 
@@ -236,7 +212,7 @@ BATCHES: Final = (
             _BATCH_TWIN,
             f"{_EXPLORER}::test_a_broken_twin_is_rejected",
         ),
-        scenarios=("riding", "batches"),
+        scenarios=("whole", "riding", "batches"),
         checks=(f"{_EXPLORER}::test_every_interleaving_keeps_the_promises",),
     ),
     Promise(
@@ -252,7 +228,7 @@ BATCHES: Final = (
             f"{_CAST}.watch",
         ),
         twins=(_BATCH_TWIN, f"{_EXPLORER}::test_a_broken_twin_is_rejected"),
-        scenarios=("riding", "batches"),
+        scenarios=("whole", "riding", "batches"),
         checks=(f"{_EXPLORER}::test_every_interleaving_keeps_the_promises",),
     ),
     Promise(
@@ -300,7 +276,7 @@ BATCHES: Final = (
             f"{_SIM_RIDING}.test_failing_beside_the_move_leaves_items_pending",
             f"{_SIM_RIDING}.test_redriving_without_a_retry_leaves_items_failed",
         ),
-        scenarios=("riding",),
+        scenarios=("whole", "riding"),
     ),
 )
 
@@ -309,5 +285,6 @@ GROUPS: Final = {
     "Order": ORDER,
     "Resizing": RESIZING,
     "Batches": BATCHES,
+    "Queues": QUEUES,
 }
 """The promises that simulated worlds are held to, by what they are about."""

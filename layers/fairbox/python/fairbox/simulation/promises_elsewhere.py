@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairbox.simulation.promises import Promise
+from fairbox.simulation.promise import Promise
 
 _QUEUE: Final = "explanation/queue.md"
 _OPERATE: Final = "how-to/operate-and-repair.md"

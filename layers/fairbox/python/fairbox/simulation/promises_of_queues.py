@@ -1,0 +1,77 @@
+"""What is promised to consumers, and what everything at once is held to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairbox.simulation.promise import Promise
+
+_QUEUE: Final = "explanation/queue.md"
+_REFEREE: Final = "fairbox.simulation.referee:Referee"
+_ACCOUNT: Final = "fairbox.simulation.whole:Account"
+_TWINS: Final = "tests/simulation/test_whole.py::TestBrokenTwins"
+_WHOLE: Final = ("whole",)
+
+QUEUES: Final = (
+    Promise(
+        text="A message of a pulled topic is acknowledged once, or still there, or dead, or "
+        "cancelled; and what is there is received.",
+        page=_QUEUE,
+        kinds=(
+            "lost",
+            "never received",
+            "acked and still there",
+            "acked and dead",
+            "received after its ack",
+        ),
+        invariants=(
+            f"{_ACCOUNT}.breaches",
+            f"{_ACCOUNT}._of_message",
+            f"{_REFEREE}.received",
+        ),
+        twins=(f"{_TWINS}.test_an_ack_that_deletes_nothing_is_found",),
+        scenarios=_WHOLE,
+    ),
+    Promise(
+        text="No two receipts of one message are good at once, and a good one is not refused.",
+        page=f"{_QUEUE}#receipts",
+        kinds=("two holders", "a good receipt was refused"),
+        invariants=(f"{_REFEREE}.received", f"{_REFEREE}.refused"),
+        twins=(f"{_TWINS}.test_receives_that_do_not_look_who_holds_give_two_holders",),
+        scenarios=_WHOLE,
+    ),
+    Promise(
+        text="A receipt that has expired or that another has followed is refused, and changes "
+        "nothing.",
+        page=f"{_QUEUE}#receipts",
+        kinds=(
+            "acked by a receipt that was followed",
+            "changed by a receipt that was followed",
+            "a followed receipt was taken for good",
+            "an expired receipt was taken for good",
+        ),
+        invariants=(f"{_REFEREE}.acked", f"{_REFEREE}.used_late"),
+        twins=(
+            f"{_TWINS}.test_receipts_without_fences_change_what_others_hold",
+            f"{_TWINS}.test_an_expired_receipt_that_counts_is_found",
+        ),
+        scenarios=_WHOLE,
+    ),
+    Promise(
+        text="One message of a key is held at a time, and first received in the order of ids.",
+        page=f"{_QUEUE}#ordered-topics-claims-in-the-shards-row",
+        kinds=("two of a key", "received out of order"),
+        invariants=(f"{_REFEREE}._received_in_order", f"{_REFEREE}.disorder"),
+        twins=(f"{_TWINS}.test_a_late_receive_without_version_gives_two_holders",),
+        scenarios=_WHOLE,
+    ),
+    Promise(
+        text="What a batch wrote is erased once it was kept for long enough.",
+        page="explanation/batches.md#how-it-ends",
+        kinds=("never erased",),
+        invariants=("fairbox.simulation.whole:forgotten",),
+        twins=(f"{_TWINS}.test_erasing_only_what_says_that_it_failed_leaves_records_behind",),
+        scenarios=_WHOLE,
+    ),
+)
+"""The promises of queues, and of what is cleaned."""
