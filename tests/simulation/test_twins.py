@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import topics
+from fairbox import Message, Outbox, topics
 from fairbox.batches.models import Leaf
 from fairbox.dispatch import marking
 from fairbox.dispatch.marking import Marking
@@ -16,7 +16,7 @@ from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.store import DynamoStore
 from fairbox.simulation.batches.world import FAIR, simulate
 from fairbox.simulation.batches.world import World as BatchWorld
-from fairbox.simulation.chaos import CALM, Chaos
+from fairbox.simulation.chaos import CALM
 from fairbox.simulation.scenarios import SCENARIOS, kind_of
 
 from tests.batches.twins import unconditional
@@ -24,6 +24,8 @@ from tests.batches.twins import unconditional
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fairbox import MessageRef
+    from fairbox.simulation.chaos import Chaos
     from fairbox.tracking import Batches
 
 REPEATS = replace(CALM, repeats=0.3)
@@ -112,17 +114,25 @@ class TestResizing:
     ) -> None:
         monkeypatch.setattr(EpochTable, "holds", lambda *_: False)
         monkeypatch.setattr(EpochTable, "counted", lambda *_: False)
-        assert found("resizing", "stranded", CALM, 600)
+        assert found("resizing", "stranded", CALM, 400)
 
     def test_an_epoch_that_never_leaves_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(EpochTable, "holds", lambda *_: True)
         assert found("resizing", "an empty epoch stays", CALM, 200)
 
-    def test_the_time_of_the_add_in_place_of_the_ids_is_found(
+    def test_an_epoch_that_the_id_does_not_choose_is_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(topics, "time_of", lambda _: 1 << 60)
-        assert found("resizing", "added twice", Chaos(tables=0.3), 600, seeds=12)
+        number, add = count(), Outbox.add
+
+        def twice(self: Outbox, message: Message) -> MessageRef:
+            add(self, message)
+            return add(self, message)  # as a producer does that has not heard the answer
+
+        monkeypatch.setattr(Outbox, "add", twice)
+        assert not found("resizing", "added twice", CALM, 150, seeds=2)
+        monkeypatch.setattr(topics, "epoch_at", lambda all_, _: all_[next(number) % len(all_)])
+        assert found("resizing", "added twice", CALM, 150)
 
 
 class TestRiding:

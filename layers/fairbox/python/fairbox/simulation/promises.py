@@ -170,7 +170,7 @@ RESIZING: Final = (
         invariants=(f"{_RESIZED}:_misplaced", f"{_RESIZED}:breaches_of"),
         twins=(
             f"{_SIM_RESIZING}.test_a_cut_that_is_not_announced_puts_messages_into_the_wrong_epoch",
-            f"{_TWINS}::TestResizing.test_the_time_of_the_add_in_place_of_the_ids_is_found",
+            f"{_TWINS}::TestResizing.test_an_epoch_that_the_id_does_not_choose_is_found",
         ),
         scenarios=("whole", "resizing"),
     ),
