@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _SAMPLES: Final = 600
 _FIRST: Final = 40  # lines of producers' journals, when their first messages are on their way
+_WARM_CALLS: Final = 3  # of a function's process, that has loaded what it needs by then
 _UNDER_WAY_SECONDS: Final = 15  # of the steady rate: what is outstanding at any moment, at most
 
 
@@ -195,7 +196,7 @@ def _pids(rig: Rig) -> list[tuple[str, int]]:
     found = [
         (f"function {name}", pid)
         for name in invoker.functions()
-        for pid in invoker.pool(name).pids()
+        for pid in invoker.pool(name).pids(calls=_WARM_CALLS)
     ]
     found += [
         (f"{helper.kind} {name}", helper.pid)
