@@ -114,10 +114,11 @@ class FunctionPool:
         for instance in idle:
             instance.stop()
 
-    def pids(self) -> list[int]:
-        """Return the process ids."""
+    def pids(self, *, calls: int = 0) -> list[int]:
+        """Return the ids of the processes that were called so often, or more."""
         with self._changed:
-            return [i.pid for i in (*self._busy, *self._idle) if i.pid is not None]
+            instances = [i for i in (*self._busy, *self._idle) if i.invocations >= calls]
+            return [i.pid for i in instances if i.pid is not None]
 
     def close(self) -> None:
         """End all processes; calls under way fail."""

@@ -15,7 +15,7 @@ from local.chaos.rig import FINISH_SECONDS, Rig, Settings
 from local.chaos.run import DRAIN_SECONDS, REPAIRS, SETTLE_SECONDS, START_SECONDS
 from local.chaos.showing import lines_in
 from local.chaos.state import standing
-from local.soak.flood import answered
+from local.soak.flood import ACCEPTED, TOO_MANY, answered
 from local.soak.judging import Result
 from local.soak.latencies import delayed, latencies
 from local.soak.memory import Sampler, memories
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _SAMPLES: Final = 600
 _FIRST: Final = 40  # lines of producers' journals, when their first messages are on their way
+_WARM_CALLS: Final = 3  # of a function's process, that has loaded what it needs by then
 _UNDER_WAY_SECONDS: Final = 15  # of the steady rate: what is outstanding at any moment, at most
 
 
@@ -100,7 +101,7 @@ class Soak:
         before = self._backlog(rig)
         self._flood(rig)
         self._wait_for(self._answers.parent, 1)
-        self._last(OVERLOAD)
+        self._last(OVERLOAD, until=self._pressed)
         for helper in rig.of_kind(OVERLOAD):
             if not helper.finish(seconds=FINISH_SECONDS):
                 self.say(f"{helper.name} did not finish")
@@ -108,12 +109,19 @@ class Soak:
         self._drain(rig, max(2 * before, round(_UNDER_WAY_SECONDS * self.settings.rate)))
         self._last(RECOVERED)
 
-    def _last(self, name: str) -> None:
+    def _last(self, name: str, until: Callable[[], bool] = lambda: True) -> None:
+        """Let a phase last as long as it should, and until it has done what it is for."""
         seconds = self.seconds * SHARES[name]
         self.say(f"{name} for {seconds:.0f} s")
         begins = time.monotonic()
         time.sleep(seconds)
+        while not until() and time.monotonic() - begins < START_SECONDS:
+            time.sleep(0.2)
         self.phases[name] = Phase(begins, time.monotonic())
+
+    def _pressed(self) -> bool:
+        """Whether some callers were taken and some refused."""
+        return {ACCEPTED, TOO_MANY} <= {status for status, _ in answered(self._answers)}
 
     def _drain(self, rig: Rig, least: int) -> None:
         begins = time.monotonic()
@@ -188,7 +196,7 @@ def _pids(rig: Rig) -> list[tuple[str, int]]:
     found = [
         (f"function {name}", pid)
         for name in invoker.functions()
-        for pid in invoker.pool(name).pids()
+        for pid in invoker.pool(name).pids(calls=_WARM_CALLS)
     ]
     found += [
         (f"{helper.kind} {name}", helper.pid)

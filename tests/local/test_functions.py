@@ -205,6 +205,13 @@ def test_a_worn_process_is_recycled(tmp_path: Path) -> None:
         assert call(invoker)["pid"] != pids[3]
 
 
+def test_processes_are_told_by_how_often_they_were_called(tmp_path: Path) -> None:
+    with running(tmp_path) as invoker:
+        pids = [call(invoker)["pid"] for _ in range(2)]
+        assert invoker.pool("Toy").pids(calls=2) == pids[:1]
+        assert invoker.pool("Toy").pids(calls=3) == []
+
+
 def test_closing_ends_all_processes_and_whoever_waits(invoker: LocalInvoker) -> None:
     with ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(call, invoker, action="sleep", seconds=15) for _ in range(3)]
