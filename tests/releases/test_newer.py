@@ -107,6 +107,20 @@ class TestWhatOnlyANewerReleaseReads:
         app.run(1300, step=10)
         assert app.at("billing").ids == [r.id for r in refs]
 
+    def test_a_new_shard_waits_while_its_key_may_be_that_of_one_in_an_older_shard(self) -> None:
+        app = App("billing", ordering="key")
+        (first,) = app.add(partition_key="k")
+        newer(app, first)
+        app.outbox.resize("orders", 2)
+        app.clock.advance(70)
+        later = app.add(2, partition_key="k")
+        app.run(120, step=5)
+        assert app.at("billing").ids == []
+        write_again(app, first, v={"N": "1"})
+        forget(app)
+        app.run(1300, step=10)
+        assert app.at("billing").ids == [first.id, *(ref.id for ref in later)]
+
     def test_marking_refuses_its_records_and_repair_keeps_what_was_given_up(self) -> None:
         app = App("billing")
         app.add(2)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from fairbox import Subscription, Topic
 from fairbox.doctor import aws
-from fairbox.doctor.aws import Aws
+from fairbox.doctor.aws import Aws, NotAnswered
 from fairbox.doctor.examining import checks, examine
 from fairbox.doctor.patient import Patient
 from fairbox.errors import InvalidInput
@@ -19,7 +20,7 @@ from fairbox.testing.application import OUTBOX
 
 from tests.stacks.assembly import listed
 from tests.stacks.conftest import ROOT
-from tests.stacks.described import Described
+from tests.stacks.described import Described, refused
 from tests.stacks.test_access import EXAMINES
 from tests.unit.app import POISONED, App
 
@@ -52,7 +53,7 @@ class World:
         return Patient(
             self.app.outbox,
             settings,
-            Aws(self.aws.client),
+            Aws(self.aws.client, self.app.clock.sleep),
             more.pop("version", self.version),
             **more,
         )
@@ -69,12 +70,8 @@ def healthy(assembly: Assembly) -> Described:
 @pytest.fixture
 def world(healthy: Described) -> World:
     template = healthy.template
-    healthy.template = None  # type: ignore[assignment] - not to be copied
-    try:
-        fresh = copy.deepcopy(healthy)
-    finally:
-        healthy.template = template
-    return World(fresh)
+    # the template is not to be copied: nothing breaks it
+    return World(copy.deepcopy(healthy, {id(template): template}))
 
 
 def bad(findings: list[Finding]) -> list[Finding]:
@@ -440,6 +437,30 @@ class TestWhatCannotBeAsked:
         permissions = findings[-1]
         assert (permissions.check, permissions.status) == ("permissions", "warn")
         assert action in permissions.detail
+
+    @pytest.mark.parametrize("code", ["ThrottlingException", ""])
+    def test_what_is_throttled_or_does_not_answer_is_asked_again(
+        self, world: World, code: str
+    ) -> None:
+        answers: list[Any] = [
+            refused(code, "x") if code else EndpointConnectionError(endpoint_url="https://x")
+        ] * 2
+        client = world.aws.client("dynamodb")
+
+        class Busy:
+            def describe_table(self, **asked: Any) -> Any:
+                if answers:
+                    raise answers.pop()
+                return client.describe_table(**asked)
+
+        asking = Aws(lambda _: Busy(), world.app.clock.sleep)
+        before = world.app.clock.now()
+        found = asking.ask("dynamodb", "describe_table", TableName=world.table("outbox"))
+        assert found["Table"]["TableStatus"] == "ACTIVE"
+        assert (asking.calls, world.app.clock.now() - before) == (3, 3.0)
+        answers += [EndpointConnectionError(endpoint_url="https://x")] * 3
+        with pytest.raises(NotAnswered, match="did not answer: EndpointConnectionError"):
+            asking.ask("dynamodb", "describe_table", TableName=world.table("outbox"))
 
     def test_what_an_emulator_does_not_know_is_not_checked(self, world: World) -> None:
         world.aws.unknown = {"describe_continuous_backups"}

@@ -45,7 +45,7 @@ def doctor(
     patient = Patient(
         session.outbox,
         session.facades.settings,
-        Aws(session.facades.client),
+        Aws(session.facades.client, session.clock.sleep),
         version("fairbox"),
         stacks=tuple(stack or STACKS),
         placement=placement,

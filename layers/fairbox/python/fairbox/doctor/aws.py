@@ -21,7 +21,9 @@ _MISSING: Final = frozenset(
         "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFound",
     }
 )  # fmt: skip
+_BUSY: Final = frozenset({"Throttling", "ThrottlingException", "TooManyRequestsException"})
 _PAGES: Final = 20
+_TRIES: Final = 3
 READS: Final[dict[str, tuple[str, ...]]] = {
     "cloudformation": ("describe_stacks", "list_stack_resources"),
     "cloudwatch": ("describe_alarms", "get_metric_data"),
@@ -59,18 +61,20 @@ class Denied(NotAnswered):
 
 
 class Aws:
-    """Asks, once a call; tries nothing again.
+    """Asks; what was throttled or did not answer is asked again, twice.
 
     Args:
         client: gives boto3's clients by service.
+        sleep: waits for so many seconds.
 
     Attributes:
         denied: actions that the caller lacks, in order.
         calls: how many calls were made.
     """
 
-    def __init__(self, client: Callable[[str], Any]) -> None:
+    def __init__(self, client: Callable[[str], Any], sleep: Callable[[float], None]) -> None:
         self._client = client
+        self._sleep = sleep
         self.denied: dict[str, None] = {}
         self.calls = 0
 
@@ -84,14 +88,21 @@ class Aws:
         """
         if operation not in READS[service]:
             raise ValueError(f"{operation} is no call that only reads")
-        self.calls += 1
-        try:
-            answer: dict[str, Any] = getattr(self._client(service), operation)(**arguments)
-        except ClientError as error:
-            raise self._translated(service, operation, error) from error
-        except BotoCoreError as error:
-            raise NotAnswered(f"{service} did not answer: {type(error).__name__}") from error
-        return answer
+        for attempt in range(1, _TRIES + 1):
+            self.calls += 1
+            try:
+                answer: dict[str, Any] = getattr(self._client(service), operation)(**arguments)
+            except ClientError as error:
+                if error.response["Error"].get("Code") not in _BUSY or attempt == _TRIES:
+                    raise self._translated(service, operation, error) from error
+            except BotoCoreError as error:
+                if attempt == _TRIES:
+                    reason = f"{service} did not answer: {type(error).__name__}"
+                    raise NotAnswered(reason) from error
+            else:
+                return answer
+            self._sleep(0.5 * 2**attempt)
+        raise AssertionError("the last try returns or raises")
 
     def pages(self, service: str, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list that goes on by `NextToken`, twenty at most."""
