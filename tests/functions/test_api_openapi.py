@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tests.functions.api_client import ApiClient
 
 
+EVENT = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "t"}
+
+
 def test_the_document_is_valid_openapi_3_1() -> None:
     validate(DOCUMENT, cls=OpenAPIV31SpecValidator)
     assert DOCUMENT["openapi"].startswith("3.1")
@@ -108,6 +111,9 @@ def test_links_name_operations_and_parameters_that_there_are() -> None:
         ("AddIn", {"count": 1, "request_id": "a"}, {"count": 0, "request_id": "a"}),
         ("AddIn", {"count": 1, "request_id": "a"}, {"count": 1, "request_id": ""}),
         ("BatchIn", {"parent_item": None}, {"parent_item": "a:b:c"}),
+        ("CloudEvent", EVENT | {"more": 7}, EVENT | {"more": {}}),
+        ("CloudEvent", EVENT | {"more": True}, EVENT | {"A b": "x"}),
+        ("CloudEvent", EVENT | {"data": 1}, EVENT | {"data": 1, "data_base64": ""}),
     ],
 )
 def test_the_document_refuses_what_the_api_refuses(

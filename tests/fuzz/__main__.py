@@ -13,7 +13,7 @@ from tests.fuzz.api import Findings, run_at, run_in_process
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EXAMPLES = 40
+_EXAMPLES = 20  # of an operation and phase in a round, after which it tells what it found
 _AGAIN = {"coverage": {"enabled": False}, "examples": {"enabled": False}}
 
 
@@ -35,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             run_in_process(findings, examples=_EXAMPLES, seed=seed, phases=phases)
         seconds = time.monotonic() - began
-        print(f"seed {seed}: {findings.cases.total()} cases in {seconds:.0f} s", flush=True)
+        told = (
+            f"{findings.cases.total()} cases in {seconds:.0f} s, {len(findings.failures)} findings"
+        )
+        print(f"seed {seed}: {told}", *findings.failures, sep="\n  ", flush=True)
         seed += 1
     show(findings)
     return 0 if findings.good else 1

@@ -197,6 +197,15 @@ _EVENT: Final[Schema] = {
             "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
         },
     },
+    "propertyNames": {"pattern": "^([a-z0-9]{1,64}|data_base64)$"},
+    "additionalProperties": {
+        "description": "An extension.",
+        "anyOf": [
+            patterns.ATTRIBUTE,
+            {"type": "boolean"},
+            {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1},
+        ],
+    },
     "not": {"required": ["data", "data_base64"]},
 }
 
