@@ -40,8 +40,7 @@ def parts(note: str, table: Table) -> Iterable[str]:
     yield _ELSEWHERE
     for heading, group in promises_elsewhere.GROUPS.items():
         yield f"### {heading}"
-        head = ("promise", "tests", "twins")
-        yield table(head, [_elsewhere(promise) for promise in group])
+        yield table(("promise", "tests", "twins"), [_elsewhere(promise) for promise in group])
     yield "## Faults"
     yield "What goes wrong in the worlds of each scenario; `--without FAULT` leaves one out."
     yield table(("fault", *SCENARIOS), [_fault(field.name) for field in fields(Chaos)])

@@ -11,6 +11,7 @@ import pytest
 from fairbox import Message, Outbox, topics
 from fairbox.batches.models import Leaf
 from fairbox.dispatch import marking
+from fairbox.dispatch.events import archive_line, events_of
 from fairbox.dispatch.marking import Marking
 from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.store import DynamoStore
@@ -67,7 +68,7 @@ class TestDelivery:
     def test_a_delivery_of_another_time_each_time_is_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        shipped, number = marking.events_of, count()
+        shipped, number = events_of, count()
 
         def twin(change: Any, topic: Any) -> Iterator[Any]:
             for event in shipped(change, topic):
@@ -87,7 +88,7 @@ class TestDelivery:
     def test_an_event_of_another_id_each_time_is_found(
         self, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
-        shipped, number = marking.archive_line, count()
+        shipped, number = archive_line, count()
 
         def twin(event: Any, topic: Any) -> bytes:
             line = json.loads(shipped(event, topic)) | {"event_id": f"{next(number)}"}
@@ -99,7 +100,7 @@ class TestDelivery:
 
 def tell(monkeypatch: pytest.MonkeyPatch, what: str, instead: Any) -> None:
     """Let marking tell of one kind of event as of another."""
-    shipped = marking.events_of
+    shipped = events_of
 
     def twin(change: Any, topic: Any) -> Iterator[Any]:
         for event in shipped(change, topic):
@@ -145,13 +146,6 @@ class TestRiding:
     ) -> None:
         monkeypatch.setattr(Marking, "_ack", lambda *_: 0)
         assert found("riding", kind, CALM, 20)
-
-    def test_acks_of_the_dead_are_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def twin(change: Any) -> str | None:
-            return change.old.message.batch_item if change.kind == "REMOVE" and change.old else None
-
-        monkeypatch.setattr(marking, "_acked_item", twin)
-        assert found("riding", "acked though dead", CALM, 60)
 
 
 def silent_reaps(batches: Batches) -> None:

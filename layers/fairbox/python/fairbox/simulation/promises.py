@@ -270,7 +270,6 @@ BATCHES: Final = (
         ),
         invariants=(f"{_RIDER}._item", f"{_RIDER}.resting"),
         twins=(
-            f"{_TWINS}::TestRiding.test_acks_of_the_dead_are_found",
             f"{_TWINS}::TestRiding.test_deliveries_that_ack_nothing_are_found",
             f"{_SIM_RIDING}.test_failing_from_the_stream_fails_what_was_put_back",
             f"{_SIM_RIDING}.test_failing_beside_the_move_leaves_items_pending",
