@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -283,9 +284,21 @@ class Rig:
                 self.outbox.resume_subscription(route.name, name)
 
     def stop_producing(self) -> list[str]:
-        """Let producers finish what they have in hand; return those that did not."""
+        """Let producers finish what they have in hand; return those that did not.
+
+        One that was killed a moment ago first takes up what its earlier life left.
+        """
         helpers = self.of_kind("producer")
+        end = time.monotonic() + FINISH_SECONDS
+        while not all(self._begun(helper) for helper in helpers) and time.monotonic() < end:
+            time.sleep(0.2)
         return [h.name for h in helpers if not h.finish(seconds=FINISH_SECONDS)]
+
+    def _begun(self, producer: Helper) -> bool:
+        """Whether the present life of a producer hears requests."""
+        journal = self.journals / "producers" / f"{producer.name}.jsonl"
+        begun = f'"t":"begin","life":"{producer.life}"'.encode()
+        return journal.exists() and begun in journal.read_bytes()
 
     def crashed(self) -> list[str]:
         """Return the processes of this run that an error of their own has ended at least once."""
