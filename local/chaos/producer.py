@@ -68,6 +68,10 @@ class Producer:
         self._delayed: deque[tuple[str, MessageRef]] = deque(maxlen=100)
         self._failures: list[BaseException] = []
 
+    def begin(self, life: str) -> None:
+        """Write down that a life has begun: from now on a request to end is heard."""
+        self._journal.write(t="begin", life=life)
+
     def stop(self) -> None:
         """Ask for the end; what is under way is finished, until its outcome is known."""
         self._stopping.set()
@@ -202,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: producer.stop())
+    producer.begin(given.life)
     producer.run([work for work in earlier.values() if not work.filled])
 
 

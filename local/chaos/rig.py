@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,13 +19,14 @@ from botocore.config import Config
 from fairbox import Outbox, Subscription
 
 from local.application import LocalApplication
+from local.chaos.destinations import address, make_queues
 from local.chaos.helpers import Helper
 from local.chaos.plan import ROUTES, Route
 from local.chaos.sending import BUSINESS_TABLE
 from local.identities import QUEUE
 from local.triggers import attach
 from local.triggers.attach import TriggerSettings
-from local.workspace import LOOPBACK, REPOSITORY, LocalError, Workspace, choose_port
+from local.workspace import REPOSITORY, LocalError, Workspace, choose_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-BUS: Final = "chaos"
-QUEUE_OF: Final = {"queue": "chaos-queue", "bus": "chaos-bus"}
 HOOK_SECONDS: Final = 3.0  # of one call; a receiver that hangs takes longer
 FINISH_SECONDS: Final = 600.0
 BOUNDED: Final = Config(
@@ -172,46 +172,20 @@ class Rig:
             )
 
     def _start_takers(self) -> None:
-        addresses = self._queues()
+        queues = make_queues(self.app.clients)
         port = choose_port(0, "receiver")
         for route in ROUTES:
             self.outbox.create_topic(route.topic)
         self.outbox.add_subscriptions(
-            Subscription(
-                route.name,
-                name,
-                self._address(route, name, kind, port, addresses),
-                timeout=HOOK_SECONDS,
-            )
+            Subscription(route.name, name, address(route, name, port, queues), timeout=HOOK_SECONDS)
             for route in ROUTES
-            for name, kind in route.subscriptions.items()
+            for name in route.subscriptions
         )
         self._add_receiver(port)
-        self._add_reader(addresses)
+        self._add_reader(queues)
         for route in ROUTES:
             for number in range(route.consumers):
                 self._add_consumer(route, number)
-
-    def _address(
-        self, route: Route, name: str, kind: str, port: int, queues: dict[str, str]
-    ) -> str:
-        if kind == "hook":
-            return f"http://{LOOPBACK}:{port}/{route.name}/{name}"
-        if kind == "topic":
-            return "topic:" + next(r.name for r in ROUTES if r.copies == route.name)
-        return f"events:{BUS}" if kind == "bus" else f"sqs:{queues['queue']}"
-
-    def _queues(self) -> dict[str, str]:
-        """Make the queues, and the bus that ends in one; return the queues' URLs by taker."""
-        sqs, events = self.app.clients["sqs"], self.app.clients["events"]
-        urls = {k: str(sqs.create_queue(QueueName=n)["QueueUrl"]) for k, n in QUEUE_OF.items()}
-        asked = sqs.get_queue_attributes(QueueUrl=urls["bus"], AttributeNames=["QueueArn"])
-        events.create_event_bus(Name=BUS)
-        pattern = json.dumps({"source": [{"prefix": ""}]})
-        events.put_rule(Name=BUS, EventBusName=BUS, EventPattern=pattern)
-        target = {"Id": "queue", "Arn": asked["Attributes"]["QueueArn"]}
-        events.put_targets(Rule=BUS, EventBusName=BUS, Targets=[target])
-        return urls
 
     def _add_receiver(self, port: int) -> None:
         def command(life: int) -> Sequence[str]:
@@ -283,9 +257,21 @@ class Rig:
                 self.outbox.resume_subscription(route.name, name)
 
     def stop_producing(self) -> list[str]:
-        """Let producers finish what they have in hand; return those that did not."""
+        """Let producers finish what they have in hand; return those that did not.
+
+        One that was killed a moment ago first takes up what its earlier life left.
+        """
         helpers = self.of_kind("producer")
+        end = time.monotonic() + FINISH_SECONDS
+        while not all(self._begun(helper) for helper in helpers) and time.monotonic() < end:
+            time.sleep(0.2)
         return [h.name for h in helpers if not h.finish(seconds=FINISH_SECONDS)]
+
+    def _begun(self, producer: Helper) -> bool:
+        """Whether the present life of a producer hears requests."""
+        journal = self.journals / "producers" / f"{producer.name}.jsonl"
+        begun = f'"t":"begin","life":"{producer.life}"'.encode()
+        return journal.exists() and begun in journal.read_bytes()
 
     def crashed(self) -> list[str]:
         """Return the processes of this run that an error of their own has ended at least once."""
