@@ -178,7 +178,10 @@ class Gateway:
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="api")
-        self.app = Starlette(routes=[StarletteRoute("/{path:path}", self._handle, methods=METHODS)])
+        self.app = Starlette(
+            routes=[StarletteRoute("/{path:path}", self._handle, methods=METHODS)],
+            exception_handlers={404: self._handle_unmatched},
+        )
 
     async def _handle(self, incoming: StarletteRequest) -> StarletteResponse:
         response = await self._respond(incoming)
@@ -191,6 +194,12 @@ class Gateway:
             if name not in names
         ]
         return reply
+
+    async def _handle_unmatched(
+        self, incoming: StarletteRequest, _error: Exception
+    ) -> StarletteResponse:
+        """Answer for a path with a line break, which Starlette's own pattern does not take."""
+        return await self._handle(incoming)
 
     async def _respond(self, incoming: StarletteRequest) -> Response:
         body = await _read_body(incoming)
