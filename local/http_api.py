@@ -186,7 +186,10 @@ class Gateway:
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.calls_at_once, thread_name_prefix="api")
         self._under_way = 0  # changed by the event loop alone
-        self.app = Starlette(routes=[StarletteRoute("/{path:path}", self._handle, methods=METHODS)])
+        self.app = Starlette(
+            routes=[StarletteRoute("/{path:path}", self._handle, methods=METHODS)],
+            exception_handlers={404: self._handle_unmatched},
+        )
 
     async def _handle(self, incoming: StarletteRequest) -> StarletteResponse:
         response = await self._respond(incoming)
@@ -199,6 +202,12 @@ class Gateway:
             if name not in names
         ]
         return reply
+
+    async def _handle_unmatched(
+        self, incoming: StarletteRequest, _error: Exception
+    ) -> StarletteResponse:
+        """Answer for a path with a line break, which Starlette's own pattern does not take."""
+        return await self._handle(incoming)
 
     async def _respond(self, incoming: StarletteRequest) -> Response:
         if self._under_way >= self.calls_at_once:

@@ -113,6 +113,11 @@ def test_links_name_operations_and_parameters_that_there_are() -> None:
         ("BatchIn", {"parent_item": None}, {"parent_item": "a:b:c"}),
         ("CloudEvent", EVENT | {"more": 7}, EVENT | {"more": {}}),
         ("CloudEvent", EVENT | {"more": True}, EVENT | {"A b": "x"}),
+        (
+            "CloudEvent",
+            EVENT | {"datacontenttype": "a/b; c=d"},
+            EVENT | {"datacontenttype": "a/b;\tc=d"},
+        ),
         ("CloudEvent", EVENT | {"data": 1}, EVENT | {"data": 1, "data_base64": ""}),
     ],
 )
