@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from fairbox.batches.ending import Ending
 from fairbox.dynamodb.claims import Claims
+from fairbox.dynamodb.queue import DynamoQueueStore
 from fairbox.held import Entry
+from fairbox.queueing.returning import InPlaceReturns
 from fairbox.simulation.chaos import CALM, Chaos
 from fairbox.simulation.everything import WholeWorld
-from fairbox.simulation.whole import run_whole
+from fairbox.simulation.whole import finish, run_whole
 from fairbox.stored import StoredMessage
 from fairbox.testing.faults import OPERATIONS, Fault, fits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.held import HeldRow
+    from fairbox.queueing.ports import Shard
+    from fairbox.receipts import Receipt
 
 SEEDS = 6
 MESSAGES = 150
@@ -54,6 +65,25 @@ def test_without_faults_of_ours_everything_at_once_keeps_every_promise() -> None
     assert run_whole(1000, CALM, MESSAGES) == []
 
 
+def test_all_faults_strike_and_all_actors_act() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(3):
+        world = WholeWorld(seed, Chaos(frozen=0.2, late=0.05, twice=0.2, kills=0.1))
+        assert finish(world, MESSAGES) == []
+        seen.update(world.consumers.done)
+        seen.update(freezes=world.freezes, kills=world.kills, twice=world.given_twice)
+        seen.update(late=world.relay.late + world.marking.late)
+        seen.update(lost_leases=world.relay.taken_away + world.marking.taken_away)
+        seen.update(stale=world.app.client.stale_reads, resizes=world.resizes)
+        seen.update(rides=len(world.rides), cleaned=world.cleaned, edits=world.producers.changed)
+        seen.update(redriven=_events(world, "redriven"), dead=_events(world, "dead"))
+    assert all(count > 0 for count in seen.values()), seen
+
+
+def _events(world: WholeWorld, kind: str) -> int:
+    return sum(f'"event":"{kind}"'.encode() in line for line in world.app.archive.lines)
+
+
 def test_every_fault_of_the_tables_strikes_every_operation_that_can_answer_so() -> None:
     world = WholeWorld(1, Chaos(tables=0.6, kills=0, frozen=0))
     client: Any = world.app.client
@@ -87,11 +117,30 @@ class TestBrokenTwins:
         monkeypatch.setattr(Entry, "held_by", lambda *_: True)
         assert self.finds("changed by a receipt that was followed", CALM)
 
+    def test_an_expired_receipt_that_counts_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def twin(self: InPlaceReturns, receipts: Sequence[Receipt]) -> list[Receipt]:
+            return self._store.delete_held(receipts)
+
+        monkeypatch.setattr(InPlaceReturns, "ack", twin)
+        assert self.finds("an expired receipt was taken for good", CALM, seeds=8)
+
     def test_receives_that_do_not_look_who_holds_give_two_holders(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(StoredMessage, "held_until", lambda *_: None)
         assert self.finds("two holders: ", CALM)
+
+    def test_a_late_receive_without_version_gives_two_holders(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write = DynamoQueueStore.write_held
+
+        def twin(self: DynamoQueueStore, shard: Shard, row: HeldRow, _: int) -> HeldRow | None:
+            now = self.held(shard).version
+            return write(self, shard, replace(row, version=now), now)
+
+        monkeypatch.setattr(DynamoQueueStore, "write_held", twin)
+        assert self.finds("('steps', ", replace(CALM, frozen=0.5), seeds=8)
 
     def test_an_ack_that_deletes_nothing_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Claims, "delete", lambda *_: [])
