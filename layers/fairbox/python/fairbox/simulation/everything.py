@@ -20,8 +20,9 @@ from fairbox.testing.application import OUTBOX
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
-    from fairbox import Outbox
+    from fairbox import MessageRef, Outbox
     from fairbox.simulation.chaos import Chaos, Skewed
 
 UNORDERED: Final = "jobs"
@@ -56,13 +57,12 @@ class Everybody(Crowd):
         if not waiting:
             return
         ref = self._rng.choice(waiting)
-        change = self._rng.choice(
-            [
-                partial(self._operator.edit, ref, headers={"edited": "yes"}),
-                partial(self._operator.reschedule, ref, 0),
-                partial(self._operator.reschedule, ref, 40.0),
-            ]
-        )
+        changes: list[Callable[[], MessageRef | None]] = [
+            partial(self._operator.edit, ref, headers={"edited": "yes"}),
+            partial(self._operator.reschedule, ref, 0),
+            partial(self._operator.reschedule, ref, 40.0),
+        ]
+        change = self._rng.choice(changes)
         try:
             moved = change()
         except FairboxError:

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
 from fairbox.simulation.scenarios import SCENARIOS, kind_of
@@ -23,7 +23,8 @@ CHUNK: Final = 500
 """Messages or batches that a process is given at a time, at least."""
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Share:
     """What one world has of the whole: its seed, and how many messages or batches."""
 
     seed: int
@@ -106,7 +107,8 @@ class Tally:
                     self.first[kind] = failure
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Part:
     """What some worlds came to."""
 
     worlds: int

@@ -18,7 +18,7 @@ def small_trees() -> Iterator[None]:
 
     Inside of another one it changes nothing, and costs nothing.
     """
-    if ids.ROOT_GROUPS == 1:
+    if int(ids.ROOT_GROUPS) == 1:
         yield
         return
     with ExitStack() as stack:
