@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from local.application import LocalApplication, Options
 from local.engines import ENDPOINT_VARIABLE
@@ -22,6 +23,7 @@ from local.workspace import REPOSITORY, LocalError, Ports, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 60.0
@@ -203,8 +205,7 @@ def addresses(application: LocalApplication) -> dict[str, str]:
 
 def _command_of(pid: int) -> str:
     """Return a process's command line, empty if there is none."""
-    listed = Path(f"/proc/{pid}/cmdline")
-    if Path("/proc/self").exists():
-        return listed.read_text("utf-8").replace("\0", " ") if listed.exists() else ""
-    command = ["ps", "-o", "command=", "-p", str(pid)]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.NoSuchProcess:
+        return ""

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from local.chaos.account import account
 from local.chaos.evidence import load
-from local.chaos.helpers import children
+from local.chaos.helpers import nothing_left
 from local.chaos.rig import Settings
 from local.chaos.run import Run
 from local.chaos.showing import show
 from local.synthesis import synthesise
-from local.workspace import LocalError, Workspace
+from local.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from local.chaos.account import Account
 
 DEFAULT_MINUTES: Final = 10.0
-INTERRUPTED: Final = 130
 PAGE_WIDTH: Final = 130  # of tables that go to a file
 
 
@@ -79,17 +78,8 @@ def _run(given: argparse.Namespace, console: Console) -> Account:
         fewest=given.fewest,
         console=console,
     )
-    try:
-        made = run.run()
-    except KeyboardInterrupt:
-        print("fairbox: interrupted; everything that it started has ended", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except LocalError as error:
-        sys.exit(f"fairbox: {error}")
-    finally:
-        if left := children():
-            sys.exit(f"fairbox: still running: {'; '.join(left)}")
-    return made
+    with nothing_left():
+        return run.run()
 
 
 if __name__ == "__main__":

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import sys
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import psutil
+
 from local.processes import ManagedProcess
+from local.workspace import LocalError
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+INTERRUPTED: Final = 130
 _CRASH: Final = b"Traceback (most recent call last)"
 
 
@@ -88,13 +92,24 @@ class Helper:
 
 
 def children() -> list[str]:
-    """Return the processes that this one has started and that still run, as `ps` shows them."""
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True
-    )
-    found = []
-    for line in listed.stdout.splitlines():
-        pid, parent, state, command = line.split(None, 3)
-        if parent == str(os.getpid()) and not state.startswith("Z") and "ps -A" not in command:
-            found.append(f"{pid} {command}")
-    return found
+    """Return the processes that this one has started and that still run."""
+    return [
+        f"{child.pid} {' '.join(child.cmdline())}"
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """End the program in one line where a run fails, is interrupted, or leaves a process behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("fairbox: interrupted; everything that it started has ended", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except LocalError as error:
+        sys.exit(f"fairbox: {error}")
+    finally:
+        if left := children():
+            sys.exit(f"fairbox: still running: {'; '.join(left)}")

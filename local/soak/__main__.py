@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from local.chaos.helpers import children
+from local.chaos.helpers import nothing_left
 from local.chaos.rig import Settings
 from local.chaos.showing import Teller
 from local.soak.judging import Bounds, faults
 from local.soak.run import Soak
 from local.soak.showing import show
 from local.synthesis import synthesise
-from local.workspace import LocalError, Workspace
+from local.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from local.soak.judging import Result
 
-INTERRUPTED: Final = 130
 CALLERS: Final = 160  # the gateway lets 64 wait
 
 
@@ -77,16 +76,8 @@ def _run(given: argparse.Namespace, console: Console, folder: Path) -> Result:
         callers=given.callers,
         say=Teller(console).say,
     )
-    try:
+    with nothing_left():
         return soak.run()
-    except KeyboardInterrupt:
-        print("fairbox: interrupted; everything that it started has ended", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except LocalError as error:
-        sys.exit(f"fairbox: {error}")
-    finally:
-        if left := children():
-            sys.exit(f"fairbox: still running: {'; '.join(left)}")
 
 
 if __name__ == "__main__":

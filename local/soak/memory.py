@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import resource
 import threading
 import time
 from array import array
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
+
+import psutil
 
 from local.soak.phases import RECOVERED, STEADY
 from local.soak.trends import Trend, trend
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
 
 MEGABYTE: Final = 1024 * 1024
 HOUR: Final = 3600.0
-_PAGE: Final = resource.getpagesize()
 
 
 def resident(pid: int) -> int | None:
     """Return the bytes of a process that are in memory; None: it has ended."""
     try:
-        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-    except (FileNotFoundError, ProcessLookupError):
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
         return None
-    return int(fields[1]) * _PAGE
 
 
 @dataclass

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from local.chaos import journal
@@ -37,8 +38,8 @@ def environment(workspace: Workspace) -> dict[str, str]:
 
 def running(folder: Path) -> list[str]:
     """Return the command lines that name a folder."""
-    listed = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, check=True)
-    return [line for line in listed.stdout.decode().splitlines() if str(folder) in line]
+    listed = (" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+    return [line for line in listed if str(folder) in line]
 
 
 @pytest.fixture(scope="module")
