@@ -95,6 +95,8 @@ def settings(
             "phases": dict(phases),
             "auth": {"openapi": {"sigv4": {"api_key": CREDENTIALS}}},
             "warnings": False,
+            # a large add takes a busy machine longer than its default; the gateway has its own 30 s
+            "request-timeout": 120,
             **({"base-url": url} if url else {}),
         }
     )
