@@ -73,7 +73,7 @@ def test_up_returns_when_everything_answers_and_down_ends_it(moved: Workspace) -
         )
         api = next(a.strip() for name, a in addresses.items() if name.strip() == "API")
         with urllib.request.urlopen(f"{api}/topics", timeout=60) as answer:  # noqa: S310 - loopback
-            assert json.load(answer) == {"topics": []}
+            assert json.load(answer) == {"topics": [], "cursor": None}
         assert set(exports(moved)) >= {
             "AWS_ENDPOINT_URL_DYNAMODB",
             "AWS_REGION",
