@@ -123,7 +123,8 @@ def test_every_action_on_items_objects_and_messages_is_known_to_ask_for_the_key(
         *("s3:ListBucket", "s3:PutObjectTagging", "s3:DeleteObject", "s3:GetBucketLocation"),
         *("s3:ListBucketMultipartUploads", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"),
         *("sqs:GetQueueAttributes", "dynamodb:DescribeStream", "dynamodb:GetShardIterator"),
-        *("dynamodb:ListStreams", "dynamodb:DescribeExport"),
+        *("dynamodb:ListStreams", "dynamodb:DescribeExport", "dynamodb:DescribeTable"),
+        *("dynamodb:DescribeContinuousBackups", "dynamodb:DescribeTimeToLive", "sqs:GetQueueUrl"),
     }
     granted = {
         action

@@ -13,6 +13,9 @@ _NONE: Final = "these actions know no resource"
 _RUNS: Final = "runs have ids that EMR Serverless makes when they start"
 _TABLES: Final = "the pipeline makes the tables of its own database"
 _ROUTES: Final = "names and ids are made at run time; the API, the method and the route are named"
+_DESCRIBED: Final = "what `fairbox doctor` describes: CloudFormation makes the ends of these names"
+_FIGURES: Final = f"what `fairbox doctor` reads of figures: {_NONE}"
+_ARN: Final = "arn:AWS::Partition:{}:AWS::Region:AWS::AccountId:{}"
 _API: Final = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:HttpApi/$default"
 _GLUE: Final = "arn:AWS::Partition:glue:AWS::Region:AWS::AccountId:table/fairbox/*"
 
@@ -75,6 +78,19 @@ REASONS: Final[dict[tuple[str, str], str]] = {
             ("Reader", "ArchiveBucket/*"),
         )
     },
+    **{(f"FairboxAccess/{user}", "*"): _FIGURES for user in ("Operator", "Reader")},
+    **{
+        (f"FairboxAccess/{user}", _ARN.format(service, resource)): _DESCRIBED
+        for user in ("Operator", "Reader")
+        for service, resource in (
+            ("cloudformation", "stack/Fairbox*"),
+            ("lambda", "function:Fairbox*"),
+            ("lambda", "event-source-mapping:*"),
+            ("sqs", "Fairbox*"),
+            ("events", "rule/Fairbox*"),
+            ("cloudwatch", "alarm:*"),
+        )
+    },
     **{
         (f"FairboxAccess/{user}", f"{_API}/{route}"): _ROUTES
         for user, route in (
@@ -96,7 +112,7 @@ WITHOUT_RESOURCE: Final = frozenset(
         *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
         *("logs:CreateLogDelivery", "logs:DeleteLogDelivery", "logs:GetLogDelivery"),
         *("logs:ListLogDeliveries", "logs:UpdateLogDelivery", "logs:PutResourcePolicy"),
-        *("logs:DescribeResourcePolicies", "logs:DescribeLogGroups"),
+        *("logs:DescribeResourcePolicies", "logs:DescribeLogGroups", "cloudwatch:GetMetricData"),
     ]
 )
 """What stands on `*`: all that may."""
