@@ -41,7 +41,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, assembly: Path) -> Works
     return workspace
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def storm(
     assembly: Path, workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Future[Flow]]:
@@ -58,14 +58,14 @@ def storm(
         flow.ending.set()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def storm_begins_early(request: pytest.FixtureRequest) -> None:
-    """Let the storm begin with the session where any of its tests is to run."""
+    """Let the storm begin with the first test where any of its own is to run."""
     if any("storm" in getattr(item, "fixturenames", ()) for item in request.session.items):
         request.getfixturevalue("storm")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sink() -> Iterator[Sink]:
     sink = Sink()
     sink.start()
@@ -73,7 +73,7 @@ def sink() -> Iterator[Sink]:
     sink.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stage(assembly: Path, workspace: Workspace, sink: Sink) -> Iterator[Stage]:
     """The application that tests share; each makes topics and queues of its own."""
     settings = TriggerSettings(speed=FASTER_SCHEDULES)
