@@ -34,7 +34,7 @@ def parts(note: str, table: Table) -> Iterable[str]:
     yield "## Simulated"
     for heading, group in promises.GROUPS.items():
         yield f"### {heading}"
-        head = ("promise", "invariants", "twins", "scenarios", "faults")
+        head = ("promise", "invariants", "twins", "scenarios", "faults", "other tests")
         yield table(head, [_simulated(promise) for promise in group])
     yield "## Held by other tests"
     yield _ELSEWHERE
@@ -54,6 +54,7 @@ def _simulated(promise: Promise) -> Sequence[str]:
         _lines(map(_test, promise.twins)),
         _listed(promise.scenarios),
         faults,
+        _lines(map(_test, promise.checks)),
     )
 
 

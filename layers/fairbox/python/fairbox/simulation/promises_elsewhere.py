@@ -9,46 +9,11 @@ from fairbox.simulation.promise import Promise
 _QUEUE: Final = "explanation/queue.md"
 _OPERATE: Final = "how-to/operate-and-repair.md"
 _CONTRACT: Final = "tests/contract/test_queue.py"
-_FAULTS: Final = "tests/unit/test_queue_faults.py"
 _SHARES: Final = "tests/unit/fair/test_shares.py"
 _CALLS: Final = "tests/unit/fair/test_calls.py"
 _CIRCUITS: Final = "tests/unit/test_circuits.py"
 
 QUEUE: Final = (
-    Promise(
-        text="A message of a pulled topic is acknowledged once, or still there, or dead.",
-        page=_QUEUE,
-        checks=(
-            f"{_FAULTS}::test_every_message_is_acknowledged_once_or_still_there",
-            f"{_FAULTS}::test_with_few_attempts_every_message_is_acknowledged_or_dead",
-            (
-                "tests/contract/test_consumer.py"
-                "::test_every_message_is_accounted_for_though_consumers_are_killed"
-            ),
-        ),
-    ),
-    Promise(
-        text="A stale receipt is refused and changes nothing; no two receipts of one message are "
-        "good at once.",
-        page=f"{_QUEUE}#receipts",
-        checks=(
-            f"{_CONTRACT}::TestHolding.test_a_stale_receipt_is_refused_and_changes_nothing",
-            "tests/unit/test_queue_model.py::test_the_queue_does_what_a_plain_model_does",
-        ),
-    ),
-    Promise(
-        text="One message of a key is held at a time, in the order of ids; a stuck key stops no "
-        "other.",
-        page=f"{_QUEUE}#ordered-topics-claims-in-the-shards-row",
-        checks=(
-            f"{_FAULTS}::test_a_key_is_received_in_the_order_of_its_ids_under_faults",
-            f"{_CONTRACT}::TestOrdered.test_one_message_of_a_key_is_held_and_the_others_go_on",
-            (
-                "tests/unit/test_queue_costs.py"
-                "::test_a_stuck_key_with_many_followers_is_passed_once_and_then_costs_nothing"
-            ),
-        ),
-    ),
     Promise(
         text="A receive reads no more behind 100,000 messages than behind 1,000.",
         page=f"{_QUEUE}#what-it-costs",
