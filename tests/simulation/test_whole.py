@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from fairbox import Message
 from fairbox.batches.ending import Ending
 from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.queue import DynamoQueueStore
 from fairbox.held import Entry
 from fairbox.queueing.returning import InPlaceReturns
 from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.everything import WholeWorld
+from fairbox.simulation.everything import FED, FEEDER, WholeWorld
 from fairbox.simulation.whole import finish, run_whole
 from fairbox.stored import StoredMessage
 from fairbox.testing.faults import OPERATIONS, Fault, fits
@@ -78,6 +79,15 @@ def test_all_faults_strike_and_all_actors_act() -> None:
         seen.update(rides=len(world.rides), cleaned=world.cleaned, edits=world.producers.changed)
         seen.update(redriven=_events(world, "redriven"), dead=_events(world, "dead"))
     assert all(count > 0 for count in seen.values()), seen
+
+
+def test_what_a_topic_feeds_to_a_wider_one_is_not_taken_for_added_twice() -> None:
+    world = WholeWorld(3, CALM)
+    world.another().resize(FED, 5)
+    world.app.clock.advance(600)  # ids have their time in the new epoch
+    for _ in range(8):
+        world.app.outbox.add(Message(topic=FEEDER, body=b"", id=world.app.ids.next()))
+    assert finish(world, 5) == []
 
 
 def _events(world: WholeWorld, kind: str) -> int:

@@ -13,6 +13,7 @@ from fairbox import (
     MessagesNotFound,
     UnknownTopic,
 )
+from fairbox.codec.dead import purged_item
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
 from fairbox.dynamodb import purges
@@ -139,8 +140,7 @@ def unmoved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def unexplained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave marks without the reason."""
-    shipped = purges.purged_item
-    monkeypatch.setattr(purges, "purged_item", lambda letter, _: shipped(letter, ""))
+    monkeypatch.setattr(purges, "purged_item", lambda letter, _: purged_item(letter, ""))
 
 
 @pytest.mark.parametrize(

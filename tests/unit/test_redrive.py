@@ -20,6 +20,7 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.codec import names
+from fairbox.codec.dead import returning_item
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
 from fairbox.dynamodb import redrives, states
@@ -447,10 +448,8 @@ class TestBrokenTwins:
             TestCrashes().test_two_redrives_at_once_bring_it_back_once()
 
     def test_a_redrive_to_all_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        shipped = redrives.returning_item
-
         def twin(letter: StoredMessage) -> Any:
-            return {n: v for n, v in shipped(letter).items() if n != names.PENDING}
+            return {n: v for n, v in returning_item(letter).items() if n != names.PENDING}
 
         monkeypatch.setattr(redrives, "returning_item", twin)
         with pytest.raises(AssertionError, match="contains one more item"):
