@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from fairbox import Message
+from fairbox.batches.cascade import Cascade
 from fairbox.batches.ending import Ending
+from fairbox.batches.models import COMPLETED_TOPIC, Announcement
 from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.queue import DynamoQueueStore
 from fairbox.held import Entry
@@ -24,6 +26,7 @@ from fairbox.testing.faults import OPERATIONS, Fault, fits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.batches.models import Root
     from fairbox.held import HeldRow
     from fairbox.queueing.ports import Shard
     from fairbox.receipts import Receipt
@@ -155,6 +158,20 @@ class TestBrokenTwins:
     def test_an_ack_that_deletes_nothing_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Claims, "delete", lambda *_: [])
         assert self.finds("received after its ack: ", CALM)
+
+    def test_telling_again_of_a_batch_that_is_complete_is_found(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shipped = Cascade.after_end
+
+        def twin(self: Cascade, root: Root, message: str) -> list[str]:
+            if root.state == "complete" and message not in ("", root.message):
+                told = Announcement(COMPLETED_TOPIC, message, root, {}, acked=0, at=0)
+                self.store.write([], self.announcer.actions(told))
+            return shipped(self, root, message)
+
+        monkeypatch.setattr(Cascade, "after_end", twin)
+        assert self.finds("announced not once: ", CALM)
 
     def test_erasing_only_what_says_that_it_failed_leaves_records_behind(
         self, monkeypatch: pytest.MonkeyPatch
