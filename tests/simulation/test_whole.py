@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from fairbox import Message
+from fairbox.batches import work
 from fairbox.batches.cascade import Cascade
 from fairbox.batches.ending import Ending
 from fairbox.batches.models import COMPLETED_TOPIC, Announcement
@@ -172,6 +173,10 @@ class TestBrokenTwins:
 
         monkeypatch.setattr(Cascade, "after_end", twin)
         assert self.finds("announced not once: ", CALM)
+
+    def test_erasing_at_once_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(work, "WEEK_HOURS", 0)
+        assert self.finds("erased early: ", CALM)
 
     def test_erasing_only_what_says_that_it_failed_leaves_records_behind(
         self, monkeypatch: pytest.MonkeyPatch

@@ -90,11 +90,17 @@ QUEUES: Final = (
         ),
     ),
     Promise(
-        text="What a batch wrote is erased once it was kept for long enough.",
+        text="What a batch wrote is kept for a week after it has completed, and then erased.",
         page="explanation/batches.md#how-it-ends",
-        kinds=("never erased",),
-        invariants=("fairbox.simulation.whole:forgotten",),
-        twins=(f"{_TWINS}.test_erasing_only_what_says_that_it_failed_leaves_records_behind",),
+        kinds=("erased early", "never erased"),
+        invariants=(
+            "fairbox.simulation.whole:erased_early",
+            "fairbox.simulation.whole:forgotten",
+        ),
+        twins=(
+            f"{_TWINS}.test_erasing_at_once_is_found",
+            f"{_TWINS}.test_erasing_only_what_says_that_it_failed_leaves_records_behind",
+        ),
         scenarios=_WHOLE,
     ),
 )
