@@ -23,7 +23,8 @@ one rule broken; its test fails unless the invariants find that.
 [Simulate](../how-to/simulate.md) says how to run the worlds."""
 _ELSEWHERE: Final = """\
 These are not of one world's end, and have tests of their own: models, properties, measures of
-cost, and contracts that run against memory and DynamoDB Local alike."""
+cost, and contracts that run against memory and DynamoDB Local alike. Their twins run a test of the
+promise over a rule that is broken, and fail unless it does."""
 
 
 def parts(note: str, table: Table) -> Iterable[str]:
@@ -34,7 +35,7 @@ def parts(note: str, table: Table) -> Iterable[str]:
     yield "## Simulated"
     for heading, group in promises.GROUPS.items():
         yield f"### {heading}"
-        head = ("promise", "invariants", "twins", "scenarios", "faults")
+        head = ("promise", "invariants", "twins", "scenarios", "faults", "other tests")
         yield table(head, [_simulated(promise) for promise in group])
     yield "## Held by other tests"
     yield _ELSEWHERE
@@ -54,6 +55,7 @@ def _simulated(promise: Promise) -> Sequence[str]:
         _lines(map(_test, promise.twins)),
         _listed(promise.scenarios),
         faults,
+        _lines(map(_test, promise.checks)),
     )
 
 

@@ -19,6 +19,10 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
+from fairbox.codec import names
+from fairbox.dynamodb import claims
+from fairbox.dynamodb.edits import Edits
+from fairbox.outbox import Outbox
 from fairbox.receipts import Receipt
 from fairbox.testing.faults import Fault
 
@@ -516,7 +520,7 @@ class TestOperating:
     def test_a_cancelled_message_is_not_received(self, rig: QueueRig, topic: str) -> None:
         gone, stays = rig.send(topic, 2)
         rig.queue.cancel([gone], reason="mistake")
-        assert rig.one(topic).message.id == stays.id
+        assert [received.message.id for received in rig.receive(topic)] == [stays.id]
         assert rig.lying() == [stays.id]
 
     def test_a_claim_that_began_before_an_edit_does_not_stand(
@@ -554,6 +558,46 @@ class TestOperating:
         (ref,) = rig.send(topic, partition_key="k")  # which nobody holds any more
         assert rig.one(topic).message.id == ref.id
         rig.queue.ack(r.receipt for r in held)  # what is gone counts as acknowledged
+
+
+@TOPICS
+class TestBrokenTwins:
+    """Each breaks one rule on purpose; what holds that rule must fail."""
+
+    def test_a_cancel_that_is_only_said_is_found(
+        self, rig: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Outbox, "cancel", lambda *_, **__: None)
+        with pytest.raises(AssertionError, match="contains one more item"):
+            TestOperating().test_a_cancelled_message_is_not_received(rig, topic)
+
+    def test_changing_what_is_held_is_found(
+        self, rig: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shipped = Edits.find
+
+        def twin(self: Edits, ref: MessageRef, _: int, *, ordered: bool) -> Any:
+            return shipped(self, ref, 1 << 60, ordered=ordered)  # when every claim has ended
+
+        monkeypatch.setattr(Edits, "find", twin)
+        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+            TestOperating().test_what_is_held_is_neither_edited_nor_moved_nor_cancelled(rig, topic)
+
+    def test_a_claim_that_asks_for_no_edit_is_found(
+        self, rig: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if topic == "none":
+            shipped = claims._fences
+            monkeypatch.setattr(
+                claims,
+                "_fences",
+                lambda m: {n: v for n, v in shipped(m).items() if n != names.EDITS},
+            )
+        else:
+            write = Edits._write  # without a new version of the shard's row
+            monkeypatch.setattr(Edits, "_write", lambda *given, **_: write(*given))
+        with pytest.raises(AssertionError, match="edited"):
+            TestOperating().test_a_claim_that_began_before_an_edit_does_not_stand(rig, topic)
 
 
 class TestRescheduling:

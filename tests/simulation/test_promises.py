@@ -104,8 +104,9 @@ class TestSimulated:
 
 
 @pytest.mark.parametrize("promise", ELSEWHERE, ids=lambda p: p.text)
-def test_what_is_checked_elsewhere_has_tests_that_exist(promise: Promise) -> None:
+def test_what_is_checked_elsewhere_has_tests_and_twins_that_exist(promise: Promise) -> None:
     assert promise.checks
+    assert promise.twins
     assert [test for test in (*promise.checks, *promise.twins) if missing(test)] == []
     assert (promise.kinds, promise.invariants, promise.scenarios) == ((), (), ())
 

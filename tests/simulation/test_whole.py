@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from fairbox import Message
+from fairbox.batches import work
+from fairbox.batches.cascade import Cascade
 from fairbox.batches.ending import Ending
+from fairbox.batches.models import COMPLETED_TOPIC, Announcement
 from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.queue import DynamoQueueStore
 from fairbox.held import Entry
 from fairbox.queueing.returning import InPlaceReturns
 from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.everything import WholeWorld
+from fairbox.simulation.everything import FED, FEEDER, WholeWorld
 from fairbox.simulation.whole import finish, run_whole
 from fairbox.stored import StoredMessage
 from fairbox.testing.faults import OPERATIONS, Fault, fits
@@ -23,6 +27,7 @@ from fairbox.testing.faults import OPERATIONS, Fault, fits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.batches.models import Root
     from fairbox.held import HeldRow
     from fairbox.queueing.ports import Shard
     from fairbox.receipts import Receipt
@@ -78,6 +83,15 @@ def test_all_faults_strike_and_all_actors_act() -> None:
         seen.update(rides=len(world.rides), cleaned=world.cleaned, edits=world.producers.changed)
         seen.update(redriven=_events(world, "redriven"), dead=_events(world, "dead"))
     assert all(count > 0 for count in seen.values()), seen
+
+
+def test_what_a_topic_feeds_to_a_wider_one_is_not_taken_for_added_twice() -> None:
+    world = WholeWorld(3, CALM)
+    world.another().resize(FED, 5)
+    world.app.clock.advance(600)  # ids have their time in the new epoch
+    for _ in range(8):
+        world.app.outbox.add(Message(topic=FEEDER, body=b"", id=world.app.ids.next()))
+    assert finish(world, 5) == []
 
 
 def _events(world: WholeWorld, kind: str) -> int:
@@ -145,6 +159,24 @@ class TestBrokenTwins:
     def test_an_ack_that_deletes_nothing_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Claims, "delete", lambda *_: [])
         assert self.finds("received after its ack: ", CALM)
+
+    def test_telling_again_of_a_batch_that_is_complete_is_found(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shipped = Cascade.after_end
+
+        def twin(self: Cascade, root: Root, message: str) -> list[str]:
+            if root.state == "complete" and message not in ("", root.message):
+                told = Announcement(COMPLETED_TOPIC, message, root, {}, acked=0, at=0)
+                self.store.write([], self.announcer.actions(told))
+            return shipped(self, root, message)
+
+        monkeypatch.setattr(Cascade, "after_end", twin)
+        assert self.finds("announced not once: ", CALM)
+
+    def test_erasing_at_once_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(work, "WEEK_HOURS", 0)
+        assert self.finds("erased early: ", CALM)
 
     def test_erasing_only_what_says_that_it_failed_leaves_records_behind(
         self, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Topic
+from fairbox.dynamodb.store import DynamoStore
 from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 
@@ -138,8 +139,13 @@ def test_an_empty_receive_of_an_ordered_topic_costs_a_unit_a_shard_of_four() -> 
 
 @pytest.mark.parametrize("ordering", ["none", "key"])
 def test_a_receive_costs_the_same_whatever_lies_behind(ordering: str) -> None:
+    costs_the_same(ordering, (20, 1_000, 20_000))
+
+
+def costs_the_same(ordering: str, backlogs: tuple[int, int, int]) -> None:
+    """Hold a receive to one cost behind backlogs; of the first one nothing is left to receive."""
     costs = []
-    for backlog in (20, 1_000, 20_000):
+    for backlog in backlogs:
         shop = Shop(ordering)
         shop.send(backlog)
         shop.clock.advance(3)
@@ -149,8 +155,24 @@ def test_a_receive_costs_the_same_whatever_lies_behind(ordering: str) -> None:
         assert len(shop.receive()) == (0 if backlog == 20 else 10)
         reading = shop.metered()
         costs.append((reading.rru, reading.wru))
-    assert costs[1] == costs[2]
+    assert costs[1] == costs[2], "more behind more"
     assert costs[1][0] <= (3 if ordering == "none" else 9)
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_a_receive_that_reads_all_that_waits_is_found(
+    monkeypatch: pytest.MonkeyPatch, ordering: str
+) -> None:
+    shipped = DynamoStore.read_lane
+
+    def twin(self: DynamoStore, *place: Any, **how: Any) -> Any:
+        return shipped(self, *place, **how | {"limit": 10_000})
+
+    backlogs = (20, 100, 500)
+    costs_the_same(ordering, backlogs)
+    monkeypatch.setattr(DynamoStore, "read_lane", twin)
+    with pytest.raises(AssertionError, match="more behind more"):
+        costs_the_same(ordering, backlogs)
 
 
 def test_a_stuck_key_with_many_followers_is_passed_once_and_then_costs_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,8 +19,11 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
+from fairbox.codec import names
+from fairbox.codec.dead import returning_item
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
+from fairbox.dynamodb import redrives, states
 from fairbox.dynamodb.tables import Tables
 from fairbox.outbox import Outbox
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
@@ -425,6 +429,31 @@ class TestCrashes:
         app.outbox.redrive("orders")
         app.outbox.cancel([])
         assert [m.ref for m in redriven(app)] == [ref]
+
+
+class TestBrokenTwins:
+    """Each breaks one rule on purpose; what holds that rule must fail."""
+
+    def test_a_redrive_that_leaves_its_dead_letter_is_found(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        nowhere = {"sk": {"S": "nowhere"}}
+
+        def elsewhere(table: str, letter: StoredMessage) -> Any:
+            return {"TableName": table, "Key": states.unchanged(table, letter)["Key"] | nowhere}
+
+        twin = SimpleNamespace(unchanged=elsewhere, update=states.update)
+        monkeypatch.setattr(redrives, "states", twin)
+        with pytest.raises(AssertionError, match="inserted"):
+            TestCrashes().test_two_redrives_at_once_bring_it_back_once()
+
+    def test_a_redrive_to_all_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def twin(letter: StoredMessage) -> Any:
+            return {n: v for n, v in returning_item(letter).items() if n != names.PENDING}
+
+        monkeypatch.setattr(redrives, "returning_item", twin)
+        with pytest.raises(AssertionError, match="contains one more item"):
+            TestComingBack().test_only_the_subscriptions_that_it_died_for_get_it_again()
 
 
 def test_a_pulled_topic_gets_its_dead_letters_back_to_be_read() -> None:

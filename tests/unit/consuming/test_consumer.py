@@ -16,6 +16,7 @@ import pytest
 from fairbox import Throttled, TopicIsPushed
 from fairbox.consuming import consumer as consumer_module
 from fairbox.consuming.consumer import ABANDONED, Consumer
+from fairbox.consuming.hold import Hold
 from fairbox.consuming.permits import Permits
 from fairbox.consuming.tally import ConsumerCounts
 
@@ -128,6 +129,11 @@ def test_a_stop_finishes_what_is_worked_on_and_releases_what_waits(queue: Script
 
 
 def test_after_a_clean_drain_nothing_is_received_a_second_time(queue: ScriptedQueue) -> None:
+    received_once(queue, visibility_timeout=30)
+
+
+def received_once(queue: ScriptedQueue, visibility_timeout: float) -> None:
+    """Hold six consumers, one after the other, to receiving each message once."""
     bodies = [b"%03d" % n for n in range(200)]
     queue.send(*bodies)
     handled: list[bytes] = []
@@ -138,16 +144,29 @@ def test_after_a_clean_drain_nothing_is_received_a_second_time(queue: ScriptedQu
         counts.append(received.receive_count)
         time.sleep(0.001)
 
-    for _ in range(5):  # five consumers, one after the other, each stopped on the way
+    consumer = partial(Consumer, queue, "jobs", handler, visibility_timeout=visibility_timeout)
+    for _ in range(5):  # each of them stopped on the way
         there = len(handled)
-        running = Running(Consumer(queue, "jobs", handler, concurrency=4, prefetch=8))
+        running = Running(consumer(concurrency=4, prefetch=8))
         eventually(partial(lambda at_least: len(handled) >= at_least, min(200, there + 30)))
         running.stop()
-    last = Running(Consumer(queue, "jobs", handler))
+    last = Running(consumer())
     eventually(lambda: len(queue.acked) == 200)
     last.stop()
+    assert set(counts) == {1}, "some came a second time"
     assert sorted(handled) == bodies
-    assert set(counts) == {1}
+
+
+def test_a_stop_that_forgets_what_waits_is_found(
+    queue: ScriptedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def twin(self: Hold) -> None:
+        self._held.difference_update(self._waiting)
+        self._waiting.clear()
+
+    monkeypatch.setattr(Hold, "_release_waiting", twin)
+    with pytest.raises(AssertionError, match="some came a second time"):
+        received_once(queue, visibility_timeout=1)
 
 
 def test_it_logs_its_progress_with_all_counts_as_fields(

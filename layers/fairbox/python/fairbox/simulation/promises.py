@@ -23,6 +23,7 @@ _CAST: Final = "fairbox.simulation.batches.actors:Cast"
 _SIM: Final = "tests/simulation/test_simulation.py::TestBrokenTwins"
 _SIM_ORDERED: Final = "tests/simulation/test_ordered.py::TestBrokenTwins"
 _SIM_RESIZING: Final = "tests/simulation/test_resizing.py::TestBrokenTwins"
+_SIM_WHOLE: Final = "tests/simulation/test_whole.py::TestBrokenTwins"
 _SIM_RIDING: Final = "tests/simulation/test_riding.py::TestBrokenTwins"
 _TWINS: Final = "tests/simulation/test_twins.py"
 _BATCH_TWIN: Final = f"{_TWINS}::test_what_a_batch_without_one_rule_breaks_is_found"
@@ -209,6 +210,7 @@ BATCHES: Final = (
         twins=(
             f"{_SIM_RIDING}.test_acking_whatever_left_the_outbox_acks_the_dead",
             f"{_TWINS}::TestRiding.test_deliveries_that_ack_nothing_are_found",
+            f"{_SIM_WHOLE}.test_telling_again_of_a_batch_that_is_complete_is_found",
             _BATCH_TWIN,
             f"{_EXPLORER}::test_a_broken_twin_is_rejected",
         ),

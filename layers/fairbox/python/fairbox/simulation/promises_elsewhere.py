@@ -9,59 +9,37 @@ from fairbox.simulation.promise import Promise
 _QUEUE: Final = "explanation/queue.md"
 _OPERATE: Final = "how-to/operate-and-repair.md"
 _CONTRACT: Final = "tests/contract/test_queue.py"
-_FAULTS: Final = "tests/unit/test_queue_faults.py"
 _SHARES: Final = "tests/unit/fair/test_shares.py"
 _CALLS: Final = "tests/unit/fair/test_calls.py"
 _CIRCUITS: Final = "tests/unit/test_circuits.py"
+_COSTS: Final = "tests/unit/test_queue_costs.py"
+_CONSUMER: Final = "tests/unit/consuming/test_consumer.py"
+_LIMITS: Final = "tests/unit/test_limits.py"
+_REDRIVE: Final = "tests/unit/test_redrive.py"
+_PURGE: Final = "tests/unit/test_purge_dead.py"
 
 QUEUE: Final = (
     Promise(
-        text="A message of a pulled topic is acknowledged once, or still there, or dead.",
-        page=_QUEUE,
-        checks=(
-            f"{_FAULTS}::test_every_message_is_acknowledged_once_or_still_there",
-            f"{_FAULTS}::test_with_few_attempts_every_message_is_acknowledged_or_dead",
-            (
-                "tests/contract/test_consumer.py"
-                "::test_every_message_is_accounted_for_though_consumers_are_killed"
-            ),
-        ),
-    ),
-    Promise(
-        text="A stale receipt is refused and changes nothing; no two receipts of one message are "
-        "good at once.",
-        page=f"{_QUEUE}#receipts",
-        checks=(
-            f"{_CONTRACT}::TestHolding.test_a_stale_receipt_is_refused_and_changes_nothing",
-            "tests/unit/test_queue_model.py::test_the_queue_does_what_a_plain_model_does",
-        ),
-    ),
-    Promise(
-        text="One message of a key is held at a time, in the order of ids; a stuck key stops no "
-        "other.",
-        page=f"{_QUEUE}#ordered-topics-claims-in-the-shards-row",
-        checks=(
-            f"{_FAULTS}::test_a_key_is_received_in_the_order_of_its_ids_under_faults",
-            f"{_CONTRACT}::TestOrdered.test_one_message_of_a_key_is_held_and_the_others_go_on",
-            (
-                "tests/unit/test_queue_costs.py"
-                "::test_a_stuck_key_with_many_followers_is_passed_once_and_then_costs_nothing"
-            ),
-        ),
-    ),
-    Promise(
         text="A receive reads no more behind 100,000 messages than behind 1,000.",
         page=f"{_QUEUE}#what-it-costs",
-        checks=(
-            "tests/unit/test_queue_costs.py::test_a_receive_costs_the_same_whatever_lies_behind",
-        ),
+        checks=(f"{_COSTS}::test_a_receive_costs_the_same_whatever_lies_behind",),
+        twins=(f"{_COSTS}::test_a_receive_that_reads_all_that_waits_is_found",),
     ),
     Promise(
         text="What was cancelled is not received, and what is held is not edited.",
         page=_QUEUE,
         checks=(
             f"{_CONTRACT}::TestOperating.test_a_cancelled_message_is_not_received",
+            (
+                f"{_CONTRACT}::TestOperating"
+                ".test_what_is_held_is_neither_edited_nor_moved_nor_cancelled"
+            ),
             f"{_CONTRACT}::TestOperating.test_a_claim_that_began_before_an_edit_does_not_stand",
+        ),
+        twins=(
+            f"{_CONTRACT}::TestBrokenTwins.test_a_cancel_that_is_only_said_is_found",
+            f"{_CONTRACT}::TestBrokenTwins.test_changing_what_is_held_is_found",
+            f"{_CONTRACT}::TestBrokenTwins.test_a_claim_that_asks_for_no_edit_is_found",
         ),
     ),
     Promise(
@@ -72,7 +50,9 @@ QUEUE: Final = (
                 "tests/contract/test_consumer.py"
                 "::test_after_a_clean_drain_no_message_is_received_a_second_time"
             ),
+            f"{_CONSUMER}::test_after_a_clean_drain_nothing_is_received_a_second_time",
         ),
+        twins=(f"{_CONSUMER}::test_a_stop_that_forgets_what_waits_is_found",),
     ),
     Promise(
         text="A partitioned queue that is resized loses nothing and keeps the order of keys.",
@@ -147,14 +127,12 @@ SENDING: Final = (
         text="A paused subscription gets nothing, and then all that waited, once.",
         page="explanation/circuits.md#pauses-by-hand",
         checks=(
-            (
-                "tests/unit/test_limits.py::TestPauses"
-                ".test_a_paused_subscription_gets_nothing_and_the_others_go_on"
-            ),
-            (
-                "tests/unit/test_limits.py::TestPauses"
-                ".test_resumed_it_gets_all_that_waited_at_once_and_once"
-            ),
+            (f"{_LIMITS}::TestPauses.test_a_paused_subscription_gets_nothing_and_the_others_go_on"),
+            f"{_LIMITS}::TestPauses.test_resumed_it_gets_all_that_waited_at_once_and_once",
+        ),
+        twins=(
+            f"{_LIMITS}::TestWithoutItsParts.test_a_pause_that_holds_nothing_up_is_found",
+            f"{_LIMITS}::TestWithoutItsParts.test_a_resume_that_rings_for_nothing_is_found",
         ),
     ),
     Promise(
@@ -162,13 +140,17 @@ SENDING: Final = (
         page="explanation/circuits.md#limits",
         checks=(
             (
-                "tests/unit/test_limits.py::TestLimitsInFlight"
+                f"{_LIMITS}::TestLimitsInFlight"
                 ".test_visits_at_a_time_and_messages_a_call_never_exceed_it"
             ),
+            f"{_LIMITS}::TestRates.test_a_rate_is_kept_and_used_while_there_is_a_backlog",
+        ),
+        twins=(
             (
-                "tests/unit/test_limits.py::TestRates"
-                ".test_a_rate_is_kept_and_used_while_there_is_a_backlog"
+                f"{_LIMITS}::TestWithoutItsParts"
+                ".test_calls_as_large_as_a_destination_takes_are_found"
             ),
+            f"{_LIMITS}::TestWithoutItsParts.test_a_bucket_that_is_always_full_is_found",
         ),
     ),
 )
@@ -178,25 +160,25 @@ ACTS: Final = (
         text="A redrive brings a dead letter back once, to those for whom it died.",
         page=f"{_OPERATE}#send-dead-letters-again",
         checks=(
+            f"{_REDRIVE}::TestCrashes.test_an_answer_that_was_lost_brings_nothing_back_twice",
+            f"{_REDRIVE}::TestCrashes.test_two_redrives_at_once_bring_it_back_once",
             (
-                "tests/unit/test_redrive.py::TestCrashes"
-                ".test_an_answer_that_was_lost_brings_nothing_back_twice"
-            ),
-            (
-                "tests/unit/test_redrive.py::TestComingBack"
+                f"{_REDRIVE}::TestComingBack"
                 ".test_only_the_subscriptions_that_it_died_for_get_it_again"
             ),
+        ),
+        twins=(
+            f"{_REDRIVE}::TestBrokenTwins.test_a_redrive_that_leaves_its_dead_letter_is_found",
+            f"{_REDRIVE}::TestBrokenTwins.test_a_redrive_to_all_is_found",
         ),
     ),
     Promise(
         text="What is purged is gone, counted, and in the archive with the reason.",
         page=f"{_OPERATE}#send-dead-letters-again",
         checks=(
-            (
-                "tests/unit/test_purge_dead.py::TestGoing"
-                ".test_what_is_purged_is_gone_counted_and_told_with_the_reason"
-            ),
+            (f"{_PURGE}::TestGoing.test_what_is_purged_is_gone_counted_and_told_with_the_reason"),
         ),
+        twins=(f"{_PURGE}::test_a_purge_without_one_of_its_parts_is_found",),
     ),
 )
 

@@ -127,15 +127,18 @@ def breaches_of(world: ResizingWorld) -> list[str]:
 
 
 def _added(world: ResizingWorld) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Yield each message with the epochs and shards that it was ever put into."""
-    places: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    """Yield each message of a topic with the epochs and shards that it was ever put into.
+
+    What one topic feeds to another has the same id in both.
+    """
+    places: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
     for record in world.app.records():
         if record["eventName"] == "INSERT":
             pk, sk = (record["dynamodb"]["Keys"][name]["S"] for name in ("pk", "sk"))
-            _, _, epoch, shard = parse_lane_pk(pk)
-            places[sk.rpartition("#")[2]].add((epoch, shard))
-    for message_id, there in places.items():
-        yield message_id, sorted(there)
+            _, topic, epoch, shard = parse_lane_pk(pk)
+            places[topic, sk.rpartition("#")[2]].add((epoch, shard))
+    for (topic, message_id), there in places.items():
+        yield f"{topic} {message_id}", sorted(there)
 
 
 def _misplaced(world: ResizingWorld) -> list[str]:

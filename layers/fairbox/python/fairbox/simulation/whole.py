@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.models import Root
+from fairbox.batches.models import Leaf, Root
 from fairbox.codec.batches import read_record
 from fairbox.codec.messages import read_message
+from fairbox.ids import time_of
 from fairbox.simulation.everything import FED, FEEDER, QUEUES, WholeWorld
 from fairbox.simulation.oracle import Oracle
 from fairbox.simulation.resizing import breaches_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from fairbox.simulation.chaos import Chaos
 
 KEPT_DAYS: Final = 60
+READABLE_DAYS: Final = 7
 
 
 def run_whole(seed: int, chaos: Chaos, messages: int) -> list[str]:
@@ -42,7 +45,7 @@ def finish(world: WholeWorld, messages: int) -> list[str]:
     breaches += [*oracle.counts(deaths=not gave_up), *oracle.breaches()]
     breaches += [*RiderOracle(world).breaches(), *breaches_of(world)]
     breaches += Account(world).breaches()
-    return [*breaches, *forgotten(world)]
+    return [*breaches, *erased_early(world), *forgotten(world)]
 
 
 class Account:
@@ -84,6 +87,21 @@ class Account:
             yield f"acked and still there: {topic} {message_id}"
         if topic != FEEDER and taken and dead:
             yield f"acked and dead: {topic} {message_id}"
+
+
+def erased_early(world: WholeWorld) -> list[str]:
+    """Clean, and return the batches that completed within the week and miss groups already."""
+    world.app.clock.advance(3600)
+    world.clean()
+    kept = list(map(read_record, world.app.engine.items(BATCHES)))
+    groups = Counter(r.batch for r in kept if isinstance(r, Leaf))
+    since = world.app.clock.now() - READABLE_DAYS * 86400 + 3600  # looks are by the hour
+    return [
+        f"erased early: {root.batch}, {groups[root.batch]} groups are left"
+        for root in kept
+        if isinstance(root, Root) and root.state == "complete" and root.message is not None
+        if time_of(root.message) / 1000 > since and groups[root.batch] < root.next_group
+    ]
 
 
 def forgotten(world: WholeWorld) -> list[str]:
