@@ -185,7 +185,7 @@ def test_an_unreadable_item_goes_to_the_dead_letters_and_stops_nothing(stage: St
     first = stage.outbox.add(Message(topic=topic, body=b"first"))
     good = stage.outbox.add(Message(topic=topic, body=b"good"))
     raw = key(lane_pk("ready", topic, 0, 0), Message(topic=topic, body=b"").id)
-    raw |= {names.SIZE: {"N": "3"}, names.VERSION: {"N": "99"}, names.BODY: {"S": "odd"}}
+    raw |= {names.SIZE: {"N": "3"}, names.VERSION: {"N": "999"}, names.BODY: {"S": "odd"}}
     client = stage.app.clients["dynamodb"]
     client.put_item(TableName=stage.app.env["FAIRBOX_OUTBOX_TABLE"], Item=raw)
     after = stage.outbox.add(Message(topic=topic, body=b"after"))

@@ -265,7 +265,7 @@ def test_a_parent_item_that_is_not_pending_is_unknown(api: ApiClient, batch: str
         assert reply.json["items"] == [item]
 
 
-@pytest.mark.parametrize("name", [NOBODY, NOBODY.upper(), "x", "acks", "é", "x" * 300])
+@pytest.mark.parametrize("name", [NOBODY, NOBODY.upper(), "x", "é", "x" * 300])
 def test_a_batch_that_is_not_there_is_404_on_every_route(api: ApiClient, name: str) -> None:
     path = f"/batches/{name}"
     replies = [

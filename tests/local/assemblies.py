@@ -60,7 +60,7 @@ def toy_function(**properties: Any) -> dict[str, Any]:
             "Handler": "handler.handler",
             "Runtime": "python3.13",
             "Role": {"Fn::GetAtt": ["Role", "Arn"]},
-            "Timeout": 5,
+            "Timeout": 20,
             **properties,
         },
     }

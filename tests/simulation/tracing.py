@@ -13,7 +13,7 @@ from fairbox.simulation.scenarios import SCENARIOS
 from fairbox.testing import MemoryDynamoDB
 from fairbox.testing.faults import OPERATIONS
 
-SIZES = {"delivery": 120, "ordered": 400, "resizing": 200, "riding": 60, "batches": 80}
+SIZES = {"whole": 60, "delivery": 120, "ordered": 400, "resizing": 200, "riding": 60, "batches": 80}
 CALLS = 500
 
 
