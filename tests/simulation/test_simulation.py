@@ -122,7 +122,7 @@ class TestBrokenTwins:
     ) -> None:
         monkeypatch.setattr(Standing, "admits", lambda self, _: "all" if self.ready else "none")
         # few messages: what nobody may send is visited in vain for hours
-        assert self.finds("still outstanding", replace(CALM, outages=0.5), messages=60)
+        assert self.finds("still outstanding", replace(CALM, outages=0.5), messages=120)
 
     def test_a_sweep_that_never_rings_leaves_messages_behind(
         self, monkeypatch: pytest.MonkeyPatch
