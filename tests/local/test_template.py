@@ -148,13 +148,14 @@ def test_a_function_has_its_own_settings_and_the_given_endpoints(tmp_path: Path)
     function = toy_function(
         Environment={"Variables": {"TABLE": {"Ref": "Table"}}},
         ReservedConcurrentExecutions=2,
+        Timeout=7,
         LoggingConfig={"LogGroup": "/log/toy", "LogFormat": "JSON"},
     )
     role = {"Type": "AWS::IAM::Role"}
     stack = {"Resources": {"Toy": function, "Table": table(), "Role": role}}
     template = read_template(tmp_path, {"App": stack})
     spec = function_specs(template, variables={"AWS_ENDPOINT_URL": "http://here"})["Toy"]
-    assert (spec.physical, spec.timeout, spec.reserved) == ("App-Toy", 5.0, 2)
+    assert (spec.physical, spec.timeout, spec.reserved) == ("App-Toy", 7.0, 2)
     assert (spec.task_root / "handler.py").is_file()
     assert spec.environment == {"AWS_ENDPOINT_URL": "http://here", "TABLE": "App-Table"}
     variables = spec.process_environment("127.0.0.1:1", instance="i")
