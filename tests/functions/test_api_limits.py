@@ -147,6 +147,29 @@ def test_many_calls_of_one_request_share_its_time() -> None:
     assert [e["field"] for e in reply.json["errors"]][-1] == "events[499]"
 
 
+def test_calls_that_a_request_makes_side_by_side_share_its_time() -> None:
+    busy = Busy()
+    batch = busy.application.batches.open().id
+    busy.application.batches.add(batch, 1_000, request_id="many", group_size=1)
+    clock = busy.application.clock
+    calls = busy.faults[0]
+    slow = 2.9
+    readers = 4
+
+    def passes(operation: str) -> Fault | None:
+        if operation != "batch_get_item":
+            return None
+        clock.advance(slow)
+        return Fault.UNPROCESSED
+
+    calls._draw = passes  # type: ignore[method-assign]
+    began = clock.now()
+    reply = busy.api.call("GET", f"/batches/{batch}")
+    assert (reply.status, reply.kind) == (429, "throttled")
+    # this clock adds up what the readers wait at the same time
+    assert clock.now() - began <= TRY_SECONDS + readers * (3 + slow)
+
+
 def test_every_operation_documents_its_back_pressure() -> None:
     for name, operation in OPERATIONS.items():
         for status in ("429", "503"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from botocore.exceptions import ClientError
@@ -100,8 +101,19 @@ class BatchTable:
         pages = [waiting[start : start + _PAGE] for start in range(0, len(waiting), _PAGE)]
         if len(pages) < _FEW_PAGES:
             return [count for page in pages for count in self._counts(page)]
+
+        def read(context: Context, page: list[Key]) -> list[LeafCounts]:
+            return context.run(self._counts_in_time, page)
+
+        # how long may be tried again (`tries_until`) holds in these threads too
+        contexts = [copy_context() for _ in pages]
         with ThreadPoolExecutor(_READERS) as pool:
-            return [count for counts in pool.map(self._counts, pages) for count in counts]
+            return [count for counts in pool.map(read, contexts, pages) for count in counts]
+
+    def _counts_in_time(self, page: list[Key]) -> list[LeafCounts]:
+        if self._calls.out_of_time:
+            raise Throttled("batch_get_item")
+        return self._counts(page)
 
     def _counts(self, page: list[Key]) -> list[LeafCounts]:
         found: list[LeafCounts] = []
