@@ -310,6 +310,13 @@ def test_the_library_fits_one_minor_version_around_the_deployed_one(
     assert (finding.status, finding.detail) == (status, "deployed: 0.1.0")
 
 
+@pytest.mark.parametrize("said", ["blue", "", "7"])
+def test_an_output_that_is_no_version_is_said_to_be_none(world: World, said: str) -> None:
+    world.aws.outputs["FairboxDelivery"]["Version"] = said
+    (finding,) = world.examine("version")
+    assert (finding.status, finding.advice) == ("not checked", "Name it with --stack.")
+
+
 class TestWork:
     def test_an_overdue_shard_is_found(self, world: World) -> None:
         world.app.add_topic("late", "billing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import Missing
@@ -28,6 +29,7 @@ FUNCTIONS: Final = (*STREAMS, *QUEUES, *CLOCKS, "api")
 VERSION_OUTPUT: Final = "Version"
 _DEPLOY: Final = "Deploy the stacks again: cdk deploy --all."
 _FINE: Final = ("", "OK", "No records processed")
+_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\b")
 
 
 @check("stacks", "Stacks are deployed")
@@ -55,7 +57,7 @@ def version(patient: Patient) -> Iterator[Finding]:
         (stack,) = patient.aws.ask("cloudformation", "describe_stacks", StackName=name)["Stacks"]
         outputs = {o["OutputKey"]: o["OutputValue"] for o in stack.get("Outputs", [])}
         deployed = outputs.get(VERSION_OUTPUT)
-        if deployed is None:
+        if deployed is None or _VERSION.match(deployed) is None:
             yield report.unknown(f"stack {name} does not say its version", "Name it with --stack.")
         elif deployed == own or _minor(deployed) == _minor(own):
             yield report.ok(f"deployed: {deployed}")
