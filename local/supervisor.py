@@ -207,5 +207,5 @@ def _command_of(pid: int) -> str:
     """Return a process's command line, empty if there is none."""
     try:
         return " ".join(psutil.Process(pid).cmdline())
-    except psutil.NoSuchProcess:
+    except psutil.Error:  # gone, or somebody else's by now
         return ""
