@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from local.chaos.plan import ACCOUNTED, COMPLETED, EVENTS, ITEMS, PULL, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from local.chaos.evidence import Arrival, Evidence
 
@@ -136,11 +136,12 @@ class _Taker:
             row.also += bool(seen)
             if classes[0] == "outstanding":
                 yield self._finding("still outstanding", name)
+        elif name in found.maybe_cancelled and not self._recorded(seen):
+            row.cancelled += 1
+            row.also += bool(seen)  # sent already when the cancel came: the ledger says who won
         elif seen:
             row.delivered += 1
             yield from self._delivered(name)
-        elif name in found.maybe_cancelled:
-            row.cancelled += 1
         else:
             row.lost += 1
             yield self._finding("lost", name, f"acknowledged as {found.acked.get(name)}")
@@ -157,9 +158,12 @@ class _Taker:
             classes.append("cancelled")
         return classes
 
+    def _recorded(self, seen: Iterable[Arrival]) -> bool:
+        return any((*self._place, arrival.id) in self._found.recorded for arrival in seen)
+
     def _delivered(self, name: str) -> Iterator[Finding]:
         found, seen = self._found, self._found.arrivals[*self._place, name]
-        if not any((*self._place, arrival.id) in found.recorded for arrival in seen):
+        if not self._recorded(seen):
             yield self._finding("not in the ledger", name, seen[0].id)
         if name in found.edited and not any(arrival.edition for arrival in seen):
             yield self._finding("edit lost", name)

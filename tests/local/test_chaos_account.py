@@ -124,6 +124,24 @@ def test_a_cancel_of_unknown_outcome_excuses_its_message_and_no_other(story: Sto
     assert story.found() == [("lost", "asked")]
 
 
+def test_where_a_cancel_of_unknown_outcome_met_a_delivery_the_ledger_says_which_won(
+    story: Story,
+) -> None:
+    id_ = story.sends("asked", EVENTS)
+    story.says("cancel", "asked", EVENTS)
+    story.arrives("asked", EVENTS, "bus", id_)
+    assert story.found() == []
+    (row,) = (r for r in story.told().rows if r.topic == EVENTS)
+    assert (row.delivered, row.cancelled, row.also) == (0, 1, 1)
+    story.records(EVENTS, "bus", id_)
+    assert story.found() == []
+    (row,) = (r for r in story.told().rows if r.topic == EVENTS)
+    assert (row.delivered, row.cancelled, row.also) == (1, 0, 0)
+    story.state.pop()
+    story.says("kept", "asked", EVENTS)
+    assert story.found() == [("not in the ledger", "asked")]
+
+
 def test_a_delivery_that_the_ledger_lacks_is_found(story: Story) -> None:
     story.arrives("silent", QUEUED, "queue", story.sends("silent", QUEUED))
     assert story.found() == [("not in the ledger", "silent")]
