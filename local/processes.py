@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from local.reaper import REAPER
 from local.workspace import LOOPBACK, LocalError
 
 if TYPE_CHECKING:
@@ -22,11 +23,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(kw_only=True)
 class ManagedProcess:
-    """One engine's process in a process group of its own.
-
-    The group stays in the session of its parent: where the parent dies without a word, the
-    kernel hangs up on what was stopped.
-    """
+    """One process in a group of its own, which ends with this process however that ends."""
 
     name: str
     command: Sequence[str]
@@ -54,6 +51,7 @@ class ManagedProcess:
                 cwd=self.folder,
                 process_group=0,
             )
+        REAPER.watch(self._process.pid)
 
     def wait_until(self, ready: Callable[[], bool], *, seconds: float) -> None:
         """Poll until it is ready.
@@ -88,6 +86,7 @@ class ManagedProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             return False
+        REAPER.forget(self._process.pid)
         return True
 
     def kill(self) -> None:
@@ -95,6 +94,7 @@ class ManagedProcess:
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
+            REAPER.forget(self._process.pid)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the whole group, unless it is gone."""

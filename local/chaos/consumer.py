@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox import Consumer, Queue
 
 from local.chaos.journal import Journal
-from local.chaos.orphans import end_with_parent
 from local.chaos.plan import PULL
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--seed", required=True)
     given = parser.parse_args(arguments)
-    end_with_parent()
     work = handler(
         Journal(given.journal),
         given.topic,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from local.processes import ManagedProcess
+from local.reaper import REAPER
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def children() -> list[str]:
     return [
         f"{child.pid} {' '.join(child.cmdline())}"
         for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE
+        if child.pid != REAPER.pid and child.status() != psutil.STATUS_ZOMBIE
     ]
 
 

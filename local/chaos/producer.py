@@ -27,7 +27,6 @@ from fairbox import (
 from local.chaos import journal as journals
 from local.chaos.batching import Batching, Work, recorded
 from local.chaos.journal import Journal
-from local.chaos.orphans import end_with_parent
 from local.chaos.plan import ACCOUNTED, EVENTS, JOBS, QUEUED, Route
 from local.chaos.sending import Sender, body_of, name_of
 
@@ -195,7 +194,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", required=True)
     parser.add_argument("--api", required=True)
     given = parser.parse_args(arguments)
-    end_with_parent()
     earlier = recorded(journals.read(given.journal)) if given.journal.exists() else {}
     producer = Producer(
         f"{given.name}.{given.life}",

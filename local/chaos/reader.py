@@ -14,7 +14,6 @@ from fairbox.cloudevents import parse_structured
 from fairbox.messages import MessageRef
 
 from local.chaos.journal import Journal
-from local.chaos.orphans import end_with_parent
 from local.chaos.plan import COMPLETED
 
 if TYPE_CHECKING:
@@ -74,7 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--queues", type=json.loads, required=True, help="JSON: taker by URL")
     parser.add_argument("--journal", type=Path, required=True)
     given = parser.parse_args(arguments)
-    end_with_parent()
     reader = Reader(boto3.client("sqs"), given.queues, Journal(given.journal))
     while True:
         try:

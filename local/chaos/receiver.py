@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from local.chaos.journal import Journal
-from local.chaos.orphans import end_with_parent
 from local.workspace import LOOPBACK
 
 if TYPE_CHECKING:
@@ -117,7 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", required=True)
     parser.add_argument("--well", action="store_true", help="be well from the beginning")
     given = parser.parse_args(arguments)
-    end_with_parent()
     receiver = Receiver(Journal(given.journal), random.Random(given.seed))  # noqa: S311 - no secret
     if given.well:
         receiver.heal()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from local.chaos.journal import Journal, read
-from local.chaos.orphans import end_with_parent
 from local.chaos.plan import QUEUED
 
 if TYPE_CHECKING:
@@ -130,7 +129,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--answers", type=Path, required=True)
     parser.add_argument("--seed", required=True)
     given = parser.parse_args(arguments)
-    end_with_parent()
     flood = Flood(given.api, Journal(given.journal), Journal(given.answers), given.seed)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: flood.stop())
