@@ -9,32 +9,29 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
 from local.chaos.account import account
 from local.chaos.evidence import load
 from local.chaos.helpers import nothing_left
 from local.chaos.rig import Settings
 from local.chaos.run import Run
-from local.chaos.showing import show
+from local.chaos.showing import make_console, show
 from local.synthesis import synthesise
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from local.chaos.account import Account
 
 DEFAULT_MINUTES: Final = 10.0
-PAGE_WIDTH: Final = 130  # of tables that go to a file
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command says; exit 1 when anything is lost, out of order or told twice."""
     given = _parser().parse_args(arguments)
-    console = Console()
-    if not console.is_terminal:
-        console.width = PAGE_WIDTH
+    console = make_console()
     if given.command == "account":
         made = account(load(given.folder))
         show(console, made, {})

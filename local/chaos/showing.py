@@ -7,17 +7,30 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
+from rich.console import Console
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from rich.console import Console
-
     from local.chaos.account import Account
 
 MOST_FINDINGS: Final = 20
+PAGE_WIDTH: Final = 130  # of tables that go to a file
+
+
+def make_console() -> Console:
+    """Return where tables are printed, wide enough for them where it is no terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = PAGE_WIDTH
+    return console
+
+
+def columns(*names: str) -> list[Column]:
+    """Return columns that break a figure in a narrow terminal: cut, it would say something else."""
+    return [Column(name, overflow="fold") for name in names]
 
 
 @dataclass
@@ -40,16 +53,15 @@ def lines_in(folder: Path, part: bytes = b"\n") -> int:
 
 def show(console: Console, account: Account, deeds: Mapping[str, int]) -> None:
     """Print the account: messages by topic and taker, batches, deeds, findings."""
-    columns = list(asdict(account.total))
-    table = Table(*columns, title="messages by topic and taker")
+    table = Table(*columns(*asdict(account.total)), title="messages by topic and taker")
     for row in [*account.rows, account.total]:
         table.add_row(*(f"{v:,}" if isinstance(v, int) else v for v in asdict(row).values()))
     console.print(table)
-    batches = Table(*asdict(account.batches), title="batches")
+    batches = Table(*columns(*asdict(account.batches)), title="batches")
     batches.add_row(*(f"{value:,}" for value in asdict(account.batches).values()))
     console.print(batches)
     if deeds:
-        harm = Table(*deeds, title="what was done to it")
+        harm = Table(*columns(*deeds), title="what was done to it")
         harm.add_row(*(f"{count:,}" for count in deeds.values()))
         console.print(harm)
     kinds = Counter(finding.kind for finding in account.findings)

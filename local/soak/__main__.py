@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
 from local.chaos.helpers import nothing_left
 from local.chaos.rig import Settings
-from local.chaos.showing import Teller
+from local.chaos.showing import Teller, make_console
 from local.soak.judging import Bounds, faults
 from local.soak.run import Soak
 from local.soak.showing import show
@@ -23,6 +21,8 @@ from local.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from local.soak.judging import Result
 
 CALLERS: Final = 160  # the gateway lets 64 wait
@@ -31,7 +31,7 @@ CALLERS: Final = 160  # the gateway lets 64 wait
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run; exit 1 when a message is lost, memory grows, or the overload leaves something behind."""
     given = _parser().parse_args(arguments)
-    console = Console()
+    console = make_console()
     workspace = Workspace()
     folder = (given.folder or workspace.root / "soak").resolve()
     result = _run(given, console, folder)

@@ -27,7 +27,9 @@ def show(console: Console, result: Result) -> None:
 def _memory(console: Console, result: Result) -> None:
     table = Table(title="memory in MB; growth in MB an hour, with its 99.9 % bounds")
     for heading in ("process", "id", "before", "after", "ratio", "most", "growth", "from", "to"):
-        table.add_column(heading, justify="left" if heading == "process" else "right")
+        table.add_column(
+            heading, justify="left" if heading == "process" else "right", overflow="fold"
+        )
     for one in result.memory:
         figures = (one.before, one.after, one.ratio, one.most)
         table.add_row(

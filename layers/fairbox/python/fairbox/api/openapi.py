@@ -259,14 +259,15 @@ def _schemas() -> Schema:
 def _operation(route: Route) -> Schema:
     name = route.endpoint.__name__
     good, kinds = _ANSWERS[name]
+    answers = {str(status): _good(status, model) for status, model in good.items()}
+    answers |= _problems((*kinds, *_READ))
+    _add_gateway(answers)
     operation: Schema = {
         "operationId": name,
         "summary": (route.endpoint.__doc__ or "").partition("\n")[0],
         "parameters": _parameters(route),
-        "responses": {str(status): _good(status, model) for status, model in good.items()}
-        | _problems((*kinds, *_READ)),
+        "responses": dict(sorted(answers.items())),
     }
-    _add_gateway(operation["responses"])
     for status, links in LINKS.get(name, {}).items():
         operation["responses"][str(status)]["links"] = links
     if name == "delete_topic":
