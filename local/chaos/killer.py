@@ -92,7 +92,7 @@ class Killer:
                 self._undo_due(time.monotonic())
                 if kills and raged >= kills[0]:
                     kills.pop(0)
-                    begun += self.kill_engine()
+                    begun += self.restart_engine()
                 elif raged >= next_deed:
                     self._deed()
                     next_deed = raged + self.rng.expovariate(1 / self.pause)
@@ -152,14 +152,17 @@ class Killer:
             self._tell("functions killed", f"killed a process of {name} in its invocation")
         return True
 
-    def kill_engine(self) -> float:
-        """SIGKILL the database, start it again over its files; return the seconds it was away."""
+    def restart_engine(self) -> float:
+        """End the database, start it again over its files; return the seconds it was away.
+
+        It is asked to end: killed, it loses transactions that it has acknowledged.
+        """
         engine = self.rig.app.dynamodb
         if not isinstance(engine, DynamoDbLocal):
             return 0.0
         self._undo_due(float("inf"))  # it may be frozen
-        engine.kill()
-        self._tell("engine killed", "killed DynamoDB Local")
+        engine.stop()
+        self._tell("engine restarted", "ended DynamoDB Local")
         begun = time.monotonic()
         time.sleep(self.rng.random() * _AWAY_SECONDS["engine"])
         _start(engine)

@@ -1,4 +1,4 @@
-"""What holds after a storm of faults, repetitions and a kill -9 of relay and database."""
+"""What holds after a storm of faults, repetitions and the end of relay and database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flow(storm: Future[Flow]) -> Flow:
 
 
 def test_the_storm_was_one(flow: Flow) -> None:
-    assert flow.killed == {"relay": 1, "engine": 1}
+    assert flow.ended == {"relay": 1, "engine": 1}
     assert flow.errors  # producers noticed that the database was away
     for fault in ("throttled", "conflicted", "unprocessed", "lost"):
         assert sum(n for (name, _), n in flow.injected.items() if name == fault) > 0, fault

@@ -223,6 +223,33 @@ def test_an_engine_that_does_not_answer_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+def test_a_durable_engine_that_is_asked_to_end_keeps_the_transaction_that_it_just_acknowledged(
+    tmp_path: Path, engine_root: Any
+) -> None:
+    engine = engines.DynamoDbLocal(durable=tmp_path / "data", workspace=engine_root).start()
+    try:
+        addresses = Endpoints(
+            dynamodb=engine.endpoint, services=engine.endpoint, firehose=engine.endpoint
+        )
+        client = addresses.clients()["dynamodb"]
+        client.create_table(
+            TableName="kept",
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        names = {f"{number}" for number in range(4)}
+        puts = [{"Put": {"TableName": "kept", "Item": {"pk": {"S": name}}}} for name in names]
+        client.transact_write_items(TransactItems=puts)
+        engine.stop()
+        engine.restart()
+        found = client.scan(TableName="kept", ConsistentRead=True)["Items"]
+        assert {item["pk"]["S"] for item in found} == names
+    finally:
+        engine.stop()
+
+
+@pytest.mark.engine
 def test_a_durable_engine_keeps_its_tables_and_their_streams_over_a_kill(
     tmp_path: Path, engine_root: Any
 ) -> None:
