@@ -70,6 +70,18 @@ def test_without_faults_of_ours_everything_at_once_keeps_every_promise() -> None
     assert run_whole(1000, CALM, MESSAGES) == []
 
 
+def test_what_receivers_of_any_topic_had_paused_is_resumed_when_it_is_calm() -> None:
+    world = WholeWorld(0, CALM)
+    operator = world.another()
+    for state in operator.topics():
+        for subscription in state.subscriptions:
+            operator.pause_subscription(state.topic.name, subscription.name)
+    world.calm(hours=0)
+    standings = [s for state in operator.topics() for s in state.standings.values()]
+    assert len(standings) > 8
+    assert not any(standing.paused for standing in standings)
+
+
 def test_all_faults_strike_and_all_actors_act() -> None:
     seen: Counter[str] = Counter()
     for seed in range(3):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec.held import read_held
@@ -25,6 +25,9 @@ class Holding:
         topic, message, receipt: as received.
         until: milliseconds since 1970 UTC until which nobody else may get it.
         over: whether its consumer has settled it or given it back, or has tried to.
+        told: in which order consumers were told; 0: not yet.
+        slept: whether its time was over when its consumer was told: others may have it since, who
+            were told before.
     """
 
     topic: str
@@ -32,6 +35,8 @@ class Holding:
     receipt: str
     until: int
     over: bool = False
+    told: int = 0
+    slept: bool = False
 
     @property
     def place(self) -> tuple[str, str]:
@@ -68,14 +73,16 @@ class Referee:
         self._last: dict[tuple[str, str], Holding] = {}  # by place
         self._of_key: dict[tuple[str, str], Holding] = {}
         self._firsts: dict[tuple[str, str], list[str]] = defaultdict(list)  # ids by key
+        self._told = count(1)
         self.breaches: list[str] = []
         self.taken: set[tuple[str, str]] = set()
         self.tried: set[tuple[str, str]] = set()
 
     def received(self, holding: Holding, now: int) -> None:
         """Note what was received at `now` (ms, by the consumer's clock)."""
+        holding.told = next(self._told)
         if now >= holding.until:
-            holding.over = True  # it froze over it: others may have been told before
+            holding.over = holding.slept = True
             return
         if holding.place in self.taken and holding.topic not in self._repeated:
             self.breaches.append(f"received after its ack: {holding.place}")
@@ -101,9 +108,11 @@ class Referee:
         return mine and not holding.over and now < holding.until
 
     def followed(self, holding: Holding) -> bool:
-        """Whether somebody received the message after this receipt."""
+        """Whether somebody received the message after this receipt, for sure."""
         last = self._last.get(holding.place)
-        return last is not None and last is not holding and last.receipt != holding.receipt
+        if last is None or last is holding or last.receipt == holding.receipt:
+            return False
+        return not holding.slept or last.told > holding.told
 
     def trying(self, holding: Holding) -> None:
         """Note that a receipt is shown to acknowledge its message."""

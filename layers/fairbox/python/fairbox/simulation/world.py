@@ -309,10 +309,10 @@ class World:
 
     def _resume(self) -> None:
         """Resume what a receiver left that wanted no more; nobody closes the circuits by hand."""
-        for topic in SUBSCRIPTIONS:
-            for name, standing in self.app.outbox.topic(topic).standings.items():
+        for state in self.app.outbox.topics():
+            for name, standing in state.standings.items():
                 if standing.paused:
-                    self.app.outbox.resume_subscription(topic, name)
+                    self.app.outbox.resume_subscription(state.topic.name, name)
 
     def _drain(self) -> None:
         while True:

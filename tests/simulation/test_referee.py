@@ -1,0 +1,45 @@
+"""What the referee of simulated consumers can know, and what it cannot."""
+
+from __future__ import annotations
+
+import pytest
+from fairbox import Message
+from fairbox.simulation.referee import Holding, Referee
+from fairbox.testing.application import MemoryApplication
+
+ID = "0199c8af-81d9-72a2-8bbe-90e03080f658"
+
+
+@pytest.fixture
+def referee() -> Referee:
+    return Referee(MemoryApplication(), ordered=("steps",), repeated=())
+
+
+def holding(receipt: str, until: int) -> Holding:
+    return Holding("steps", Message(topic="steps", body=b"", id=ID), receipt, until)
+
+
+def test_an_ack_by_a_receipt_that_another_followed_is_a_breach(referee: Referee) -> None:
+    first, second = holding("a", 1_000), holding("b", 3_000)
+    referee.received(first, 500)
+    referee.received(second, 2_500)
+    referee.acked(first, 2_600)
+    assert referee.breaches == [f"acked by a receipt that was followed: {first.place}"]
+
+
+def test_who_was_told_too_late_may_be_the_last_and_is_not_judged(referee: Referee) -> None:
+    first, slept = holding("a", 1_000), holding("b", 2_000)
+    referee.received(first, 500)
+    referee.received(slept, 2_500)
+    referee.acked(slept, 2_600)
+    assert referee.breaches == []
+
+
+def test_who_was_told_too_late_is_followed_by_whoever_is_told_in_time_later(
+    referee: Referee,
+) -> None:
+    slept, last = holding("a", 1_000), holding("b", 4_000)
+    referee.received(slept, 1_500)
+    referee.received(last, 3_000)
+    referee.acked(slept, 3_100)
+    assert referee.breaches == [f"acked by a receipt that was followed: {slept.place}"]
