@@ -26,6 +26,7 @@ JSON = "application/json"
 SCHEMAS = DOCUMENT["components"]["schemas"]
 GATEWAY_SECONDS = 30
 LAST_CALL_SECONDS = 5  # of the client to the database
+SLOW_SECONDS = 2.9  # near what the client waits for
 NO_TABLE = {"show_openapi"}
 BUSY = {
     "publish_messages": {"body": "x"},
@@ -53,6 +54,17 @@ class Busy:
         self.batch = self.application.batches.open().id
         (self.group,) = self.application.batches.add(self.batch, 3, request_id="first")
         self.api = ApiClient(self.application)
+
+    def drag(self, operation: str) -> None:
+        """Let each call of an operation take long, and leave all of it unprocessed."""
+
+        def draw(called: str) -> Fault | None:
+            if called != operation:
+                return None
+            self.application.clock.advance(SLOW_SECONDS)
+            return Fault.UNPROCESSED
+
+        self.faults[0]._draw = draw  # type: ignore[assignment,method-assign]
 
     def _wrap(self, client: Any) -> FaultyDynamoDB:
         self.faults.append(FaultyDynamoDB(client, random.Random(1)))
@@ -124,16 +136,7 @@ def test_many_calls_of_one_request_share_its_time() -> None:
     busy = Busy()
     events = [{"specversion": "1.0", "id": str(n), "source": "/s", "type": "t"} for n in range(500)]
     clock = busy.application.clock
-    calls = busy.faults[0]
-    slow = 2.9  # seconds a call takes, near what the client waits for
-
-    def passes(operation: str) -> Fault | None:
-        if operation != "batch_write_item":
-            return None
-        clock.advance(slow)
-        return Fault.UNPROCESSED
-
-    calls._draw = passes  # type: ignore[method-assign]
+    busy.drag("batch_write_item")
     began = clock.now()
     reply = busy.api.call(
         "POST",
@@ -143,7 +146,7 @@ def test_many_calls_of_one_request_share_its_time() -> None:
     )
     assert (reply.status, reply.kind) == (503, "not-written")
     assert int(reply.headers["retry-after"]) >= 1
-    assert clock.now() - began <= TRY_SECONDS + 3 + slow
+    assert clock.now() - began <= TRY_SECONDS + 3 + SLOW_SECONDS
     assert [e["field"] for e in reply.json["errors"]][-1] == "events[499]"
 
 
@@ -152,22 +155,13 @@ def test_calls_that_a_request_makes_side_by_side_share_its_time() -> None:
     batch = busy.application.batches.open().id
     busy.application.batches.add(batch, 1_000, request_id="many", group_size=1)
     clock = busy.application.clock
-    calls = busy.faults[0]
-    slow = 2.9
     readers = 4
-
-    def passes(operation: str) -> Fault | None:
-        if operation != "batch_get_item":
-            return None
-        clock.advance(slow)
-        return Fault.UNPROCESSED
-
-    calls._draw = passes  # type: ignore[method-assign]
+    busy.drag("batch_get_item")
     began = clock.now()
     reply = busy.api.call("GET", f"/batches/{batch}")
     assert (reply.status, reply.kind) == (429, "throttled")
     # this clock adds up what the readers wait at the same time
-    assert clock.now() - began <= TRY_SECONDS + readers * (3 + slow)
+    assert clock.now() - began <= TRY_SECONDS + readers * (3 + SLOW_SECONDS)
 
 
 def test_every_operation_documents_its_back_pressure() -> None:

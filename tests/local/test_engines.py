@@ -19,6 +19,7 @@ from local.triggers.sources import EngineStream
 from local.workspace import LocalError, Ports, Workspace, choose_port
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -222,70 +223,65 @@ def test_an_engine_that_does_not_answer_is_refused(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.engine
-def test_a_durable_engine_that_is_asked_to_end_keeps_the_transaction_that_it_just_acknowledged(
-    tmp_path: Path, engine_root: Any
-) -> None:
+@pytest.fixture
+def durable(tmp_path: Path, engine_root: Any) -> Iterator[engines.DynamoDbLocal]:
+    """An engine with a folder, and a streamed table `kept`."""
     engine = engines.DynamoDbLocal(durable=tmp_path / "data", workspace=engine_root).start()
     try:
-        addresses = Endpoints(
-            dynamodb=engine.endpoint, services=engine.endpoint, firehose=engine.endpoint
-        )
-        client = addresses.clients()["dynamodb"]
-        client.create_table(
-            TableName="kept",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-        names = {f"{number}" for number in range(4)}
-        puts = [{"Put": {"TableName": "kept", "Item": {"pk": {"S": name}}}} for name in names]
-        client.transact_write_items(TransactItems=puts)
-        engine.stop()
-        engine.restart()
-        found = client.scan(TableName="kept", ConsistentRead=True)["Items"]
-        assert {item["pk"]["S"] for item in found} == names
-    finally:
-        engine.stop()
-
-
-@pytest.mark.engine
-def test_a_durable_engine_keeps_its_tables_and_their_streams_over_a_kill(
-    tmp_path: Path, engine_root: Any
-) -> None:
-    engine = engines.DynamoDbLocal(durable=tmp_path / "data", workspace=engine_root).start()
-    try:
-        addresses = Endpoints(
-            dynamodb=engine.endpoint, services=engine.endpoint, firehose=engine.endpoint
-        )
-        clients = addresses.clients()
-        client = clients["dynamodb"]
-        client.create_table(
+        clients_of(engine)["dynamodb"].create_table(
             TableName="kept",
             KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
             AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
             StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
         )
-        for name in "abc":
-            client.put_item(TableName="kept", Item={"pk": {"S": name}})
-        stream = EngineStream("kept", clients)
-        before = records(stream, after=None)
-        port = engine.port
-        engine.kill()
-        assert not accepts_connections(port)
-        engine.restart()
-        assert engine.port == port
-        assert client.get_item(TableName="kept", Key={"pk": {"S": "a"}})["Item"]
-
-        client.put_item(TableName="kept", Item={"pk": {"S": "d"}})
-        after = records(stream, after=None)
-        assert [name for name, _ in after] == list("abcd")
-        assert after[:3] == before
-        assert int(after[3][1]) > int(after[2][1])
-        assert records(stream, after=before[1][1]) == after[2:]
+        yield engine
     finally:
         engine.stop()
+
+
+def clients_of(engine: engines.DynamoDbLocal) -> Any:
+    url = engine.endpoint
+    return Endpoints(dynamodb=url, services=url, firehose=url).clients()
+
+
+@pytest.mark.engine
+def test_a_durable_engine_that_is_asked_to_end_keeps_the_transaction_that_it_just_acknowledged(
+    durable: engines.DynamoDbLocal,
+) -> None:
+    client = clients_of(durable)["dynamodb"]
+    names = {f"{number}" for number in range(4)}
+    puts = [{"Put": {"TableName": "kept", "Item": {"pk": {"S": name}}}} for name in names]
+    client.transact_write_items(TransactItems=puts)
+    durable.stop()
+    durable.restart()
+    found = client.scan(TableName="kept", ConsistentRead=True)["Items"]
+    assert {item["pk"]["S"] for item in found} == names
+
+
+@pytest.mark.engine
+def test_a_durable_engine_keeps_its_tables_and_their_streams_over_a_kill(
+    durable: engines.DynamoDbLocal,
+) -> None:
+    engine, clients = durable, clients_of(durable)
+    client = clients["dynamodb"]
+    for name in "abc":
+        client.put_item(TableName="kept", Item={"pk": {"S": name}})
+    stream = EngineStream("kept", clients)
+    before = records(stream, after=None)
+    port = engine.port
+    engine.kill()
+    assert not accepts_connections(port)
+    engine.restart()
+    assert engine.port == port
+    assert client.get_item(TableName="kept", Key={"pk": {"S": "a"}})["Item"]
+
+    client.put_item(TableName="kept", Item={"pk": {"S": "d"}})
+    after = records(stream, after=None)
+    assert [name for name, _ in after] == list("abcd")
+    assert after[:3] == before
+    assert int(after[3][1]) > int(after[2][1])
+    assert records(stream, after=before[1][1]) == after[2:]
 
 
 def records(stream: EngineStream, *, after: str | None) -> list[tuple[str, str]]:
