@@ -10,16 +10,16 @@ from fairbox.codec import SK
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import message_item
 from fairbox.codec.shards import shard_item
-from fairbox.ids import IdGenerator
-from fairbox.sharding import shard_number
-from fairbox.stored import ShardRow
+from fairbox.model.ids import IdGenerator
+from fairbox.model.sharding import shard_number
+from fairbox.model.stored_messages import ShardRow
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.testing.application import OUTBOX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.topics import Topic
+    from fairbox.model.topics import Topic
 
 BODY: Final = random.Random(7).randbytes(700)  # does not compress; the item stays under 1 KB
 KEYS: Final = 1000

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox import Message
-    from fairbox.clock import Clock
+    from fairbox.model.clock import Clock
 
 TABLE: Final = "brighter_outbox"
 NAME: Final = "source 000's call pattern"

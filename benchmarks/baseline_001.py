@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.clock import Clock
+    from fairbox.model.clock import Clock
 
 TABLE: Final = "dynamo-mq-table"
 NAME: Final = "source 001's pattern"

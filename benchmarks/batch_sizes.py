@@ -9,15 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fairbox.batches.adding import CHUNK, SMALL_GROUPS
-from fairbox.batches.ids import (
-    MAX_GROUP_SIZE,
-    NODE_GROUPS,
-    ROOT_GROUPS,
-    first_group,
-    node_of,
-    ones,
-)
+from fairbox.batches.additions import CHUNK, SMALL_GROUPS
+from fairbox.batches.ids import MAX_GROUP_SIZE, NODE_GROUPS, ROOT_GROUPS, first_group, node_of, ones
 from fairbox.batches.models import Leaf, Node, Record, Request, Root
 from fairbox.codec.batches import item_of
 from fairbox.dynamodb.units import item_size

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import boto3
 from fairbox import Outbox
 from fairbox.batches.models import LeafKey
+from fairbox.client.batches import COMPLETED_TOPIC
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
-from fairbox.tracking import COMPLETED_TOPIC
 
 from benchmarks import ack_workers, baseline_004
 from benchmarks.ack_workers import BATCHES, DELIVERIES, GROUP_SIZE, OUTBOX, Gate, Plan

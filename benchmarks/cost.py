@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.shards import shard_item
-from fairbox.stored import ShardRow
+from fairbox.model.stored_messages import ShardRow
 from fairbox.testing import CostMeter, ManualClock, MemoryDynamoDB
 from fairbox.testing.application import OUTBOX
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, Subscription, Topic
-from fairbox.api.lists import list_messages
+from fairbox.api.message_list_routes import list_messages
 from fairbox.api.models import ListQuery
-from fairbox.api.stats import stats
+from fairbox.api.stats_routes import stats
 from fairbox.dispatch.ports import TAKEN
 from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fairbox.dispatch.ports import Outcome
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import Ordering
     from fairbox.testing import Reading
-    from fairbox.topics import Ordering
 
 SIZES: Final = (100, 10_000, 1_000_000)
 MOST: Final = 1.05

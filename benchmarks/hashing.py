@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from fairbox.sharding import partition_number, shard_number
+from fairbox.model.sharding import partition_number, shard_number
 
 from benchmarks.figures import Figure
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, Outbox, Subscription, Topic
-from fairbox.clock import SystemClock
 from fairbox.codec.keys import lane_pk
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.ports import TAKEN, Doorbell, Limits, Outcome
 from fairbox.dispatch.relay import Relay
-from fairbox.dispatch.visit import Visits
+from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.definitions import table_definitions
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
+from fairbox.model.clock import SystemClock
 from fairbox.testing import CostMeter
 from fairbox.testing.application import DELIVERIES, OUTBOX
 from fairbox.testing.streams import lambda_item
@@ -36,8 +36,8 @@ from local.engines import DynamoDbLocal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.stored import StoredMessage
-    from fairbox.topics import Ordering
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import Ordering
 
 SHARDS: Final = 8
 KEYS: Final = 1000

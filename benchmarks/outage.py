@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox import Message, RetryPolicy, Subscription, Topic
-from fairbox.dispatch import circuits
 from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.dispatch.sending import circuit_breakers as circuits
 from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 

@@ -6,7 +6,7 @@ import gzip
 import random
 from typing import TYPE_CHECKING, Final
 
-from fairbox.sharding import shard_number
+from fairbox.model.sharding import shard_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

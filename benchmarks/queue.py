@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox import Received
+    from fairbox.model.topics import Ordering
     from fairbox.testing import Reading
-    from fairbox.topics import Ordering
 
 TOPIC: Final = "jobs"
 _BODY: Final = random.Random(7).randbytes(800)  # does not compress: an item of nearly 1 KB

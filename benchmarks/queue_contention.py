@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, Outbox, Queue, Topic
-from fairbox.receipts import Receipt
+from fairbox.model.receipts import Receipt
 from fairbox.testing import CostMeter, ManualClock
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from greenlet import getcurrent, greenlet

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from fairbox import Message, Queue
-from fairbox.clock import SystemClock
-from fairbox.codec import names
-from fairbox.dynamodb.clients import make_client
+from fairbox.aws.clients import make_client
+from fairbox.codec import attributes as names
+from fairbox.model.clock import SystemClock
 
 from benchmarks.baseline_001 import LostRaceError, SeedQueue
 

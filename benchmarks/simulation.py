@@ -12,14 +12,14 @@ from zlib import crc32
 from fairbox import Message, Outbox, Subscription, Topic
 from fairbox.codec import PK, SIZE
 from fairbox.dispatch.dispatcher import Dispatcher, in_turn
-from fairbox.dispatch.marking import Marking
+from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.relay import Relay
-from fairbox.dispatch.sweep import Sweep
-from fairbox.dispatch.visit import Visits
+from fairbox.dispatch.stream.marking import Marking
+from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.definitions import table_definitions
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
-from fairbox.ids import IdGenerator
+from fairbox.model.ids import IdGenerator
 from fairbox.testing import CostMeter, ManualClock, MemoryDynamoDB
 from fairbox.testing.application import (
     DELIVERIES,
@@ -34,7 +34,7 @@ from benchmarks.accounts import Accounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.topics import Ordering
+    from fairbox.model.topics import Ordering
 
 TOPIC: Final = "orders"
 SUBSCRIPTION: Final = "billing"

@@ -18,11 +18,11 @@ from zlib import crc32
 
 import boto3
 from fairbox import Message, Outbox
-from fairbox.clock import SystemClock
 from fairbox.codec import PK
-from fairbox.dispatch.marking import Marking
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dispatch.stream.marking import Marking
+from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
+from fairbox.model.clock import SystemClock
 
 from benchmarks import baseline_000
 from benchmarks.simulation import of_message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.cli.app import app
-from fairbox.cli.items import CALL_ITEMS
+from fairbox.cli.item_input import CALL_ITEMS
 from typer.main import get_command
 
 if TYPE_CHECKING:

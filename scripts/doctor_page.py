@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.doctor.aws import READS
-from fairbox.doctor.examining import checks
-from fairbox.doctor.patient import STACKS
+from fairbox.doctor.deployment import STACKS
+from fairbox.doctor.examination import checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from fairbox.simulation import promises, promises_elsewhere
-from fairbox.simulation.chaos import Chaos
-from fairbox.simulation.scenarios import SCENARIOS
+from fairbox_simulation import promises, promises_elsewhere
+from fairbox_simulation.chaos import Chaos
+from fairbox_simulation.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairbox.simulation.promise import Promise
+    from fairbox_simulation.promise import Promise
 
     Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.api.batch_models import MAX_ADD_GROUPS, MAX_EXACT_GROUPS, MAX_GROUPS, MAX_ITEMS
 from fairbox.api.openapi import openapi
-from fairbox.api.operating_models import MAX_NAMED
+from fairbox.api.operation_models import MAX_NAMED
 from fairbox.api.problems import KINDS, URN
-from fairbox.api.publishing import MAX_BATCH
+from fairbox.api.publish_routes import MAX_BATCH
 from fairbox.api.queue_models import MAX_RECEIPTS
-from fairbox.api.redrives import MAX_REDRIVES
-from fairbox.api.requests import MAX_BODY_BYTES
+from fairbox.api.redrive_routes import MAX_REDRIVES
+from fairbox.api.request import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

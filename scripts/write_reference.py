@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import fairbox
-from fairbox import errors, metrics, testing
+from fairbox import errors, testing
 from fairbox.codec import batches
 from fairbox.codec.keys import hint_key, lane_pk, message_sk, topic_range
 from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.observability import metrics
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
 from scripts import doctor_page, pipeline_page, promises_page

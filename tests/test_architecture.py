@@ -100,7 +100,7 @@ def _is_item(node: ast.Dict) -> bool:
 def test_a_handler_translates_and_is_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 80
     assert not {name.partition(".")[0] for name in imports_of(path)} & SDK
-    assert any(name.startswith("fairbox.wiring") for name in imports_of(path)) or (
+    assert any(name.startswith("fairbox.runtime.application") for name in imports_of(path)) or (
         path.parent.name == "api"
     )
 

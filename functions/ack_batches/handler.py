@@ -6,9 +6,9 @@ import logging
 from functools import cache
 from typing import Any
 
-from fairbox.batches.acking import ack_messages
-from fairbox.metrics import BATCH_ACKS, BATCH_ACKS_DROPPED
-from fairbox.wiring import Application
+from fairbox.batches.ack_window import ack_messages
+from fairbox.observability.metrics import BATCH_ACKS, BATCH_ACKS_DROPPED
+from fairbox.runtime.application import Application
 
 logger = logging.getLogger("fairbox")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 from fairbox.api.app import App
 from fairbox.api.routes import Api
-from fairbox.clock import SystemClock
-from fairbox.ids import IdGenerator
-from fairbox.outbox import Outbox
+from fairbox.client.outbox import Outbox
+from fairbox.model.clock import SystemClock
+from fairbox.model.ids import IdGenerator
 
 if TYPE_CHECKING:
-    from fairbox.tracking import Batches
+    from fairbox.client.batches import Batches
 
 
 @cache
@@ -27,7 +27,7 @@ def app() -> App:
 def _batches(outbox: Outbox) -> Batches:
     """Return the batches, over the client that is there: to make another takes 0.2 s."""
     # imported where it is used: no other request pays for it
-    from fairbox.tracking import Batches  # noqa: PLC0415
+    from fairbox.client.batches import Batches  # noqa: PLC0415
 
     return Batches.from_env(client=lambda _: outbox.tables.calls.client)
 

@@ -6,9 +6,9 @@ import logging
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.cascading import cascade_records
-from fairbox.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
-from fairbox.wiring import Application
+from fairbox.dispatch.stream.batch_records import cascade_records
+from fairbox.observability.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
+from fairbox.runtime.application import Application
 
 logger = logging.getLogger("fairbox")
 

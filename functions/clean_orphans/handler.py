@@ -7,14 +7,14 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from fairbox.metrics import STALLED_BATCHES
+from fairbox.observability.metrics import STALLED_BATCHES
+from fairbox.runtime.application import Application
 from fairbox.settings import (
     CLEAN_ORPHANS_DRY_RUN,
     OPEN_BATCH_DAYS,
     SEALED_BATCH_DAYS,
     STALLED_BATCH_HOURS,
 )
-from fairbox.wiring import Application
 
 logger = logging.getLogger("fairbox")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.outstanding import count_outstanding
-from fairbox.dispatch.watching import CircuitWatch
-from fairbox.metrics import (
+from fairbox.dispatch.maintenance.outstanding_count import count_outstanding
+from fairbox.dispatch.sending.circuit_watch import CircuitWatch
+from fairbox.observability.metrics import (
     DEAD_COUNT,
     OLDEST_AGE,
     OLDEST_BATCH_AGE,
@@ -16,7 +16,7 @@ from fairbox.metrics import (
     OUTSTANDING_COUNT,
     PAUSED_SUBSCRIPTIONS,
 )
-from fairbox.wiring import Application
+from fairbox.runtime.application import Application
 
 
 @cache

@@ -6,10 +6,10 @@ import logging
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.visit import Visits
-from fairbox.dynamodb.doorbells import decode
+from fairbox.aws.sqs_doorbells import decode
+from fairbox.dispatch.visits import Visits
 from fairbox.errors import FairboxError
-from fairbox.wiring import Application
+from fairbox.runtime.application import Application
 
 logger = logging.getLogger("fairbox")
 

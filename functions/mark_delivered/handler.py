@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.marking import Marking
-from fairbox.dynamodb.archive import FirehoseArchive
-from fairbox.metrics import UNREADABLE
-from fairbox.wiring import Application
+from fairbox.aws.firehose_archive import FirehoseArchive
+from fairbox.dispatch.stream.marking import Marking
+from fairbox.observability.metrics import UNREADABLE
+from fairbox.runtime.application import Application
 
 
 @cache

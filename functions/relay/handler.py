@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from fairbox.dispatch.relay import Relay
-from fairbox.metrics import NEWER, RUNG, UNREADABLE
-from fairbox.wiring import Application
+from fairbox.observability.metrics import NEWER, RUNG, UNREADABLE
+from fairbox.runtime.application import Application
 
 
 @cache

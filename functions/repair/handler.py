@@ -7,17 +7,17 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dispatch.cascading import cascade_records
-from fairbox.dispatch.marking import Marking
-from fairbox.dispatch.repair import Repair
-from fairbox.dispatch.retiring import Retiring
-from fairbox.dynamodb.archive import FirehoseArchive
+from fairbox.aws.firehose_archive import FirehoseArchive
+from fairbox.aws.s3_failures import S3Failures
+from fairbox.dispatch.maintenance.epoch_retirement import Retiring
+from fairbox.dispatch.maintenance.repair import Repair
+from fairbox.dispatch.stream.batch_records import cascade_records
+from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.epochs import EpochTable
-from fairbox.dynamodb.failures import S3Failures
-from fairbox.dynamodb.repairs import RepairTable
-from fairbox.metrics import NEWER
+from fairbox.dynamodb.repair_cursor import RepairTable
+from fairbox.observability.metrics import NEWER
+from fairbox.runtime.application import Application
 from fairbox.settings import BATCHES_TABLE
-from fairbox.wiring import Application
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

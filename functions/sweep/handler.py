@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.sweep import Sweep
-from fairbox.metrics import NEWER, RUNG
-from fairbox.wiring import Application
+from fairbox.dispatch.maintenance.sweep import Sweep
+from fairbox.observability.metrics import NEWER, RUNG
+from fairbox.runtime.application import Application
 
 
 @cache

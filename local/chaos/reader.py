@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 from fairbox.cloudevents import parse_structured
-from fairbox.messages import MessageRef
+from fairbox.model.messages import MessageRef
 
 from local.chaos.journal import Journal
 from local.chaos.plan import COMPLETED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.delivery_store import DynamoStore
 
 from local.chaos.plan import BY_TOPIC, PULL, ROUTES, Route
 from local.chaos.sending import BUSINESS_TABLE

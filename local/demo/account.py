@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from fairbox.ids import time_of
+from fairbox.model.ids import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.messages import MessageRef
+    from fairbox.model.messages import MessageRef
 
     from local.demo.arrivals import Arrival
     from local.demo.plan import Sample

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from fairbox.cloudevents import parse_structured
-from fairbox.messages import MessageRef
+from fairbox.model.messages import MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Batches, Message, Subscription, Topic
+from fairbox.client.batches import COMPLETED_TOPIC
 from fairbox.cloudevents import parse_structured
-from fairbox.tracking import COMPLETED_TOPIC
 
 from local.demo.consumer import ITEM
 from local.workspace import REPOSITORY

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.topics import Subscription, Topic
+from fairbox.model.topics import Subscription, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from fairbox import MessageRef
-from fairbox.ids import time_of
+from fairbox.model.ids import time_of
 
 from local.chaos import journal
 

@@ -11,16 +11,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.client.replay import MAX_REPLAYED
 from fairbox.errors import InvalidInput, Unavailable
-from fairbox.messages import Message, MessageRef
-from fairbox.replaying import MAX_REPLAYED
+from fairbox.model.messages import Message, MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from fairbox.bodies import BodyStore
-    from fairbox.clock import Clock
-    from fairbox.outbox import Outbox
+    from fairbox.client.outbox import Outbox
+    from fairbox.model.bodies import BodyStore
+    from fairbox.model.clock import Clock
 
 OF: Final = "ce-fairboxreplayof"
 """Header, and CloudEvents attribute: the ref of the message that this one repeats."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from fairbox import codec
+from fairbox.codec import attributes as names
 from fairbox.codec import batches as batch_codec
-from fairbox.codec import names
 
 from stacks.components.nag import wildcard_finding, wildcard_route_finding
 from stacks.components.permissions import Permission

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ReadTimeoutError
+from fairbox.client.batches import COMPLETED_TOPIC, ORPHANED_TOPIC, Batches
+from fairbox.client.outbox import Outbox
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.errors import FairboxError
-from fairbox.ids import IdGenerator
-from fairbox.outbox import Outbox
-from fairbox.simulation.batches.invariants import broken, pieces
+from fairbox.model.ids import IdGenerator
+from fairbox.model.topics import Topic
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.testing.stores import Partition, Store
-from fairbox.topics import Topic
-from fairbox.tracking import COMPLETED_TOPIC, ORPHANED_TOPIC, Batches
+from fairbox_simulation.batches.invariants import broken, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.batches.models import Leaf, LeafKey, NodeKey, Root
+from fairbox.client.batch_maintenance import Keeper
 from fairbox.errors import BatchBusy
-from fairbox.keeping import Keeper
-from fairbox.simulation.batches.trees import small_trees
+from fairbox_simulation.batches.trees import small_trees
 
 from tests.batches.explorer import Explorer, Process, Scenario
 from tests.batches.twins import (
@@ -24,7 +24,7 @@ from tests.batches.twins import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from fairbox.tracking import Batches
+    from fairbox.client.batches import Batches
 
 A = "00000000-0000-4000-8000-00000000000a"
 B = "00000000-0000-4000-8000-00000000000b"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox.batches.models import Leaf, Root
-from fairbox.simulation.batches.tables import LeanDatabase, MemoryDatabase
-from fairbox.simulation.batches.trees import small_trees
-from fairbox.simulation.batches.world import FAIR, STORMY, Weather, World, simulate
+from fairbox_simulation.batches.tables import LeanDatabase, MemoryDatabase
+from fairbox_simulation.batches.trees import small_trees
+from fairbox_simulation.batches.world import FAIR, STORMY, Weather, World, simulate
 
 from tests.batches.twins import (
     child_before_parent,
@@ -29,7 +29,7 @@ from tests.batches.twins import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.tracking import Batches
+    from fairbox.client.batches import Batches
 
 SEEDS = 17_900  # 20,000 batches: one seed in nine has a nested one
 RANGE = 4_475

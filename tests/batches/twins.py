@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.batches.models import Leaf, NodeKey, Root
-    from fairbox.tracking import Batches
+    from fairbox.client.batches import Batches
 
 
 def child_before_parent(batches: Batches) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox import Batches, Outbox, Queue
-    from fairbox.clock import Clock
+    from fairbox.model.clock import Clock
 
 NOBODY = "0199c82c-c000-7611-a29f-000000000000"
 

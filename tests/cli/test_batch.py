@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import BatchBusy
 from fairbox.batches.models import COMPLETED_TOPIC
-from fairbox.cli import items
+from fairbox.cli import item_input as items
 
 from tests.cli.runs import NOBODY, Cli
 

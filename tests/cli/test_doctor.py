@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox import Topic
-from fairbox.doctor.examining import checks
+from fairbox.doctor.examination import checks
 
 if TYPE_CHECKING:
     from tests.cli.runs import Cli

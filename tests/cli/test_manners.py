@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox.aws.clients import make_client
 from fairbox.cli.app import app
 from fairbox.cli.session import cell
-from fairbox.dynamodb.clients import make_client
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Throttled, Unavailable
 from typer.main import get_command
 
@@ -139,7 +139,7 @@ def test_the_console_script_gives_help_without_loading_the_sdk() -> None:
         "from fairbox.cli.__main__ import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
-        "print({'boto3', 'botocore', 'pydantic', 'fairbox.outbox'} & set(sys.modules))\n"
+        "print({'boto3', 'botocore', 'pydantic', 'fairbox.client.outbox'} & set(sys.modules))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

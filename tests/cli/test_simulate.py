@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox.simulation import scenarios
-from fairbox.simulation.scenarios import SCENARIOS, Scenario
+from fairbox_simulation import scenarios
+from fairbox_simulation.scenarios import SCENARIOS, Scenario
 
 if TYPE_CHECKING:
-    from fairbox.simulation.chaos import Chaos
+    from fairbox_simulation.chaos import Chaos
 
     from tests.cli.runs import Cli
 
@@ -155,9 +155,9 @@ def test_no_other_verb_waits_for_the_worlds_and_what_they_need_is_named() -> Non
     code = (
         "import sys\nsys.modules['greenlet'] = None\n"
         "from fairbox.cli.__main__ import main\n"
-        "assert not any(name.startswith('fairbox.simulation') for name in sys.modules)\n"
+        "assert not any(name.startswith('fairbox_simulation') for name in sys.modules)\n"
         "from fairbox.cli.app import app\n"
-        "assert not any(name.startswith('fairbox.simulation') for name in sys.modules)\n"
+        "assert not any(name.startswith('fairbox_simulation') for name in sys.modules)\n"
         "sys.argv = ['fairbox', 'simulate', '--scenario', 'batches']\n"
         "main()\n"
     )

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, MessageRef, Outbox, Topic
-from fairbox.dispatch.marking import Marking
+from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.definitions import table_definitions
-from fairbox.dynamodb.store import DynamoStore
-from fairbox.ids import IdGenerator
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.ids import IdGenerator
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryArchive, MemoryBodies, MemoryDoorbells
 from fairbox.testing.faults import FaultyDynamoDB
 from fairbox.testing.streams import FIRST_SEQUENCE, lambda_item
 
 if TYPE_CHECKING:
-    from fairbox.clock import Clock
+    from fairbox.model.clock import Clock
 
 _numbers = itertools.count()  # tokens and tables of one engine differ
 _sequences = itertools.count(FIRST_SEQUENCE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import BatchBusy, BatchEnded, Batches, BatchSealed, UnknownItems
 from fairbox.codec.batches import emptied
-from fairbox.simulation.batches.invariants import broken
+from fairbox_simulation.batches.invariants import broken
 
 from tests.contract.batch_world import World, made_world
 

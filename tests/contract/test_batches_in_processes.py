@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox.codec.batches import emptied
-from fairbox.simulation.batches.invariants import broken, pieces
+from fairbox_simulation.batches.invariants import broken, pieces
 
 from tests.contract.ack_processes import (
     GROUP_SIZE,

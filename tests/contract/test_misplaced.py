@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import InvalidInput, MessageRef, Misplaced, Queue, Subscription, UnknownTopic
 from fairbox.codec.keys import message_key
-from fairbox.dynamodb.repairs import RepairTable
-from fairbox.sharding import shard_number
+from fairbox.dynamodb.repair_cursor import RepairTable
+from fairbox.model.sharding import shard_number
 
 from tests.contract.rig import Rig
 

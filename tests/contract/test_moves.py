@@ -14,9 +14,9 @@ import pytest
 from fairbox import BatchBusy, Batches, Message, Outbox, Subscription, Topic
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
-from fairbox.dynamodb.store import DynamoStore
-from fairbox.ids import IdGenerator
-from fairbox.stored import Failure, StoredMessage, SubscriptionState
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.ids import IdGenerator
+from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryBodies
 from fairbox.testing.faults import Fault, FaultyDynamoDB

@@ -18,8 +18,8 @@ from fairbox import (
     TopicConflict,
     TransactionCancelled,
     UnknownTopic,
-    bodies,
 )
+from fairbox.model import bodies
 from fairbox.testing.faults import Fault
 
 from tests.contract.rig import Rig

@@ -14,7 +14,7 @@ from fairbox import (
     Subscription,
     UnknownTopic,
 )
-from fairbox.stored import ShardRow
+from fairbox.model.stored_messages import ShardRow
 from fairbox.testing.faults import Fault
 
 from tests.contract.rig import Rig

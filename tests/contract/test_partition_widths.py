@@ -19,15 +19,15 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.dispatch.cutover import Cutover
-from fairbox.epochs import Epoch
-from fairbox.sharding import partition_name, partition_number
+from fairbox.dispatch.ordered.resize_barrier import Cutover
+from fairbox.model.epochs import Epoch
+from fairbox.model.sharding import partition_name, partition_number
 
 from tests.contract.rig import Rig
 
 if TYPE_CHECKING:
     from fairbox import Outbox, Received
-    from fairbox.partition_widths import WidthResult
+    from fairbox.client.queue_resize import WidthResult
 
 KEYS = [f"key-{n}" for n in range(12)]
 

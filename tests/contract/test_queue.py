@@ -19,11 +19,11 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.codec import names
+from fairbox.client.outbox import Outbox
+from fairbox.codec import attributes as names
 from fairbox.dynamodb import claims
-from fairbox.dynamodb.edits import Edits
-from fairbox.outbox import Outbox
-from fairbox.receipts import Receipt
+from fairbox.dynamodb.message_edits import Edits
+from fairbox.model.receipts import Receipt
 from fairbox.testing.faults import Fault
 
 from tests.contract.rig import Rig

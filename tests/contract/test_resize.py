@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, Message, MessageRef, Queue, ResizeUnderway, UnknownTopic
-from fairbox.dispatch.retiring import RetireReport, Retiring
+from fairbox.dispatch.maintenance.epoch_retirement import RetireReport, Retiring
 from fairbox.dynamodb.epochs import EpochTable
-from fairbox.epochs import Epoch
-from fairbox.sharding import shard_number
+from fairbox.model.epochs import Epoch
+from fairbox.model.sharding import shard_number
 
 from tests.contract.rig import Rig
 

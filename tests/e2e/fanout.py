@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import Batches, Subscription, Topic
+from fairbox.batches.ack_messages import pack
 from fairbox.batches.models import COMPLETED_TOPIC
-from fairbox.batches.queueing import pack
 
 from tests.e2e.stage import Queue, Stage, eventually
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fairbox import Progress
-    from fairbox.clock import Clock
+    from fairbox.model.clock import Clock
 
 GROUPS = 130
 GROUP_SIZE = 30

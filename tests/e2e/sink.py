@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from fairbox.messages import MessageRef
+from fairbox.model.messages import MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import boto3
 from botocore.config import Config
 from fairbox import Message, MessageRef, Outbox, RetryPolicy, Subscription, Topic
+from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.cloudevents import parse_structured
-from fairbox.dynamodb.bodies import S3Bodies
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.delivery_store import DynamoStore
 
 from local.triggers import attach
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from fairbox.stored import Delivery, ShardRow
+    from fairbox.model.stored_messages import Delivery, ShardRow
 
     from local.application import LocalApplication
     from local.triggers.attach import TriggerSettings

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Message, RetryPolicy
-from fairbox.metrics import OPEN_CIRCUITS, PAUSED_SUBSCRIPTIONS
+from fairbox.observability.metrics import OPEN_CIRCUITS, PAUSED_SUBSCRIPTIONS
 
 from tests.e2e.sink import REFUSES, TAKES
 from tests.e2e.stage import Stage, eventually

@@ -7,9 +7,9 @@ import time
 
 import pytest
 from fairbox import Message, MessagesNotFound
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.keys import key, lane_pk
-from fairbox.topics import PULL
+from fairbox.model.topics import PULL
 
 from tests.e2e.archive_lines import check_line
 from tests.e2e.stage import BUSINESS_TABLE, Stage, eventually

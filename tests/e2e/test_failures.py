@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, RetryPolicy
-from fairbox.metrics import DEAD, DEAD_COUNT, FAILED, OUTSTANDING_COUNT
+from fairbox.observability.metrics import DEAD, DEAD_COUNT, FAILED, OUTSTANDING_COUNT
 
 from tests.e2e.archive_lines import check_line
 from tests.e2e.sink import REFUSES, TAKES

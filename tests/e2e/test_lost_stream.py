@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message
-from fairbox.ids import IdGenerator
+from fairbox.model.ids import IdGenerator
 from fairbox.testing import ManualClock
 
 from local.triggers.streams import StreamTrigger

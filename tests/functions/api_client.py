@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
 
+    from fairbox.client.batches import Batches
     from fairbox.testing.application import MemoryApplication
-    from fairbox.tracking import Batches
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "tests" / "events"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from fairbox.model.topics import Topic
 from fairbox.testing.application import MemoryApplication
-from fairbox.topics import Topic
 
 from tests.functions.api_client import ApiClient
 

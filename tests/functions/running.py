@@ -7,16 +7,17 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox import Batches, wiring
+from fairbox import Batches
+from fairbox.batches.ack_messages import pack
 from fairbox.batches.models import COMPLETED_TOPIC
-from fairbox.batches.queueing import pack
 from fairbox.codec.batches import emptied, newly_ended
-from fairbox.codec.records import image_item
+from fairbox.codec.stream_records import image_item
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.errors import UnknownTopic
+from fairbox.runtime import application as wiring
+from fairbox.runtime.application import Application
 from fairbox.settings import Settings
 from fairbox.testing import ManualClock, MemoryDynamoDB
-from fairbox.wiring import Application
 
 from tests.functions.api_client import ROOT
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import pytest
-    from fairbox.outbox import Outbox
+    from fairbox.client.outbox import Outbox
 
 ENVIRONMENT = {
     "FAIRBOX_OUTBOX_TABLE": "outbox",

@@ -8,7 +8,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.metrics import BATCH_ACKS, BATCH_ACKS_DROPPED
+from fairbox.observability.metrics import BATCH_ACKS, BATCH_ACKS_DROPPED
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 
 from tests.functions.running import Context, Functions, ack_event, figures

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import BatchBusy
 from fairbox.api.batch_models import MAX_ADD_GROUPS, MAX_GROUPS, MAX_ITEMS
+from fairbox.client.batches import Batches
 from fairbox.settings import Settings
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
-from fairbox.tracking import Batches
 
 from tests.functions.api_client import ApiClient, Reply
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Message
 from fairbox.api.app import TRY_SECONDS
-from fairbox.api.requests import MAX_BODY_BYTES
+from fairbox.api.request import MAX_BODY_BYTES
 from fairbox.api.routes import ROUTES
+from fairbox.model.topics import Topic
 from fairbox.testing.application import MemoryApplication
 from fairbox.testing.faults import Fault, FaultyDynamoDB
-from fairbox.topics import Topic
 
 from tests.functions.api_client import DOCUMENT, ApiClient
 
@@ -287,7 +287,7 @@ class TestTopics:
 def test_a_batch_of_too_many_unfinished_groups_is_shown_by_an_estimate(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairbox.api.batches.MAX_EXACT_GROUPS", 150)
+    monkeypatch.setattr("fairbox.api.batch_routes.MAX_EXACT_GROUPS", 150)
     batches = api.application.batches
     for groups, exact in ((150, True), (151, False)):
         batch = batches.open().id

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from fairbox.codec.attributes import PK, SK
 from fairbox.codec.keys import lane_pk
-from fairbox.codec.names import PK, SK
 from fairbox.dispatch.ports import Outcome
-from fairbox.messages import Message, MessageRef
-from fairbox.topics import RetryPolicy, Subscription, Topic
+from fairbox.model.messages import Message, MessageRef
+from fairbox.model.topics import RetryPolicy, Subscription, Topic
 
 from tests.functions.api_client import read_event
 

@@ -8,16 +8,16 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.messages import MessageRef
-from fairbox.outbox import Outbox
+from fairbox.client.outbox import Outbox
+from fairbox.model.messages import MessageRef
+from fairbox.model.topics import Subscription, Topic
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.faults import Fault, FaultyDynamoDB
-from fairbox.topics import Subscription, Topic
 
 from tests.functions.api_client import ApiClient, load_handler, read_event, reply_of
 
 if TYPE_CHECKING:
-    from fairbox.messages import Message
+    from fairbox.model.messages import Message
 
 ITEM = "0198f7a2-7d7e-7abc-8def-0123456789ab:17:4031"
 EVENT = {"specversion": "1.0", "source": "/shop", "type": "t"}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, MessageRef, Queue, RetryPolicy, Subscription, Throttled, Topic
-from fairbox.api import queueing
-from fairbox.api.answers import MAX_ANSWER_BYTES
+from fairbox.api import queue_routes as queueing
+from fairbox.api.responses import MAX_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from fairbox.testing.application import MemoryApplication

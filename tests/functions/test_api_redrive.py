@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.messages import Message
+from fairbox.model.messages import Message
+from fairbox.model.topics import RetryPolicy, Subscription, Topic
 from fairbox.testing.application import DELIVERIES
-from fairbox.topics import RetryPolicy, Subscription, Topic
 
 if TYPE_CHECKING:
     from tests.functions.api_client import ApiClient, Reply

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.api.cursors import write_cursor
-from fairbox.api.requests import MAX_BODY_BYTES
-from fairbox.listing import Place
+from fairbox.api.request import MAX_BODY_BYTES
+from fairbox.client.message_pages import Place
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from tests.functions.api_client import ApiClient, read_event

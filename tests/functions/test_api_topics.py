@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from fairbox.messages import Message
-from fairbox.topics import RetryPolicy, Subscription, Topic
+from fairbox.model.messages import Message
+from fairbox.model.topics import RetryPolicy, Subscription, Topic
 
 from tests.functions.api_client import read_event
 

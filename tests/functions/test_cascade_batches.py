@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
+from fairbox.observability.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 
 from tests.functions.running import Context, Functions, figures

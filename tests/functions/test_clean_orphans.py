@@ -9,7 +9,7 @@ import pytest
 from fairbox import BatchEnded
 from fairbox.batches.models import ORPHANED_TOPIC
 from fairbox.errors import InvalidInput
-from fairbox.metrics import OLDEST_BATCH_AGE, OPEN_BATCHES, STALLED_BATCHES
+from fairbox.observability.metrics import OLDEST_BATCH_AGE, OPEN_BATCHES, STALLED_BATCHES
 from fairbox.testing import CostMeter
 
 from tests.functions.running import Context, Functions, figures

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic
-from fairbox.metrics import (
+from fairbox.model.subscription_status import NEW
+from fairbox.observability.metrics import (
     DEAD_COUNT,
     OLDEST_AGE,
     OLDEST_BATCH_AGE,
@@ -19,7 +20,6 @@ from fairbox.metrics import (
     SENT_BYTES,
     UNREADABLE,
 )
-from fairbox.standing import NEW
 
 from tests.functions.api_client import read_event
 from tests.functions.running import ENVIRONMENT, Context, Functions

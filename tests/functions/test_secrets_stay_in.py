@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, Message, RetryPolicy, StaleReceipt, Subscription, Topic
-from fairbox.ids import IdGenerator
-from fairbox.queue import Queue
+from fairbox.client.queue import Queue
+from fairbox.model.ids import IdGenerator
 
 from tests.cli.runs import Cli
 from tests.functions import canaries

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
-from fairbox.messages import Message
-from fairbox.topics import Subscription, Topic
+from fairbox.model.messages import Message
+from fairbox.model.topics import Subscription, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

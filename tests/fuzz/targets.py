@@ -14,33 +14,33 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from fairbox.api.cursors import read_cursor, unpack_cursor, write_cursor
 from fairbox.api.models import State
 from fairbox.api.problems import Refusal
-from fairbox.api.requests import member_text, parse_json
+from fairbox.api.request import member_text, parse_json
+from fairbox.aws.sqs_doorbells import decode, encode
+from fairbox.batches.ack_messages import parse as parse_acks
 from fairbox.batches.ids import check_batch_id
 from fairbox.batches.models import FailedItems, Leaf, Metadata, Node, Request, Root
-from fairbox.batches.queueing import parse as parse_acks
-from fairbox.bodies import compress, decompress
+from fairbox.client.message_pages import Place
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.batches import emptied, item_of, newly_ended, read_record
-from fairbox.codec.dead import read_dead
-from fairbox.codec.held import held_values, read_held
+from fairbox.codec.dead_letters import read_dead
+from fairbox.codec.deferred_keys import holds_values, read_holds
 from fairbox.codec.hints import hint_values, read_hint
-from fairbox.codec.holds import holds_values, read_holds
+from fairbox.codec.key_claims import held_values, read_held
 from fairbox.codec.keys import key
 from fairbox.codec.ledger import ledger_item, read_ledger
 from fairbox.codec.messages import message_item, read_message, stored_item
-from fairbox.codec.records import image_item
 from fairbox.codec.shards import read_shard, shard_item
-from fairbox.codec.standings import read_spent
+from fairbox.codec.stream_records import image_item
+from fairbox.codec.subscription_status import read_spent
 from fairbox.codec.topics import read_topics, subscription_item, topic_item
-from fairbox.dynamodb.doorbells import decode, encode
 from fairbox.errors import InvalidInput, Unreadable
-from fairbox.held import HeldRow
-from fairbox.ids import parse_id
-from fairbox.items import parse_item
-from fairbox.listing import Place
-from fairbox.messages import MessageRef
-from fairbox.receipts import Receipt
+from fairbox.model.batch_items import parse_item
+from fairbox.model.bodies import compress, decompress
+from fairbox.model.ids import parse_id
+from fairbox.model.key_claims import HeldRow
+from fairbox.model.messages import MessageRef
+from fairbox.model.receipts import Receipt
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.cloudevents import CloudEvent
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 TARGETS: Final[dict[str, Callable[[], None]]] = {}
 """By name: a property that hypothesis draws for."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fairbox.codec import names
-from fairbox.messages import Message
+from fairbox.codec import attributes as names
+from fairbox.model.messages import Message
+from fairbox.model.topics import Subscription, Topic
 from fairbox.testing.application import MemoryApplication
-from fairbox.topics import Subscription, Topic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

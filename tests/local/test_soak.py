@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.ids import IdGenerator
+from fairbox.model.ids import IdGenerator
 from fairbox.testing import ManualClock
 
 from local.chaos.account import Account, Finding

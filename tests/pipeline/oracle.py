@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from fairbox.sharding import shard_number
+from fairbox.model.sharding import shard_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from fairbox.batches.models import FailedItems, Leaf, Node, Root
+from fairbox.codec import attributes as names
 from fairbox.codec import batches as batch_names
-from fairbox.codec import names
 from fairbox.codec.batches import item_of
 from fairbox.codec.messages import message_item, stored_item
 from fairbox_pipeline import attributes, items

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairbox.sharding import partition_number, shard_number
+from fairbox.model.sharding import partition_number, shard_number
 from fairbox_pipeline import hashing
 from pyspark.sql import functions as F
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.ids import parse_id, time_of
+from fairbox.model.ids import parse_id, time_of
 from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.transforms import replay
 from fairbox_pipeline.transforms.replay import Choice

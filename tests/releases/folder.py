@@ -11,22 +11,22 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.batches.queueing import pack
+from fairbox.aws.sqs_doorbells import decode, encode
+from fairbox.batches.ack_messages import pack
 from fairbox.codec.batches import read_record
-from fairbox.codec.dead import read_dead
-from fairbox.codec.held import read_held
+from fairbox.codec.dead_letters import read_dead
+from fairbox.codec.deferred_keys import read_holds
 from fairbox.codec.hints import SHARDS_A_ROW, read_hint
-from fairbox.codec.holds import read_holds
+from fairbox.codec.key_claims import read_held
 from fairbox.codec.ledger import read_ledger
 from fairbox.codec.messages import read_message
-from fairbox.codec.records import image_item
-from fairbox.codec.records import read_record as read_change
 from fairbox.codec.shards import is_shard_row, read_shard
+from fairbox.codec.stream_records import image_item
+from fairbox.codec.stream_records import read_record as read_change
 from fairbox.codec.topics import read_topics
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dynamodb.doorbells import decode, encode
-from fairbox.messages import MessageRef
-from fairbox.receipts import Receipt
+from fairbox.model.messages import MessageRef
+from fairbox.model.receipts import Receipt
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 from fairbox.testing.streams import lambda_item
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, NewerVersion, Subscription, Topic
-from fairbox.batches.acking import ack_messages
+from fairbox.aws.sqs_doorbells import decode
+from fairbox.batches.ack_window import ack_messages
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb.doorbells import decode
 from fairbox.errors import DeadLettersUnreadable
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
@@ -21,7 +21,7 @@ from tests.unit.app import POISONED, App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.messages import MessageRef
+    from fairbox.model.messages import MessageRef
 
 NEXT = {"N": "2"}
 

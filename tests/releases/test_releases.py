@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from fairbox.batches.queueing import parse
+from fairbox.batches.ack_messages import parse
 from fairbox.settings import Settings
 from fairbox.testing.application import BATCHES, OUTBOX, MemoryApplication
 

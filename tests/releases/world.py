@@ -17,8 +17,8 @@ from fairbox.testing import ManualClock
 from fairbox.testing.application import BATCHES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
-    from fairbox.messages import MessageRef
-    from fairbox.stored import StoredMessage
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import StoredMessage
 
 BEGUN: Final = 1_760_000_000.0
 SEED: Final = 20_251_009

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox.dispatch import ordered_visit
-from fairbox.dispatch.turns import Turns
-from fairbox.dynamodb.store import DynamoStore
-from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.ordered import run_ordered
+from fairbox.dispatch.ordered import visit as ordered_visit
+from fairbox.dispatch.ordered.key_order import Turns
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox_simulation.chaos import CALM, Chaos
+from fairbox_simulation.ordered_world import run_ordered
 
 if TYPE_CHECKING:
-    from fairbox.holds import Holds
-    from fairbox.topics import OnDead
+    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.topics import OnDead
 
 MESSAGES = 1200
 SEEDS = 8

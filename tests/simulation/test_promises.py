@@ -14,16 +14,16 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import simulation
-from fairbox.simulation import promises, promises_elsewhere
-from fairbox.simulation.chaos import Chaos
-from fairbox.simulation.scenarios import FAULTS, SCENARIOS
+from  import fairbox_simulation as simulation
+from fairbox_simulation import promises, promises_elsewhere
+from fairbox_simulation.chaos import Chaos
+from fairbox_simulation.scenarios import FAULTS, SCENARIOS
 from fairbox.testing.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.simulation.promise import Promise
+    from fairbox_simulation.promise import Promise
 
 ROOT = Path(__file__).resolve().parents[2]
 WORLDS = Path(simulation.__path__[0])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from fairbox import Message
-from fairbox.simulation.referee import Holding, Referee
 from fairbox.testing.application import MemoryApplication
+from fairbox_simulation.referee import Holding, Referee
 
 ID = "0199c8af-81d9-72a2-8bbe-90e03080f658"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox import resizing
-from fairbox.dispatch.cutover import NOTHING, Cutover
+from fairbox.client import topic_resize as resizing
+from fairbox.dispatch.ordered.resize_barrier import NOTHING, Cutover
 from fairbox.dynamodb.epochs import EpochTable
-from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.resizing import ResizingWorld, run_resizing
+from fairbox_simulation.chaos import CALM, Chaos
+from fairbox_simulation.resizing_world import ResizingWorld, run_resizing
 
 if TYPE_CHECKING:
-    from fairbox.epochs import Epoch
+    from fairbox.model.epochs import Epoch
 
 SEEDS = 25
 MESSAGES = 1200

@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.batches.riding import Moved, Riding
+from fairbox.batches.message_items import Moved, Riding
 from fairbox.codec.keys import message_key
-from fairbox.codec.records import read_record
-from fairbox.dispatch import marking
-from fairbox.dispatch.marking import Marking
+from fairbox.codec.stream_records import read_record
+from fairbox.dispatch.stream import marking
+from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.lanes import Lanes
-from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.rider_oracle import RiderOracle, run_riding
-from fairbox.simulation.riders import RidingWorld
+from fairbox_simulation.batch_item_oracle import RiderOracle, run_riding
+from fairbox_simulation.batch_item_world import RidingWorld
+from fairbox_simulation.chaos import CALM, Chaos
 
 if TYPE_CHECKING:
-    from fairbox.codec.records import Change
-    from fairbox.stored import StoredMessage
+    from fairbox.codec.stream_records import Change
+    from fairbox.model.stored_messages import StoredMessage
 
 SEEDS = 8
 MESSAGES = 60

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput
-from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.replaying import Weather, command, findings
-from fairbox.simulation.running import Failure, Part, Plan, Share, Tally, run_all
-from fairbox.simulation.scenarios import SCENARIOS, WEATHERS, Scenario, kind_of, without
-from fairbox.simulation.shrinking import Case, Shrinker
+from fairbox_simulation.chaos import CALM, Chaos
+from fairbox_simulation.reproduction import Weather, command, findings
+from fairbox_simulation.runner import Failure, Part, Plan, Share, Tally, run_all
+from fairbox_simulation.scenarios import SCENARIOS, WEATHERS, Scenario, kind_of, without
+from fairbox_simulation.shrinker import Case, Shrinker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def test_a_seed_of_every_scenario_repeats_to_the_last_call_in_another_process() 
 def test_a_batch_is_the_same_alone_and_after_others() -> None:
     scenario, chaos = SCENARIOS["batches"], WEATHERS["stormy"]
     assert scenario.run(40, chaos, 1) == []
-    from fairbox.simulation.scenarios import _batch_world  # noqa: PLC0415 - looked into
+    from fairbox_simulation.scenarios import _batch_world  # noqa: PLC0415 - looked into
 
     world = _batch_world(chaos)
     alone = list(world.trace)

@@ -6,23 +6,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.dispatch import counts, dispatcher, marking
+from fairbox.dispatch import dispatcher
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.dispatch.packing import Job
+from fairbox.dispatch.maintenance.sweep import Sweep, SweepReport
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dispatch.sending import Sender
-from fairbox.dispatch.sweep import Sweep, SweepReport
-from fairbox.dynamodb.store import DynamoStore
-from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.oracle import run
-from fairbox.simulation.world import World
-from fairbox.standing import Standing
-from fairbox.stored import StoredMessage
+from fairbox.dispatch.sending.jobs import Job
+from fairbox.dispatch.sending.sender import Sender
+from fairbox.dispatch.stream import lane_counts as counts
+from fairbox.dispatch.stream import marking
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.stored_messages import StoredMessage
+from fairbox.model.subscription_status import Standing
+from fairbox_simulation.chaos import CALM, Chaos
+from fairbox_simulation.oracle import run
+from fairbox_simulation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.report import Report
+    from fairbox.dispatch.delivery_report import Report
 
 SEEDS = 50
 MESSAGES = 450

@@ -8,17 +8,18 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Message, Outbox, topics
+from fairbox import Message, Outbox
 from fairbox.batches.models import Leaf
-from fairbox.dispatch import marking
-from fairbox.dispatch.events import archive_line, events_of
-from fairbox.dispatch.marking import Marking
+from fairbox.dispatch.stream import marking
+from fairbox.dispatch.stream.marking import Marking
+from fairbox.dispatch.stream.message_events import archive_line, events_of
+from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.epochs import EpochTable
-from fairbox.dynamodb.store import DynamoStore
-from fairbox.simulation.batches.world import FAIR, simulate
-from fairbox.simulation.batches.world import World as BatchWorld
-from fairbox.simulation.chaos import CALM
-from fairbox.simulation.scenarios import SCENARIOS, kind_of
+from fairbox.model import topics
+from fairbox_simulation.batches.world import FAIR, simulate
+from fairbox_simulation.batches.world import World as BatchWorld
+from fairbox_simulation.chaos import CALM
+from fairbox_simulation.scenarios import SCENARIOS, kind_of
 
 from tests.batches.twins import unconditional
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox import MessageRef
-    from fairbox.simulation.chaos import Chaos
-    from fairbox.tracking import Batches
+    from fairbox.client.batches import Batches
+    from fairbox_simulation.chaos import Chaos
 
 REPEATS = replace(CALM, repeats=0.3)
 

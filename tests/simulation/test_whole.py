@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from fairbox import Message
-from fairbox.batches import work
+from fairbox.batches import context as work
 from fairbox.batches.cascade import Cascade
-from fairbox.batches.ending import Ending
+from fairbox.batches.lifecycle import Ending
 from fairbox.batches.models import COMPLETED_TOPIC, Announcement
 from fairbox.dynamodb.claims import Claims
-from fairbox.dynamodb.queue import DynamoQueueStore
-from fairbox.held import Entry
-from fairbox.queueing.returning import InPlaceReturns
-from fairbox.simulation.chaos import CALM, Chaos
-from fairbox.simulation.everything import FED, FEEDER, WholeWorld
-from fairbox.simulation.whole import finish, run_whole
-from fairbox.stored import StoredMessage
+from fairbox.dynamodb.queue_store import DynamoQueueStore
+from fairbox.model.key_claims import Entry
+from fairbox.model.stored_messages import StoredMessage
+from fairbox.queue.settlement import InPlaceReturns
 from fairbox.testing.faults import OPERATIONS, Fault, fits
+from fairbox_simulation.chaos import CALM, Chaos
+from fairbox_simulation.whole_run import finish, run_whole
+from fairbox_simulation.whole_world import FED, FEEDER, WholeWorld
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.batches.models import Root
-    from fairbox.held import HeldRow
-    from fairbox.queueing.ports import Shard
-    from fairbox.receipts import Receipt
+    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.receipts import Receipt
+    from fairbox.queue.ports import Shard
 
 SEEDS = 6
 MESSAGES = 150

@@ -7,11 +7,11 @@ import hashlib
 import json
 from typing import Any
 
-from fairbox.simulation.batches.lean import LeanDynamoDB
-from fairbox.simulation.chaos import Chaos
-from fairbox.simulation.scenarios import SCENARIOS
 from fairbox.testing import MemoryDynamoDB
 from fairbox.testing.faults import OPERATIONS
+from fairbox_simulation.batches.lean import LeanDynamoDB
+from fairbox_simulation.chaos import Chaos
+from fairbox_simulation.scenarios import SCENARIOS
 
 SIZES = {"whole": 60, "delivery": 120, "ordered": 400, "resizing": 200, "riding": 60, "batches": 80}
 CALLS = 500

@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import (
-    Consumer,
-    Message,
-    PartitionedQueue,
-    Queue,
-    RetryPolicy,
-    Subscription,
-    Topic,
-)
+from fairbox import Consumer, Message, PartitionedQueue, Queue, RetryPolicy, Subscription, Topic
 from fairbox.doctor import aws
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 

@@ -12,8 +12,8 @@ from botocore.exceptions import EndpointConnectionError
 from fairbox import Subscription, Topic
 from fairbox.doctor import aws
 from fairbox.doctor.aws import Aws, NotAnswered
-from fairbox.doctor.examining import checks, examine
-from fairbox.doctor.patient import Patient
+from fairbox.doctor.deployment import Patient
+from fairbox.doctor.examination import checks, examine
 from fairbox.errors import InvalidInput
 from fairbox.settings import Settings
 from fairbox.testing.application import OUTBOX

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import metrics
+from fairbox.observability import metrics
 
 from stacks.components import metrics as shown
 from tests.stacks.assembly import plain

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Batches, Message, Subscription, Topic
-from fairbox.batches.acking import ack_messages
-from fairbox.batches.queueing import pack
-from fairbox.dispatch.cascading import cascade_records
+from fairbox.batches.ack_messages import pack
+from fairbox.batches.ack_window import ack_messages
+from fairbox.client.batch_maintenance import Keeper
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.keeping import Keeper
+from fairbox.dispatch.stream.batch_records import cascade_records
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 from tests.stacks.test_permissions import EXPECTED

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import codec
 from fairbox.batches.models import Root
+from fairbox.codec import attributes as names
 from fairbox.codec import batches as batch_codec
-from fairbox.codec import names
 from fairbox.dynamodb.definitions import batches_definition
 
 from tests.stacks.assembly import plain

@@ -12,8 +12,8 @@ from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
     from fairbox.codec.keys import Item
-    from fairbox.messages import MessageRef
-    from fairbox.stored import ShardRow
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import ShardRow
     from fairbox.testing.application import MemoryDestination
 
 REFUSED = Outcome("refused", "no")

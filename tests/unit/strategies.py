@@ -6,12 +6,12 @@ import uuid
 from dataclasses import replace
 
 from fairbox import Delivery, Message, MessageRef, RetryPolicy, Subscription, Topic
-from fairbox.epochs import Epoch
-from fairbox.held import KEY_BYTES
-from fairbox.holds import NAME_BYTES, Hold
-from fairbox.messages import check_text
-from fairbox.stored import Failure, ShardRow, StoredMessage, SubscriptionState
-from fairbox.topics import Ordering, Partition, TopicState
+from fairbox.model.deferred_keys import NAME_BYTES, Hold
+from fairbox.model.epochs import Epoch
+from fairbox.model.key_claims import KEY_BYTES
+from fairbox.model.messages import check_text
+from fairbox.model.stored_messages import Failure, ShardRow, StoredMessage, SubscriptionState
+from fairbox.model.topics import Ordering, Partition, TopicState
 from hypothesis import strategies as st
 
 LATEST = 253_402_300_799_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fairbox.batches.queueing import MAX_BYTES, pack, parse
+from fairbox.batches.ack_messages import MAX_BYTES, pack, parse
 from fairbox.errors import InvalidInput, Unreadable
 from hypothesis import given
 from hypothesis import strategies as st

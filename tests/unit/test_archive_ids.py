@@ -8,8 +8,8 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dispatch.marking import Marking
 from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.dispatch.stream.marking import Marking
 from fairbox.testing.application import MemoryArchive
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from tests.e2e.archive_lines import check_line
 from tests.unit.app import REFUSED, THROTTLED, App
 
 if TYPE_CHECKING:
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 Records = list[dict[str, Any]]
 Lines = dict[str, dict[str, Any]]

@@ -20,8 +20,8 @@ from fairbox.batches.ids import (
 )
 from fairbox.batches.models import FailedItems, Leaf, Node, Request, Root
 from fairbox.codec.batches import item_of, read_record
-from fairbox.simulation.batches.invariants import broken
 from fairbox.testing.application import MemoryApplication
+from fairbox_simulation.batches.invariants import broken
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

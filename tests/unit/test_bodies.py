@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from fairbox import Message, Unreadable
-from fairbox.bodies import compress, decompress
-from fairbox.codec import names
+from fairbox.aws import s3_bodies as adapter
+from fairbox.aws.s3_bodies import S3Bodies
+from fairbox.codec import attributes as names
 from fairbox.codec.messages import message_item, read_message
-from fairbox.dynamodb import bodies as adapter
-from fairbox.dynamodb.bodies import S3Bodies
 from fairbox.errors import InvalidInput, Unavailable
-from fairbox.messages import MAX_BODY_BYTES, MessageRef
+from fairbox.model.bodies import compress, decompress
+from fairbox.model.messages import MAX_BODY_BYTES, MessageRef
 
 MIB = 1024 * 1024
 

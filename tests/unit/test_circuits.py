@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 from fairbox import RetryPolicy, Subscription
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.messages import read_message
-from fairbox.dispatch import circuits
-from fairbox.dispatch.circuits import Gate
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dispatch.relay import Relay
-from fairbox.standing import FAILURES_TO_OPEN, NEW, Standing
+from fairbox.dispatch.sending import circuit_breakers as circuits
+from fairbox.dispatch.sending.circuit_breakers import Gate
+from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW, Standing
 from fairbox.testing.application import OUTBOX
 
 from tests.unit.app import App

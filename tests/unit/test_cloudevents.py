@@ -18,8 +18,8 @@ from fairbox.cloudevents import (
     parse_structured,
 )
 from fairbox.errors import InvalidInput
-from fairbox.messages import Message
-from fairbox.stored import Offloaded
+from fairbox.model.messages import Message
+from fairbox.model.stored_messages import Offloaded
 from hypothesis import given
 from hypothesis import strategies as st
 

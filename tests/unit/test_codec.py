@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Delivery, Unreadable
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.ledger import MAX_PER_ROW, ledger_item, read_ledger
 from fairbox.codec.messages import message_item, read_message, stored_item
-from fairbox.codec.records import image_item, read_record, record_lane
 from fairbox.codec.shards import is_shard_row, read_shard, shard_item
+from fairbox.codec.stream_records import image_item, read_record, record_lane
 from fairbox.codec.topics import read_topics, subscription_item, topic_item
 from fairbox.dynamodb.units import item_size
 from fairbox.testing.streams import lambda_item
@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from tests.unit import strategies
 
 if TYPE_CHECKING:
-    from fairbox.stored import ShardRow, StoredMessage
-    from fairbox.topics import TopicState
+    from fairbox.model.stored_messages import ShardRow, StoredMessage
+    from fairbox.model.topics import TopicState
 
 
 def item_of(stored: StoredMessage, bucket: str | None = "bodies") -> dict[str, Any]:
@@ -224,7 +224,7 @@ class TestUnreadable:
 
 def _example(body: bytes = b"{}") -> StoredMessage:
     from fairbox import Message, MessageRef  # noqa: PLC0415 - only the examples need them
-    from fairbox.stored import StoredMessage  # noqa: PLC0415 - as above
+    from fairbox.model.stored_messages import StoredMessage  # noqa: PLC0415 - as above
 
     message = Message(topic="orders", body=body, id="0198f3c2-7d7e-7abc-8def-0123456789ab")
     return StoredMessage(message, MessageRef("orders", 0, 3, message.id), "ready", len(body))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from fairbox.dispatch.counts import (
+from fairbox.dispatch.stream.lane_counts import (
     FIRST_LOOK_MS,
     NEVER_MS,
     PULLED_LOOK_MS,
     LaneChange,
     apply_changes,
 )
-from fairbox.stored import ShardRow
+from fairbox.model.stored_messages import ShardRow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

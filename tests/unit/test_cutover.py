@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, RetryPolicy
-from fairbox.dispatch.cutover import Cutover
+from fairbox.dispatch.ordered.resize_barrier import Cutover
 from fairbox.dispatch.ports import TAKEN
-from fairbox.sharding import shard_number
+from fairbox.model.sharding import shard_number
 
 from tests.unit.app import REFUSED, App
 
 if TYPE_CHECKING:
     from fairbox import MessageRef
     from fairbox.dispatch.ports import Outcome
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 
 def message(app: App, key: str, body: bytes = b"x") -> Message:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fairbox.aws.sqs_doorbells import decode
 from fairbox.batches.models import Leaf, Metadata, Root
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.batches import item_of, newly_ended, read_record
-from fairbox.codec.dead import read_dead
+from fairbox.codec.dead_letters import read_dead
 from fairbox.codec.keys import key
-from fairbox.codec.standings import read_spent
-from fairbox.dispatch.cascading import cascade_records
-from fairbox.dynamodb.doorbells import decode
+from fairbox.codec.subscription_status import read_spent
+from fairbox.dispatch.stream.batch_records import cascade_records
 from fairbox.errors import InvalidInput, Unreadable
 from fairbox.testing.application import MemoryApplication
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import (
-    Message,
-    PartitionedQueue,
-    Subscription,
-    Topic,
-    TopicConflict,
-    UnknownTopic,
-)
+from fairbox import Message, PartitionedQueue, Subscription, Topic, TopicConflict, UnknownTopic
+from fairbox.client.outbox import Outbox
 from fairbox.codec.messages import read_message
-from fairbox.outbox import Outbox
 from fairbox.testing.application import OUTBOX
 
 from tests.unit.app import App

@@ -16,7 +16,7 @@ from fairbox.testing.application import OUTBOX
 from tests.unit.app import REFUSED, THROTTLED, App
 
 if TYPE_CHECKING:
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 
 def test_on_the_happy_path_a_message_costs_one_delete_and_no_other_write() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from fairbox import InvalidInput, MessageRef, NotConfigured, Unavailable
+from fairbox.aws.sqs_doorbells import SqsDoorbells, decode, encode
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dynamodb.doorbells import SqsDoorbells, decode, encode
 from fairbox.testing import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st

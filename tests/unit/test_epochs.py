@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import hypothesis.strategies as st
 from fairbox import Message, MessageRef, Outbox, PartitionedQueue, ResizeUnderway, Topic
-from fairbox.dispatch.retiring import Retiring
+from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dynamodb.epochs import EpochTable
-from fairbox.epochs import Epoch, announced, closed, epoch_at, sharing, without
-from fairbox.sharding import partition_number, shard_number
+from fairbox.model.epochs import Epoch, announced, closed, epoch_at, sharing, without
+from fairbox.model.sharding import partition_number, shard_number
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from hypothesis import given, settings
 

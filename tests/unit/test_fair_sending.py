@@ -9,9 +9,9 @@ from fairbox import Message, MessageRef, Subscription, Topic
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.dispatcher import Dispatcher, in_turn
 from fairbox.dispatch.fair import Pending
-from fairbox.dispatch.packing import Job, rounds, work
 from fairbox.dispatch.ports import Limits
-from fairbox.stored import StoredMessage
+from fairbox.dispatch.sending.jobs import Job, rounds, work
+from fairbox.model.stored_messages import StoredMessage
 
 from tests.unit.app import App
 

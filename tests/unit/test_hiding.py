@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fairbox.hiding import MAX_SEARCHED, secrets_of, shown_address, without_secrets
+from fairbox.model.redaction import MAX_SEARCHED, secrets_of, shown_address, without_secrets
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Unreadable
-from fairbox.codec import names
-from fairbox.codec.held import read_held
-from fairbox.codec.holds import holds_values, read_holds
+from fairbox.codec import attributes as names
+from fairbox.codec.deferred_keys import holds_values, read_holds
+from fairbox.codec.key_claims import read_held
 from fairbox.codec.keys import shard_key
 from fairbox.dynamodb.units import item_size
-from fairbox.holds import EVERY_KEY, MAX_HOLDS, NAME_BYTES, Hold, Holds, ordered
+from fairbox.model.deferred_keys import EVERY_KEY, MAX_HOLDS, NAME_BYTES, Hold, Holds, ordered
 from hypothesis import given
 from hypothesis import strategies as st
 

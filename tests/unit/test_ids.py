@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fairbox import InvalidInput
-from fairbox.ids import IdGenerator, new_id, parse_id, time_of
+from fairbox.model.ids import IdGenerator, new_id, parse_id, time_of
 from fairbox.testing import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st

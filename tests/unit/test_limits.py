@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Subscription, TopicConflict, UnknownSubscription, UnknownTopic
+from fairbox.aws.sqs_doorbells import SqsDoorbells, decode, encode
 from fairbox.codec.messages import read_message
-from fairbox.dispatch import rates
-from fairbox.dispatch.circuits import Gate
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
+from fairbox.dispatch.sending import rate_limits as rates
+from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.dynamodb.circuits import CircuitRows
-from fairbox.dynamodb.doorbells import SqsDoorbells, decode, encode
 from fairbox.errors import InvalidInput
-from fairbox.standing import Standing
+from fairbox.model.subscription_status import Standing
 
 from tests.unit.app import App
 
 if TYPE_CHECKING:
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 
 def limited(**limits: Any) -> App:
@@ -245,7 +245,7 @@ class TestWithoutItsParts:
     def test_a_resume_that_rings_for_nothing_is_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("fairbox.administration.waking_bells", lambda *_: [])
+        monkeypatch.setattr("fairbox.client.topic_administration.waking_bells", lambda *_: [])
         with pytest.raises(AssertionError, match="== 250"):
             TestPauses().test_resumed_it_gets_all_that_waited_at_once_and_once()
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 from fairbox import NotConfigured, Unavailable
-from fairbox.batches.queueing import pack, parse
-from fairbox.dispatch.marking import Marking
+from fairbox.aws.sqs_sender import SqsAcks
+from fairbox.batches.ack_messages import pack, parse
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb.queues import SqsAcks
+from fairbox.dispatch.stream.marking import Marking
 
 from tests.unit.app import REFUSED, THROTTLED, App
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
-from fairbox import NotConfigured, tracking
+from fairbox import NotConfigured
+from fairbox.client import batches as tracking
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
@@ -19,7 +20,7 @@ from tests.unit.test_message_acks import opened
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 
 class Between:

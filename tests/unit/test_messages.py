@@ -14,9 +14,9 @@ from fairbox import (
     Subscription,
     Topic,
 )
-from fairbox.epochs import Epoch
-from fairbox.messages import MAX_BODY_BYTES
-from fairbox.topics import TopicState
+from fairbox.model.epochs import Epoch
+from fairbox.model.messages import MAX_BODY_BYTES
+from fairbox.model.topics import TopicState
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, RetryPolicy, Subscription
 from fairbox.codec.messages import read_message
-from fairbox.dispatch.ordered_visit import YOUNG_MS, OrderedVisit
+from fairbox.dispatch.ordered.key_order import CHECK_MS
+from fairbox.dispatch.ordered.visit import YOUNG_MS, OrderedVisit
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
-from fairbox.dispatch.turns import CHECK_MS
-from fairbox.dynamodb.store import DynamoStore
-from fairbox.holds import EVERY_KEY, MAX_HOLDS, Holds
-from fairbox.ids import time_of
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.deferred_keys import EVERY_KEY, MAX_HOLDS, Holds
+from fairbox.model.ids import time_of
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from tests.unit.app import POISONED, REFUSED, THROTTLED, App
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
-    from fairbox.messages import MessageRef
-    from fairbox.stored import StoredMessage
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import StoredMessage
 
 SHARD = ("orders", 0, 0)
 LONG = Outcome("refused", "busy", retry_after=3600)

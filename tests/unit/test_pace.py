@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from fairbox.dispatch.pace import FIRST_REST_SECONDS, LONGEST_REST_SECONDS, SLOW_SECONDS, Pace
+from fairbox.dispatch.sending.slow_destinations import (
+    FIRST_REST_SECONDS,
+    LONGEST_REST_SECONDS,
+    SLOW_SECONDS,
+    Pace,
+)
 
 
 def test_a_slow_line_rests_twice_as_long_each_time_up_to_a_bound() -> None:

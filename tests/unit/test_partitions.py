@@ -22,9 +22,9 @@ from fairbox import (
     TopicIsPushed,
     UnknownTopic,
 )
-from fairbox.consuming import group
-from fairbox.consuming.tally import ConsumerCounts
-from fairbox.sharding import partition_number, shard_number
+from fairbox.consumer import group
+from fairbox.consumer.counts import ConsumerCounts
+from fairbox.model.sharding import partition_number, shard_number
 from fairbox.testing.application import MemoryApplication
 
 from tests.unit.consuming.scripted import Lines, ScriptedQueue

@@ -6,14 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import (
-    InvalidInput,
-    Message,
-    MessageRef,
-    MessagesNotFound,
-    UnknownTopic,
-)
-from fairbox.codec.dead import purged_item
+from fairbox import InvalidInput, Message, MessageRef, MessagesNotFound, UnknownTopic
+from fairbox.codec.dead_letters import purged_item
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
 from fairbox.dynamodb import purges
@@ -29,7 +23,7 @@ from tests.unit.test_redrive import ids, killed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.stored import DeadLetter
+    from fairbox.model.stored_messages import DeadLetter
 
 
 def names(refs: list[MessageRef]) -> list[str]:

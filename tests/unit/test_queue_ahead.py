@@ -6,9 +6,9 @@ import random
 
 import pytest
 from fairbox import Message, MessageRef
-from fairbox.ids import IdGenerator
-from fairbox.queueing.ahead import FROM_HINT, LOST, REACH, RECEIVES, Ahead
-from fairbox.stored import StoredMessage
+from fairbox.model.ids import IdGenerator
+from fairbox.model.stored_messages import StoredMessage
+from fairbox.queue.start_spread import FROM_HINT, LOST, REACH, RECEIVES, Ahead
 from fairbox.testing import ManualClock
 
 SHARD = "jobs", 1, 3

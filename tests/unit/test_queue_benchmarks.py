@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Queue, Topic
 from fairbox.dynamodb.definitions import table_definitions
-from fairbox.messages import Message
+from fairbox.model.messages import Message
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from benchmarks import hashing, queue_steps

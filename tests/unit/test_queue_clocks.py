@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Queue, Received, RetryPolicy, StaleReceipt, Topic
-from fairbox.outbox import Outbox
-from fairbox.sharding import shard_number
+from fairbox.client.outbox import Outbox
+from fairbox.model.sharding import shard_number
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:

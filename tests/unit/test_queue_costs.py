@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Topic
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from fairbox import Message, Queue, Received, RetryPolicy, StaleReceipt, Topic
+from fairbox.client.outbox import Outbox
 from fairbox.errors import Throttled, Unavailable
-from fairbox.outbox import Outbox
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.faults import OPERATIONS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from fairbox import Message, Queue, Received, RetryPolicy, StaleReceipt, Topic
-from fairbox.ids import IdGenerator
-from fairbox.receipts import Receipt
+from fairbox.model.ids import IdGenerator
+from fairbox.model.receipts import Receipt
 from fairbox.testing.application import MemoryApplication
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, MessageRef, RetryPolicy, Topic
-from fairbox.ids import IdGenerator
-from fairbox.topics import PULL
+from fairbox.model.ids import IdGenerator
+from fairbox.model.topics import PULL
 
 from tests.unit.app import App
 

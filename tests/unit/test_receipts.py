@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 from fairbox import InvalidInput, MessageRef
-from fairbox.receipts import TOKEN_BYTES, ClaimPlace, Receipt
+from fairbox.model.receipts import TOKEN_BYTES, ClaimPlace, Receipt
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -19,13 +19,14 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.codec import names
-from fairbox.codec.dead import returning_item
+from fairbox.client.outbox import Outbox
+from fairbox.codec import attributes as names
+from fairbox.codec.dead_letters import returning_item
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb import redrives, states
+from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb import redrives
 from fairbox.dynamodb.tables import Tables
-from fairbox.outbox import Outbox
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from tests.unit.app import POISONED, REFUSED, THROTTLED, App
@@ -35,7 +36,7 @@ from tests.unit.test_message_deaths import Between, lying, raises
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.stored import DeadLetter, StoredMessage
+    from fairbox.model.stored_messages import DeadLetter, StoredMessage
 
 
 def killed(app: App, count: int = 1, seconds: float = 300, **more: Any) -> list[MessageRef]:

@@ -14,8 +14,8 @@ from fairbox import (
     MessagesOutstanding,
     Topic,
 )
+from fairbox.client.outbox import Outbox
 from fairbox.dispatch.ports import TAKEN
-from fairbox.outbox import Outbox
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from tests.unit.app import REFUSED, THROTTLED, App

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Message
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.relay import QUANTUM_MESSAGES, Relay
 
 from tests.unit.app import REFUSED, App
 
 if TYPE_CHECKING:
-    from fairbox.dispatch.visit import Visits
-    from fairbox.stored import StoredMessage
+    from fairbox.dispatch.visits import Visits
+    from fairbox.model.stored_messages import StoredMessage
 
 
 def relayed(app: App) -> Relay:

@@ -6,21 +6,21 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from fairbox import metrics as names
-from fairbox.dispatch.circuits import Event
-from fairbox.dispatch.report import Report
-from fairbox.dispatch.watching import CircuitWatch
-from fairbox.ids import IdGenerator
-from fairbox.messages import MessageRef
-from fairbox.metrics import Metrics
-from fairbox.reporting import log_circuits, write_metrics
+from fairbox.dispatch.delivery_report import Report
+from fairbox.dispatch.sending.circuit_breakers import Event
+from fairbox.dispatch.sending.circuit_watch import CircuitWatch
+from fairbox.model.ids import IdGenerator
+from fairbox.model.messages import MessageRef
+from fairbox.observability import metrics as names
+from fairbox.observability.delivery_metrics import log_circuits, write_metrics
+from fairbox.observability.metrics import Metrics
 from fairbox.testing.clock import ManualClock
 
 from tests.unit.app import App
 
 if TYPE_CHECKING:
     import pytest
-    from fairbox.topics import TopicState
+    from fairbox.model.topics import TopicState
 
 A, B, OTHER = ("orders", "a"), ("orders", "b"), ("other", "a")
 

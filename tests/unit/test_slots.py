@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox.dispatch.slots import MOST, SLOTS, at_once, in_turn
+from fairbox.dispatch.sending.executor import MOST, SLOTS, at_once, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.dispatch.slots import Call, Finish
+    from fairbox.dispatch.sending.executor import Call, Finish
 
 
 def lines(depth: int, done: list[tuple[str, int]]) -> Callable[[], list[Call]]:

@@ -7,20 +7,26 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.clock import milliseconds
-from fairbox.codec.standings import read_standing, standing_attributes
-from fairbox.dispatch import circuits
-from fairbox.dispatch.circuits import Gate
-from fairbox.dispatch.packing import Job
+from fairbox.codec.subscription_status import read_standing, standing_attributes
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.dispatch.rates import BURST_MS, take
-from fairbox.epochs import Epoch
-from fairbox.ids import IdGenerator
-from fairbox.messages import Message, MessageRef
-from fairbox.standing import FAILURES_TO_OPEN, NEW, PROBE_MS, QUIET_CAP_SECONDS, Standing
-from fairbox.stored import StoredMessage, SubscriptionState
+from fairbox.dispatch.sending import circuit_breakers as circuits
+from fairbox.dispatch.sending.circuit_breakers import Gate
+from fairbox.dispatch.sending.jobs import Job
+from fairbox.dispatch.sending.rate_limits import BURST_MS, take
+from fairbox.model.clock import milliseconds
+from fairbox.model.epochs import Epoch
+from fairbox.model.ids import IdGenerator
+from fairbox.model.messages import Message, MessageRef
+from fairbox.model.stored_messages import StoredMessage, SubscriptionState
+from fairbox.model.subscription_status import (
+    FAILURES_TO_OPEN,
+    NEW,
+    PROBE_MS,
+    QUIET_CAP_SECONDS,
+    Standing,
+)
+from fairbox.model.topics import Subscription, Topic, TopicState
 from fairbox.testing.clock import ManualClock
-from fairbox.topics import Subscription, Topic, TopicState
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from fairbox.codec.messages import read_message
+from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.dispatch.sweep import Sweep
-from fairbox.stored import ShardRow
+from fairbox.model.stored_messages import ShardRow
 
 from tests.unit.app import THROTTLED, App
 

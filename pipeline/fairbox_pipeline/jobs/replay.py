@@ -188,8 +188,8 @@ def _check_topics(names: list[str]) -> None:
     Raises:
         PipelineError: a topic is not there any more, or the outbox cannot be reached.
     """
+    from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.errors import FairboxError  # noqa: PLC0415 - not every job has the library
-    from fairbox.outbox import Outbox  # noqa: PLC0415
 
     try:
         known = {state.topic.name for state in Outbox.from_env().topics()}
@@ -239,8 +239,8 @@ def _work(
     batches: Iterator[pa.RecordBatch], *, name: str, rate: float, settings: dict[str, str]
 ) -> Iterator[pa.RecordBatch]:
     """Put back one partition's lanes, in an executor."""
-    from fairbox.clock import SystemClock  # noqa: PLC0415 - not every job has the library
-    from fairbox.outbox import Outbox  # noqa: PLC0415
+    from fairbox.client.outbox import Outbox  # noqa: PLC0415
+    from fairbox.model.clock import SystemClock  # noqa: PLC0415 - not every job has the library
 
     from fairbox_pipeline.putting_back import Lane, Pacer  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from fairbox.consuming.consumer import Consumer
+from fairbox.consumer.consumer import Consumer
 
 from tests.unit.consuming.scripted import ScriptedQueue
 

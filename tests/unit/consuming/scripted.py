@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, StaleReceipt, Topic
-from fairbox.epochs import Epoch
-from fairbox.topics import TopicState
+from fairbox.model.epochs import Epoch
+from fairbox.model.topics import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from fairbox.topics import Ordering
+    from fairbox.model.topics import Ordering
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from fairbox import Throttled, TopicIsPushed
-from fairbox.consuming import consumer as consumer_module
-from fairbox.consuming.consumer import ABANDONED, Consumer
-from fairbox.consuming.hold import Hold
-from fairbox.consuming.permits import Permits
-from fairbox.consuming.tally import ConsumerCounts
+from fairbox.consumer import consumer as consumer_module
+from fairbox.consumer.concurrency import Permits
+from fairbox.consumer.consumer import ABANDONED, Consumer
+from fairbox.consumer.counts import ConsumerCounts
+from fairbox.consumer.in_flight import Hold
 
 from tests.unit.consuming.scripted import Lines, ScriptedQueue
 
@@ -172,7 +172,7 @@ def test_a_stop_that_forgets_what_waits_is_found(
 def test_it_logs_its_progress_with_all_counts_as_fields(
     queue: ScriptedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairbox.consuming.consumer.PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr("fairbox.consumer.consumer.PROGRESS_SECONDS", 0.01)
     queue.send(b"one", b"two")
     log = Lines()
     running = Running(Consumer(queue, "jobs", lambda _: None, log=log))

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Dead, Message, PartitionedQueue, Retry, Throttled, Topic
-from fairbox.consuming import consumer as consumer_module
-from fairbox.consuming.consumer import Consumer
-from fairbox.consuming.measuring import Measuring
-from fairbox.consuming.tally import Tally
-from fairbox.metrics import Metrics
+from fairbox.consumer import consumer as consumer_module
+from fairbox.consumer.consumer import Consumer
+from fairbox.consumer.consumer_metrics import Measuring
+from fairbox.consumer.counts import Tally
+from fairbox.observability.metrics import Metrics
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryApplication
 
 from tests.unit.consuming.scripted import ScriptedQueue
 
 if TYPE_CHECKING:
-    from fairbox.topics import TopicState
+    from fairbox.model.topics import TopicState
 
 PATIENCE = 30.0
 NAMES = ("Received", "Acked", "GivenBack", "Dead", "LostReceipts")

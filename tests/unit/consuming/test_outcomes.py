@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, RetryPolicy
-from fairbox.consuming.consumer import Consumer
-from fairbox.consuming.outcomes import MAX_REASON_BYTES, Dead, Retry
-from fairbox.consuming.tally import ConsumerCounts
+from fairbox.consumer.consumer import Consumer
+from fairbox.consumer.counts import ConsumerCounts
+from fairbox.consumer.outcomes import MAX_REASON_BYTES, Dead, Retry
 from fairbox.testing import ManualClock
 
 from tests.unit.consuming.scripted import Lines, ScriptedQueue

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from fairbox import Throttled, TopicIsPushed, Unavailable
-from fairbox.consuming.hold import Held, Hold
-from fairbox.consuming.journal import Journal
-from fairbox.consuming.limits import Limits
-from fairbox.consuming.outcomes import ACK, Outcome
-from fairbox.consuming.shift import Shift
-from fairbox.consuming.tally import ConsumerCounts, Tally
+from fairbox.consumer.counts import ConsumerCounts, Tally
+from fairbox.consumer.event_log import Journal
+from fairbox.consumer.in_flight import Held, Hold
+from fairbox.consumer.options import Limits
+from fairbox.consumer.outcomes import ACK, Outcome
+from fairbox.consumer.worker_steps import Shift
 from fairbox.testing import ManualClock
 
 from tests.unit.consuming.scripted import Lines, ScriptedQueue

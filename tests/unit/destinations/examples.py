@@ -8,8 +8,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.stub import Stubber
-from fairbox.messages import Message, MessageRef
-from fairbox.stored import Offloaded, StoredMessage
+from fairbox.model.messages import Message, MessageRef
+from fairbox.model.stored_messages import Offloaded, StoredMessage
 
 ACCOUNT = "123456789012"
 TIME = 1_764_000_000

@@ -9,7 +9,7 @@ import pytest
 from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput
-from fairbox.topics import Subscription
+from fairbox.model.topics import Subscription
 
 from tests.unit.destinations.examples import ACCOUNT, FixedClock
 

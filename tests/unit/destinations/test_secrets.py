@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 from fairbox.destinations.secrets import KEPT_SECONDS, WebhookKeys
 from fairbox.errors import InvalidInput, Unavailable
-from fairbox.topics import Subscription
+from fairbox.model.topics import Subscription
 
 from tests.unit.destinations.examples import FixedClock
 

@@ -13,7 +13,7 @@ from fairbox.destinations.outbound import MAX_ANSWER, Caller, Url
 from fairbox.destinations.webhook import Webhook
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput
-from fairbox.topics import Subscription
+from fairbox.model.topics import Subscription
 
 from tests.unit.destinations.examples import FixedClock, stored
 

@@ -15,13 +15,13 @@ from fairbox.destinations.lambda_ import Lambda
 from fairbox.destinations.topic import PulledTopic
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput, Throttled, TopicIsPushed, Unavailable
-from fairbox.stored import Offloaded
+from fairbox.model.stored_messages import Offloaded
 from moto import mock_aws
 
 from tests.unit.destinations.examples import ACCOUNT, client, stored, stubbed
 
 if TYPE_CHECKING:
-    from fairbox.messages import Message
+    from fairbox.model.messages import Message
 
 STREAM = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders"
 FUNCTION = f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:orders:live"

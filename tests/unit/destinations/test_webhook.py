@@ -26,7 +26,7 @@ from fairbox.destinations.signatures import parse_secret, signed_headers
 from fairbox.destinations.webhook import Webhook
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput, Unavailable
-from fairbox.stored import Offloaded
+from fairbox.model.stored_messages import Offloaded
 
 from tests.unit.destinations.examples import TIME, FixedClock, stored
 from tests.unit.destinations.servers import OK, Server, status

@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Page, Progress
-    from fairbox.consuming.consumer import Consumer
-    from fairbox.consuming.group import Consumers
-    from fairbox.consuming.outcomes import Dead, Retry
-    from fairbox.consuming.tally import ConsumerCounts
+    from fairbox.client.batches import Batches
+    from fairbox.client.misplaced_messages import Misplaced, PlacementResult
+    from fairbox.client.outbox import Outbox, SweepResult
+    from fairbox.client.partition_results import PartitionResults
+    from fairbox.client.partitioned_queue import PartitionedQueue
+    from fairbox.client.purge import PurgeResult
+    from fairbox.client.queue import Queue
+    from fairbox.client.queue_resize import WidthResult
+    from fairbox.client.redrive import RedriveResult
+    from fairbox.client.topic_resize import ResizeResult
+    from fairbox.consumer.consumer import Consumer
+    from fairbox.consumer.counts import ConsumerCounts
+    from fairbox.consumer.group import Consumers
+    from fairbox.consumer.outcomes import Dead, Retry
     from fairbox.errors import (
         BatchBusy,
         BatchEnded,
@@ -43,20 +53,10 @@ if TYPE_CHECKING:
         UnknownTopic,
         Unreadable,
     )
-    from fairbox.messages import Message, MessageRef
-    from fairbox.misplacing import Misplaced, PlacementResult
-    from fairbox.outbox import Outbox, SweepResult
-    from fairbox.partition_results import PartitionResults
-    from fairbox.partition_widths import WidthResult
-    from fairbox.partitions import PartitionedQueue
-    from fairbox.purging import PurgeResult
-    from fairbox.queue import Queue
-    from fairbox.queueing.models import QueueStats, Received
-    from fairbox.redriving import RedriveResult
-    from fairbox.resizing import ResizeResult
-    from fairbox.stored import DeadLetter, Delivery
-    from fairbox.topics import Partition, RetryPolicy, Subscription, Topic
-    from fairbox.tracking import Batches
+    from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.stored_messages import DeadLetter, Delivery
+    from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
+    from fairbox.queue.models import QueueStats, Received
 
 __all__ = [
     "AckResult",
@@ -123,37 +123,37 @@ __all__ = [
 _HOMES: Final = {
     "AckResult": "batches.models",
     "Batch": "batches.models",
-    "Batches": "tracking",
-    "Consumer": "consuming.consumer",
-    "ConsumerCounts": "consuming.tally",
-    "Consumers": "consuming.group",
-    "Dead": "consuming.outcomes",
-    "DeadLetter": "stored",
-    "Delivery": "stored",
+    "Batches": "client.batches",
+    "Consumer": "consumer.consumer",
+    "ConsumerCounts": "consumer.counts",
+    "Consumers": "consumer.group",
+    "Dead": "consumer.outcomes",
+    "DeadLetter": "model.stored_messages",
+    "Delivery": "model.stored_messages",
     "FailedItem": "batches.models",
     "Group": "batches.models",
-    "Message": "messages",
-    "MessageRef": "messages",
-    "Misplaced": "misplacing",
-    "Outbox": "outbox",
+    "Message": "model.messages",
+    "MessageRef": "model.messages",
+    "Misplaced": "client.misplaced_messages",
+    "Outbox": "client.outbox",
     "Page": "batches.models",
-    "Partition": "topics",
-    "PartitionResults": "partition_results",
-    "PartitionedQueue": "partitions",
-    "WidthResult": "partition_widths",
-    "PlacementResult": "misplacing",
+    "Partition": "model.topics",
+    "PartitionResults": "client.partition_results",
+    "PartitionedQueue": "client.partitioned_queue",
+    "WidthResult": "client.queue_resize",
+    "PlacementResult": "client.misplaced_messages",
     "Progress": "batches.models",
-    "PurgeResult": "purging",
-    "Queue": "queue",
-    "QueueStats": "queueing.models",
-    "Received": "queueing.models",
-    "RedriveResult": "redriving",
-    "ResizeResult": "resizing",
-    "Retry": "consuming.outcomes",
-    "RetryPolicy": "topics",
-    "Subscription": "topics",
-    "SweepResult": "outbox",
-    "Topic": "topics",
+    "PurgeResult": "client.purge",
+    "Queue": "client.queue",
+    "QueueStats": "queue.models",
+    "Received": "queue.models",
+    "RedriveResult": "client.redrive",
+    "ResizeResult": "client.topic_resize",
+    "Retry": "consumer.outcomes",
+    "RetryPolicy": "model.topics",
+    "Subscription": "model.topics",
+    "SweepResult": "client.outbox",
+    "Topic": "model.topics",
 }
 
 

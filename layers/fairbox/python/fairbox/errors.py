@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.messages import MessageRef
+    from fairbox.model.messages import MessageRef
 
 
 class FairboxError(Exception):

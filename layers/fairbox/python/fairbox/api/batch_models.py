@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from fairbox.api.bases import In, Milliseconds, Out, Query, Whole
+from fairbox.api.base_models import In, Milliseconds, Out, Query, Whole
 from fairbox.api.patterns import BatchId, Item, Text
 from fairbox.batches.ids import MAX_GROUP_SIZE
 from fairbox.batches.models import State  # noqa: TC001 - pydantic reads it

@@ -7,9 +7,9 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, cast
 
+from fairbox.client.message_pages import Place
 from fairbox.errors import InvalidInput
-from fairbox.ids import parse_id
-from fairbox.listing import Place
+from fairbox.model.ids import parse_id
 
 if TYPE_CHECKING:
     from fairbox.api.models import State

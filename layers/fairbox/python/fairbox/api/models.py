@@ -9,11 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fairbox.administration import MAX_PAUSE_REASON
-from fairbox.api.bases import WHOLE, Milliseconds, Whole
-from fairbox.api.bases import In as Input
-from fairbox.api.bases import Out as Output
-from fairbox.api.bases import Query as _Query
+from fairbox.api.base_models import WHOLE, Milliseconds, Whole
+from fairbox.api.base_models import In as Input
+from fairbox.api.base_models import Out as Output
+from fairbox.api.base_models import Query as _Query
 from fairbox.api.patterns import (
     DESTINATION,
     TENANT_WEIGHTS,
@@ -25,9 +24,10 @@ from fairbox.api.patterns import (
     Text,
     Time,
 )
-from fairbox.messages import MAX_DELAY_SECONDS
-from fairbox.sharding import MAX_SHARDS
-from fairbox.topics import (
+from fairbox.client.topic_administration import MAX_PAUSE_REASON
+from fairbox.model.messages import MAX_DELAY_SECONDS
+from fairbox.model.sharding import MAX_SHARDS
+from fairbox.model.topics import (
     DAY,
     MAX_DEDUP_WINDOW,
     MAX_IN_FLIGHT,

@@ -10,16 +10,22 @@ from pydantic.json_schema import models_json_schema
 from fairbox.api import (
     batch_models,
     models,
-    operating_models,
     patterns,
     queue_models,
-    redrives,
-    resizes,
+)
+from fairbox.api import (
+    operation_models as operating_models,
+)
+from fairbox.api import (
+    redrive_routes as redrives,
+)
+from fairbox.api import (
+    resize_routes as resizes,
 )
 from fairbox.api.links import LINKS
 from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
-from fairbox.api.publishing import MAX_BATCH
-from fairbox.api.requests import JSON_TYPE, MAX_BODY_BYTES
+from fairbox.api.publish_routes import MAX_BATCH
+from fairbox.api.request import JSON_TYPE, MAX_BODY_BYTES
 from fairbox.api.routes import ROUTES
 from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from fairbox.api.routing import Route
+    from fairbox.api.route import Route
 
 Schema = dict[str, Any]
 

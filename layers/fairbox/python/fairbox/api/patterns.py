@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from fairbox.messages import MAX_HEADERS, MAX_KEY_BYTES
-from fairbox.topics import MAX_TENANT_WEIGHTS, MAX_WEIGHT, MIN_WEIGHT, SCHEMES
+from fairbox.model.messages import MAX_HEADERS, MAX_KEY_BYTES
+from fairbox.model.topics import MAX_TENANT_WEIGHTS, MAX_WEIGHT, MIN_WEIGHT, SCHEMES
 
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID7: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"

@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from fairbox.api.bases import In, Milliseconds, Out, Whole
+from fairbox.api.base_models import In, Milliseconds, Out, Whole
 from fairbox.api.patterns import Receipt  # noqa: TC001 - pydantic reads it
-from fairbox.messages import MAX_DELAY_SECONDS
+from fairbox.model.messages import MAX_DELAY_SECONDS
 
 MAX_RECEIPTS: Final = 100
 MAX_WAIT_SECONDS: Final = 20

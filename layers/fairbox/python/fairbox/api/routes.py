@@ -6,28 +6,20 @@ import json
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 
-from fairbox.api.answers import show_dead, show_message, show_subscription, show_topic
-from fairbox.api.batches import BATCH_ROUTES
-from fairbox.api.lists import list_all_topics, list_messages
-from fairbox.api.models import (
-    CancelQuery,
-    ListQuery,
-    PauseIn,
-    SubscriptionIn,
-    TopicIn,
-    TopicsQuery,
-)
-from fairbox.api.operating import OPERATING_ROUTES, ref_of
+from fairbox.api.batch_routes import BATCH_ROUTES
+from fairbox.api.message_list_routes import list_all_topics, list_messages
+from fairbox.api.models import CancelQuery, ListQuery, PauseIn, SubscriptionIn, TopicIn, TopicsQuery
+from fairbox.api.operation_routes import OPERATING_ROUTES, ref_of
 from fairbox.api.problems import Refusal
-from fairbox.api.publishing import Publisher
-from fairbox.api.queueing import QUEUE_ROUTES
-from fairbox.api.redrives import RedriveIn, redrive
-from fairbox.api.requests import checked
-from fairbox.api.resizes import RESIZE_ROUTES
-from fairbox.api.routing import Answer, Route
-from fairbox.api.stats import stats
-from fairbox.clock import milliseconds
-from fairbox.codec.dead import read_dead
+from fairbox.api.publish_routes import Publisher
+from fairbox.api.queue_routes import QUEUE_ROUTES
+from fairbox.api.redrive_routes import RedriveIn, redrive
+from fairbox.api.request import checked
+from fairbox.api.resize_routes import RESIZE_ROUTES
+from fairbox.api.responses import show_dead, show_message, show_subscription, show_topic
+from fairbox.api.route import Answer, Route
+from fairbox.api.stats_routes import stats
+from fairbox.codec.dead_letters import read_dead
 from fairbox.errors import (
     InvalidInput,
     MessagesNotFound,
@@ -35,19 +27,20 @@ from fairbox.errors import (
     UnknownTopic,
     Unreadable,
 )
-from fairbox.messages import MessageRef, check_text, check_topic
-from fairbox.topics import RetryPolicy, Subscription, Topic
+from fairbox.model.clock import milliseconds
+from fairbox.model.messages import MessageRef, check_text, check_topic
+from fairbox.model.topics import RetryPolicy, Subscription, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.api.models import MessageOut
-    from fairbox.api.requests import Request
-    from fairbox.clock import Clock
-    from fairbox.ids import IdGenerator
-    from fairbox.outbox import Outbox
-    from fairbox.queue import Queue
-    from fairbox.tracking import Batches
+    from fairbox.api.request import Request
+    from fairbox.client.batches import Batches
+    from fairbox.client.outbox import Outbox
+    from fairbox.client.queue import Queue
+    from fairbox.model.clock import Clock
+    from fairbox.model.ids import IdGenerator
 
 
 class Api:
@@ -77,7 +70,7 @@ class Api:
     def queue(self) -> Queue:
         """The queue over the same tables."""
         # imported where it is used: no other request pays for it
-        from fairbox.queue import Queue  # noqa: PLC0415
+        from fairbox.client.queue import Queue  # noqa: PLC0415
 
         return Queue.over(self.outbox)
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fairbox.batches.context import CASCADE_TRIES, Work, acked, failed, short, with_failures
 from fairbox.batches.ids import bit_of, node_of, parse_item, slot_of
 from fairbox.batches.models import Change, FailedItems, Leaf, LeafKey, NodeKey
-from fairbox.batches.work import CASCADE_TRIES, Work, acked, failed, short, with_failures
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
-from fairbox.items import ItemId, parse_item
+from fairbox.model.batch_items import ItemId, parse_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

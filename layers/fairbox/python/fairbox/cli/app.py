@@ -18,7 +18,7 @@ from fairbox.cli import (
     subscription,
     topic,
 )
-from fairbox.cli.verbs import verb
+from fairbox.cli.commands import verb
 
 app = typer.Typer(
     name="fairbox",

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairbox.cli.contents import headers_of, read_body
-from fairbox.cli.fields import (
+from fairbox.cli.commands import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
+from fairbox.cli.item_input import calls_of
+from fairbox.cli.message_content import headers_of, read_body
+from fairbox.cli.output_fields import (
     body_fields,
     dead_fields,
     failures_fields,
     purge_fields,
     redrive_fields,
 )
-from fairbox.cli.items import calls_of
 from fairbox.cli.progress import progress
 from fairbox.cli.session import FAILED, Session
-from fairbox.cli.verbs import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
-from fairbox.contents import Content
+from fairbox.client.dead_letter_content import Content
 from fairbox.errors import DeadLettersUnreadable, MessagesNotFound
-from fairbox.messages import MessageRef
+from fairbox.model.messages import MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.redriving import RedriveResult
-    from fairbox.stored import DeadLetter
+    from fairbox.client.redrive import RedriveResult
+    from fairbox.model.stored_messages import DeadLetter
 
 dlq = noun("Look at dead letters, put them back, purge them.")
 

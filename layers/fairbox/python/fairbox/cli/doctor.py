@@ -39,8 +39,8 @@ def doctor(
     from importlib.metadata import version  # noqa: PLC0415
 
     from fairbox.doctor.aws import Aws  # noqa: PLC0415
-    from fairbox.doctor.examining import examine  # noqa: PLC0415
-    from fairbox.doctor.patient import STACKS, Patient  # noqa: PLC0415
+    from fairbox.doctor.deployment import STACKS, Patient  # noqa: PLC0415
+    from fairbox.doctor.examination import examine  # noqa: PLC0415
 
     patient = Patient(
         session.outbox,

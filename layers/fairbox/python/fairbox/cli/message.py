@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fairbox.cli.contents import headers_of, read_body
-from fairbox.cli.fields import (
+from fairbox.cli.commands import DryRun, FromFile, Limit, Yes, noun, verb
+from fairbox.cli.message_content import headers_of, read_body
+from fairbox.cli.output_fields import (
     DELIVERY_COLUMNS,
     body_fields,
     dead_fields,
@@ -18,15 +19,14 @@ from fairbox.cli.fields import (
     stored_fields,
 )
 from fairbox.cli.session import FAILED, Session
-from fairbox.cli.verbs import DryRun, FromFile, Limit, Yes, noun, verb
-from fairbox.clock import milliseconds
 from fairbox.errors import MessagesNotFound
-from fairbox.messages import Message, MessageRef
+from fairbox.model.clock import milliseconds
+from fairbox.model.messages import Message, MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.cli.fields import Fields
+    from fairbox.cli.output_fields import Fields
 
 message = noun("Publish messages, list, show, edit and cancel them.")
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from fairbox.cli.fields import (
+from fairbox.cli.commands import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
+from fairbox.cli.output_fields import (
     DELIVERY_COLUMNS,
     delivery_fields,
     misplaced_fields,
@@ -17,7 +18,6 @@ from fairbox.cli.fields import (
 from fairbox.cli.pipeline import run_job
 from fairbox.cli.progress import progress
 from fairbox.cli.session import Session
-from fairbox.cli.verbs import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
 from fairbox.errors import InvalidInput
 
 outbox = noun("Count and list what lies in the outbox and what was delivered; ring; replay.")

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli.fields import received_fields, stats_fields, width_fields, width_text
-from fairbox.cli.items import calls_of, item_ids
+from fairbox.cli.commands import DryRun, FromFile, Yes, noun, verb
+from fairbox.cli.item_input import calls_of, item_ids
+from fairbox.cli.output_fields import received_fields, stats_fields, width_fields, width_text
 from fairbox.cli.progress import progress
 from fairbox.cli.session import Session
-from fairbox.cli.verbs import DryRun, FromFile, Yes, noun, verb
 from fairbox.errors import StaleReceipt
 
 queue = noun("Receive messages of pulled topics, settle them, and look after their queues.")
@@ -43,7 +43,7 @@ def receive(
 ) -> None:
     """Receive messages and hold them; an attempt counts, whether they are settled or not."""
     # imported where it is used: `fairbox --help` does without
-    from fairbox.receipts import Receipt  # noqa: PLC0415
+    from fairbox.model.receipts import Receipt  # noqa: PLC0415
 
     found = session.queue.receive(topic, max_messages, visibility_timeout, wait=wait)
     session.table(

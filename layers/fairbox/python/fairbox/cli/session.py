@@ -25,11 +25,11 @@ from fairbox.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairbox.cli.facades import Facades
-    from fairbox.clock import Clock
-    from fairbox.outbox import Outbox
-    from fairbox.queue import Queue
-    from fairbox.tracking import Batches
+    from fairbox.cli.clients import Facades
+    from fairbox.client.batches import Batches
+    from fairbox.client.outbox import Outbox
+    from fairbox.client.queue import Queue
+    from fairbox.model.clock import Clock
 
 FAILED = 1
 USAGE = 2

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.exceptions import TyperException
 
-from fairbox.cli.holding import Held, HoldingFacades
 from fairbox.cli.session import FAILED, USAGE, Session, printable
+from fairbox.cli.shell_state import Held, HoldingFacades
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def shell(session: Session) -> None:
     tty = sys.stdin.isatty()
     code = 0
     if tty:
-        from fairbox.cli.prompting import prompted  # noqa: PLC0415 - it is slow, and needed here
+        from fairbox.cli.prompt import prompted  # noqa: PLC0415 - it is slow, and needed here
 
         prompted(made)
     else:

@@ -18,9 +18,9 @@ from fairbox.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.simulation.replaying import Finding
-    from fairbox.simulation.running import Part, Plan, Tally
-    from fairbox.simulation.scenarios import Scenario
+    from fairbox_simulation.reproduction import Finding
+    from fairbox_simulation.runner import Part, Plan, Tally
+    from fairbox_simulation.scenarios import Scenario
 
 # the worlds are imported when they are run: no other verb waits for them
 
@@ -75,9 +75,9 @@ def simulate(
 
     A seed that breaks a promise is named with the command that replays it.
     """
-    from fairbox.simulation import scenarios  # noqa: PLC0415 - see above
-    from fairbox.simulation.replaying import Weather, findings  # noqa: PLC0415 - see above
-    from fairbox.simulation.running import Plan  # noqa: PLC0415 - see above
+    from fairbox_simulation import scenarios  # noqa: PLC0415 - see above
+    from fairbox_simulation.reproduction import Weather, findings  # noqa: PLC0415 - see above
+    from fairbox_simulation.runner import Plan  # noqa: PLC0415 - see above
 
     if names:
         _list(session, list(scenarios.SCENARIOS.values()))
@@ -103,7 +103,7 @@ def simulate(
 
 
 def _run(session: Session, plan: Plan, workers: int, until: float) -> Tally:
-    from fairbox.simulation.running import run_all  # noqa: PLC0415 - see above
+    from fairbox_simulation.runner import run_all  # noqa: PLC0415 - see above
 
     with progress(plan.scenario.unit, plan.total) as done:
 

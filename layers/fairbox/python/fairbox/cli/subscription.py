@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli.fields import Fields, subscription_fields
+from fairbox.cli.commands import DryRun, Yes, noun, verb
+from fairbox.cli.output_fields import Fields, subscription_fields
 from fairbox.cli.session import Session
-from fairbox.cli.verbs import DryRun, Yes, noun, verb
 from fairbox.errors import UnknownSubscription
-from fairbox.topics import Subscription
+from fairbox.model.topics import Subscription
 
 subscription = noun("Add destinations to topics; list, pause, resume and remove them.")
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli.fields import resize_fields, resize_text, status_fields, topic_fields
-from fairbox.cli.resizes import watch_resize
+from fairbox.cli.commands import Yes, noun, verb
+from fairbox.cli.output_fields import resize_fields, resize_text, status_fields, topic_fields
+from fairbox.cli.resize_progress import watch_resize
 from fairbox.cli.session import FAILED, Session
-from fairbox.cli.verbs import Yes, noun, verb
+from fairbox.client.topic_load import Load, measured_load
 from fairbox.errors import InvalidInput
-from fairbox.loads import Load, measured_load
-from fairbox.topics import OnDead, Ordering, RetryPolicy, Topic
+from fairbox.model.topics import OnDead, Ordering, RetryPolicy, Topic
 
 topic = noun("Create topics, show and delete them, and find how many shards one needs.")
 SHARD_WCU = 700  # of the 1,000 that a partition takes

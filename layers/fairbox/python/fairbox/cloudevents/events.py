@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fairbox.cloudevents import attributes
 from fairbox.errors import InvalidInput
-from fairbox.items import check_item
-from fairbox.messages import Message, check_text
+from fairbox.model.batch_items import check_item
+from fairbox.model.messages import Message, check_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

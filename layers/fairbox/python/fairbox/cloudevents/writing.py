@@ -11,8 +11,8 @@ from urllib.parse import quote
 from fairbox.cloudevents import attributes
 
 if TYPE_CHECKING:
-    from fairbox.messages import Message
-    from fairbox.stored import StoredMessage
+    from fairbox.model.messages import Message
+    from fairbox.model.stored_messages import StoredMessage
 
 STRUCTURED_TYPE: Final = "application/cloudevents+json"
 BATCH_TYPE: Final = "application/cloudevents-batch+json"

@@ -3,7 +3,7 @@
 Items are DynamoDB's wire dicts (`{"S": ...}`), as the low-level client and stream images have them.
 """
 
-from fairbox.codec.names import (
+from fairbox.codec.attributes import (
     BUCKET,
     DELIVERED_INDEX,
     EXPIRES_AT,

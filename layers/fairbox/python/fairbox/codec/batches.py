@@ -21,11 +21,11 @@ from fairbox.batches.models import (
     Root,
     State,
 )
+from fairbox.codec.attributes import NEEDS, PK, SK
+from fairbox.codec.item_versions import check_version, unknown_of
 from fairbox.codec.keys import Item, Key, key, key_text
 from fairbox.codec.messages import number
-from fairbox.codec.names import NEEDS, PK, SK
-from fairbox.codec.standings import NOT_OURS
-from fairbox.codec.versions import check_version, unknown_of
+from fairbox.codec.subscription_status import NOT_OURS
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:

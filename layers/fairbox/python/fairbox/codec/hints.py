@@ -6,10 +6,10 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.codec.attributes import HINT_AFTER, HINT_LOOK
 from fairbox.codec.keys import hint_key
 from fairbox.codec.messages import number
-from fairbox.codec.names import HINT_AFTER, HINT_LOOK
-from fairbox.stored import Hint
+from fairbox.model.stored_messages import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fairbox.codec.names import CONFIG, HEAD, PK, SK
+from fairbox.codec.attributes import CONFIG, HEAD, PK, SK
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.messages import MessageRef
-    from fairbox.stored import Lane
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import Lane
 
 Item = dict[str, Any]
 Key = dict[str, Any]

@@ -7,13 +7,13 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import names
+from fairbox.codec import attributes as names
+from fairbox.codec.item_versions import check_version
 from fairbox.codec.keys import Item, key, key_text
 from fairbox.codec.messages import number
-from fairbox.codec.versions import check_version
 from fairbox.errors import Unreadable
-from fairbox.stored import Delivery
-from fairbox.versions import check_number
+from fairbox.model.item_versions import check_number
+from fairbox.model.stored_messages import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from fairbox import bodies
-from fairbox.codec import names
+from fairbox.codec import attributes as names
+from fairbox.codec.attributes import PK, SK
+from fairbox.codec.item_versions import check_version, unknown_of
 from fairbox.codec.keys import Item, key_text, message_key, parse_lane_pk
-from fairbox.codec.names import PK, SK
-from fairbox.codec.versions import check_version, unknown_of
 from fairbox.errors import BodyTooLarge, FairboxError, NewerVersion, Unreadable
-from fairbox.ids import time_of
-from fairbox.messages import Message, MessageRef
-from fairbox.stored import Claim, Failure, Gone, Offloaded, StoredMessage, SubscriptionState
+from fairbox.model import bodies
+from fairbox.model.ids import time_of
+from fairbox.model.messages import Message, MessageRef
+from fairbox.model.stored_messages import (
+    Claim,
+    Failure,
+    Gone,
+    Offloaded,
+    StoredMessage,
+    SubscriptionState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

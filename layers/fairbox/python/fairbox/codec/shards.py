@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import names
+from fairbox.codec import attributes as names
+from fairbox.codec.item_versions import check_version
 from fairbox.codec.keys import Item, key_text, parse_lane_pk, shard_key
 from fairbox.codec.messages import number
-from fairbox.codec.versions import check_version
 from fairbox.errors import Unreadable
-from fairbox.stored import ShardRow
+from fairbox.model.stored_messages import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fairbox.codec import names
+from fairbox.codec import attributes as names
+from fairbox.codec.item_versions import check_version
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
-from fairbox.codec.standings import NOT_OURS, read_standing
-from fairbox.codec.versions import check_version
-from fairbox.epochs import Epoch
+from fairbox.codec.subscription_status import NOT_OURS, read_standing
 from fairbox.errors import Unreadable
-from fairbox.topics import Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
+from fairbox.model.epochs import Epoch
+from fairbox.model.topics import Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.standing import Standing
+    from fairbox.model.subscription_status import Standing
 
     _Subscribed = list[tuple[Subscription, Standing]]
 

@@ -16,7 +16,7 @@ from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 _MEMO_ENTRIES: Final = 256
 _MEMO_BYTES: Final = 16 * 1024 * 1024

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.config import Config
 
-from fairbox.collection import no_collection
+from fairbox.aws.gc_pause import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from fairbox.cloudevents import STRUCTURED_TYPE
 from fairbox.destinations.batching import Prepared, fitting
 
 if TYPE_CHECKING:
-    from fairbox.messages import Message
-    from fairbox.stored import StoredMessage
+    from fairbox.model.messages import Message
+    from fairbox.model.stored_messages import StoredMessage
 
 MAX_ATTRIBUTES: Final = 10
 _NAME = re.compile(r"(?!aws\.|amazon\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.IGNORECASE)

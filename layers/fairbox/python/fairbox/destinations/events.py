@@ -9,10 +9,10 @@ from fairbox.cloudevents import attributes_of
 from fairbox.destinations.batching import BatchDestination, Prepared, fitting, in_order
 from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.errors import InvalidInput
-from fairbox.ids import time_of
+from fairbox.model.ids import time_of
 
 if TYPE_CHECKING:
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 _BUS = re.compile(
     r"(?:arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]{1,256}"

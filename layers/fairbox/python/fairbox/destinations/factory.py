@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.destinations.addresses import is_public, resolve
 from fairbox.errors import InvalidInput
-from fairbox.topics import SCHEMES
+from fairbox.model.topics import SCHEMES
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from fairbox.clock import Clock
     from fairbox.destinations.clients import Clients
     from fairbox.dispatch.ports import Destination, Outcome
-    from fairbox.messages import Message
-    from fairbox.topics import Subscription
+    from fairbox.model.clock import Clock
+    from fairbox.model.messages import Message
+    from fairbox.model.topics import Subscription
 
 _MAX_KEPT: Final = 1000
 # Scheme, which is the service and the module too, and class. What a process never sends to it

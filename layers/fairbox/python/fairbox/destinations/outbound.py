@@ -18,7 +18,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from fairbox.destinations.addresses import is_public, resolve, within
 from fairbox.destinations.outcomes import refused, unreachable
 from fairbox.errors import InvalidInput
-from fairbox.hiding import secrets_of
+from fairbox.model.redaction import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,8 +14,8 @@ from fairbox.errors import InvalidInput, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fairbox.clock import Clock
-    from fairbox.topics import Subscription
+    from fairbox.model.clock import Clock
+    from fairbox.model.topics import Subscription
 
 KEPT_SECONDS: Final = 300.0
 

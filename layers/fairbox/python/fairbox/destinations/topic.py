@@ -15,14 +15,14 @@ from fairbox.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.messages import MAX_BODY_BYTES, check_topic
+from fairbox.model.messages import MAX_BODY_BYTES, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.messages import Message
-    from fairbox.outbox import Outbox
-    from fairbox.stored import StoredMessage
+    from fairbox.client.outbox import Outbox
+    from fairbox.model.messages import Message
+    from fairbox.model.stored_messages import StoredMessage
 
 _OVERHEAD: Final = 32 * 1024
 

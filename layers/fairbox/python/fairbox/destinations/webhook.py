@@ -14,14 +14,14 @@ from fairbox.destinations.outcomes import gone, refused, throttled, too_large, u
 from fairbox.destinations.signatures import signed_headers
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import FairboxError
-from fairbox.hiding import without_secrets
-from fairbox.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
+from fairbox.model.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
+from fairbox.model.redaction import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.clock import Clock
-    from fairbox.stored import StoredMessage
+    from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import StoredMessage
 
 _DAY: Final = 86_400
 _GONE: Final = 410

@@ -10,29 +10,29 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fairbox.clock import milliseconds
-from fairbox.dispatch.circuits import Admitted, Gate
-from fairbox.dispatch.deciding import decide, next_due
-from fairbox.dispatch.packing import Job
+from fairbox.dispatch.decisions import decide, next_due
+from fairbox.dispatch.delivery_report import Report, count_failed, count_sent
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.report import Report, count_failed, count_sent
-from fairbox.dispatch.sending import Sender, at_once, in_turn
-from fairbox.dispatch.waking import follow_up
+from fairbox.dispatch.sending.circuit_breakers import Admitted, Gate
+from fairbox.dispatch.sending.circuit_follow_up import follow_up
+from fairbox.dispatch.sending.jobs import Job
+from fairbox.dispatch.sending.sender import Sender, at_once, in_turn
 from fairbox.errors import BatchBusy, FairboxError
-from fairbox.stored import StoredMessage
+from fairbox.model.clock import milliseconds
+from fairbox.model.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
-    from fairbox.clock import Clock
-    from fairbox.dispatch.circuits import DispatchStore
-    from fairbox.dispatch.deciding import Decision
+    from fairbox.dispatch.decisions import Decision
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome, Saved
-    from fairbox.dispatch.readiness import Readiness
-    from fairbox.dispatch.sending import FanOut
-    from fairbox.messages import MessageRef
-    from fairbox.topics import TopicState
+    from fairbox.dispatch.sending.circuit_breakers import DispatchStore
+    from fairbox.dispatch.sending.readiness import Readiness
+    from fairbox.dispatch.sending.sender import FanOut
+    from fairbox.model.clock import Clock
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.topics import TopicState
 
 _CAS_TRIES: Final = 8
 _AFTER_PROBE_MS: Final = 5000

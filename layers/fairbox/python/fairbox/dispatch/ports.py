@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from fairbox.ids import before
-from fairbox.stored import StoredMessage
+from fairbox.model.ids import before
+from fairbox.model.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.held import HeldRow
-    from fairbox.holds import Holds
-    from fairbox.messages import MessageRef
-    from fairbox.stored import Offloaded, ShardRow
-    from fairbox.topics import Subscription, TopicState
+    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import Offloaded, ShardRow
+    from fairbox.model.topics import Subscription, TopicState
 
 Saved = Literal["saved", "absent"] | StoredMessage
 Verdict = Literal["taken", "refused", "throttled", "unreachable", "gone"]
@@ -318,7 +318,7 @@ class AckQueue(Protocol):
     """Takes acks of batch items for the function that writes them, coalesced by group."""
 
     def put(self, bodies: Sequence[str]) -> None:
-        """Put messages as `fairbox.batches.queueing.pack` writes them into the queue.
+        """Put messages as `fairbox.batches.ack_messages.pack` writes them into the queue.
 
         Raises:
             Unavailable: some were not taken; all may be put again.

@@ -6,21 +6,21 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.clock import milliseconds
-from fairbox.codec.records import raw_image, read_record
+from fairbox.codec.stream_records import raw_image, read_record
+from fairbox.dispatch.delivery_report import Report
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.report import Report
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
-from fairbox.ids import time_of
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.codec.records import Change
+    from fairbox.codec.stream_records import Change
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.messages import MessageRef
-    from fairbox.stored import StoredMessage
-    from fairbox.topics import TopicState
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
 
 YOUNG_MS: Final = 20_000
 LATE_MS: Final = 40_000

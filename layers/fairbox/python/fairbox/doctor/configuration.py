@@ -11,8 +11,8 @@ from fairbox.doctor.findings import Reporter, check, each
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fairbox.doctor.deployment import Patient
     from fairbox.doctor.findings import Finding
-    from fairbox.doctor.patient import Patient
 
 DELETING_MS: Final = 3_600_000
 DESTINATIONS: Final = 50

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from fairbox.doctor.aws import NotAnswered
 
 if TYPE_CHECKING:
-    from fairbox.doctor.patient import Patient
+    from fairbox.doctor.deployment import Patient
 
 T = TypeVar("T")
 Status = Literal["ok", "warn", "fail", "not checked"]

@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import Missing
+from fairbox.doctor.deployment import DELIVERY, RULE
 from fairbox.doctor.findings import Reporter, check, each
-from fairbox.doctor.patient import DELIVERY, RULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from fairbox.doctor.deployment import Function, Patient, Resource
     from fairbox.doctor.findings import Finding
-    from fairbox.doctor.patient import Function, Patient, Resource
 
 RUNTIME: Final = "python3.13"
 STREAMS: Final[Mapping[str, str]] = {

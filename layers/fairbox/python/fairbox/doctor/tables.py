@@ -13,8 +13,8 @@ from fairbox.dynamodb.definitions import batches_definition, table_definitions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from fairbox.doctor.deployment import Patient
     from fairbox.doctor.findings import Finding, Reporter
-    from fairbox.doctor.patient import Patient
 
 EXPIRY: Final[Mapping[str, str | None]] = {
     "outbox": None,

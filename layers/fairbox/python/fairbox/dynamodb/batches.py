@@ -23,7 +23,7 @@ from fairbox.batches.models import (
 )
 from fairbox.batches.ports import Refusal
 from fairbox.codec import batches as codec
-from fairbox.codec.names import PK, SK
+from fairbox.codec.attributes import PK, SK
 from fairbox.dynamodb.calls import TRIES, ConditionFailed
 from fairbox.errors import Throttled, TransactionCancelled, Unavailable
 

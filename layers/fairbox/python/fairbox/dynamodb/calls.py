@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
-    from fairbox.clock import Clock
+    from fairbox.model.clock import Clock
 
 TRIES: Final = 8
 BUDGET_SECONDS: Final = 20.0  # after which no further try begins: callers have limits of their own

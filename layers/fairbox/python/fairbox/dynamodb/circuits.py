@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.keys import subscription_key, version_key
 from fairbox.codec.messages import number
-from fairbox.codec.standings import read_spent, read_standing, standing_value
+from fairbox.codec.subscription_status import read_spent, read_standing, standing_value
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import TransactionCancelled
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.dynamodb.calls import Calls
-    from fairbox.standing import Standing
+    from fairbox.model.subscription_status import Standing
 
 
 class CircuitRows:

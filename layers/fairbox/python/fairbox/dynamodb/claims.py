@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import number, read_message, states_value
 from fairbox.dynamodb.calls import ConditionFailed
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.calls import Calls
-    from fairbox.queueing.ports import Claiming
-    from fairbox.receipts import Receipt
-    from fairbox.stored import Claim, StoredMessage
+    from fairbox.model.receipts import Receipt
+    from fairbox.model.stored_messages import Claim, StoredMessage
+    from fairbox.queue.ports import Claiming
 
 
 class Claims:

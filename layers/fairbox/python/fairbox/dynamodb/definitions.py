@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairbox.codec import attributes as names
 from fairbox.codec import batches as batch_names
-from fairbox.codec import names
 
 
 def table_definitions(*, outbox: str, deliveries: str) -> list[dict[str, Any]]:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from fairbox.dynamodb.lanes import OpenLane
     from fairbox.dynamodb.tables import Tables
-    from fairbox.epochs import Epoch
-    from fairbox.topics import TopicState
+    from fairbox.model.epochs import Epoch
+    from fairbox.model.topics import TopicState
 
 _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 
 
 class EpochTable:
-    """Implements `fairbox.dispatch.retiring.RetiringStore`."""
+    """Implements `fairbox.dispatch.maintenance.epoch_retirement.RetiringStore`."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

@@ -17,16 +17,16 @@ from fairbox.codec.keys import hint_key
 from fairbox.codec.messages import number
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.statements import Statement, statement
-from fairbox.ids import before
-from fairbox.stored import Hint
+from fairbox.model.ids import before
+from fairbox.model.stored_messages import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
-    from fairbox.messages import MessageRef
-    from fairbox.queueing.ports import HintMove, Shard
+    from fairbox.model.messages import MessageRef
+    from fairbox.queue.ports import HintMove, Shard
 
 
 class HintRows:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.codec import names
-from fairbox.codec.held import read_held
-from fairbox.codec.holds import read_holds
+from fairbox.codec import attributes as names
+from fairbox.codec.deferred_keys import read_holds
+from fairbox.codec.key_claims import read_held
 from fairbox.codec.keys import due_sk, lane_pk, message_key
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import ShardPage
-from fairbox.dynamodb import states
+from fairbox.dynamodb import message_states as states
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import MessagesNotWritten, NewerVersion, TransactionCancelled, Unreadable
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Item
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.calls import Calls
-    from fairbox.held import HeldRow
-    from fairbox.holds import Holds
-    from fairbox.messages import MessageRef
-    from fairbox.stored import Gone, ShardRow, StoredMessage
+    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import Gone, ShardRow, StoredMessage
 
 OpenLane = Literal["ready", "later"]
 _AFTER_HEAD: Final = names.HEAD + "~"  # above the shard row, below every id and due time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import names
+from fairbox.codec import attributes as names
 from fairbox.codec.keys import key_of
 from fairbox.codec.ledger import SHARED, SPAN_MS, day_of, ledger_pk, ledger_sk, read_ledger
 from fairbox.errors import Unavailable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
-    from fairbox.stored import Delivery
+    from fairbox.model.stored_messages import Delivery
 
 _DAY_MS = 86_400_000
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.codec import names
-from fairbox.codec.dead import purged_item
+from fairbox.codec import attributes as names
+from fairbox.codec.dead_letters import purged_item
 from fairbox.codec.keys import key, lane_pk, message_key
 from fairbox.codec.messages import number
-from fairbox.dynamodb import states
+from fairbox.dynamodb import message_states as states
 from fairbox.dynamodb.statements import execute, statement
 from fairbox.errors import TransactionCancelled
-from fairbox.stored import ShardRow
+from fairbox.model.stored_messages import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.dynamodb.dead import DeadLane
+    from fairbox.dynamodb.burials import Moves
+    from fairbox.dynamodb.dead_letters import DeadLane
     from fairbox.dynamodb.lanes import Lanes
-    from fairbox.dynamodb.moves import Moves
-    from fairbox.dynamodb.rows import ShardRows
-    from fairbox.stored import DeadLetter, StoredMessage
+    from fairbox.dynamodb.shard_rows import ShardRows
+    from fairbox.model.stored_messages import DeadLetter, StoredMessage
 
 Purged = Literal["purged", "gone", "left"]
 TOGETHER: Final = 50  # two actions each, of the hundred that a transaction takes

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.codec.dead import returning_item
+from fairbox.codec.dead_letters import returning_item
 from fairbox.codec.messages import with_content
-from fairbox.dynamodb import states
+from fairbox.dynamodb import message_states as states
 from fairbox.errors import BatchBusy, MessagesOutstanding, TransactionCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fairbox.batches.riding import Riding
+    from fairbox.batches.message_items import Riding
     from fairbox.codec.keys import Item
-    from fairbox.dynamodb.dead import DeadLane
+    from fairbox.dynamodb.burials import Moves
+    from fairbox.dynamodb.dead_letters import DeadLane
     from fairbox.dynamodb.lanes import Lanes
-    from fairbox.dynamodb.moves import Moves
-    from fairbox.stored import StoredMessage
+    from fairbox.model.stored_messages import StoredMessage
 
 Returned = Literal["inserted", "merged", "gone"]
 _TRIES: Final = 8

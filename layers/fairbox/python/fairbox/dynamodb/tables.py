@@ -6,23 +6,23 @@ import random
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fairbox.clock import SystemClock
+from fairbox.dynamodb.burials import Moves
 from fairbox.dynamodb.calls import Calls
 from fairbox.dynamodb.circuits import CircuitRows
-from fairbox.dynamodb.dead import DeadLane
+from fairbox.dynamodb.dead_letters import DeadLane
 from fairbox.dynamodb.lanes import Lanes
 from fairbox.dynamodb.ledger import Ledger
-from fairbox.dynamodb.moves import Moves
 from fairbox.dynamodb.purges import Purges
 from fairbox.dynamodb.redrives import Redrives
-from fairbox.dynamodb.rows import ShardRows
+from fairbox.dynamodb.shard_rows import ShardRows
 from fairbox.dynamodb.topics import TopicTable
 from fairbox.errors import NotConfigured
+from fairbox.model.clock import SystemClock
 from fairbox.settings import BATCHES_TABLE
 
 if TYPE_CHECKING:
-    from fairbox.batches.riding import Riding
-    from fairbox.clock import Clock
+    from fairbox.batches.message_items import Riding
+    from fairbox.model.clock import Clock
 
 
 class Tables:
@@ -70,7 +70,7 @@ class Tables:
         if self.batches is None:
             raise NotConfigured(BATCHES_TABLE)
         # imported where it is used: no cold start pays for it
-        from fairbox.batches.riding import Riding  # noqa: PLC0415
+        from fairbox.batches.message_items import Riding  # noqa: PLC0415
         from fairbox.dynamodb.batches import BatchTable  # noqa: PLC0415
 
         return Riding(BatchTable(self.calls, self.batches), self.calls.clock, self.calls.rng)

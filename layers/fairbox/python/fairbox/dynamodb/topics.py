@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.clock import milliseconds
-from fairbox.codec import names
-from fairbox.codec.keys import (
-    subscription_key,
-    topic_key,
-    topic_range,
-    topics_behind,
-    version_key,
-)
+from fairbox.codec import attributes as names
+from fairbox.codec.keys import subscription_key, topic_key, topic_range, topics_behind, version_key
 from fairbox.codec.messages import number
-from fairbox.codec.standings import standing_attributes
+from fairbox.codec.subscription_status import standing_attributes
 from fairbox.codec.topics import (
     OPTIONAL_OF_SUBSCRIPTION,
     OPTIONAL_OF_TOPIC,
@@ -23,16 +16,17 @@ from fairbox.codec.topics import (
     subscription_item,
     topic_item,
 )
-from fairbox.epochs import Epoch
 from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscription, UnknownTopic
-from fairbox.topics import Topic, TopicState
+from fairbox.model.clock import milliseconds
+from fairbox.model.epochs import Epoch
+from fairbox.model.topics import Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.dynamodb.calls import Calls
-    from fairbox.standing import Standing
-    from fairbox.topics import Subscription
+    from fairbox.model.subscription_status import Standing
+    from fairbox.model.topics import Subscription
 
 PRODUCER_COPY_SECONDS: Final = 30.0
 DISPATCHER_COPY_SECONDS: Final = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairbox.batches.queueing import parse
+from fairbox.batches.ack_messages import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,37 +11,37 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fairbox.client.batch_maintenance import Keeper
+from fairbox.client.batches import Batches
+from fairbox.client.outbox import Outbox
+from fairbox.client.queue import Queue
 from fairbox.codec import SIZE
-from fairbox.dispatch.cascading import cascade_records
 from fairbox.dispatch.dispatcher import Dispatcher, in_turn
-from fairbox.dispatch.marking import Marking
-from fairbox.dispatch.outstanding import TopicFigures, count_outstanding
+from fairbox.dispatch.maintenance.epoch_retirement import Retiring
+from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
+from fairbox.dispatch.maintenance.repair import Repair, RepairReport
+from fairbox.dispatch.maintenance.sweep import Sweep, SweepReport
 from fairbox.dispatch.ports import TAKEN, Doorbell, Limits, Outcome
 from fairbox.dispatch.relay import Relay
-from fairbox.dispatch.repair import Repair, RepairReport
-from fairbox.dispatch.retiring import Retiring
-from fairbox.dispatch.sweep import Sweep, SweepReport
-from fairbox.dispatch.visit import Visits
+from fairbox.dispatch.stream.batch_records import cascade_records
+from fairbox.dispatch.stream.marking import Marking
+from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.epochs import EpochTable
-from fairbox.dynamodb.repairs import RepairTable
-from fairbox.dynamodb.store import DynamoStore
+from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.dynamodb.tables import Tables
-from fairbox.ids import IdGenerator
-from fairbox.keeping import Keeper
-from fairbox.outbox import Outbox
-from fairbox.queue import Queue
+from fairbox.model.ids import IdGenerator
 from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
-from fairbox.tracking import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from fairbox.clock import Clock
-    from fairbox.stored import StoredMessage
-    from fairbox.topics import Subscription
+    from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import Subscription
 
 OUTBOX = "outbox"
 DELIVERIES = "deliveries"

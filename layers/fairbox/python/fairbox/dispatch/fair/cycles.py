@@ -6,14 +6,14 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fairbox.dispatch.fair.pending import Pending
+from fairbox.dispatch.fair.pending_work import Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-    from fairbox.clock import Clock
-    from fairbox.dispatch.fair.work import Work
+    from fairbox.dispatch.fair.work_item import Work
     from fairbox.dispatch.ports import Limits
+    from fairbox.model.clock import Clock
 
 D = TypeVar("D", bound="Hashable")
 T = TypeVar("T")

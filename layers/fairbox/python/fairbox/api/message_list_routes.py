@@ -1,0 +1,177 @@
+"""`GET /topics/{topic}/messages`: pages of a topic's messages by state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from fairbox.api.cursors import PARTS, pack_cursor, read_cursor, unpack_cursor, write_cursor
+from fairbox.api.models import DeliveryOut, ListQuery, MessageOut, Messages, TopicOut, Topics
+from fairbox.api.responses import (
+    MAX_ANSWER_BYTES,
+    encoded_size,
+    show_dead,
+    show_delivery,
+    show_message,
+    show_topic,
+)
+from fairbox.client import message_pages as listing
+from fairbox.client.message_pages import Place
+from fairbox.errors import InvalidInput
+from fairbox.model.clock import milliseconds
+from fairbox.model.messages import check_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox.api.cursors import Part
+    from fairbox.api.models import TopicsQuery
+    from fairbox.client.outbox import Outbox
+    from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import Delivery, StoredMessage
+    from fairbox.model.topics import TopicState
+
+Entry = tuple["Part", Place, MessageOut | DeliveryOut]
+_MAX_YEAR: Final = 2999
+_TOPICS: Final = "topics"
+
+
+def list_messages(outbox: Outbox, topic: str, query: ListQuery, clock: Clock) -> Messages:
+    """Return one page: at most `limit` entries, and no more bytes than an answer takes.
+
+    Raises:
+        InvalidInput: the cursor, or a time, is none, or does not belong to this state.
+        UnknownTopic: there is no such topic.
+    """
+    if query.state != "delivered":
+        for field in ("since", "until"):
+            if getattr(query, field) is not None:
+                raise InvalidInput(field, "none: it is for state=delivered")
+    start = None if query.cursor is None else read_cursor(query.cursor, topic, query.state)
+    wanted = _List(outbox, outbox.topic(topic), query, milliseconds(clock))
+    shown: list[MessageOut | DeliveryOut] = []
+    cursor = None
+    spent = 0
+    last: tuple[Part, Place] | None = None
+    for part, place, entry in wanted.entries(start):
+        spent += encoded_size(entry)
+        if last is not None and (len(shown) == query.limit or spent > MAX_ANSWER_BYTES):
+            cursor = write_cursor(topic, query.state, *last)
+            break
+        shown.append(entry)
+        last = part, place
+    return Messages(messages=shown, cursor=cursor)
+
+
+def list_all_topics(outbox: Outbox, query: TopicsQuery) -> Topics:
+    """Return one page of all topics: at most `limit`, and no more bytes than an answer takes.
+
+    Raises:
+        InvalidInput: the cursor is none, or that of another list.
+    """
+    after = None if query.cursor is None else _topic_of(query.cursor)
+    found = outbox.topics_behind(after, limit=query.limit + 1)
+    shown: list[TopicOut] = []
+    spent = 0
+    for state in found:
+        entry = show_topic(state)
+        spent += encoded_size(entry)
+        if shown and (len(shown) == query.limit or spent > MAX_ANSWER_BYTES):
+            return Topics(topics=shown, cursor=pack_cursor([_TOPICS, shown[-1].name]))
+        shown.append(entry)
+    return Topics(topics=shown, cursor=None)
+
+
+def _topic_of(cursor: str) -> str:
+    fields = unpack_cursor(cursor)
+    if isinstance(fields, list) and len(fields) == 2 and fields[0] == _TOPICS:
+        name = fields[1]
+        try:
+            return check_topic(name)
+        except InvalidInput:
+            pass
+    raise InvalidInput("cursor", "the cursor of the page before, of the list of topics")
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """What is asked for, and the time (ms) that it is asked at."""
+
+    outbox: Outbox
+    topic: TopicState
+    query: ListQuery
+    now: int
+
+    def entries(self, start: tuple[Part, Place] | None) -> Iterator[Entry]:
+        """Yield what comes behind `start`, each with its place."""
+        parts = PARTS[self.query.state]
+        at = 0 if start is None else parts.index(start[0])
+        for number, part in enumerate(parts[at:]):
+            after = start[1] if start is not None and number == 0 else None
+            for place, entry in self._part(part, after):
+                yield part, place, entry
+
+    def _part(
+        self, part: Part, after: Place | None
+    ) -> Iterator[tuple[Place, MessageOut | DeliveryOut]]:
+        page = self.query.limit + 1
+        if part == "ledger":
+            for delivery in self._deliveries(after):
+                yield _place(delivery), show_delivery(delivery)
+        elif part == "dead":
+            for letter in listing.dead(self.outbox.tables, self.topic, after=after, page=page):
+                yield Place(0, letter.id), show_dead(self.outbox, letter, self.now)
+        else:
+            for stored in self._lane(part, after, page):
+                place = Place(stored.ref.due or 0, stored.ref.id)
+                yield place, show_message(self.outbox, stored, self.now)
+
+    def _lane(self, part: Part, after: Place | None, page: int) -> Iterator[StoredMessage]:
+        tables = self.outbox.tables
+        if part == "ready":
+            return listing.ready(tables, self.topic, after=after, page=page)
+        bounds = (
+            {"due_from": self.now + 1}
+            if self.query.state == "waiting"
+            else {"due_until": self.now + 1}
+        )
+        return listing.later(tables, self.topic, after=after, page=page, **bounds)
+
+    def _deliveries(self, after: Place | None) -> Iterator[Delivery]:
+        since, until = _time("since", self.query.since), _time("until", self.query.until)
+        if since is not None and until is not None and until < since:
+            raise InvalidInput("until", "a time that is not before since")
+        if after is not None:
+            behind = datetime.fromtimestamp(after.time / 1000, UTC)
+            since = behind if since is None else max(since, behind)
+        for delivery in self.outbox.delivered(self.topic.topic.name, since=since, until=until):
+            if after is None or _place(delivery) > after:
+                yield delivery
+
+
+def _place(delivery: Delivery) -> Place:
+    """Return where a delivery stands in the ledger's own order."""
+    return Place(delivery.at, delivery.id, delivery.subscription)
+
+
+def _time(field: str, text: str | None) -> datetime | None:
+    """Return the time that a parameter names.
+
+    Raises:
+        InvalidInput: it is neither RFC 3339 nor milliseconds since 1970 UTC.
+    """
+    if text is None:
+        return None
+    expected = f"milliseconds since 1970 UTC, or RFC 3339 with a zone, up to year {_MAX_YEAR}"
+    try:
+        if text.isascii() and text.isdigit():
+            time = datetime.fromtimestamp(int(text) / 1000, UTC)
+        else:
+            # a plus that was not escaped reads as a space
+            time = datetime.fromisoformat(text.replace(" ", "+"))
+        if time.tzinfo is None or not 1970 <= time.year <= _MAX_YEAR:
+            raise InvalidInput(field, expected)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidInput(field, expected) from None
+    return time

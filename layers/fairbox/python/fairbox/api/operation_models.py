@@ -1,0 +1,113 @@
+"""What the routes of operators take and give, as models."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from fairbox.api.base_models import Milliseconds, Out, Query
+from fairbox.api.content_models import ContentIn
+from fairbox.model.messages import MAX_DELAY_SECONDS
+
+MAX_PURGED: Final = 5000
+MAX_NAMED: Final = 100
+
+
+class EditIn(ContentIn):
+    """What is to change of a message that waits: its content, or when it is due."""
+
+    delay: float | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_DELAY_SECONDS,
+        description="Seconds from now until it is due, alone: it may change the ref. Null: as it"
+        " is.",
+    )
+
+
+class EditedOut(Out):
+    """A message that was changed."""
+
+    ref: str = Field(description="The ref that it has now.")
+
+
+class PurgeQuery(Query):
+    """How much of a topic is purged, and why."""
+
+    reason: str = Field(default="", description="200 characters of it are kept in the archive.")
+    limit: int = Field(default=2000, ge=1, le=MAX_PURGED)
+
+
+class PurgedOut(Out):
+    """What was purged."""
+
+    count: int
+    more: bool = Field(description="The limit was reached: ask again until it is false.")
+
+
+class PurgeDeadQuery(Query):
+    """Which dead letters are deleted; all that is given must hold."""
+
+    ids: str | None = Field(
+        default=None,
+        max_length=8000,
+        description=f"Message ids or refs, at most {MAX_NAMED}, with commas between them; without:"
+        " all of the topic.",
+    )
+    subscription: str | None = Field(default=None, description="It died for this one.")
+    reason: str | None = Field(default=None, description="Part of the reason of its death.")
+    partition_key: str | None = Field(default=None, description="As it was published.")
+    died_from: Milliseconds | None = Field(
+        default=None, description="Milliseconds since 1970 UTC, included."
+    )
+    died_until: Milliseconds | None = Field(
+        default=None, description="Milliseconds since 1970 UTC, excluded."
+    )
+    limit: int = Field(default=500, ge=1, le=MAX_PURGED)
+    dry_run: bool = Field(default=False, description="Change nothing, and say what would be done.")
+    note: str = Field(
+        default="", description="Why: 200 characters of it are kept in the archive, as `reason`."
+    )
+
+
+class PurgedDeadOut(Out):
+    """Which dead letters were deleted or, of a dry run, would be."""
+
+    count: int
+    names: list[str] = Field(description="`topic/epoch/shard/id` of each, ascending by id.")
+    left: list[str] = Field(description="As they were: others kept changing them. Ask again.")
+    more: bool = Field(description="The limit stopped it before another.")
+    dry_run: bool
+
+
+class DeleteTopicQuery(Query):
+    """Whether more than a topic is deleted."""
+
+    whole: bool = Field(
+        default=False, description="Every partition of the queue whose logical name it is."
+    )
+
+
+class DeletingOut(Out):
+    """A topic that is being deleted."""
+
+    topic: str
+    seconds: float = Field(
+        description="After which it is to be asked for again: until then producers may work with"
+        " copies of the topic."
+    )
+
+
+class QueueStatsOut(Out):
+    """The figures of a topic, as counted from the stream; they trail by seconds."""
+
+    topic: str
+    outstanding: int
+    ready: int = Field(description="Of these, added without delay.")
+    later: int = Field(description="Of these, added with a delay.")
+    dead: int
+    in_flight: int | None = Field(
+        description="Held by consumers at this moment; null: not known without reading the backlog"
+        " (unordered topics)."
+    )

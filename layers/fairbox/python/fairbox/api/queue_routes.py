@@ -1,0 +1,199 @@
+"""The routes of the queue: receive, and what becomes of the messages that are held."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Final, Literal
+
+from fairbox.api.problems import FieldError, Refusal
+from fairbox.api.queue_models import (
+    AcksIn,
+    ExtensionsIn,
+    NacksIn,
+    ReceivedMessages,
+    ReceivedOut,
+    ReceiveIn,
+    ReleasesIn,
+    SettledOut,
+    SettledReceipts,
+)
+from fairbox.api.request import checked
+from fairbox.api.responses import MAX_ANSWER_BYTES
+from fairbox.api.route import Answer, Route
+from fairbox.errors import InvalidInput, StaleReceipt, Throttled, Unavailable
+from fairbox.model.ids import time_of
+from fairbox.model.messages import check_topic
+from fairbox.model.receipts import Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.api.models import Encoding
+    from fairbox.api.request import Request
+    from fairbox.api.routes import Api
+    from fairbox.queue.models import Received
+
+Status = Literal["done", "stale", "failed"]
+
+
+def receive_messages(api: Api, request: Request) -> Answer:
+    """Receive messages of a pulled topic, and hold them."""
+    topic = check_topic(request.params["topic"])
+    given = request.model(ReceiveIn) if request.body else checked(ReceiveIn, {})
+    received = api.queue.receive(
+        topic, given.max_messages, given.visibility_timeout, wait=given.wait
+    )
+    shown, rest = _fitting(received)
+    if rest:
+        api.queue.release([one.receipt for one in rest])
+    return Answer(200, ReceivedMessages(messages=shown))
+
+
+def ack_messages(api: Api, request: Request) -> Answer:
+    """Acknowledge messages: they are done, and leave."""
+    return _all_at_once(request.model(AcksIn).receipts, api.queue.ack)
+
+
+def nack_messages(api: Api, request: Request) -> Answer:
+    """Give messages back: they failed, and are received again or, at last, dead."""
+    nacks = request.model(NacksIn).nacks
+    _check("nacks", [nack.receipt for nack in nacks], ".receipt")
+
+    def nack(number: int) -> None:
+        given = nacks[number]
+        if given.dead:
+            api.queue.bury(given.receipt, given.reason)
+        else:
+            api.queue.nack(given.receipt, given.delay, given.reason)
+
+    return _one_by_one([given.receipt for given in nacks], nack)
+
+
+def extend_messages(api: Api, request: Request) -> Answer:
+    """Hold messages for longer."""
+    extensions = request.model(ExtensionsIn).extensions
+    _check("extensions", [one.receipt for one in extensions], ".receipt")
+
+    def extend(number: int) -> None:
+        api.queue.extend(extensions[number].receipt, extensions[number].seconds)
+
+    return _one_by_one([given.receipt for given in extensions], extend)
+
+
+def release_messages(api: Api, request: Request) -> Answer:
+    """Give messages back as if they had not been received: at once, and no attempt counts."""
+    return _all_at_once(request.model(ReleasesIn).receipts, api.queue.release)
+
+
+def _check(field: str, receipts: Sequence[str], tail: str = "") -> None:
+    """Refuse the whole call for a text that is no receipt, or is given twice."""
+    wrong: list[FieldError] = []
+    seen: set[str] = set()
+    for number, text in enumerate(receipts):
+        name = f"{field}.{number}{tail}"
+        try:
+            Receipt.parse(text, field=name)
+        except InvalidInput as error:
+            wrong.append(FieldError(name, error.expected))
+            continue
+        if text in seen:
+            wrong.append(FieldError(name, "each receipt once"))
+        seen.add(text)
+    if wrong:
+        first = wrong[0]
+        raise Refusal("invalid-field", f"{first.field}: expected {first.expected}", wrong)
+
+
+def _all_at_once(receipts: Sequence[str], call: Callable[[Sequence[str]], None]) -> Answer:
+    _check("receipts", receipts)
+    stale: set[str] = set()
+    try:
+        call(receipts)
+    except StaleReceipt as error:
+        stale.update(error.receipts)
+    return _settled([(r, "stale" if r in stale else "done") for r in receipts])
+
+
+def _one_by_one(receipts: Sequence[str], call: Callable[[int], None]) -> Answer:
+    """Settle receipts one after the other; what fails before anything is done is a refusal."""
+    results: list[tuple[str, Status]] = []
+    for number, receipt in enumerate(receipts):
+        try:
+            call(number)
+        except StaleReceipt:
+            results.append((receipt, "stale"))
+        except (Throttled, Unavailable):
+            if not any(status == "done" for _, status in results):
+                raise
+            results += [(left, "failed") for left in receipts[number:]]
+            break
+        else:
+            results.append((receipt, "done"))
+    return _settled(results)
+
+
+def _settled(results: Sequence[tuple[str, Status]]) -> Answer:
+    if all(status == "stale" for _, status in results):
+        errors = [FieldError(receipt, "a receipt that holds its message") for receipt, _ in results]
+        raise Refusal("stale-receipt", "Nothing was changed: all receipts are stale.", errors)
+    shown = [SettledOut(receipt=receipt, status=status) for receipt, status in results]
+    return Answer(200, SettledReceipts(results=shown))
+
+
+def _fitting(received: Sequence[Received]) -> tuple[list[ReceivedOut], Sequence[Received]]:
+    """Return what one answer takes, and the rest."""
+    shown: list[ReceivedOut] = []
+    spent = 0
+    for number, one in enumerate(received):
+        made = _show(one)
+        size = len(made.model_dump_json().encode())
+        if size > MAX_ANSWER_BYTES:
+            omitted = {"body": None, "body_encoding": None, "body_omitted": "too large"}
+            made = made.model_copy(update=omitted)
+            size = len(made.model_dump_json().encode())
+        if spent + size > MAX_ANSWER_BYTES:
+            return shown, received[number:]
+        spent += size
+        shown.append(made)
+    return shown, ()
+
+
+def _show(received: Received) -> ReceivedOut:
+    message = received.message
+    text: str | None
+    encoding: Encoding | None
+    omitted: Literal["too large"] | None = None
+    try:
+        text, encoding = message.body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(message.body).decode(), "base64"
+    if len(message.body) > MAX_ANSWER_BYTES:
+        text, encoding, omitted = None, None, "too large"
+    return ReceivedOut(
+        receipt=received.receipt,
+        receive_count=received.receive_count,
+        visible_at=received.visible_at,
+        ref=str(Receipt.parse(received.receipt).ref),
+        topic=message.topic,
+        id=message.id,
+        added_at=time_of(message.id),
+        partition_key=message.partition_key,
+        content_type=message.content_type,
+        headers=dict(message.headers),
+        body=text,
+        body_encoding=encoding,
+        body_omitted=omitted,
+        size=len(message.body),
+        dedup_key=message.dedup_key,
+        fairness_key=message.fairness_key,
+        batch_item=message.batch_item,
+    )
+
+
+QUEUE_ROUTES: Final = (
+    Route("POST", "/topics/{topic}/receive", receive_messages),
+    Route("POST", "/acks", ack_messages),
+    Route("POST", "/nacks", nack_messages),
+    Route("POST", "/extensions", extend_messages),
+    Route("POST", "/releases", release_messages),
+)

@@ -1,0 +1,185 @@
+"""Models of the library to models of the answers."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Literal
+
+from fairbox.api.models import (
+    DeliveryOut,
+    EpochOut,
+    FailureOut,
+    MessageOut,
+    PartitionOut,
+    RetryOut,
+    SubscriptionOut,
+    SubscriptionStateOut,
+    TopicOut,
+)
+from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.model.ids import parse_id, time_of
+from fairbox.model.redaction import shown_address
+
+if TYPE_CHECKING:
+    from fairbox.api.models import Encoding
+    from fairbox.client.outbox import Outbox
+    from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
+    from fairbox.model.subscription_status import Standing
+    from fairbox.model.topics import Subscription, Topic, TopicState
+
+MAX_ANSWER_BYTES = 4_500_000
+"""Of one answer: in base64 it fits the 6 MB that a Lambda function may return."""
+
+
+def show_message(outbox: Outbox, stored: StoredMessage, now: int) -> MessageOut:
+    """Return a message with its state at `now` (ms) and its body, fetched if it was offloaded."""
+    due = stored.ref.due
+    state: Literal["outstanding", "waiting", "dead"] = "outstanding"
+    if stored.lane == "dead":
+        state = "dead"
+    elif due is not None and due > now:
+        state = "waiting"
+    message = stored.message
+    shown = MessageOut(
+        ref=str(stored.ref),
+        topic=message.topic,
+        id=message.id,
+        state=state,
+        added_at=time_of(message.id),
+        due_at=due,
+        partition_key=message.partition_key,
+        content_type=message.content_type,
+        headers=dict(message.headers),
+        size=stored.size,
+        dedup_key=message.dedup_key,
+        fairness_key=message.fairness_key,
+        direct=message.direct,
+        batch_item=message.batch_item,
+        pending=None if stored.pending is None else sorted(stored.pending),
+        subscriptions=_states(stored),
+    )
+    if stored.size > MAX_ANSWER_BYTES:
+        return shown.model_copy(update={"body_omitted": "too large"})
+    try:
+        body = outbox.fetch(stored).message.body
+    except (Unavailable, NotConfigured):
+        return shown.model_copy(update={"body_omitted": "unavailable"})
+    text, encoding = _text(body)
+    shown = shown.model_copy(update={"body": text, "body_encoding": encoding})
+    return shown if encoded_size(shown) <= MAX_ANSWER_BYTES else without_body(shown)
+
+
+def show_dead(outbox: Outbox, letter: DeadLetter, now: int) -> MessageOut:
+    """Return a dead letter; of one that nothing could read, the raw item."""
+    why = {"reason": letter.reason, "died_at": letter.died_at}
+    if letter.stored is not None:
+        return show_message(outbox, letter.stored, now).model_copy(update=why)
+    try:
+        added_at = time_of(parse_id(letter.id))
+    except InvalidInput:
+        added_at = None
+    return MessageOut(
+        ref=f"{letter.topic}/{letter.epoch}/{letter.shard}/{letter.id}",
+        topic=letter.topic,
+        id=letter.id,
+        state="dead",
+        added_at=added_at,
+        body_omitted="unreadable",
+        reason=letter.reason,
+        died_at=letter.died_at,
+        raw=letter.raw or None,
+    )
+
+
+def show_delivery(delivery: Delivery) -> DeliveryOut:
+    """Return a delivery."""
+    return DeliveryOut(
+        ref=str(delivery.ref),
+        topic=delivery.topic,
+        id=delivery.id,
+        subscription=delivery.subscription,
+        delivered_at=delivery.at,
+        added_at=delivery.added_at,
+        attempts=delivery.attempts,
+        size=delivery.size,
+    )
+
+
+def show_topic(state: TopicState) -> TopicOut:
+    """Return a topic with its epochs and subscriptions."""
+    topic = state.topic
+    return TopicOut(
+        name=topic.name,
+        shards=topic.shards,
+        ordering=topic.ordering,
+        on_dead=topic.on_dead,
+        retry=RetryOut(
+            max_attempts=topic.retry.max_attempts, base=topic.retry.base, cap=topic.retry.cap
+        ),
+        dedup_window=topic.dedup_window,
+        retention=topic.retention,
+        weight=topic.weight,
+        mini_batch=topic.mini_batch,
+        tenant_weights=dict(topic.tenant_weights),
+        pushed=state.pushed,
+        paused=state.paused,
+        deleting=state.deleting,
+        partition=_partition(topic),
+        epochs=[EpochOut(number=e.number, shards=e.shards, since=e.since) for e in state.epochs],
+        subscriptions=[show_subscription(s, state.standing(s.name)) for s in state.subscriptions],
+    )
+
+
+def _partition(topic: Topic) -> PartitionOut | None:
+    part = topic.partition
+    if part is None:
+        return None
+    return PartitionOut(queue=part.queue, number=part.number, count=part.count)
+
+
+def show_subscription(subscription: Subscription, standing: Standing) -> SubscriptionOut:
+    """Return a subscription, and how it stands."""
+    return SubscriptionOut(
+        topic=subscription.topic,
+        name=subscription.name,
+        destination=shown_address(subscription.destination),
+        max_attempts=subscription.max_attempts,
+        timeout=subscription.timeout,
+        weight=subscription.weight,
+        max_in_flight=subscription.max_in_flight,
+        rate=subscription.rate,
+        since=subscription.since,
+        **standing.shown(),
+    )
+
+
+def encoded_size(shown: MessageOut | DeliveryOut | TopicOut) -> int:
+    """Return how many bytes it takes in an answer."""
+    return len(shown.model_dump_json().encode())
+
+
+def without_body(shown: MessageOut) -> MessageOut:
+    """Return the same, saying that its body is too large for an answer."""
+    return shown.model_copy(
+        update={"body": None, "body_encoding": None, "body_omitted": "too large"}
+    )
+
+
+def _text(body: bytes) -> tuple[str, Encoding]:
+    try:
+        return body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+
+
+def _states(stored: StoredMessage) -> list[SubscriptionStateOut]:
+    return [
+        SubscriptionStateOut(
+            subscription=name,
+            attempts=state.attempts,
+            due_at=state.due,
+            dead=state.dead,
+            history=[FailureOut(attempt=f.attempt, at=f.at, error=f.error) for f in state.history],
+        )
+        for name, state in sorted(stored.states.items())
+    ]

@@ -1,0 +1,1 @@
+"""Adapters for SQS, S3 and Firehose."""

@@ -1,0 +1,44 @@
+"""boto3 clients with bounded time-outs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, NoRegionError
+
+from fairbox.aws.gc_pause import no_collection
+from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+
+_CONFIG: Final = Config(
+    connect_timeout=2,
+    read_timeout=5,
+    max_pool_connections=32,
+    retries={"mode": "standard", "total_max_attempts": 1},  # Calls retries, once, in one place
+)
+
+
+def make_client(service: str, endpoint_url: str | None = None) -> Any:
+    """Return a boto3 client of the environment's region and credentials.
+
+    Args:
+        service: boto3's name of it.
+        endpoint_url: in place of the SDK's own.
+
+    Raises:
+        NotConfigured: the environment names no region.
+        InvalidInput: the endpoint is no URL.
+        Unavailable: what the environment names of the SDK is not there, such as a profile.
+    """
+    try:
+        with no_collection():
+            return boto3.client(service, config=_CONFIG, endpoint_url=endpoint_url)  # type: ignore[call-overload]
+    except NoRegionError:
+        raise NotConfigured("AWS_REGION") from None
+    except ValueError as error:
+        if endpoint_url is None:
+            raise
+        raise InvalidInput("endpoint_url", "an http or https URL") from error
+    except BotoCoreError as error:
+        raise Unavailable(f"client {service}", str(error)) from error

@@ -1,0 +1,264 @@
+"""Opening batches, and adding groups to them: all of an add counts at once, or none of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.batches.context import DAY_HOURS, WEEK_HOURS, Work
+from fairbox.batches.ids import (
+    MAX_GROUP_SIZE,
+    MAX_GROUPS,
+    NODE_GROUPS,
+    ROOT_GROUPS,
+    check_batch_id,
+    first_group,
+    node_of,
+    ones,
+    parse_item,
+    slot_of,
+)
+from fairbox.batches.models import (
+    Batch,
+    Change,
+    Group,
+    Leaf,
+    LeafKey,
+    Metadata,
+    Node,
+    NodeKey,
+    Request,
+    Root,
+    StillWriting,
+)
+from fairbox.errors import (
+    BatchBusy,
+    BatchEnded,
+    BatchSealed,
+    InvalidInput,
+    RequestConflict,
+    UnknownBatch,
+    UnknownItems,
+)
+from fairbox.model.messages import check_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SMALL_GROUPS: Final = 96  # with root, request and two nodes: one transaction
+CHUNK: Final = 99
+MAX_ADD_NODES: Final = 96  # root, request and nodes: one transaction
+MAX_ADD_GROUPS: Final = MAX_ADD_NODES * NODE_GROUPS
+MAX_METADATA_BYTES: Final = 4096
+
+
+class Adding(Work):
+    """Open and add."""
+
+    def open(
+        self,
+        user_key: str,
+        metadata: Mapping[str, object],
+        batch_id: str | None,
+        parent_item: str | None,
+    ) -> Batch:
+        """Open a batch; the same id again returns the batch that is there."""
+        batch = self.ids.next() if batch_id is None else check_batch_id(batch_id)
+        check_text("user_key", user_key)
+        _check_metadata(metadata)
+        if parent_item is not None and not self._pending(parent_item):
+            there = self.store.root(batch)
+            if there is None:
+                raise UnknownItems([str(parent_item)])
+            return Batch.of(there)
+        hours = WEEK_HOURS if parent_item is None else DAY_HOURS
+        root = Root(
+            batch,
+            "open",
+            self.milliseconds,
+            user_key,
+            parent_item=parent_item,
+            look=self.hour + hours,
+        )
+        changes = [Change(root)]
+        if metadata:
+            changes.append(Change(Metadata(batch, metadata)))
+        for _ in self.tries():
+            if self.store.write(changes) is None:
+                return Batch.of(root)
+            there = self.store.root(batch)
+            if there is not None:
+                return Batch.of(there)
+        raise BatchBusy([batch])
+
+    def _pending(self, item: str) -> bool:
+        parsed = parse_item(item)
+        if parsed is None:
+            raise InvalidInput("parent_item", "batch:group:index")
+        key = LeafKey(parsed.batch, parsed.group)
+        leaf = self.store.leaves([key]).get(key)
+        if leaf is None or not leaf.pending >> parsed.index & 1:
+            return False
+        if leaf.request is None:
+            return True
+        name = (leaf.batch, leaf.request)
+        request = self.store.requests([name]).get(name)
+        return request is not None and request.done
+
+    def add(self, batch: str, count: int, request_id: str, group_size: int) -> list[Group]:
+        """Add groups of items; the same request id again returns the same groups."""
+        wanted = _wanted(batch, count, request_id, group_size)
+        filled = False
+        for _ in self.tries():
+            root = self.store.root(batch)
+            if root is None:
+                raise UnknownBatch(batch)
+            request = self.store.requests([(batch, wanted.digest)]).get((batch, wanted.digest))
+            if request is not None and (request.count, request.size) != (count, group_size):
+                raise RequestConflict(batch, request_id)
+            if request is not None and request.done:
+                return groups_of(request)
+            _check_open(root)
+            if request is None and root.next_group + wanted.groups > MAX_GROUPS:
+                raise InvalidInput("count", f"at most {MAX_GROUPS} groups in a batch")
+            if request is None and wanted.groups <= SMALL_GROUPS:
+                done = self.add_small(root, replace(wanted, first=root.next_group))
+            else:
+                done, filled = self._add_large(root, request, wanted, filled=filled)
+            if done is not None:
+                return groups_of(done)
+        raise BatchBusy([f"{batch}: add {request_id}"])
+
+    def add_small(self, root: Root, wanted: Request) -> Request | None:
+        """Add in one transaction; None when the race was lost."""
+        new, nodes = self._grown(root, wanted)
+        done = replace(wanted, done=True)
+        new = replace(new, next_group=root.next_group + wanted.groups)
+        leaves = [Change(leaf) for leaf in self._leaves(wanted, 0, wanted.groups, None)]
+        changes = [Change(new, root), Change(done), *leaves, *nodes]
+        return done if self.store.write(changes) is None else None
+
+    def _add_large(
+        self, root: Root, request: Request | None, wanted: Request, *, filled: bool
+    ) -> tuple[Request | None, bool]:
+        if request is None:
+            request = self.reserve(root, wanted)
+        if request is None:
+            return None, False
+        filled = filled or self.fill(request)
+        return (self.commit(request) if filled else None), filled
+
+    def reserve(self, root: Root, wanted: Request) -> Request | None:
+        """Take ordinals for an add that is too large for one transaction."""
+        request = replace(wanted, first=root.next_group)
+        new = replace(root, next_group=root.next_group + wanted.groups, version=root.version + 1)
+        return request if self.store.write([Change(new, root), Change(request)]) is None else None
+
+    def fill(self, request: Request) -> bool:
+        """Write the leaves, 99 a transaction; return whether the request still stood."""
+        for start in range(0, request.groups, CHUNK):
+            end = min(start + CHUNK, request.groups)
+            leaves = self._leaves(request, start, end, request.digest)
+            puts = [Change(leaf, plain=True) for leaf in leaves]
+            if self.store.write([StillWriting(request), *puts]) is not None:
+                return False
+        return True
+
+    def commit(self, request: Request) -> Request | None:
+        """Make the add count; None when the race was lost or the batch is not open."""
+        root = self.store.root(request.batch)
+        if root is None or root.state != "open":
+            return None
+        new, nodes = self._grown(root, request)
+        done = replace(request, done=True)
+        changes = [Change(new, root), Change(done, request), *nodes]
+        return done if self.store.write(changes) is None else None
+
+    def _leaves(self, request: Request, start: int, end: int, writer: str | None) -> list[Leaf]:
+        leaves = []
+        for group in range(request.first + start, request.first + end):
+            size = request.size_of(group)
+            pending = ones(0, size)
+            leaves.append(
+                Leaf(request.batch, group, pending, size, size, hour=self.hour, request=writer)
+            )
+        return leaves
+
+    def _grown(self, root: Root, request: Request) -> tuple[Root, list[Change]]:
+        """Return the root with an add's groups and items, and the nodes' changes.
+
+        A node that was cleared from the root gets its slot's bit again, and what the root had
+        taken over from it is taken off.
+        """
+        first, end = request.first, request.first + request.groups
+        low, high = node_of(max(first, ROOT_GROUPS)), node_of(end - 1)
+        numbers = [] if low is None or high is None else range(low, high + 1)
+        there = self.store.nodes([NodeKey(root.batch, n) for n in numbers]) if numbers else {}
+        bits = root.bits | ones(first, min(end, ROOT_GROUPS))
+        failed, settled, changes = root.failed, root.settled, []
+        for number in numbers:
+            base = first_group(number)
+            added = ones(max(first - base, 0), min(end - base, NODE_GROUPS))
+            node = there.get(NodeKey(root.batch, number))
+            if node is None:
+                changes.append(Change(Node(root.batch, number, added, hour=self.hour)))
+            else:
+                if not bits >> slot_of(number) & 1:
+                    failed, settled = failed - node.failed, settled - node.settled
+                new = replace(
+                    node, bits=node.bits | added, version=node.version + 1, hour=self.hour
+                )
+                changes.append(Change(new, node))
+            bits |= 1 << slot_of(number)
+        grown = replace(
+            root,
+            bits=bits,
+            total=root.total + request.count,
+            failed=failed,
+            settled=settled,
+            version=root.version + 1,
+        )
+        return grown, changes
+
+
+def groups_of(request: Request) -> list[Group]:
+    """Return the groups of an add that is done."""
+    ordinals = range(request.first, request.first + request.groups)
+    return [Group(request.batch, group, request.size_of(group)) for group in ordinals]
+
+
+def _wanted(batch: str, count: int, request_id: str, size: int) -> Request:
+    check_batch_id(batch, field="batch")
+    for name, value, most in (
+        ("group_size", size, MAX_GROUP_SIZE),
+        ("count", count, MAX_ADD_GROUPS * MAX_GROUP_SIZE),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidInput(name, f"a whole number from 1 to {most}")
+    if -(-count // size) > MAX_ADD_GROUPS:
+        raise InvalidInput("count", f"at most {MAX_ADD_GROUPS} groups in one add")
+    if not isinstance(request_id, str) or not request_id:
+        raise InvalidInput("request_id", "text that names this add among those of the batch")
+    check_text("request_id", request_id)
+    digest = hashlib.sha256(request_id.encode()).hexdigest()[:32]
+    return Request(batch, digest, done=False, first=0, count=count, size=size)
+
+
+def _check_open(root: Root) -> None:
+    if root.state == "sealed":
+        raise BatchSealed(root.batch)
+    if root.ended:
+        raise BatchEnded(root.batch, root.state)
+
+
+def _check_metadata(metadata: Mapping[str, object]) -> None:
+    expected = f"a JSON object of at most {MAX_METADATA_BYTES} bytes"
+    try:
+        text = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidInput("metadata", expected) from None
+    if not text.startswith("{") or size > MAX_METADATA_BYTES:
+        raise InvalidInput("metadata", expected)

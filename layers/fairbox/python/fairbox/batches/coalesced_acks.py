@@ -1,0 +1,91 @@
+"""Acks of a window, coalesced: one read and one write a leaf, whoever sent them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from fairbox.batches.ids import ones
+from fairbox.batches.settlement import Outcome, Settling, item_texts, split_items
+from fairbox.errors import FairboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fairbox.batches.models import LeafKey
+
+PAGE: Final = 100
+"""Leaves read at a time: one call, and no leaf waits long between its read and its write."""
+
+
+@dataclass(slots=True)
+class Drained:
+    """What became of a window's acks.
+
+    Attributes:
+        changed: items that were pending and are acked.
+        completed: ids of the batches that this completed.
+        dropped: texts that are no ids, ids never issued, and ids of batches cancelled or reaped.
+        left: ids that are not done, to be acked again.
+        errors: why, one text for each call that failed.
+    """
+
+    changed: int = 0
+    completed: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+class Draining(Settling):
+    """Acks what can be acked, and says what cannot: nothing here is all or nothing."""
+
+    def drain(self, items: Iterable[str], *, deadline: float) -> Drained:
+        """Ack these items until the deadline (seconds since 1970); raises nothing of Fairbox's.
+
+        1 RRU and 1 WRU a leaf, however many acks it has; what is emptied costs as in `ack`.
+        """
+        wanted, malformed = split_items(items)
+        found = Drained(dropped=malformed)
+        outcome = Outcome()
+        keys = list(wanted)
+        for start in range(0, len(keys), PAGE):
+            page = {key: wanted[key] for key in keys[start : start + PAGE]}
+            self._drain_page(page, deadline, outcome, found)
+        found.changed = outcome.changed
+        found.left += outcome.left
+        if outcome.emptied and self.clock.now() < deadline:
+            try:
+                found.completed += self.cascade(outcome.emptied)
+            except FairboxError as error:  # the acks stand, and the stream repeats the cascade
+                found.errors.append(str(error))
+        return found
+
+    def _drain_page(
+        self, page: Mapping[LeafKey, int], deadline: float, outcome: Outcome, found: Drained
+    ) -> None:
+        if self.clock.now() >= deadline:
+            found.left += [i for key, hit in page.items() for i in item_texts(key, hit)]
+            return
+        try:
+            divided = self.divide(page)
+        except FairboxError as error:
+            found.errors.append(str(error))
+            found.left += [i for key, hit in page.items() for i in item_texts(key, hit)]
+            return
+        found.dropped += divided.unknown
+        for _, gone in divided.ended:
+            found.dropped += gone
+        for key, leaf in divided.leaves.items():
+            hit = page[key] & ones(0, leaf.size)
+            if self.clock.now() >= deadline:
+                found.left += item_texts(key, hit)
+                continue
+            try:
+                self.settle_leaf("ack", leaf, hit, outcome)
+            except FairboxError as error:
+                found.errors.append(str(error))
+                found.left += item_texts(key, hit)
+            if outcome.ended is not None:
+                found.dropped += outcome.ended.items
+                outcome.ended = None

@@ -1,0 +1,128 @@
+"""Items that ride on messages: settled by the very transaction that moves their message.
+
+A death fails the item and a redrive retries it. Were either done from the stream, a record that
+comes twice could fail an item that was put back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fairbox.batches.models import LeafKey
+from fairbox.batches.settlement import Settling
+from fairbox.errors import BatchBusy, BatchEnded, UnknownItems
+from fairbox.model.batch_items import parse_item
+from fairbox.model.ids import IdGenerator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+    from fairbox.batches.models import Announcement, Change, Leaf
+    from fairbox.batches.ports import MovingStore
+    from fairbox.model.clock import Clock
+
+Fate = Literal["changed", "settled", "unknown", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What came of a move with an item.
+
+    Attributes:
+        item: `changed` with the move; `settled`: its first outcome stood; `unknown`: never issued;
+            `ended`: its batch has. In all but the first the move goes alone.
+        refused: (code, old image) of each action of the move, when one of their conditions did not
+            hold and nothing was written; empty: all is written.
+    """
+
+    item: Fate
+    refused: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+
+class Riding(Settling):
+    """Moves messages with their items. What it empties, the batches' stream clears upwards.
+
+    Args:
+        store: the batches table.
+        clock, rng: time and chance.
+    """
+
+    def __init__(self, store: MovingStore, clock: Clock, rng: Random) -> None:
+        super().__init__(store, _Silent(), clock, rng, IdGenerator(clock))
+        self._moving = store
+
+    def fail_with(self, item: str, reason: str, actions: Sequence[dict[str, Any]]) -> Moved:
+        """Fail an item and do these actions, in one transaction.
+
+        2 RRU, and 2 WRU each for the group and its failed items, beside the actions' own.
+
+        Args:
+            item: `batch:group:index`.
+            reason: of which 120 bytes are kept.
+            actions: the move, as of `TransactWriteItems`.
+
+        Raises:
+            BatchBusy: others kept changing the group; nothing is written.
+        """
+        return self._move("fail", item, reason, actions)
+
+    def retry_with(self, item: str, actions: Sequence[dict[str, Any]]) -> Moved:
+        """Put a failed item back and do these actions, in one transaction.
+
+        As `fail_with`; an emptied group is filled up to the first ancestor that was not empty, at
+        1 RRU and 2 WRU each.
+
+        Raises:
+            BatchBusy: others kept changing the group; nothing is written.
+        """
+        return self._move("retry", item, "", actions)
+
+    def _move(
+        self,
+        verb: Literal["fail", "retry"],
+        item: str,
+        reason: str,
+        actions: Sequence[dict[str, Any]],
+    ) -> Moved:
+        for _ in self.tries():
+            fate, changes = self._decided(verb, item, reason)
+            refusal = self._moving.move(changes, actions)
+            if refusal is None:
+                return Moved(fate)
+            if any(code == "ConditionalCheckFailed" for code, _ in refusal.actions):
+                return Moved(fate, refusal.actions)
+        raise BatchBusy([item])
+
+    def _decided(
+        self, verb: Literal["fail", "retry"], item: str, reason: str
+    ) -> tuple[Fate, list[Change]]:
+        """Return what becomes of the item as it stands now, and the changes that make it so."""
+        named = parse_item(item)
+        if named is None:
+            return "unknown", []
+        key, hit = LeafKey(named.batch, named.group), 1 << named.index
+        try:
+            leaf = self.issued({key: hit}).get(key)
+            if leaf is None:
+                return "ended", []
+            changes = self._changes(verb, leaf, hit, reason)
+        except UnknownItems:
+            return "unknown", []
+        except BatchEnded:
+            return "ended", []
+        return ("changed", changes) if changes else ("settled", [])
+
+    def _changes(
+        self, verb: Literal["fail", "retry"], leaf: Leaf, hit: int, reason: str
+    ) -> list[Change]:
+        made = self.failing(leaf, hit, reason) if verb == "fail" else self.retrying(leaf, hit)
+        return [] if made is None else made[1]
+
+
+class _Silent:
+    """Announces nothing: a move never completes a batch, the cascade after it does."""
+
+    def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
+        raise AssertionError(announcement)

@@ -1,0 +1,103 @@
+"""What the verbs work with: outbox, batches, time; over boto3, or as a test hands them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import fairbox
+from fairbox.model.clock import Clock, SystemClock
+from fairbox.model.ids import new_id
+from fairbox.settings import Settings
+
+if TYPE_CHECKING:
+    from fairbox import Batches, Outbox, Queue
+
+
+class Facades(Protocol):
+    """The library's entrances, each opened when it is first asked for."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox."""
+        ...
+
+    @property
+    def queue(self) -> Queue:
+        """The queue."""
+        ...
+
+    @property
+    def batches(self) -> Batches:
+        """The batches."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The time, and waiting."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """The environment."""
+        ...
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        ...
+
+    def client(self, service: str) -> Any:
+        """Return boto3's client of a service."""
+        ...
+
+
+Opener = Callable[[str | None], Facades]
+"""Opens the facades, with a URL of DynamoDB in place of the SDK's own."""
+
+
+class EnvironmentFacades:
+    """Facades over the tables that the environment names.
+
+    Args:
+        endpoint_url: of DynamoDB, in place of the SDK's own.
+    """
+
+    def __init__(self, endpoint_url: str | None = None) -> None:
+        self._endpoint_url = endpoint_url
+        self._made: dict[str, Any] = {}
+        self.clock: Clock = SystemClock()
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """The outbox."""
+        return fairbox.Outbox.from_env(client=self.client)
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The queue."""
+        return fairbox.Queue.over(self.outbox)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The batches."""
+        return fairbox.Batches.from_env(client=self.client)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The environment."""
+        return Settings.from_env()
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        return new_id()
+
+    def client(self, service: str) -> Any:
+        """Return boto3's client of a service, made when it is first asked for."""
+        # imported where it is used: `fairbox --help` does without the SDK
+        from fairbox.aws.clients import make_client  # noqa: PLC0415
+
+        if service not in self._made:
+            url = self._endpoint_url if service == "dynamodb" else None
+            self._made[service] = make_client(service, endpoint_url=url)
+        return self._made[service]

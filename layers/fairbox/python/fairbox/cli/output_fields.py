@@ -1,0 +1,276 @@
+"""What is printed of the library's models: the names are those of the HTTP API."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from fairbox.model.redaction import shown_address
+from fairbox.model.subscription_status import NEW
+
+if TYPE_CHECKING:
+    from fairbox.batches.models import Batch, Progress
+    from fairbox.client.misplaced_messages import Misplaced
+    from fairbox.client.purge import PurgeResult
+    from fairbox.client.queue_resize import WidthResult
+    from fairbox.client.redrive import RedriveResult
+    from fairbox.client.topic_resize import EpochStatus, ResizeResult
+    from fairbox.model.messages import Message
+    from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
+    from fairbox.model.subscription_status import Standing
+    from fairbox.model.topics import Subscription, TopicState
+    from fairbox.queue.models import QueueStats, Received
+
+Fields = dict[str, object]
+DELIVERY_COLUMNS: Final = ("ref", "subscription", "attempts", "size", "delivered_at")
+
+
+def batch_fields(batch: Batch) -> Fields:
+    """Return the fields of a batch."""
+    return {
+        "id": batch.id,
+        "state": batch.state,
+        "user_key": batch.user_key,
+        "total": batch.total,
+        "opened_at": batch.opened,
+        "parent_item": batch.parent_item,
+    }
+
+
+def progress_fields(progress: Progress) -> Fields:
+    """Return the fields of a progress."""
+    return {
+        "id": progress.id,
+        "state": progress.state,
+        "complete": progress.complete,
+        "total": progress.total,
+        "pending": progress.pending,
+        "acked": progress.acked,
+        "failed": progress.failed,
+        "exact": progress.exact,
+        "error": progress.error,
+        "limit": progress.limit,
+    }
+
+
+def topic_fields(state: TopicState) -> Fields:
+    """Return the fields of a topic with its epochs and subscriptions."""
+    topic = state.topic
+    retry = topic.retry
+    return {
+        "name": topic.name,
+        "shards": topic.shards,
+        "ordering": topic.ordering,
+        "on_dead": topic.on_dead,
+        "pushed": state.pushed,
+        "paused": state.paused,
+        "deleting_at": state.deleting,
+        "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
+        "dedup_window": topic.dedup_window,
+        "retention": topic.retention,
+        "weight": topic.weight,
+        "mini_batch": topic.mini_batch,
+        "tenant_weights": dict(topic.tenant_weights),
+        "epochs": [
+            {"number": e.number, "shards": e.shards, "since": e.since} for e in state.epochs
+        ],
+        "subscriptions": [
+            subscription_fields(s, state.standing(s.name)) for s in state.subscriptions
+        ],
+    }
+
+
+def status_fields(status: EpochStatus) -> Fields:
+    """Return where an epoch stands, and what lies in it."""
+    epoch = status.epoch
+    return {
+        "number": epoch.number,
+        "shards": epoch.shards,
+        "since": epoch.since,
+        "phase": status.phase,
+        "ready": status.ready,
+        "later": status.later,
+        "dead": status.dead,
+    }
+
+
+def resize_fields(result: ResizeResult) -> Fields:
+    """Return what a resize came to."""
+    return {
+        "topic": result.topic,
+        "epoch": result.epoch.number,
+        "shards": result.epoch.shards,
+        "before": result.before,
+        "begins_at": result.epoch.since,
+        "changed": result.changed,
+    }
+
+
+def resize_text(result: ResizeResult) -> str:
+    """Return the same as people read it."""
+    epoch = result.epoch
+    if not result.changed:
+        return f"{result.topic} has, or will have, {epoch.shards} shards: nothing to do"
+    begins = datetime.fromtimestamp(epoch.since / 1000, UTC).isoformat(timespec="seconds")
+    return f"{result.topic}: {result.before} to {epoch.shards} shards, from {begins} on"
+
+
+def width_fields(result: WidthResult) -> Fields:
+    """Return what another number of partitions came to."""
+    return {
+        "queue": result.queue,
+        "partitions": result.partitions,
+        "before": result.before,
+        "begins_at": result.since,
+        "changed": result.changed,
+    }
+
+
+def width_text(result: WidthResult) -> str:
+    """Return the same as people read it."""
+    if not result.changed:
+        return f"{result.queue} has, or will have, {result.partitions} partitions: nothing to do"
+    begins = datetime.fromtimestamp(result.since / 1000, UTC).isoformat(timespec="seconds")
+    return f"{result.queue}: {result.before} to {result.partitions} partitions, from {begins} on"
+
+
+def misplaced_fields(found: Misplaced) -> Fields:
+    """Return where a message lies, and where it belongs."""
+    return {"ref": str(found.ref), "belongs": str(found.belongs)}
+
+
+def subscription_fields(subscription: Subscription, standing: Standing = NEW) -> Fields:
+    """Return the fields of a subscription, and how it stands."""
+    return {
+        "topic": subscription.topic,
+        "name": subscription.name,
+        "destination": shown_address(subscription.destination),
+        "max_attempts": subscription.max_attempts,
+        "timeout": subscription.timeout,
+        "weight": subscription.weight,
+        "max_in_flight": subscription.max_in_flight,
+        "rate": subscription.rate,
+        "since": subscription.since,
+        "state": "paused" if standing.paused else standing.circuit,
+        **standing.shown(),
+    }
+
+
+def received_fields(received: Received, ref: str) -> Fields:
+    """Return the fields of a message that is held, with its body."""
+    message = received.message
+    return {
+        "ref": ref,
+        "topic": message.topic,
+        "id": message.id,
+        "receive_count": received.receive_count,
+        "visible_at": received.visible_at,
+        "partition_key": message.partition_key,
+        "content_type": message.content_type,
+        "headers": dict(message.headers),
+        "size": len(message.body),
+        "batch_item": message.batch_item,
+        "receipt": received.receipt,
+    } | body_fields(message)
+
+
+def stats_fields(stats: QueueStats) -> Fields:
+    """Return the figures of a queue."""
+    return {
+        "topic": stats.topic,
+        "outstanding": stats.outstanding,
+        "ready": stats.ready,
+        "later": stats.later,
+        "dead": stats.dead,
+        "in_flight": stats.in_flight,
+    }
+
+
+def redrive_fields(result: RedriveResult) -> Fields:
+    """Return what a redrive did, or would do."""
+    return {
+        "count": result.count,
+        "refs": [str(ref) for ref in result.refs],
+        "left": [str(ref) for ref in result.left],
+        "missing": [str(name) for name in result.missing],
+        "unreadable": list(result.unreadable),
+        "more": result.more,
+        "dry_run": result.dry_run,
+    }
+
+
+def purge_fields(result: PurgeResult) -> Fields:
+    """Return what a purge of dead letters did, or would do."""
+    return {
+        "count": result.count,
+        "names": list(result.names),
+        "left": list(result.left),
+        "more": result.more,
+        "dry_run": result.dry_run,
+    }
+
+
+def stored_fields(stored: StoredMessage, state: str) -> Fields:
+    """Return the fields of a message as it lies in the outbox, without its body."""
+    message = stored.message
+    return {
+        "ref": str(stored.ref),
+        "topic": message.topic,
+        "id": message.id,
+        "state": state,
+        "due_at": stored.ref.due,
+        "partition_key": message.partition_key,
+        "content_type": message.content_type,
+        "headers": dict(message.headers),
+        "size": stored.size,
+        "dedup_key": message.dedup_key,
+        "fairness_key": message.fairness_key,
+        "direct": message.direct,
+        "batch_item": message.batch_item,
+        "pending": None if stored.pending is None else sorted(stored.pending),
+        "attempts": {name: state.attempts for name, state in sorted(stored.states.items())},
+    }
+
+
+def body_fields(message: Message) -> Fields:
+    """Return a body as text, or as base64 where it is none."""
+    try:
+        return {"body": message.body.decode(), "body_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(message.body).decode(), "body_encoding": "base64"}
+
+
+def dead_fields(letter: DeadLetter) -> Fields:
+    """Return the fields of a dead letter; of one that nothing could read, the raw item."""
+    why: Fields = {"reason": letter.reason, "died_at": letter.died_at}
+    if letter.stored is not None:
+        return stored_fields(letter.stored, "dead") | why
+    ref = f"{letter.topic}/{letter.epoch}/{letter.shard}/{letter.id}"
+    return {"ref": ref, "topic": letter.topic, "id": letter.id, "state": "dead"} | why
+
+
+def failures_fields(letter: DeadLetter) -> Fields:
+    """Return the newest failures of a dead letter by subscription, or its raw item."""
+    if letter.stored is None:
+        return {"raw": letter.raw or None}
+    return {
+        "history": {
+            name: [{"attempt": f.attempt, "at": f.at, "error": f.error} for f in state.history]
+            for name, state in sorted(letter.stored.states.items())
+        }
+    }
+
+
+def delivery_fields(delivery: Delivery) -> Fields:
+    """Return the fields of a delivery."""
+    return {
+        "ref": str(delivery.ref),
+        "topic": delivery.topic,
+        "id": delivery.id,
+        "subscription": delivery.subscription,
+        "delivered_at": delivery.at,
+        "added_at": delivery.added_at,
+        "attempts": delivery.attempts,
+        "size": delivery.size,
+    }

@@ -1,0 +1,134 @@
+"""What a shell holds: the topic and the message at hand, and receipts not yet settled."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fairbox.errors import StaleReceipt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fairbox import Batches, Outbox, Queue
+    from fairbox.cli.clients import Facades
+    from fairbox.model.clock import Clock
+    from fairbox.queue.models import Received
+
+
+@dataclass(slots=True)
+class Held:
+    """What is at hand.
+
+    Attributes:
+        topic: the current topic; empty: none.
+        ref: the current message, received or shown; empty: none.
+        receipts: the refs of messages that are held, by receipt, in the order of receiving.
+    """
+
+    topic: str = ""
+    ref: str = ""
+    receipts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def receipt(self) -> str | None:
+        """The current message's receipt; None: it is not held."""
+        return next((r for r, ref in self.receipts.items() if ref == self.ref), None)
+
+    def take(self, received: Iterable[Received]) -> None:
+        """Note what was received; the first of it is the current message."""
+        from fairbox.model.receipts import Receipt  # noqa: PLC0415 - `fairbox --help` does without
+
+        refs = {one.receipt: str(Receipt.parse(one.receipt).ref) for one in received}
+        # who holds a message twice holds it by the newer receipt
+        self.receipts = {r: ref for r, ref in self.receipts.items() if ref not in refs.values()}
+        self.receipts |= refs
+        self.ref = next(iter(refs.values()), self.ref)
+
+    def drop(self, receipts: Iterable[str]) -> None:
+        """Forget receipts that were settled or are stale; another held message becomes current."""
+        dropped = [self.receipts.pop(receipt, "") for receipt in receipts]
+        if self.ref in dropped:
+            self.ref = next(iter(self.receipts.values()), self.ref)
+
+
+class HoldingQueue:
+    """A queue that notes in `held` what was received through it and what was settled."""
+
+    def __init__(self, queue: Queue, held: Held) -> None:
+        self._queue = queue
+        self._held = held
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the queue has of this name."""
+        return getattr(self._queue, name)
+
+    def receive(self, *arguments: Any, **options: Any) -> list[Received]:
+        """Receive, and note it."""
+        received = self._queue.receive(*arguments, **options)
+        self._held.take(received)
+        return received
+
+    def ack(self, receipts: str | Iterable[str]) -> None:
+        """Acknowledge, and note it."""
+        texts = [receipts] if isinstance(receipts, str) else list(receipts)
+        with self._settling(texts):
+            self._queue.ack(texts)
+
+    def release(self, receipts: str | Iterable[str]) -> None:
+        """Give back, and note it."""
+        texts = [receipts] if isinstance(receipts, str) else list(receipts)
+        with self._settling(texts):
+            self._queue.release(texts)
+
+    def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
+        """Give back with a reason, and note it."""
+        with self._settling([receipt]):
+            self._queue.nack(receipt, delay, reason)
+
+    def bury(self, receipt: str, reason: str = "") -> None:
+        """Give up, and note it."""
+        with self._settling([receipt]):
+            self._queue.bury(receipt, reason)
+
+    @contextmanager
+    def _settling(self, receipts: list[str]) -> Iterator[None]:
+        try:
+            yield
+        except StaleReceipt:
+            self._held.drop(receipts)  # those that are not stale were settled
+            raise
+        self._held.drop(receipts)
+
+
+class HoldingFacades:
+    """The facades, with a queue that notes what it holds."""
+
+    def __init__(self, facades: Facades, held: Held) -> None:
+        self._facades = facades
+        self._held = held
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox."""
+        return self._facades.outbox
+
+    @property
+    def queue(self) -> Any:
+        """The queue."""
+        return HoldingQueue(self._facades.queue, self._held)
+
+    @property
+    def batches(self) -> Batches:
+        """The batches."""
+        return self._facades.batches
+
+    @property
+    def clock(self) -> Clock:
+        """The time, and waiting."""
+        return self._facades.clock
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        return self._facades.new_id()

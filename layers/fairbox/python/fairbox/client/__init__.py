@@ -1,0 +1,1 @@
+"""What users hold: Outbox, Queue, PartitionedQueue, Batches, each over DynamoDB."""

@@ -1,0 +1,79 @@
+"""Content in place of a dead letter's own: body, headers and media type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fairbox.codec import attributes as names
+from fairbox.codec.dead_letters import published_item
+from fairbox.codec.messages import message_item, number
+from fairbox.model.stored_messages import Offloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from fairbox.codec.keys import Item
+    from fairbox.model.bodies import BodyStore
+    from fairbox.model.messages import Message
+    from fairbox.model.stored_messages import StoredMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a message is to hold; None of a field: what it holds.
+
+    Attributes:
+        body: the bytes.
+        headers: all of them.
+        content_type: the media type.
+    """
+
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    content_type: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is to change."""
+        return (self.body, self.headers, self.content_type) != (None, None, None)
+
+    def applied(self, message: Message) -> Message:
+        """Return a message with this content, as far as it is here.
+
+        Raises:
+            InvalidInput: a field is not what a message takes.
+        """
+        return replace(
+            message,
+            body=message.body if self.body is None else self.body,
+            headers=message.headers if self.headers is None else self.headers,
+            content_type=message.content_type if self.content_type is None else self.content_type,
+        )
+
+    def edit(
+        self, letter: StoredMessage, bodies: BodyStore | None, rng: Random
+    ) -> tuple[Item, Offloaded | None]:
+        """Return the attributes of a dead letter so edited, and where its new body was stored.
+
+        A body that fits no item is stored beside the one that is there, which stays good.
+
+        Raises:
+            InvalidInput: a field is not what a message takes; BodyTooLarge: no bucket for its body.
+            Unavailable: the body could not be stored.
+        """
+        changed = self.applied(letter.message)
+        stored: Offloaded | None = None
+        if self.body is None:
+            item = published_item(replace(letter, message=changed))
+        else:
+            bucket = None if bodies is None else bodies.bucket
+            item, body = message_item(changed, letter.ref, bucket=bucket)
+            if body is not None and bodies is not None:
+                # by chance: who edits it too must not write over what this one commits
+                key = f"{body[0]}-{letter.edits + 1}-{rng.getrandbits(64):016x}"
+                stored = Offloaded(bodies.bucket, key)
+                item[names.OFFLOADED] = {"S": f"{stored.bucket}/{stored.key}"}
+                bodies.put(key, body[1], changed.content_type)
+        return item | {names.EDITS: number(letter.edits + 1)}, stored

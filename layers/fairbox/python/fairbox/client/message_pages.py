@@ -1,0 +1,85 @@
+"""Lists of a topic's messages that can be gone on with: lanes merged across shards from a place."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec.keys import due_sk, message_sk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.model.stored_messages import DeadLetter, StoredMessage
+    from fairbox.model.topics import TopicState
+
+MAX_PAGE: Final = 100
+_BEHIND: Final = " "  # sorts directly behind a key and before every longer or greater one
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a list stopped: order is by time, then id, then tail.
+
+    Attributes:
+        time: milliseconds since 1970 UTC: the due time in `later`, else 0.
+        id: the id, or the sort key in lane `dead`.
+        tail: what tells entries of one time and id apart.
+    """
+
+    time: int
+    id: str
+    tail: str = ""
+
+
+def ready(
+    tables: Tables, state: TopicState, *, after: Place | None = None, page: int = MAX_PAGE
+) -> Iterator[StoredMessage]:
+    """Yield what lies in the topic's `ready` lanes, consistent, ascending by id."""
+    bounds: dict[str, Any] = {} if after is None else {"lower": after.id + _BEHIND}
+    walks = [
+        tables.lanes.walk("ready", state.topic.name, epoch, shard, page=page, **bounds)
+        for epoch, shard in state.shards()
+    ]
+    return heapq.merge(*walks, key=lambda stored: stored.ref.id)
+
+
+def later(
+    tables: Tables,
+    state: TopicState,
+    *,
+    due_from: int = 0,
+    due_until: int | None = None,
+    after: Place | None = None,
+    page: int = MAX_PAGE,
+) -> Iterator[StoredMessage]:
+    """Yield what lies in the topic's `later` lanes, consistent, ascending by due time and id.
+
+    Only what is due at `due_from` or later and before `due_until`, in milliseconds since 1970 UTC.
+    """
+    lower = due_sk(due_from)
+    if after is not None:
+        lower = max(lower, message_sk(after.id, after.time, "later") + _BEHIND)
+    bounds: dict[str, Any] = {"lower": lower}
+    if due_until is not None:
+        bounds["upper"] = due_sk(due_until)
+    walks = [
+        tables.lanes.walk("later", state.topic.name, epoch, shard, page=page, **bounds)
+        for epoch, shard in state.shards()
+    ]
+    return heapq.merge(*walks, key=lambda stored: (stored.ref.due or 0, stored.ref.id))
+
+
+def dead(
+    tables: Tables, state: TopicState, *, after: Place | None = None, page: int = MAX_PAGE
+) -> Iterator[DeadLetter]:
+    """Yield the topic's dead letters, consistent, ascending by id."""
+    walks = [
+        tables.dead.walk(
+            state.topic.name, epoch, shard, page=page, after=None if after is None else after.id
+        )
+        for epoch, shard in state.shards()
+    ]
+    return heapq.merge(*walks, key=lambda letter: letter.id)

@@ -1,0 +1,397 @@
+"""Partitioned queues: one logical name over several topics, routed by key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from fairbox.client.partition_results import PartitionResults
+from fairbox.client.queue_resize import check_partitions, logical_name
+from fairbox.consumer.concurrency import Permits
+from fairbox.consumer.consumer import Consumer
+from fairbox.consumer.group import Consumers
+from fairbox.errors import FairboxError, InvalidInput, TopicConflict
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import time_of
+from fairbox.model.messages import MessageRef, check_text, check_topic
+from fairbox.model.sharding import partition_name, partition_number
+from fairbox.model.topics import Partition, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from fairbox.client.outbox import Outbox
+    from fairbox.client.partition_results import Redrives
+    from fairbox.client.queue import Queue
+    from fairbox.client.queue_resize import WidthResult
+    from fairbox.consumer.ports import Received, Source
+    from fairbox.model.messages import Message
+    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.model.topics import TopicState
+    from fairbox.queue.models import QueueStats
+
+T = TypeVar("T")
+
+
+class Route(TypedDict):
+    """Where a message goes, as `Message` takes it."""
+
+    topic: str
+
+
+class KeyRoute(Route):
+    """Where a message goes, and the key that it goes by."""
+
+    partition_key: str
+
+
+class PartitionedQueue:
+    """One logical queue over several topics, each with shards, consumers and limits of its own.
+
+    Partition 0 keeps the logical name, so that a queue of one partition is a plain topic, and what
+    is sent to the logical name by hand is consumed. Messages of one key are in one partition, and
+    on topics with `ordering="key"` in order; there is no order across partitions.
+
+    Made so, it routes over the partitions that it is given. `registered` follows what the queue was
+    resized to, and so do `send_many` and `transact_items`, however it was made.
+
+    Args:
+        name: the logical name; with the last partition's suffix a topic's name.
+        partitions: 1 to 1,000.
+
+    Raises:
+        InvalidInput: `name` or `partitions` is not what it takes.
+
+    Example:
+        ```python
+        emails = PartitionedQueue("email", partitions=4)
+        emails.create(outbox, ordering="key")
+        queue.send(Message(body=b"...", **emails.route_by_key("customer-42")))
+        emails.consumers(queue, handler, concurrency_per_partition=2).run()
+        ```
+    """
+
+    def __init__(self, name: str, partitions: int = 1) -> None:
+        self.name = check_topic(name)
+        self._given = check_partitions(partitions)
+        self._outbox: Outbox | None = None  # whose topics tell how many partitions there are
+        last = partition_name(name, partitions - 1)
+        try:
+            check_topic(last)
+        except InvalidInput:
+            room = 120 - len(last) + len(name)
+            raise InvalidInput(
+                "name", f"at most {room} characters with {partitions} partitions"
+            ) from None
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions messages are routed over that are made now."""
+        if self._outbox is None:
+            return self._given
+        return self._width(milliseconds(self._outbox.tables.calls.clock))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics of all partitions, those of older and announced numbers of them included."""
+        most = self._given
+        if self._outbox is not None:
+            widths = self._outbox.known_topic(self.name).widths
+            most = max([most, *(width.shards for width in widths)])
+        return tuple(partition_name(self.name, number) for number in range(most))
+
+    @classmethod
+    def registered(cls, outbox: Outbox, name: str) -> PartitionedQueue:
+        """Return the queue as it was registered, so that producers and consumers agree.
+
+        It follows what the queue is resized to: the topic's row is read again when the copy is 30 s
+        old (0.5 RRU).
+
+        Raises:
+            UnknownTopic: there is no topic of this name.
+            TopicConflict: it is a topic, but no partitioned queue's logical name.
+        """
+        count = logical_name(outbox.topic(name)).count
+        parts = [state.topic.partition for state in outbox.topics()]
+        found = cls(name, max([count, *(p.number + 1 for p in parts if p and p.queue == name)]))
+        found._outbox = outbox
+        return found
+
+    def create(self, outbox: Outbox, **settings: Any) -> list[TopicState]:
+        """Create and register the topics; again brings their settings up to date.
+
+        Registration gives metrics and lists the logical name and the partition of each topic. A
+        queue that is registered with another number of partitions is refused: `resize` changes it.
+
+        Args:
+            outbox: where.
+            settings: of each `Topic`: `shards`, `ordering`, `retry`, `dedup_window`, `retention`...
+
+        Raises:
+            TopicConflict: a topic is there with another width, ordering or shard count; those
+                before it are created.
+            InvalidInput: a setting is not what it takes.
+        """
+        topics = [
+            Topic(name, partition=Partition(self.name, number, self.partitions), **settings)
+            for number, name in enumerate(self.names[: self.partitions])
+        ]
+        there = {state.topic.name: state.topic.partition for state in outbox.topics()}
+        for topic in topics:
+            self._check_width(topic.name, there.get(topic.name))
+        return [outbox.create_topic(topic) for topic in topics]
+
+    def resize(self, outbox: Outbox, partitions: int) -> WidthResult:
+        """Give the queue another number of partitions while messages flow; see `resize_queue`.
+
+        Producers that route by key or index themselves, and consumers, follow it where the queue is
+        a `registered` one. Others are to be made anew.
+
+        Raises:
+            As `Outbox.resize_queue` does.
+        """
+        return outbox.resize_queue(self.name, partitions)
+
+    def route_by_key(self, key: str) -> KeyRoute:
+        """Return what `Message` takes to go where the key belongs: `topic` and `partition_key`.
+
+        Of a `registered` queue it is where messages belong that are made now: make it at once.
+
+        Raises:
+            InvalidInput: the key is no text of at most 256 bytes.
+        """
+        if key is None or check_text("partition_key", key) is None:
+            raise InvalidInput("partition_key", "text of at most 256 bytes of UTF-8")
+        return {"topic": self._of_key(key, self.partitions), "partition_key": key}
+
+    def route_by_index(self, index: int) -> Route:
+        """Return what `Message` takes to go to partition `index` modulo their number: `topic`.
+
+        Raises:
+            InvalidInput: the index is no whole number from 0.
+        """
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+            raise InvalidInput("index", "a whole number from 0")
+        return {"topic": partition_name(self.name, index % self.partitions)}
+
+    def route(self, message: Message) -> Message:
+        """Return a message of the logical name as one of its partition, under the same id.
+
+        Its partition key decides, or, without one, its id; of a `registered` queue also the time of
+        its id, so that the same message always goes to the same partition.
+
+        Raises:
+            InvalidInput: it is addressed to another topic.
+        """
+        return self._routed(message, self._outbox)
+
+    def send_many(self, queue: Queue, messages: Iterable[Message]) -> list[MessageRef]:
+        """Send messages of the logical name, each to its own partition, 25 a call.
+
+        Raises:
+            As `Queue.send_many` does.
+        """
+        outbox = queue.outbox
+        return queue.send_many([self._routed(message, outbox) for message in messages])
+
+    def transact_items(self, outbox: Outbox, *messages: Message) -> list[dict[str, Any]]:
+        """Return the actions that publish messages of the logical name, each in its partition.
+
+        Raises:
+            As `Outbox.transact_items` does.
+        """
+        return outbox.transact_items(*(self._routed(message, outbox) for message in messages))
+
+    def consumers(
+        self,
+        queue: Source,
+        handler: Callable[[Received], object],
+        *,
+        concurrency_per_partition: int = 2,
+        partitions: Iterable[int] | None = None,
+        concurrency_cap: int | None = None,
+        **settings: Any,
+    ) -> Consumers:
+        """Return a consumer for each partition, to be run together.
+
+        Those of a `registered` queue go on with what it is resized to: new partitions get consumers
+        while they run, and partitions that are dropped keep theirs.
+
+        Args:
+            queue: the queue.
+            handler: as `Consumer` takes it.
+            concurrency_per_partition: workers of each partition: four partitions with two each
+                are eight.
+            partitions: which of them; None: all.
+            concurrency_cap: handlers at a time over all of these partitions; None: no cap but the
+                workers.
+            settings: further ones of each `Consumer`.
+
+        Raises:
+            InvalidInput: a setting is not what it takes, or there is no such partition.
+        """
+        permits = None if concurrency_cap is None else Permits(concurrency_cap)
+
+        def consumer(number: int) -> Consumer:
+            return Consumer(
+                queue,
+                partition_name(self.name, number),
+                handler,
+                concurrency=concurrency_per_partition,
+                permits=permits,
+                labels={"queue": self.name, "partition": str(number)},
+                **settings,
+            )
+
+        def more(there: int) -> list[Consumer]:
+            return [consumer(number) for number in range(there, len(self.names))]
+
+        follows = partitions is None and self._outbox is not None
+        made = map(consumer, self._chosen(partitions))
+        return Consumers(made, more=more if follows else None)
+
+    def stats(
+        self, queue: Queue, *, partitions: Iterable[int] | None = None
+    ) -> PartitionResults[QueueStats]:
+        """Return the figures of each partition."""
+        return self.each(queue.stats, partitions=partitions)
+
+    def pause(
+        self, outbox: Outbox, *, partitions: Iterable[int] | None = None
+    ) -> PartitionResults[None]:
+        """Pause each partition: receiving gives nothing; in force when this returns, 2 s later."""
+        done = self.each(partial(outbox.pause_topic, wait=False), partitions=partitions)
+        outbox.wait_until_in_force(*done.results)
+        return done
+
+    def resume(
+        self, outbox: Outbox, *, partitions: Iterable[int] | None = None
+    ) -> PartitionResults[None]:
+        """Resume each partition."""
+        return self.each(outbox.resume_topic, partitions=partitions)
+
+    def purge(
+        self,
+        queue: Queue,
+        *,
+        partitions: Iterable[int] | None = None,
+        reason: str = "",
+        progress: Callable[[str, int], None] | None = None,
+    ) -> PartitionResults[int]:
+        """Empty each partition, as `Queue.purge` does; return how many messages are gone.
+
+        Args:
+            queue: the queue.
+            partitions: which of them; None: all.
+            reason: kept in the archive with each message.
+            progress: is told a topic's name, and how many of its messages are gone.
+        """
+
+        def purge(name: str) -> int:
+            told = None if progress is None else partial(progress, name)
+            return queue.purge(name, reason=reason, progress=told)
+
+        return self.each(purge, partitions=partitions)
+
+    def redrive(
+        self,
+        outbox: Redrives[T],
+        refs: Iterable[MessageRef | str] | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        where: Callable[[DeadLetter], bool] | None = None,
+        limit_per_partition: int | None = None,
+        dry_run: bool = False,
+    ) -> PartitionResults[T]:
+        """Put the dead letters of each partition back, as `Outbox.redrive` does.
+
+        Args:
+            outbox: the outbox.
+            refs: which ones, in their own partitions; None: all.
+            partitions: which of them; None: all, or those that `refs` name.
+            where: of these, only those for which it is true.
+            limit_per_partition: at most so many of each partition.
+            dry_run: change nothing, and say what would be put back.
+
+        Raises:
+            InvalidInput: a ref is none, or of another queue; nothing has changed.
+        """
+        named: dict[str, list[MessageRef]] | None = None
+        if refs is not None:
+            named = self._by_partition(refs)
+            wanted = self._chosen(partitions)
+            partitions = [n for n in wanted if self.names[n] in named]
+            if not partitions:
+                return PartitionResults({}, {})
+
+        def redrive(name: str) -> T:
+            ids = None if named is None else named[name]
+            return outbox.redrive(
+                name, ids, where=where, limit=limit_per_partition, dry_run=dry_run
+            )
+
+        return self.each(redrive, partitions=partitions)
+
+    def each(
+        self, operation: Callable[[str], T], *, partitions: Iterable[int] | None = None
+    ) -> PartitionResults[T]:
+        """Do something to each partition's topic; what fails for one does not stop the others.
+
+        Args:
+            operation: is called with the name of a topic.
+            partitions: which of them; None: all.
+        """
+        results: dict[str, T] = {}
+        errors: dict[str, FairboxError] = {}
+        for number in self._chosen(partitions):
+            name = self.names[number]
+            try:
+                results[name] = operation(name)
+            except FairboxError as error:
+                errors[name] = error
+        return PartitionResults(results, errors)
+
+    def _of_key(self, key: str, partitions: int) -> str:
+        return partition_name(self.name, partition_number(key, partitions))
+
+    def _routed(self, message: Message, outbox: Outbox | None) -> Message:
+        if message.topic != self.name:
+            raise InvalidInput("topic", f"{self.name!r}, the logical name")
+        width = self._width(time_of(message.id), outbox)
+        return replace(message, topic=self._of_key(message.shard_key, width))
+
+    def _width(self, ms: int, outbox: Outbox | None = None) -> int:
+        """Return how many partitions an id's time chooses (ms)."""
+        known = outbox or self._outbox
+        if known is None:
+            return self._given
+        state = known.known_topic(self.name)
+        return self._given if state.topic.partition is None else state.width_at(ms).shards
+
+    def _by_partition(self, refs: Iterable[MessageRef | str]) -> dict[str, list[MessageRef]]:
+        found: dict[str, list[MessageRef]] = {}
+        for given in refs:
+            ref = MessageRef.parse(given) if isinstance(given, str) else given
+            if ref.topic not in self.names:
+                raise InvalidInput("refs", f"refs of queue {self.name!r}, got {ref}")
+            found.setdefault(ref.topic, []).append(ref)
+        return found
+
+    def _check_width(self, name: str, there: Partition | None) -> None:
+        if there is not None and (there.queue, there.count) != (self.name, self.partitions):
+            detail = f"it is partition {there.number} of {there.count} of queue {there.queue!r}"
+            raise TopicConflict(name, f"{detail}; resize changes the number of partitions")
+
+    def _chosen(self, partitions: Iterable[int] | None) -> Sequence[int]:
+        count = len(self.names)
+        if partitions is None:
+            return range(count)
+        chosen = sorted(set(partitions))
+        for number in chosen:
+            whole = isinstance(number, int) and not isinstance(number, bool)
+            if not whole or not 0 <= number < count:
+                raise InvalidInput("partitions", f"whole numbers from 0 to {count - 1}")
+        if not chosen:
+            raise InvalidInput("partitions", "one at least")
+        return chosen

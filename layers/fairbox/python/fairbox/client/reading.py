@@ -1,0 +1,254 @@
+"""Reading: what is outstanding, waiting, dead and delivered."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from fairbox.client import message_pages as listing
+from fairbox.client.context import OpenTables
+from fairbox.codec import attributes as names
+from fairbox.codec.dead_letters import read_dead
+from fairbox.codec.messages import read_message
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.dynamodb.parallel_scan import parallel_scan
+from fairbox.errors import InvalidInput, MessagesNotFound, Unreadable
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import bound_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fairbox.codec.keys import Item
+    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.stored_messages import DeadLetter, Delivery, ShardRow, StoredMessage
+
+
+_PAGE: Final = 100
+
+
+class Reading(OpenTables):
+    """Shows messages, counts them, and finds one by its ref."""
+
+    def get(self, ref: MessageRef) -> Message | None:
+        """Return a message that is outstanding or dead; None when it is neither."""
+        stored = self.find(ref)
+        return None if stored is None else self.fetch(stored).message
+
+    def find(self, ref: MessageRef) -> StoredMessage | None:
+        """Return a message with its lane and state, its body maybe still offloaded."""
+        item = self.tables.lanes.get(ref)
+        if item is not None and names.GONE not in item:
+            return read_message(item)
+        dead = self.tables.dead.get(ref)
+        return None if dead is None else read_message(dead)
+
+    def get_many(self, refs: Iterable[MessageRef]) -> list[Message]:
+        """Return the messages in the order of the refs, outstanding or dead.
+
+        Raises:
+            MessagesNotFound: some are neither; it names them in `.missing`.
+        """
+        wanted = list(refs)
+        there = {
+            (stored.ref.topic, stored.ref.epoch, stored.ref.shard, stored.ref.id): stored
+            for stored in map(read_message, self.tables.lanes.items(wanted))
+            if stored.gone is None
+        }
+        rest = [r for r in wanted if _identity(r) not in there]
+        if rest:
+            for stored in map(read_message, self.tables.dead.items(list(dict.fromkeys(rest)))):
+                there[_identity(stored.ref)] = stored
+        missing = [r for r in wanted if _identity(r) not in there]
+        if missing:
+            raise MessagesNotFound(missing)
+        return [self.fetch(there[_identity(r)]).message for r in wanted]
+
+    def fetch(self, stored: StoredMessage) -> StoredMessage:
+        """Return the message with its body in place, from S3 where it was offloaded."""
+        return DynamoStore(self.tables, self._bodies).fetch_body(stored)
+
+    def outstanding(
+        self,
+        topic: str | None = None,
+        *,
+        older_than: float | timedelta | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Message]:
+        """Yield messages of the `ready` lanes.
+
+        Of one topic: consistent, ascending by id across its shards. Across all topics: of those
+        shards that the index lists (which trails by half a minute), ascending by id.
+
+        Args:
+            topic: the topic; None: all.
+            older_than: seconds, or a timedelta: only messages whose id is older.
+            limit: at most so many.
+        """
+        for stored in self.stored("ready", topic, older_than=older_than, limit=limit):
+            yield self.fetch(stored).message
+
+    def waiting(self, topic: str, *, limit: int | None = None) -> Iterator[Message]:
+        """Yield a topic's delayed messages that are not yet due, ascending by due time."""
+        check_limit(limit)
+        now = milliseconds(self._clock)
+        given = 0
+        for stored in self.stored("later", topic):
+            if limit is not None and given >= limit:
+                return
+            if (stored.ref.due or 0) > now:
+                given += 1
+                yield self.fetch(stored).message
+
+    def stored(
+        self,
+        lane: OpenLane,
+        topic: str | None,
+        *,
+        older_than: float | timedelta | None = None,
+        limit: int | None = None,
+    ) -> Iterator[StoredMessage]:
+        """Yield what lies in a lane, with its state; ordered as `outstanding` and `waiting` are."""
+        check_limit(limit)
+        upper = "~"
+        if older_than is not None:
+            upper = bound_of(milliseconds(self._clock) - age_ms(older_than))
+        if topic is None:
+            shards = [(r.topic, r.epoch, r.shard) for r in self.listed() if r.outstanding > 0]
+        else:
+            state = self._topics.get(topic)
+            shards = [(topic, epoch, shard) for epoch, shard in state.shards()]
+        page = min(_PAGE, limit or _PAGE)
+        walks = [self.tables.lanes.walk(lane, *shard, page=page, upper=upper) for shard in shards]
+        merged = heapq.merge(*walks, key=lambda s: (s.ref.due or 0, s.ref.id))
+        for n, stored in enumerate(merged):
+            if limit is not None and n >= limit:
+                return
+            yield stored
+
+    def listed(self) -> list[ShardRow]:
+        """Return the shard rows that the index `OutstandingAllTopics` lists."""
+        return list(self.tables.rows.listed())
+
+    def scan_outstanding(self, *, concurrency: int = 4) -> Iterator[Message]:
+        """Yield every message of the table by parallel scan, in no order.
+
+        Args:
+            concurrency: segments read at a time, 1 to 64.
+        """
+        if not 1 <= concurrency <= 64:
+            raise InvalidInput("concurrency", "a number from 1 to 64")
+        for item in self._scan(concurrency):
+            try:
+                stored = read_message(item)
+            except Unreadable:
+                continue
+            if stored.gone is None:
+                yield self.fetch(stored).message
+
+    def _scan(self, concurrency: int) -> Iterator[Item]:
+        return parallel_scan(
+            self.tables.calls, self.tables.lanes.scan_arguments, concurrency=concurrency
+        )
+
+    def outstanding_count(self, topic: str | None = None, *, limit: int | None = None) -> int:
+        """Return how many messages are outstanding: exact, or `limit + 1` when there are more.
+
+        It reads no further than it must: a query of each lane of a topic, a scan for all topics.
+        """
+        check_limit(limit)
+        bound = None if limit is None else limit + 1
+        if topic is None:
+            return self.tables.lanes.count_all(limit=bound)
+        total = 0
+        lanes: tuple[OpenLane, ...] = ("ready", "later")
+        for epoch, shard in self._topics.get(topic).shards():
+            for lane in lanes:
+                rest = None if bound is None else bound - total
+                if rest is not None and rest <= 0:
+                    return total
+                total += self.tables.lanes.count(lane, topic, epoch, shard, limit=rest)
+        return total
+
+    def dead(self, topic: str, *, limit: int | None = None) -> Iterator[DeadLetter]:
+        """Yield a topic's dead letters, consistent, ascending by id across its shards.
+
+        Bodies that were offloaded still are: `fetch` brings one.
+
+        Args:
+            topic: the topic.
+            limit: at most so many.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+        """
+        check_limit(limit)
+        page = min(_PAGE, limit or _PAGE)
+        yield from islice(listing.dead(self.tables, self._topics.get(topic), page=page), limit)
+
+    def dead_letter(self, ref: MessageRef) -> DeadLetter | None:
+        """Return a dead letter, consistent, though nothing can read it; None: there is none."""
+        item = self.tables.dead.get(ref)
+        return None if item is None else read_dead(item)
+
+    def delivered(
+        self,
+        topic: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Delivery]:
+        """Yield deliveries from the ledger, ascending by time.
+
+        Args:
+            topic: the topic; None: all.
+            since: from then on; by default the longest retention, a topic's own or 7 days.
+            until: before then; by default now.
+            limit: at most so many.
+        """
+        check_limit(limit)
+        now = self._clock.now()
+        retention = self._topics.get(topic).topic.retention if topic else 7 * 86400
+        low = _ms("since", since, (now - retention) * 1000)
+        high = _ms("until", until, (now + 60) * 1000)
+        found = (
+            self.tables.ledger.all(low, high)
+            if topic is None
+            else self.tables.ledger.of_topic(topic, low, high)
+        )
+        for n, delivery in enumerate(found):
+            if limit is not None and n >= limit:
+                return
+            yield delivery
+
+
+def _identity(ref: MessageRef) -> tuple[str, int, int, str]:
+    return ref.topic, ref.epoch, ref.shard, ref.id
+
+
+def check_limit(limit: int | None) -> None:
+    """Refuse a limit that is no whole number from 0."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidInput("limit", "a whole number from 0")
+
+
+def age_ms(older_than: float | timedelta) -> int:
+    """Return an age in milliseconds, from seconds or a timedelta."""
+    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 <= seconds < math.inf:
+        raise InvalidInput("older_than", "seconds from 0, or a timedelta")
+    return round(seconds * 1000)
+
+
+def _ms(field: str, value: datetime | None, default: float) -> int:
+    if value is None:
+        return max(0, int(default))
+    if value.tzinfo is None:
+        raise InvalidInput(field, "a datetime with a time zone")
+    return int(value.astimezone(UTC).timestamp() * 1000)

@@ -1,0 +1,136 @@
+"""Deleting topics: announced, then waited for, then gone, so that no producer loses a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.client.context import OpenTables
+from fairbox.codec.hints import hint_keys
+from fairbox.dynamodb.topics import PRODUCER_COPY_SECONDS
+from fairbox.errors import TopicConflict, UnknownTopic
+from fairbox.model.clock import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.model.topics import TopicState
+
+DELETE_SECONDS: Final = 2 * PRODUCER_COPY_SECONDS  # two lifetimes, as a resize is announced
+_OWN: Final = "fairbox."  # names of topics that the library itself publishes to
+
+
+class Deleting(OpenTables):
+    """Deletes topics that hold nothing."""
+
+    def delete_topic(self, name: str, *, whole: bool = False, wait: bool = True) -> float:
+        """Delete a topic that holds nothing and that nobody subscribes to.
+
+        The topic is marked first, and from then on takes no message and no subscription. Producers
+        work with copies that are 30 s old at most, so after 60 s nobody adds by an older one. Then
+        every lane is read once more: if something came in meanwhile the mark is taken back, and
+        the topic is as it was. A call that is cut off is repeated, and goes on where it was.
+
+        What a producer's own transaction commits later still (from `transact_items` more than half
+        a minute old) lies in the table, is named by each run of repair (`orphans`), and is there
+        again for a topic created anew with as many shards. Deduplication rows stay to the end of
+        their window, the ledger's to the end of their retention.
+
+        It reads 1.5 RRU a shard, twice, and writes 1 WRU a shard.
+
+        Args:
+            name: the topic's; with `whole` a partitioned queue's logical name.
+            whole: delete every partition of the queue.
+            wait: False: return after the mark, for the call to be repeated.
+
+        Returns:
+            Seconds after which to call again; 0: the topic is gone.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicConflict: it holds messages or dead letters, has subscriptions or is another
+                topic's destination, is a partition of a queue (without `whole`), or is Fairbox's
+                own; nothing has changed.
+            Throttled, Unavailable: it may be marked, and is not gone; call again.
+        """
+        states = self._doomed(name, whole=whole)
+        self._check_empty(states)
+        since = max(self.tables.topics.mark_deleting(s.topic.name) for s in states)
+        for state in states:
+            self._topics.forget(state.topic.name)
+        left = max(0.0, DELETE_SECONDS - (milliseconds(self._clock) - since) / 1000)
+        if left and not wait:
+            return left
+        if left:
+            self._clock.sleep(left)
+        marked = [there for s in states if (there := self.tables.topics.load(s.topic.name))]
+        self._check_again(marked)
+        for state in reversed(marked):  # the logical name last: by it the others are found
+            self._remove(state)
+        return 0.0
+
+    def _doomed(self, name: str, *, whole: bool) -> list[TopicState]:
+        """Return what is to be deleted; a queue's partition 0 first."""
+        state = self.tables.topics.load(name)
+        if state is None:
+            raise UnknownTopic(name)
+        if name.startswith(_OWN):
+            raise TopicConflict(name, "it is Fairbox's own")
+        part = state.topic.partition
+        if part is None:
+            if whole:
+                raise TopicConflict(name, "it is not the logical name of a partitioned queue")
+            return [state]
+        others = [
+            other
+            for other in self.tables.topics.all()
+            if other.topic.partition is not None
+            and other.topic.partition.queue == name
+            and other.topic.partition.number
+        ]
+        if part.number or (others and not whole):
+            detail = f"it is partition {part.number} of {part.count} of queue {part.queue!r}"
+            raise TopicConflict(name, f"{detail}, which is deleted whole, by that name")
+        return [state, *others]
+
+    def _check_empty(self, states: Sequence[TopicState]) -> None:
+        fed = {s.destination: s for state in self.tables.topics.all() for s in state.subscriptions}
+        for state in states:
+            name = state.topic.name
+            if state.pushed:
+                raise TopicConflict(name, "it has subscriptions")
+            by = fed.get(f"topic:{name}")
+            if by is not None:
+                detail = f"it is the destination of subscription {by.name!r} of topic {by.topic!r}"
+                raise TopicConflict(name, detail)
+            self._check_lanes(state)
+
+    def _check_lanes(self, state: TopicState) -> None:
+        name = state.topic.name
+        lanes: tuple[OpenLane, ...] = ("ready", "later")
+        for epoch, shard in state.shards():
+            if any(self.tables.lanes.count(lane, name, epoch, shard, limit=1) for lane in lanes):
+                raise TopicConflict(name, "it holds messages")
+            if next(self.tables.dead.walk(name, epoch, shard, page=1), None) is not None:
+                raise TopicConflict(name, "it holds dead letters")
+
+    def _check_again(self, marked: Sequence[TopicState]) -> None:
+        try:
+            self._check_empty(marked)
+        except TopicConflict:
+            for state in marked:
+                self.tables.topics.unmark_deleting(state.topic.name)
+            raise
+
+    def _remove(self, state: TopicState) -> None:
+        """Delete the topic's row, then what stands beside its lanes."""
+        name = state.topic.name
+        if not self.tables.topics.remove(state):
+            raise TopicConflict(name, "it is being changed by others: try again")
+        rows = self.tables.rows.get_many([(name, *shard) for shard in state.shards()])
+        # one that counts something is behind the stream, or wrong: repair has it
+        self.tables.rows.delete([row for row in rows if row.zero])
+        self.tables.lanes.delete(
+            [key for epoch in state.epochs for key in hint_keys(name, epoch.number, epoch.shards)]
+        )
+        self._topics.forget(name)

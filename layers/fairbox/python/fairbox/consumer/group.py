@@ -1,0 +1,140 @@
+"""Several consumers that run, stop and fail together."""
+
+from __future__ import annotations
+
+import queue as queues
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, overload
+
+from fairbox.consumer.consumer import start_thread
+from fairbox.consumer.counts import ConsumerCounts
+from fairbox.consumer.signals import on_signals
+from fairbox.errors import FairboxError, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fairbox.consumer.consumer import Consumer
+    from fairbox.consumer.ports import Thread, Threads
+
+LOOK_SECONDS: Final = 15.0
+Order = Literal["stop", "now", "ended"]
+
+
+class Consumers(Sequence["Consumer"]):
+    """Consumers of one process, such as those of a partitioned queue.
+
+    Args:
+        consumers: one or more that have not run yet.
+        more: is asked every 15 s, while they run, with how many there are; returns further ones,
+            which run too.
+        threads: starts a thread for each; the machine's by default.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+
+    def __init__(
+        self,
+        consumers: Iterable[Consumer],
+        *,
+        more: Callable[[int], Iterable[Consumer]] | None = None,
+        threads: Threads | None = None,
+    ) -> None:
+        self._consumers = tuple(consumers)
+        if not self._consumers:
+            raise InvalidInput("consumers", "one at least")
+        self._more = more
+        self._threads = threads or start_thread
+        self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
+        self._failure: BaseException | None = None
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    @overload
+    def __getitem__(self, index: int) -> Consumer: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Consumer]: ...
+    def __getitem__(self, index: int | slice) -> Consumer | Sequence[Consumer]:
+        return self._consumers[index]
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        """What became of the messages of all of them so far."""
+        return sum((one.counts for one in self._consumers), ConsumerCounts())
+
+    @property
+    def counts_by_topic(self) -> dict[str, ConsumerCounts]:
+        """The same by topic."""
+        found: dict[str, ConsumerCounts] = {}
+        for one in self._consumers:
+            found[one.topic] = found.get(one.topic, ConsumerCounts()) + one.counts
+        return found
+
+    def run(self, *, signals: bool = True) -> ConsumerCounts:
+        """Run all of them until `stop`, as `Consumer.run` does; one that fails stops the others.
+
+        Raises:
+            TopicIsPushed, UnknownTopic: a topic cannot be received from.
+        """
+        asked = 0
+
+        def interrupted() -> None:
+            nonlocal asked
+            asked += 1
+            self._orders.put("stop" if asked == 1 else "now")
+
+        with on_signals(interrupted) if signals else nullcontext():
+            running = [self._start(one) for one in self._consumers]
+            left = len(running)
+            stopping = False
+            while left:
+                order = self._order(stopping=stopping)
+                if order is None:
+                    added = [self._start(one) for one in self._further()]
+                    running += added
+                    left += len(added)
+                    continue
+                left -= order == "ended"
+                stopping = True
+                for one in self._consumers:
+                    one.stop(at_once=order == "now")
+            for thread in running:
+                thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return self.counts
+
+    def stop(self) -> None:
+        """Ask all of them to stop, from any thread; `run` returns when they have drained."""
+        self._orders.put("stop")
+
+    def _start(self, consumer: Consumer) -> Thread:
+        return self._threads(partial(self._run, consumer), f"{consumer.topic}-consumer")
+
+    def _order(self, *, stopping: bool) -> Order | None:
+        """Wait for the next order; None: it is time to ask for further consumers."""
+        try:
+            looks = self._more is not None and not stopping
+            return self._orders.get(timeout=LOOK_SECONDS if looks else None)
+        except queues.Empty:
+            return None
+
+    def _further(self) -> tuple[Consumer, ...]:
+        added: tuple[Consumer, ...] = ()
+        if self._more is not None:
+            with suppress(FairboxError):  # the tables fail for now: the next look asks again
+                added = tuple(self._more(len(self._consumers)))
+        self._consumers += added
+        return added
+
+    def _run(self, consumer: Consumer) -> None:
+        try:
+            consumer.run(signals=False)
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._failure = self._failure or error
+        finally:
+            self._orders.put("ended")

@@ -1,0 +1,140 @@
+"""What a handler may answer, and what becomes of its message."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from fairbox.errors import InvalidInput
+from fairbox.model.messages import MAX_DELAY_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from fairbox.consumer.ports import Received
+    from fairbox.model.topics import RetryPolicy
+
+MAX_REASON_BYTES: Final = 256
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+class Retry(Exception):
+    """Not now: raised or returned by a handler, it gives the message back for later.
+
+    It counts as an attempt, as every receive does.
+
+    Args:
+        delay: seconds until the message is due again.
+        reason: is kept with the message.
+
+    Example:
+        ```python
+        def handler(received):
+            if not warehouse.is_open():
+                raise Retry(600, "the warehouse is closed")
+        ```
+    """
+
+    def __init__(self, delay: float = 0, reason: str = "retry") -> None:
+        number = isinstance(delay, int | float) and not isinstance(delay, bool)
+        if not number or not 0 <= delay <= MAX_DELAY_SECONDS:
+            raise InvalidInput("delay", f"seconds from 0 to {MAX_DELAY_SECONDS}")
+        _check_reason(reason)
+        super().__init__(delay, reason)
+        self.delay = delay
+        self.reason = reason
+
+
+class Dead(Exception):
+    """Never: raised or returned by a handler, it puts the message among the dead letters.
+
+    Args:
+        reason: is kept with the dead letter.
+    """
+
+    def __init__(self, reason: str) -> None:
+        _check_reason(reason)
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of a message.
+
+    Attributes:
+        kind: how it is settled.
+        delay: seconds until it is due again; None: the back-off of the topic's retry policy.
+        reason: what is kept with it.
+    """
+
+    kind: Literal["ack", "fail", "retry", "dead", "release", "abandon"]
+    delay: float | None = 0
+    reason: str = ""
+
+
+ACK: Final = Outcome("ack")
+RELEASE: Final = Outcome("release")
+
+
+def handle(
+    handler: Callable[[Received], object],
+    received: Received,
+    *,
+    max_attempts: int,
+    backoff: RetryPolicy | None,
+    rng: Random,
+) -> Outcome:
+    """Return what becomes of a message, whatever its handler does."""
+    attempt = received.receive_count
+    if attempt > max_attempts:
+        return Outcome("dead", reason=f"received {attempt} times, {max_attempts} allowed")
+    answer: BaseException | None
+    try:
+        answer = _called(handler, received)
+    except BaseException as error:  # noqa: BLE001 - a worker outlives whatever a handler raises
+        answer = error
+    if answer is None:
+        return ACK
+    reason = clean(answer.reason) if isinstance(answer, Retry | Dead) else reason_of(answer)
+    if isinstance(answer, Dead) or attempt == max_attempts:
+        return Outcome("dead", reason=reason)
+    if isinstance(answer, Retry):
+        return Outcome("retry", answer.delay, reason)
+    delay = None if backoff is None else backoff.delay(attempt, rng)
+    return Outcome("fail", delay, reason)
+
+
+def _called(handler: Callable[[Received], object], received: Received) -> Retry | Dead | None:
+    """Call a handler; what it returns counts only where it is `Retry` or `Dead`."""
+    answer = handler(received)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()  # else Python warns that it was never awaited
+        raise TypeError("the handler returned an awaitable, and nothing awaits it")
+    return answer if isinstance(answer, Retry | Dead) else None
+
+
+def _check_reason(reason: object) -> None:
+    if not isinstance(reason, str):
+        raise InvalidInput("reason", "text")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error's class and text, in one line."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error whose text raises is an error all the same
+        text = "its text cannot be had"
+    name = type(error).__name__
+    return clean(f"{name}: {text}" if text else name)
+
+
+def clean(reason: str) -> str:
+    """Return a reason as the queue keeps it: one line of at most `MAX_REASON_BYTES` of UTF-8."""
+    line = _CONTROL.sub(" ", reason).strip()
+    data = line.encode(errors="replace")
+    return data[:MAX_REASON_BYTES].decode(errors="ignore")

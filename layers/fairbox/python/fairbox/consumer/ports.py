@@ -1,0 +1,107 @@
+"""What a consumer needs of a queue, of threads, and of a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from fairbox.model.messages import Message
+    from fairbox.model.topics import Partition, TopicState
+
+
+class Received(Protocol):
+    """One message that was received, and the receipt that settles it."""
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+        ...
+
+    @property
+    def receipt(self) -> str:
+        """What `ack`, `nack` and `extend` take."""
+        ...
+
+    @property
+    def receive_count(self) -> int:
+        """How often it was received, this time included."""
+        ...
+
+
+class Source(Protocol):
+    """A queue, as consumers use it. A lost receipt raises `StaleReceipt` and changes nothing."""
+
+    def receive(
+        self, topic: str, max_messages: int = 10, visibility_timeout: float = 30, wait: float = 0
+    ) -> Sequence[Received]:
+        """Claim messages for so many seconds."""
+        ...
+
+    def ack(self, receipts: Iterable[str]) -> None:
+        """Take messages out; those whose receipts are good, though others are stale."""
+        ...
+
+    def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
+        """Give a message back, due after so many seconds; None: after the topic's back-off."""
+        ...
+
+    def extend(self, receipt: str, seconds: float) -> None:
+        """Keep a message for so many seconds from now."""
+        ...
+
+    def release(self, receipts: Iterable[str]) -> None:
+        """Give messages back that nobody has begun; it counts for nothing."""
+        ...
+
+    def bury(self, receipt: str, reason: str) -> None:
+        """Put a message among the dead letters."""
+        ...
+
+    def topic(self, name: str) -> TopicState:
+        """Return a pulled topic as it stands."""
+        ...
+
+
+class Thread(Protocol):
+    """A thread that runs."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, so many seconds at most."""
+        ...
+
+
+class Threads(Protocol):
+    """Starts threads."""
+
+    def __call__(self, work: Callable[[], None], name: str) -> Thread:
+        """Return a running thread."""
+        ...
+
+
+class Figures(Protocol):
+    """Takes metrics, as `fairbox.observability.metrics.Metrics` does."""
+
+    def emit(
+        self,
+        figures: Mapping[str, float],
+        *,
+        topic: str | None = None,
+        partition: Partition | None = None,
+    ) -> None:
+        """Write figures by name, of one topic or of all."""
+        ...
+
+
+class Log(Protocol):
+    """The methods of a logger that are used."""
+
+    def info(self, msg: str, *, extra: Mapping[str, Any]) -> None:
+        """Write a line of level INFO."""
+
+    def warning(self, msg: str, *, extra: Mapping[str, Any]) -> None:
+        """Write a line of level WARNING."""
+
+    def error(self, msg: str, *, extra: Mapping[str, Any]) -> None:
+        """Write a line of level ERROR."""

@@ -1,0 +1,1 @@
+"""What the clock starts: sweep, repair, retirement, counts."""

@@ -1,0 +1,122 @@
+"""Retiring: old epochs of topics stop taking messages when they are empty, and leave the list.
+
+It takes two looks. The first closes an epoch: from then on producers put what was made in its time
+elsewhere. The second, when no producer's copy can be older, takes it off the list; everybody reads
+it until then, so that nothing that came in between is stranded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fairbox.model.clock import milliseconds
+from fairbox.model.epochs import closed, may_close, may_leave, without
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.epochs import Epoch
+    from fairbox.model.topics import TopicState
+
+_UNITS_A_SHARD: Final = 4.0
+_UNITS_A_SECOND: Final = 200.0
+
+
+class RetiringStore(Protocol):
+    """What retiring needs of the tables."""
+
+    def topics(self) -> Sequence[TopicState]:
+        """Return every topic, read consistently."""
+        ...
+
+    def counted(self, topic: str, epoch: Epoch) -> bool:
+        """Whether the rows of an epoch's shards count anything, dead letters included (1 RRU)."""
+        ...
+
+    def holds(self, topic: str, epoch: int, shard: int) -> bool:
+        """Whether anything lies in a lane of a shard, `dead` included (consistent, 4 RRU)."""
+        ...
+
+    def change(self, name: str, decide: Callable[[TopicState], TopicState | None]) -> TopicState:
+        """Change a topic where it is as it was read."""
+        ...
+
+    def forget(self, topic: str, epoch: Epoch) -> None:
+        """Delete the rows of an epoch's shards, and their hints."""
+        ...
+
+
+@dataclass(slots=True)
+class RetireReport:
+    """How many epochs were closed, and how many left the list."""
+
+    closed: int = 0
+    retired: int = 0
+
+
+class Retiring:
+    """Closes and removes the epochs that hold nothing.
+
+    Args:
+        store: the tables.
+        clock: time and pace.
+    """
+
+    def __init__(self, store: RetiringStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def run(self, *, deadline: float) -> RetireReport:
+        """Look at every old epoch whose time is safely past, until the deadline.
+
+        An idle run costs the read of the topics.
+
+        Raises:
+            FairboxError: the tables failed; the next run looks again.
+        """
+        report = RetireReport()
+        for state in self._store.topics():
+            for epoch in state.epochs[:-1]:
+                if self._clock.now() >= deadline:
+                    return report
+                self._look(state, epoch, report)
+        return report
+
+    def _look(self, state: TopicState, epoch: Epoch, report: RetireReport) -> None:
+        now = milliseconds(self._clock)
+        leaves = may_leave(epoch, now)
+        if not leaves and not may_close(state.epochs, epoch, now):
+            return
+        name = state.topic.name
+        if self._store.counted(name, epoch) or self._holds(name, epoch):
+            return
+        changed = self._write(name, epoch.number, leaves=leaves)
+        if leaves and changed:
+            self._store.forget(name, epoch)
+        report.retired += leaves and changed
+        report.closed += not leaves and changed
+
+    def _holds(self, topic: str, epoch: Epoch) -> bool:
+        for shard in range(epoch.shards):
+            if self._store.holds(topic, epoch.number, shard):
+                return True
+            self._clock.sleep(_UNITS_A_SHARD / _UNITS_A_SECOND)
+        return False
+
+    def _write(self, topic: str, number: int, *, leaves: bool) -> bool:
+        changed = False
+
+        def decide(there: TopicState) -> TopicState | None:
+            nonlocal changed
+            now = milliseconds(self._clock)
+            epoch = there.epoch(number)
+            changed = epoch is not None and bool(epoch.closed) == leaves
+            if epoch is None or not changed:
+                return None
+            left = without(there.epochs, number) if leaves else closed(there.epochs, number, now)
+            return replace(there, epochs=left)
+
+        self._store.change(topic, decide)
+        return changed

@@ -1,0 +1,91 @@
+"""The outstanding count and oldest age by topic, from the index and the heads of its lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import time_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fairbox.dispatch.ports import Store
+    from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import ShardRow
+
+MAX_HEADS: Final = 200
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """What is outstanding of a topic.
+
+    Attributes:
+        ready, later, dead: messages in each lane, as counted from the stream.
+        oldest_age: seconds since the oldest message that was looked at was due; 0 without any.
+    """
+
+    ready: int = 0
+    later: int = 0
+    dead: int = 0
+    oldest_age: float = 0.0
+
+    @property
+    def outstanding(self) -> int:
+        """Messages in `ready` and `later`."""
+        return self.ready + self.later
+
+
+def count_outstanding(
+    store: Store, rows: Iterable[ShardRow], clock: Clock
+) -> dict[str, TopicFigures]:
+    """Return figures by topic: counts from the rows given, ages from the heads of their lanes.
+
+    It reads `MAX_HEADS` lanes at most, half a unit each: of every topic one shard at least, and of
+    those the ones that are looked at first.
+    """
+    figures: dict[str, TopicFigures] = {}
+    listed = sorted(rows, key=lambda row: row.look_at or 0)
+    for row in listed:
+        topic = figures.setdefault(row.topic, TopicFigures())
+        topic.ready += max(0, row.ready)
+        topic.later += max(0, row.later)
+        topic.dead += max(0, row.dead)
+    heads = 0
+    fair = sorted(_ranked(listed), key=lambda pair: pair[0])
+    now = milliseconds(clock)
+    for _, row in fair:
+        lanes: tuple[tuple[Literal["ready", "later"], int], ...] = (
+            ("ready", row.ready),
+            ("later", row.later),
+        )
+        for lane, count in lanes:
+            if count <= 0 or heads >= MAX_HEADS:
+                continue
+            heads += 1
+            page = (
+                store.read_lane(
+                    lane, row.topic, row.epoch, row.shard, limit=2, until_due=now, consistent=False
+                )
+                if lane == "later"
+                else store.read_lane(
+                    lane, row.topic, row.epoch, row.shard, limit=2, consistent=False
+                )
+            )
+            for stored in page.messages[:1]:
+                since = max(time_of(stored.ref.id), stored.ref.due or 0)
+                topic = figures[row.topic]
+                topic.oldest_age = max(topic.oldest_age, (now - since) / 1000)
+    return figures
+
+
+def _ranked(rows: Iterable[ShardRow]) -> list[tuple[int, ShardRow]]:
+    """Pair each row with its rank within its topic, so that topics take turns."""
+    seen: dict[str, int] = {}
+    ranked = []
+    for row in rows:
+        rank = seen[row.topic] = seen.get(row.topic, 0) + 1
+        ranked.append((rank, row))
+    return ranked

@@ -1,0 +1,95 @@
+"""The sweep: looks where the index says that a look is due, and rings for what is overdue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.visits import OVERDUE_MS
+from fairbox.errors import NewerVersion
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import time_of
+
+if TYPE_CHECKING:
+    from fairbox.dispatch.ports import Doorbells, ShardPage, Store
+    from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import ShardRow
+
+
+@dataclass(slots=True)
+class SweepReport:
+    """What a sweep did: shards looked at, doorbells rung, whether its time ran out.
+
+    `newer`: shards whose row only a newer release can read.
+    """
+
+    looked: int = 0
+    rung: int = 0
+    unfinished: bool = False
+    newer: int = 0
+
+
+class Sweep:
+    """Rings for overdue shards.
+
+    An idle one costs the two queries of the index, whatever the number of topics; a shard that is
+    listed costs half a unit for its head. It writes nothing.
+    """
+
+    def __init__(self, store: Store, doorbells: Doorbells, clock: Clock) -> None:
+        self._store = store
+        self._doorbells = doorbells
+        self._clock = clock
+
+    def run(self, *, deadline: float) -> SweepReport:
+        """Look at every shard whose look is due, until the deadline (seconds since 1970).
+
+        Raises:
+            FairboxError: the tables or the queue failed; the next sweep looks again.
+        """
+        report = SweepReport()
+        for number, row in enumerate(self._store.due_shards()):
+            if number == 0:
+                self._store.refresh()  # not before: an idle sweep needs no topic
+            if self._clock.now() >= deadline:
+                report.unfinished = True
+                break
+            topic = self._store.topic(row.topic)
+            if topic is None or not topic.pushed:
+                continue
+            report.looked += 1
+            try:
+                overdue = self._overdue(row)
+            except NewerVersion:  # its row: whoever is of that release looks after it
+                report.newer += 1
+                continue
+            if overdue:
+                self._doorbells.ring([Doorbell(row.topic, row.epoch, row.shard)])
+                report.rung += 1
+        return report
+
+    def _overdue(self, row: ShardRow) -> bool:
+        now = milliseconds(self._clock)
+        head = self._head("ready", row)
+        if (
+            head.unreadable
+            or head.newer
+            or any(m.gone or now - time_of(m.ref.id) > OVERDUE_MS for m in head.messages)
+        ):
+            return True
+        if row.later <= 0 < row.outstanding:
+            return False  # a row that counts nothing was listed by repair, for either lane
+        later = self._head("later", row, until_due=now)
+        return bool(later.messages or later.unreadable or later.newer)
+
+    def _head(self, lane: str, row: ShardRow, until_due: int | None = None) -> ShardPage:
+        return self._store.read_lane(
+            "later" if lane == "later" else "ready",
+            row.topic,
+            row.epoch,
+            row.shard,
+            limit=2 if lane == "ready" else 1,  # the shard row lies first in lane `ready`
+            until_due=until_due,
+            consistent=False,
+        )

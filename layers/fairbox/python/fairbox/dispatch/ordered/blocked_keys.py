@@ -1,0 +1,62 @@
+"""Dead letters that block their keys: whether a blocked key may go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairbox.model.deferred_keys import name_digest
+from fairbox.model.messages import MessageRef
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.dispatch.sending.circuit_breakers import DispatchStore
+    from fairbox.model.deferred_keys import Hold
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
+
+
+class BlockingLetters:
+    """Looks up the dead letters of one shard.
+
+    Args:
+        store: the tables.
+        topic: the shard's; only where it says `block` do keys wait for their dead.
+        shard: topic, epoch and shard.
+    """
+
+    def __init__(
+        self, store: DispatchStore, topic: TopicState, shard: tuple[str, int, int]
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._shard = shard
+
+    def block(self, entry: Hold, *, lying: bool = False) -> bool:
+        """Say whether a dead letter, or the message where it is `lying`, blocks its key (4 RRU)."""
+        if self._topic.topic.on_dead != "block":
+            return False
+        stored, dead = self._store.outstanding_or_dead(MessageRef(*self._shard, entry.id))
+        if stored is not None and stored.gone == "dead":
+            return True
+        lacking = frozenset[str]()
+        if lying and stored is not None and stored.gone is None:
+            lacking = stored.lacking(self._topic.subscription_names)
+        pending = frozenset[str]() if dead is None else dead.pending or frozenset()
+        return entry.subscription in map(name_digest, lacking | pending)
+
+    def stuck(self, entries: Sequence[Hold], found: Sequence[StoredMessage]) -> list[Hold]:
+        """Return the blocked entries that must stay though their letters were seen redriven.
+
+        A redriven message may have died again before it was read, or have come back after, and
+        nothing tells it there from one that is through (4 RRU where it was not found).
+
+        Args:
+            entries: what is due.
+            found: what was read where their messages lie, outstanding ones only.
+        """
+        names = self._topic.subscription_names
+        there = {(name_digest(n), m.ref.id) for m in found for n in m.lacking(names)}
+        blocked = [e for e in entries if e.state == "blocked"]
+        missing = [e for e in blocked if (e.subscription, e.id) not in there]
+        return [e for e in missing if self.block(e, lying=True)]

@@ -1,0 +1,288 @@
+"""Whose turn it is on an ordered shard, and what to hold back: pure, no call is made here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.dispatch.ordered.resize_barrier import NOTHING
+from fairbox.model.deferred_keys import (
+    EVERY_KEY,
+    MAX_BLOCKED,
+    Hold,
+    Holds,
+    audience_of,
+    name_digest,
+    ordered,
+)
+from fairbox.model.key_claims import key_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from random import Random
+
+    from fairbox.dispatch.delivery_report import Report
+    from fairbox.dispatch.ordered.resize_barrier import Waits
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
+
+CHECK_MS: Final = 600_000  # how often somebody looks whether a dead letter still blocks its key
+_SOON_MS: Final = 1_000
+_BODY_MS: Final = 5_000  # until a message is tried again whose body could not be fetched
+_NOT_READY_MS: Final = 5_000
+
+_FIRST: Final = ""
+
+Place = tuple[bytes, bytes]
+
+
+@dataclass(slots=True)
+class Turns:
+    """What is held of a shard while a visit is at work, and who may be sent.
+
+    Args:
+        topic: the shard's.
+        row: what the row said when the visit began, before it read any message.
+        rng: jitter.
+        waits: which keys older shards of the topic list.
+
+    Attributes:
+        heads: entries of which the first message, and no other yet, may be sent.
+        lifted: entries whose turn has come: what they held may be sent.
+        quiet: subscriptions that are not ready: who probes or resumes them rings.
+        uncovered: ids that nobody has tried for lack of time, or whose outcome could not be
+            written: the next visit must meet them.
+    """
+
+    topic: TopicState
+    row: Holds
+    rng: Random
+    waits: Waits = NOTHING
+    heads: list[Hold] = field(default_factory=list)
+    lifted: list[Hold] = field(default_factory=list)
+    quiet: set[bytes] = field(default_factory=set)
+    uncovered: set[str] = field(default_factory=set)
+    _held: dict[Place, dict[str, Hold]] = field(default_factory=dict)
+    _digests: dict[str, bytes] = field(default_factory=dict)
+    _put_off: list[Hold] = field(default_factory=list)
+    _tried: list[tuple[StoredMessage, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._digests = {name: name_digest(name) for name in self.topic.subscription_names}
+        known = set(self._digests.values())
+        for entry in self.row.entries:
+            if entry.subscription in known:
+                self._put(entry)
+
+    @property
+    def audience(self) -> bytes:
+        """The digest of the topic's subscriptions."""
+        return audience_of(self.topic.subscription_names)
+
+    @property
+    def entries(self) -> tuple[Hold, ...]:
+        """What is held, as a row has it."""
+        return ordered(self._all())
+
+    def all_wait(self, cursor: str) -> bool:
+        """Whether no subscription is ready for any key of what lies behind an id."""
+        return all(
+            any(e.id <= cursor for e in self._held.get((name, EVERY_KEY), {}).values())
+            for name in self._digests.values()
+        )
+
+    def due(self, now: int, named: set[str], *, woken: bool = False) -> list[Hold]:
+        """Return the entries that are due at `now` (ms), blocked ones also where they are named.
+
+        And those of whole subscriptions, where a doorbell says that one may be ready again.
+        """
+        return [
+            e
+            for e in self._all()
+            if e.due <= now or (e.state == "blocked" and e.id in named) or (woken and e.whole)
+        ]
+
+    def free(self, entries: Sequence[Hold]) -> list[Hold]:
+        """Return those of some entries that no entry beside them holds back."""
+        others = [e for e in self._all() if e not in entries]
+        return [
+            e
+            for e in entries
+            if not any(
+                o.subscription == e.subscription and o.key in (e.key, EVERY_KEY) and o.id <= e.id
+                for o in others
+            )
+        ]
+
+    def covers(self, entry: Hold, message_id: str) -> bool:
+        """Whether the key of an entry is held from this message, or one before it, on."""
+        return any(True for _ in self._covering(entry, message_id))
+
+    def _covering(self, entry: Hold, message_id: str) -> Iterator[Hold]:
+        for key in (entry.key, EVERY_KEY):
+            for held in self._held.get((entry.subscription, key), {}).values():
+                if held.id <= message_id:
+                    yield held
+
+    def lift(self, entry: Hold) -> None:
+        """Let what an entry holds be sent."""
+        slots = self._held.get(entry.place, {})
+        if slots.get(_slot(entry)) == entry:  # else others hold the key by now
+            del slots[_slot(entry)]
+        self.lifted.append(entry)
+
+    def lift_heads(self) -> None:
+        """Let what follows the heads be sent, as far as `learn` does not hold it again."""
+        for entry in self.heads:
+            self.lift(entry)
+        for entry in self._put_off:
+            self.hold(entry)
+        self.heads, self._put_off = [], []
+
+    def hold(self, entry: Hold) -> None:
+        """Hold a key back; where it is held already, from the smaller id on."""
+        slots = self._held.get(entry.place, {})
+        there = slots.get(_FIRST)
+        if entry.state == "blocked":
+            if there is not None and there.id == entry.id:
+                del slots[_FIRST]  # it has died
+        elif entry.id in slots or (there is not None and there.id <= entry.id):
+            return
+        self._put(entry)
+
+    def adopt(self, theirs: Holds) -> None:
+        """Go on from the row as others have changed it meanwhile: what they hold stays held."""
+        known = set(self._digests.values())
+        for entry in theirs.entries:
+            if entry not in self.row.entries and entry.subscription in known:
+                self.hold(entry)
+        self.row = theirs
+
+    def defer(self, entry: Hold, due: int) -> None:
+        """Look at an entry again at `due` (ms)."""
+        self._put(replace(entry, due=due))
+
+    def _put(self, entry: Hold) -> None:
+        self._held.setdefault(entry.place, {})[_slot(entry)] = entry
+
+    def _all(self) -> list[Hold]:
+        return [e for slots in self._held.values() for e in slots.values()]
+
+    def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
+        """Say whether a message that a subscription lacks may be sent to it at `now` (ms).
+
+        One that is not due is held from then on, with all that follow it, and so is one whose key
+        an older shard lists.
+        """
+        message, place = stored.ref.id, (self._digests[name], key_digest(stored))
+        entry = Hold(*place, message, max(stored.due(name), self.waits.until(place)))
+        mine = [h for h in self.heads if (h.subscription, h.id) == (entry.subscription, message)]
+        if any(e not in mine for e in self._covering(entry, message)):
+            return False
+        if entry.due > now:
+            if mine:
+                self._put_off.append(entry)
+            else:
+                self.hold(entry)
+            return False
+        self._tried.append((stored, name))
+        return True
+
+    def blocking(self, stored: StoredMessage, died: frozenset[str], now: int) -> list[Hold] | None:
+        """Return what must be held before a message may die; None: no more may be held so.
+
+        Nothing where keys go on without their dead.
+        """
+        if self.topic.topic.on_dead != "block":
+            return []
+        if self.row.blocked + len(died) > MAX_BLOCKED:
+            return None
+        return [self._blocked(stored, name, now) for name in sorted(died) if name in self._digests]
+
+    def _blocked(self, stored: StoredMessage, name: str, now: int) -> Hold:
+        due = now + CHECK_MS
+        return Hold(self._digests[name], key_digest(stored), stored.ref.id, due, "blocked")
+
+    def keeps(self, stored: StoredMessage) -> bool:
+        """Whether a message is held for any subscription that lacks it."""
+        key, first = key_digest(stored), stored.ref.id
+        lacking = stored.lacking(self.topic.subscription_names)
+        return any(self.covers(Hold(self._digests[n], key, first, 0), first) for n in lacking)
+
+    def learn(self, report: Report, now: int, *, start: str, late: bool) -> None:
+        """Hold back what was not taken of what `admits` let through since the last time.
+
+        Args:
+            report: of the delivery.
+            now: milliseconds since 1970 UTC.
+            start: what lies up to this id no visit meets again, unless it is held.
+            late: the time limit came, so that what was not tried says nothing of its destination.
+        """
+        tried, self._tried = self._tried, []
+        not_ready = self._not_ready(tried, report, now)
+        self.quiet |= {self._digests[name] for name in report.quiet}
+        for stored, name in tried:
+            ref = stored.ref
+            outcome = report.outcomes.get((ref, name))
+            if outcome is None and late and name not in not_ready:
+                if ref.id > start:
+                    self.uncovered.add(ref.id)
+                    continue
+                key = key_digest(stored)
+                self.hold(Hold(self._digests[name], key, ref.id, now, "open"))
+            elif outcome is None or not outcome.taken or ref in report.unsettled:
+                entry = self._hold_of(stored, name, report, now, not_ready)
+                if entry.state == "blocked" or not self.covers(entry, ref.id):
+                    self.hold(entry)  # else it only follows who was not taken
+        self.uncovered.update(ref.id for ref in report.unsettled if ref.id > start)
+
+    def _not_ready(
+        self, tried: Sequence[tuple[StoredMessage, str]], report: Report, now: int
+    ) -> dict[str, int]:
+        """Return when to come back to subscriptions that are not ready."""
+        found = dict(report.waits)
+        for stored, name in tried:
+            outcome = report.outcomes.get((stored.ref, name))
+            if outcome is not None and outcome.verdict in ("throttled", "unreachable", "gone"):
+                wait = round(_NOT_READY_MS * (1 + self.rng.random()))
+                if outcome.retry_after:
+                    wait = round(outcome.retry_after * 1000)
+                found[name] = max(now + wait, found.get(name, 0))
+        return found
+
+    def _hold_of(
+        self,
+        stored: StoredMessage,
+        name: str,
+        report: Report,
+        now: int,
+        not_ready: dict[str, int],
+    ) -> Hold:
+        outcome = report.outcomes.get((stored.ref, name))
+        entry = Hold(self._digests[name], key_digest(stored), stored.ref.id, now + _SOON_MS)
+        after = report.after.get(stored.ref)
+        refused = outcome is not None and outcome.verdict == "refused"
+        if after is not None and after.state(name).dead:
+            blocks = self.topic.topic.on_dead == "block"
+            entry = self._blocked(stored, name, now) if blocks else self._open(entry, now)
+        elif stored.ref in report.unsettled:
+            pass
+        elif not refused and name in not_ready:
+            entry = replace(entry, key=EVERY_KEY, due=not_ready[name])
+        elif not refused:
+            entry = replace(entry, due=now + _BODY_MS)
+        elif after is None:  # it has left, who knows how, and who follows it was not sent
+            dead = self.topic.topic.on_dead == "block"
+            entry = replace(entry, due=now, state="blocked" if dead else "open")
+        else:
+            entry = replace(entry, due=max(after.due(name), entry.due))
+        return entry
+
+    @staticmethod
+    def _open(entry: Hold, now: int) -> Hold:
+        return replace(entry, due=now, state="open")
+
+
+def _slot(entry: Hold) -> str:
+    # each dead letter blocks for itself; of what else waits of a key, the first message does
+    return entry.id if entry.state == "blocked" else _FIRST

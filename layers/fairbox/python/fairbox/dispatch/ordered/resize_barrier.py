@@ -1,0 +1,277 @@
+"""The cut between two widths of an ordered topic: a key goes on where its older shard is done.
+
+A new shard's keys lay in other shards before, and their order is across both. So whoever takes
+messages from a new shard asks here which of its keys an older shard still lists. From 2 s after the
+cut an older lane that is empty stays so, but for what is committed late; once all are, the new
+shard's row says it, and nobody asks again.
+
+Cost: nothing on topics of one epoch. While older ones are listed 1 RRU for each older shard that
+may list the same keys and was not seen empty (with 8 shards before 32 that is one), then 1 WRU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from fairbox.model.clock import milliseconds
+from fairbox.model.deferred_keys import audience_of, name_digest
+from fairbox.model.epochs import SETTLED_MS, sharing
+from fairbox.model.key_claims import key_digest
+from fairbox.model.sharding import partition_name
+
+if TYPE_CHECKING:
+    from fairbox.dispatch.ports import ShardPage
+    from fairbox.model.clock import Clock
+    from fairbox.model.epochs import Epoch
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
+
+_PAGE: Final = 100
+_SHORTEST_MS: Final = 1_000
+_LONGEST_MS: Final = 60_000
+_KNOWN: Final = 10_000
+_KEPT: Final = 100
+
+Shard = tuple[str, int, int]
+Place = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What an older shard lists: its keys, and for which subscriptions each waits."""
+
+    keys: frozenset[bytes] = frozenset()
+    places: frozenset[Place] = frozenset()
+
+
+class CutoverStore(Protocol):
+    """What the cut needs of the tables."""
+
+    def topic(self, name: str) -> TopicState | None:
+        """Return the topic; at most as old as the last refresh."""
+        ...
+
+    def read_lane(
+        self,
+        lane: Literal["ready", "later"],
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        limit: int,
+        after: str | None = None,
+    ) -> ShardPage:
+        """Return a page of a lane from its head, consistent."""
+        ...
+
+    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a shard's row that no older shard lists its keys (1 WRU)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What of a shard waits for older shards.
+
+    Attributes:
+        everything: all of it: the cut is not past, or more is left before it than a page.
+        keys: digests of the keys that an older shard lists.
+        places: the same by subscription: digest of its name, digest of the key.
+        again: when to look again, in milliseconds since 1970 UTC; 0: nothing waits.
+    """
+
+    everything: bool = False
+    keys: frozenset[bytes] = frozenset()
+    places: frozenset[Place] = frozenset()
+    again: int = 0
+
+    def __bool__(self) -> bool:
+        return self.everything or bool(self.keys)
+
+    def hold(self, stored: StoredMessage) -> bool:
+        """Whether a message of the shard has to wait, for some subscription at least."""
+        return self.everything or (bool(self.keys) and key_digest(stored) in self.keys)
+
+    def until(self, place: Place) -> int:
+        """Return when to look again for a subscription's key (ms); 0: it does not wait."""
+        return self.again if self.everything or place in self.places else 0
+
+
+NOTHING: Final = Waits()
+
+
+class Cutover:
+    """Tells which keys of a shard have to wait.
+
+    Args:
+        store: the tables.
+        clock: the time.
+    """
+
+    def __init__(self, store: CutoverStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._empty: set[Shard] = set()  # older shards that were seen empty behind the cut
+        self._settled: set[Shard] = set()
+        self._lists: dict[Shard, tuple[int, _Listing | None]] = {}  # with when they were read (ms)
+
+    def waits(self, topic: TopicState, shard: Shard, *, settled: bool) -> Waits:
+        """Return what of an ordered topic's shard waits.
+
+        Args:
+            topic: the topic.
+            shard: the shard: topic, epoch, number.
+            settled: whether its row says that no older shard lists its keys.
+
+        Raises:
+            FairboxError: the tables failed; then everything has to wait.
+        """
+        if settled or shard in self._settled or topic.topic.ordering != "key":
+            return NOTHING
+        now = milliseconds(self._clock)
+        if shard[1] > topic.epochs[-1].number:
+            return Waits(everything=True, again=now + _SHORTEST_MS)  # this view is too old for it
+        cut, olders = self._olders(topic, shard)
+        if olders and now < cut + SETTLED_MS:
+            return Waits(everything=True, again=cut + SETTLED_MS)
+        return self._look(topic, shard, cut, olders) if olders else NOTHING
+
+    def _look(self, topic: TopicState, shard: Shard, cut: int, olders: list[Shard]) -> Waits:
+        """Look into the older shards, and write down that they are empty."""
+        now = milliseconds(self._clock)
+        found = self._listed(topic, olders)
+        again = now + min(_LONGEST_MS, max(_SHORTEST_MS, (now - cut) // 10))
+        if found is None:
+            return Waits(everything=True, again=again)
+        if not found.keys and all(older in self._empty for older in olders):
+            self._settle(shard)
+            return NOTHING
+        return Waits(keys=found.keys, places=found.places, again=again if found.keys else 0)
+
+    def _settle(self, shard: Shard) -> None:
+        self._store.settle_shard(*shard)
+        if len(self._settled) >= _KNOWN:
+            self._settled.clear()
+        self._settled.add(shard)
+
+    def _olders(self, topic: TopicState, shard: Shard) -> tuple[int, list[Shard]]:
+        """Return when the shard's time began (ms), and the older shards that share its keys."""
+        epoch = topic.epoch(shard[1])
+        if epoch is None:
+            return 0, []
+        return epoch.since, [
+            (topic.topic.name, older.number, number)
+            for older in topic.epochs
+            if older.number < epoch.number
+            for number in sharing(shard[2], epoch.shards, older.shards)
+        ] + self._partitions(topic, epoch, shard[2])
+
+    def _partitions(self, topic: TopicState, epoch: Epoch, number: int) -> list[Shard]:
+        """Return the older shards of other partitions of its queue that share a shard's keys.
+
+        With another number of partitions each of them begins an epoch, so that those before it hold
+        what was routed by the older number, and nothing else.
+        """
+        part = topic.topic.partition
+        logical = None if part is None else self._store.topic(part.queue)
+        if part is None or logical is None or not logical.widths:
+            return []
+        here = logical.width_at(epoch.since)
+        if part.number >= here.shards:
+            return []
+        others = {
+            n
+            for older in logical.widths
+            if older.number < here.number
+            for n in sharing(part.number, here.shards, older.shards)
+        }
+        states = [self._store.topic(partition_name(part.queue, n)) for n in sorted(others)]
+        return [
+            (state.topic.name, older.number, n)
+            for state in states
+            if state is not None and state.topic.name != topic.topic.name
+            for older in state.epochs
+            if older.since < here.since
+            for n in sharing(number, epoch.shards, older.shards)
+        ]
+
+    def _listed(self, topic: TopicState, olders: list[Shard]) -> _Listing | None:
+        """Return what older shards list; None: more than can be read."""
+        found = _Listing()
+        for older in olders:
+            if older in self._empty:
+                continue
+            listing = self._known(topic, older)
+            if listing is None:
+                return None
+            found = _Listing(found.keys | listing.keys, found.places | listing.places)
+        return found
+
+    def _known(self, topic: TopicState, older: Shard) -> _Listing | None:
+        """Return what an older shard lists, at most a second old: a key that leaves never returns.
+
+        So an old list can only hold a key for a second too long.
+        """
+        now = milliseconds(self._clock)
+        at, listing = self._lists.get(older, (0, None))
+        if at <= now < at + _SHORTEST_MS:
+            return listing
+        listing = self._read(topic, older)
+        if len(self._lists) >= _KEPT:
+            self._lists.clear()
+        self._lists[older] = now, listing
+        return listing
+
+    def _read(self, topic: TopicState, older: Shard) -> _Listing | None:
+        """Read what an older shard lists: its messages, and what its row keeps.
+
+        A key that waits for its dead letter is in the row alone.
+        """
+        pages = self._pages(topic, older)
+        if not pages:
+            return None
+        names = topic.subscription_names
+        keys: set[bytes] = set()
+        places: set[Place] = set()
+        for message in (m for page in pages for m in page.messages):
+            key = key_digest(message)
+            keys.add(key)
+            places |= {(name_digest(name), key) for name in message.lacking(names)}
+        head = pages[0]
+        if len(pages) > 1 and head.held is not None:
+            keys |= {entry.key for entry in head.held.entries}
+        for entry in () if head.holds is None else head.holds.entries:
+            if len(pages) > 1 or entry.state == "blocked":
+                keys.add(entry.key)
+                places.add(entry.place)
+        if not keys and not any(page.messages or page.unreadable for page in pages):
+            if len(self._empty) >= _KNOWN:
+                self._empty.clear()
+            self._empty.add(older)
+        return _Listing(frozenset(keys), frozenset(places))
+
+    def _pages(self, topic: TopicState, older: Shard) -> list[ShardPage]:
+        """Return pages that together tell all keys of a lane; none where two do not do."""
+        head = self._store.read_lane("ready", *older, limit=_PAGE)
+        if head.newer:
+            return []  # it may be of any key
+        if head.last is None:
+            return [head]
+        after = _behind_held(topic, head)
+        if after:
+            # up to there all is held, or of a key that is, and the row has those keys
+            rest = self._store.read_lane("ready", *older, limit=_PAGE, after=after)
+            if rest.last is None and not rest.newer:
+                return [head, rest]
+        return []
+
+
+def _behind_held(topic: TopicState, head: ShardPage) -> str:
+    """Return up to which id a lane's row knows all keys; empty: it does not tell."""
+    if not topic.pushed:
+        return "" if head.held is None else head.held.after
+    holds = head.holds
+    if holds is None or holds.audience != audience_of(topic.subscription_names):
+        return ""
+    return "" if any(entry.whole for entry in holds.entries) else holds.start

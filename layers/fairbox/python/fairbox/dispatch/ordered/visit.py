@@ -1,0 +1,385 @@
+"""A visit of an ordered shard: each key in the order of ids, what fails held back in the row.
+
+While nothing fails it is one consistent query of the head, and no write but the deletes. What was
+not taken is held in the shard's row, so that a later visit begins behind what waits: for each entry
+that is due it reads the one message, and once that is through, what followed it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.dispatch.ordered.blocked_keys import BlockingLetters
+from fairbox.dispatch.ordered.key_order import CHECK_MS, Turns
+from fairbox.dispatch.ordered.resize_barrier import NOTHING, Cutover
+from fairbox.dispatch.visit_steps import look_again, readable, ring_at
+from fairbox.errors import Unavailable
+from fairbox.model.clock import milliseconds
+from fairbox.model.deferred_keys import Holds
+from fairbox.model.ids import before, behind, time_of
+from fairbox.model.messages import MessageRef
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.dispatch.dispatcher import Dispatcher
+    from fairbox.dispatch.ordered.resize_barrier import Waits
+    from fairbox.dispatch.ports import Doorbell, ShardPage
+    from fairbox.dispatch.visit_steps import VisitReport
+    from fairbox.model.deferred_keys import Hold
+    from fairbox.model.stored_messages import ShardRow, StoredMessage
+    from fairbox.model.topics import TopicState
+
+YOUNG_MS: Final = 2_000  # ids behind which others may still be committed
+FIRST_PAGE: Final = 20  # a row that begins elsewhere is found out at the cost of so many messages
+PAGE: Final = 100
+_FOLLOWERS: Final = 10  # read first behind what went through; then twice as many, up to a page
+_PASSED: Final = 8  # messages passed that are worth a write of their own
+_CAS_TRIES: Final = 8
+NEWER_MS: Final = 60_000  # after which what lies behind a newer release's message is tried again
+_FROM_HEAD_MS: Final = 600_000
+_FROM_HEAD_MS_A_MESSAGE: Final = 250  # so that it reads one message in 250 ms at most: 1 RRU a s
+_FROM_HEAD_AT_MOST_MS: Final = 3_600_000
+
+Shard = tuple[str, int, int]
+
+
+class OrderedVisits:
+    """Visits shards of ordered topics.
+
+    Args:
+        dispatcher: sends, deletes, retries.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._cutover = Cutover(dispatcher.store, dispatcher.clock)
+        self._deep: set[Shard] = set()  # where visits begin far behind the head
+
+    def visit(
+        self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
+    ) -> None:
+        """Deliver whatever each key's turn is; raises what `Visits.handle` does.
+
+        Costs 1 RRU for 4 KB of messages while nothing is held. Else the row for itself, 1 RRU; each
+        due entry 1; what goes on behind `start`, and the followers of what went through, by size.
+        What the cut to older shards costs is told in `fairbox.dispatch.ordered.resize_barrier`.
+        """
+        store = self._dispatcher.store
+        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        now = milliseconds(self._dispatcher.clock)
+        page: ShardPage | None = None
+        if shard in self._deep:
+            row, holds = store.holds(shard)
+        else:
+            page = store.read_lane("ready", *shard, limit=FIRST_PAGE + 1).before_newer()
+            row, holds = page.row, page.holds or Holds()
+        waits = NOTHING
+        if page is None or page.messages or holds.entries:
+            waits = self._cutover.waits(topic, shard, settled=row is not None and row.settled)
+        if waits.everything:
+            self._wait(shard, row, waits, now)
+            return
+        read = (row, holds, waits)
+        begun = OrderedVisit(self._dispatcher, shard, topic, report, deadline, read)
+        start = begun.start(now)
+        if page is not None and page.last is None:
+            start = ""  # that was all of it
+        elif start:
+            self._deep.add(shard)
+            page = None
+        if not holds.start:
+            self._deep.discard(shard)
+        begun.run(start, page, doorbell, now)
+
+    def _wait(self, shard: Shard, row: ShardRow | None, waits: Waits, now: int) -> None:
+        """Come again when older shards may be done."""
+        ring_at(self._dispatcher, shard, {-(-waits.again // 1000)})
+        if row is not None and (row.look_at or now + 1) <= now:
+            look_again(self._dispatcher.store, row, waits.again, now)
+
+
+class OrderedVisit:
+    """One visit; it is its dispatcher's `InOrder`.
+
+    Args:
+        dispatcher, shard, topic, report, deadline: as of `OrderedVisits.visit`.
+        read: the shard row and what it holds, read before any message, and which keys older shards
+            list.
+    """
+
+    def __init__(  # noqa: PLR0917 - the parts of one visit
+        self,
+        dispatcher: Dispatcher,
+        shard: Shard,
+        topic: TopicState,
+        report: VisitReport,
+        deadline: float,
+        read: tuple[ShardRow | None, Holds, Waits],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._store = dispatcher.store
+        self._clock = dispatcher.clock
+        self._shard = shard
+        self._topic = topic
+        self._report = report
+        self._deadline = deadline
+        self._row, self._base, waits = read
+        self._turns = Turns(topic, self._base, dispatcher.rng, waits)
+        self._letters = BlockingLetters(dispatcher.store, topic, shard)
+        self._ceiling: str | None = None  # where others begin, who wrote the row meanwhile
+        self._start = self._reach = ""  # where reading began, and how far all is sent or held
+        self._begun = 0
+        self._passed = 0
+        self._from_head = False
+        self._looking = False  # from the head, though the row says to begin elsewhere
+
+    def start(self, now: int) -> str:
+        """Return behind which id to begin at `now` (ms); empty: at the head.
+
+        From time to time at the head, for what came late and whose doorbell was lost: after ten
+        minutes, or longer where much waits. And where the topic has other subscriptions than those
+        the row speaks of.
+        """
+        holds = self._base
+        if not holds.start:
+            return ""
+        ready = 0 if self._row is None else self._row.ready
+        pause = max(_FROM_HEAD_MS, ready * _FROM_HEAD_MS_A_MESSAGE)
+        others = holds.audience != self._turns.audience
+        self._looking = others or now - holds.since >= min(pause, _FROM_HEAD_AT_MOST_MS)
+        return "" if self._looking else holds.start
+
+    def run(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
+        """Try what is due, then go on behind `start`; write down what is held.
+
+        Args:
+            start: see the method of this name.
+            page: what was read from the head, when that is where it begins.
+            doorbell: what rang.
+            now: when the first read began, in milliseconds since 1970 UTC.
+        """
+        self._from_head = not start
+        self._begun = now
+        self._start = self._reach = start
+        self._retry(start, page, doorbell, now)
+        if not self._report.unfinished:
+            self._walk(page, now)
+        self._end()
+
+    def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
+        """Say whether a message that a subscription lacks may be sent to it at `now` (ms)."""
+        return self._turns.admits(stored, name, now)
+
+    def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
+        """Hold the key in the row before its message dies, where the topic says `block` (1 WRU)."""
+        blocks = self._turns.blocking(stored, died, milliseconds(self._clock))
+        if blocks is None:
+            return False
+        added = {(b.place, b.id): b for b in blocks}
+        if not added:
+            return True
+        for _ in range(_CAS_TRIES):
+            # also where the row has it: who reads the message as redriven sees a new version then
+            row = self._turns.row
+            others = (e for e in row.entries if (e.place, e.id) not in added)
+            changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
+            if row.audience != self._turns.audience:
+                changed = replace(changed, start="", audience=self._turns.audience)
+            theirs = self._store.write_holds(self._shard, changed, row.version)
+            if theirs is None:
+                self._turns.row = replace(changed, version=row.version + 1)
+                return True
+            self._adopt(theirs)
+        return False
+
+    def _retry(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
+        """Try what is due and what was named, then what follows of what went through."""
+        turns, named = self._turns, {ref.id for ref in doorbell.refs}
+        due = []
+        for entry in turns.due(now, named, woken=doorbell.before > 0):
+            if entry.state == "blocked" and self._letters.block(entry):
+                turns.defer(entry, now + CHECK_MS)
+            else:
+                due.append(entry)
+        due = turns.free(due)
+        if not start:
+            self._lift(due, page, now)
+            return
+        ids = {e.id for e in due if e.state == "waiting"} | {i for i in named if i <= start}
+        if not due and not ids:
+            return
+        refs = [MessageRef(*self._shard, i) for i in sorted(ids)]
+        found, unreadable = self._store.read(refs) if refs else ([], [])
+        messages = readable(self._store, found, unreadable, self._report)
+        self._catch_up(messages or due)
+        turns.heads = self._through(due, messages, now)
+        self._deliver(sorted(messages, key=lambda m: m.ref.id))
+        turns.lift_heads()
+        self._followers([e for e in turns.lifted if e.id <= start], start)
+
+    def _lift(self, due: Sequence[Hold], page: ShardPage | None, now: int) -> None:
+        """Let go of what is due: whatever it holds lies in what was read from the head, or will."""
+        if page is not None:
+            read = [e for e in due if page.last is None or e.id <= page.last]
+            lying = [m for m in page.messages if m.gone is None]
+            through = self._through(read, lying, now)
+            due = [e for e in due if e in through or e not in read]
+        for entry in due:
+            self._turns.lift(entry)
+
+    def _catch_up(self, found: Sequence[object]) -> None:
+        """Hold what others hold since the row was read, where keys wait for their dead (1 RRU).
+
+        What has died in the meantime is missing in what was found: only the row, written before,
+        says that its followers wait.
+        """
+        if found and self._topic.topic.on_dead == "block":
+            _, theirs = self._store.holds(self._shard)
+            if theirs.version != self._turns.row.version:
+                self._adopt(theirs)
+
+    def _through(
+        self, due: Sequence[Hold], messages: Sequence[StoredMessage], now: int
+    ) -> list[Hold]:
+        """Return the entries whose message may be sent or has gone for good; put off others."""
+        stuck = self._letters.stuck(due, messages)
+        for entry in stuck:
+            self._turns.defer(entry, now)
+        return [e for e in due if e not in stuck]
+
+    def _followers(self, entries: Sequence[Hold], start: str) -> None:
+        """Read once what lies from the first of these up to `start`, and send it in turn."""
+        cursor = before(min((e.id for e in entries), default=start))
+        limit = _FOLLOWERS
+        while cursor < start:
+            free = [e for e in entries if not self._turns.covers(e, max(cursor, e.id))]
+            if not free:
+                return
+            if self._late():
+                self._open(free, cursor)
+                return
+            cursor = max(cursor, before(min(e.id for e in free)))
+            page = self._store.read_lane("ready", *self._shard, limit=limit, after=cursor)
+            newer, page = page.newer, page.before_newer()
+            messages = readable(self._store, page.messages, page.unreadable, self._report)
+            self._catch_up(messages)
+            self._deliver([m for m in messages if m.ref.id <= start])
+            if newer and newer <= start:
+                self._hold_back(free, before(newer), milliseconds(self._clock) + NEWER_MS)
+                return
+            cursor = page.last or start
+            limit = min(PAGE, limit * 2)
+
+    def _open(self, entries: Sequence[Hold], cursor: str) -> None:
+        """Let the next visit go on with the followers of these, behind `cursor`."""
+        self._report.unfinished = True
+        self._hold_back(entries, cursor, milliseconds(self._clock))
+
+    def _hold_back(self, entries: Sequence[Hold], cursor: str, due: int) -> None:
+        for entry in entries:
+            first = max(entry.id, behind(cursor)) if cursor else entry.id
+            self._turns.hold(replace(entry, id=first, due=due, state="open"))
+
+    def _walk(self, page: ShardPage | None, now: int) -> None:
+        """Read on, page by page, and send whatever nobody holds."""
+        cursor = self._reach
+        growing = True
+        while not self._turns.all_wait(cursor):
+            if self._late():
+                self._report.unfinished = True
+                break
+            if page is None:
+                now = milliseconds(self._clock)
+                after = cursor or None
+                page = self._store.read_lane("ready", *self._shard, limit=PAGE, after=after)
+                page = page.before_newer()
+                self._catch_up(page.messages)
+            messages = readable(self._store, page.messages, page.unreadable, self._report)
+            self._deliver(messages)
+            growing = growing and self._advance(messages, now)
+            if page.last is None or page.newer or self._turns.uncovered:
+                self._report.unfinished |= bool(self._turns.uncovered)
+                break
+            cursor, page = page.last, None
+        if self._report.unfinished and self._from_head:
+            self._open(self._turns.lifted, self._reach)
+
+    def _advance(self, messages: Sequence[StoredMessage], now: int) -> bool:
+        """Move `start` behind what was read; return whether it may go on with the next page."""
+        for stored in messages:
+            young = time_of(stored.ref.id) > now - YOUNG_MS
+            if young or stored.ref.id in self._turns.uncovered:
+                return False
+            self._reach = stored.ref.id
+            self._passed += self._turns.keeps(stored)
+        return True
+
+    def _late(self) -> bool:
+        return self._clock.now() >= self._deadline
+
+    def _deliver(self, messages: Sequence[StoredMessage]) -> None:
+        if not messages:
+            return
+        report = self._dispatcher.deliver(messages, deadline=self._deadline, turns=self)
+        self._report.deliveries.append(report)
+        now = milliseconds(self._clock)
+        self._turns.lift_heads()
+        self._turns.learn(report, now, start=self._start, late=self._late())
+
+    def _adopt(self, theirs: Holds) -> None:
+        self._turns.adopt(theirs)
+        self._ceiling = min(theirs.start, theirs.start if self._ceiling is None else self._ceiling)
+
+    def _next_row(self) -> Holds:
+        """Return the row as it is to be."""
+        row, entries = self._turns.row, self._turns.entries
+        if not entries:
+            return Holds(row.version)
+        start = self._reach
+        if row.audience == self._turns.audience:
+            start = max(start, row.start)
+        if self._ceiling is not None:
+            start = min(start, self._ceiling)
+        since = self._begun if self._looking or not row.start else row.since
+        return Holds(row.version, entries, start, since if start else 0, self._turns.audience)
+
+    def _end(self) -> None:
+        """Ring for what waits, then write down what is held: a crash leaves a doorbell too many."""
+        now = milliseconds(self._clock)
+        entries = self._turns.entries
+        fresh = [e for e in entries if e not in self._base.entries]
+        fresh = [e for e in fresh if e.state != "blocked" or e.due <= now]
+        rung = [e for e in fresh if not (e.whole and e.subscription in self._turns.quiet)]
+        seconds = {-(-e.due // 1000) for e in rung if e.due > now}
+        if self._report.unfinished or any(e.due <= now for e in fresh):
+            seconds = {0} | seconds
+        ring_at(self._dispatcher, self._shard, seconds)
+        self._write()
+        row = self._row
+        if self._report.progress == 0 and row is not None and (row.look_at or now + 1) <= now:
+            look_again(self._store, row, min((e.due for e in entries), default=0), now)
+
+    def _write(self) -> None:
+        for _ in range(_CAS_TRIES):
+            row, wanted = self._turns.row, self._next_row()
+            if not self._differs(row, wanted):
+                return
+            theirs = self._store.write_holds(self._shard, wanted, row.version)
+            if theirs is None:
+                return
+            self._adopt(theirs)
+        raise Unavailable("update_item", "the shard is being changed by others")
+
+    def _differs(self, row: Holds, wanted: Holds) -> bool:
+        """Whether a row is worth writing."""
+        if not wanted.entries:
+            return bool(row.entries or row.start)
+        if set(wanted.entries) != set(row.entries) or wanted.start < row.start:
+            return True
+        return self._looking or (wanted.start > row.start and self._passed >= _PASSED)
+
+
+def _by_id(entry: Hold) -> str:
+    return entry.id

@@ -1,0 +1,1 @@
+"""Sending: what goes next, to whom, and how much."""

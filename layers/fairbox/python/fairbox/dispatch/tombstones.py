@@ -1,0 +1,63 @@
+"""Marked messages: whoever meets one finishes what somebody else began."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fairbox.errors import FairboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.dispatch.ports import Store
+    from fairbox.model.stored_messages import StoredMessage
+
+logger = logging.getLogger("fairbox")
+
+
+def finish_marked(
+    store: Store, messages: Sequence[StoredMessage], errors: list[str] | None = None
+) -> int:
+    """Bury the dead among messages that carry `gone`, delete the others.
+
+    A message that cannot be finished now, such as one whose batch item's group is busy, stays
+    marked for whoever meets it next, and stops no other.
+
+    Args:
+        store: the tables.
+        messages: all marked.
+        errors: what went wrong is added; None: nobody asks.
+
+    Returns:
+        How many were finished.
+    """
+    finished = 0
+    for stored in messages:
+        died = frozenset(name for name, state in stored.states.items() if state.dead)
+        try:
+            if stored.gone == "dead" and died:
+                store.finish(stored, died)
+            else:
+                store.delete_marked(stored)
+        except FairboxError as error:
+            logger.warning(
+                "a marked message could not be finished",
+                extra={"ref": str(stored.ref), "error": str(error)},
+            )
+            if errors is not None:
+                errors.append(str(error))
+        else:
+            finished += 1
+    return finished
+
+
+def bury_marked(store: Store, stored: StoredMessage) -> None:
+    """Bury a message that the caller has just marked as dead.
+
+    Where that fails it stays marked, and so dead, for whoever meets it next.
+    """
+    died = frozenset(name for name, state in stored.states.items() if state.dead)
+    with suppress(FairboxError):
+        store.bury(stored, died)

@@ -1,0 +1,130 @@
+"""Checks of what watches: alarms, and how far those who follow the streams are behind."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.doctor.aws import NotAnswered
+from fairbox.doctor.deployment import ALARM
+from fairbox.doctor.findings import Reporter, check
+from fairbox.doctor.functions import STREAMS
+from fairbox.observability.metrics import NAMESPACE, OLDEST_AGE, SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.findings import Finding
+
+BEHIND_MS: Final = 60_000
+"""Age of a stream's oldest unread record from which its reader is behind."""
+LOST_MS: Final = 3_600_000
+"""Age from which it will not catch up by itself: after a day records are lost."""
+OLD_SECONDS: Final = 300
+_ALARMS_A_CALL: Final = 100
+_SPAN_MS: Final = 600_000
+_PERIOD: Final = 300
+
+
+@check("alarms", "Alarms are there, and silent")
+def alarms(patient: Patient) -> Iterator[Finding]:
+    """Every alarm of the stacks exists, may act, and is not in ALARM."""
+    resources = patient.resources(ALARM)
+    there: dict[str, Any] = {}
+    names = [resource.name for resource in resources]
+    for start in range(0, len(names), _ALARMS_A_CALL):
+        part = names[start : start + _ALARMS_A_CALL]
+        answer = patient.aws.ask(
+            "cloudwatch", "describe_alarms", AlarmNames=part, MaxRecords=_ALARMS_A_CALL
+        )
+        there |= {alarm["AlarmName"]: alarm for alarm in answer["MetricAlarms"]}
+    bad = 0
+    for resource in resources:
+        report = Reporter("alarms", resource.logical)
+        for finding in _alarm(report, resource.name, there.get(resource.name)):
+            bad += 1
+            yield finding
+    if not bad:
+        yield Reporter("alarms", f"{len(resources)} alarms").ok()
+
+
+def _alarm(report: Reporter, name: str, alarm: Mapping[str, Any] | None) -> Iterator[Finding]:
+    if alarm is None:
+        yield report.fail(f"alarm {name} was deleted", "Deploy its stack again: nobody is told.")
+        return
+    if not alarm["ActionsEnabled"] or not alarm["AlarmActions"]:
+        yield report.warn(
+            "it tells nobody", f"aws cloudwatch enable-alarm-actions --alarm-names {name}"
+        )
+    if alarm["StateValue"] == "ALARM":
+        yield report.fail(
+            f"it is in ALARM: {alarm.get('AlarmDescription', '')}",
+            "docs/how-to/operate-and-repair.md says what to do for each alarm.",
+        )
+
+
+@check("lag", "Streams are read as they are written")
+def lag(patient: Patient) -> Iterator[Finding]:
+    """Nobody is behind.
+
+    In the last ten minutes the oldest record that a stream function met was under a minute old, and
+    the oldest outstanding message under five.
+    """
+    try:
+        names = {role: f.name for role, f in patient.functions.items() if role in STREAMS}
+    except NotAnswered as error:
+        names = {}
+        yield Reporter("lag", ", ".join(STREAMS)).unknown(str(error), error.advice)
+    queries = [
+        _query(f"a{n}", "AWS/Lambda", "IteratorAge", {"FunctionName": name})
+        for n, name in enumerate(names.values())
+    ]
+    queries.append(_query("oldest", NAMESPACE, OLDEST_AGE, {"service": SERVICE}))
+    answer = patient.aws.ask(
+        "cloudwatch",
+        "get_metric_data",
+        MetricDataQueries=queries,
+        StartTime=datetime.fromtimestamp((patient.now - _SPAN_MS) / 1000, UTC),
+        EndTime=datetime.fromtimestamp(patient.now / 1000 + 60, UTC),
+    )
+    values = {r["Id"]: max(r["Values"], default=None) for r in answer["MetricDataResults"]}
+    for n, role in enumerate(names):
+        yield _behind(Reporter("lag", role), values.get(f"a{n}"))
+    yield _oldest(Reporter("lag", "oldest message"), values.get("oldest"))
+
+
+def _query(name: str, namespace: str, metric: str, dimensions: Mapping[str, str]) -> dict[str, Any]:
+    named = [{"Name": key, "Value": value} for key, value in dimensions.items()]
+    stat = {
+        "Metric": {"Namespace": namespace, "MetricName": metric, "Dimensions": named},
+        "Period": _PERIOD,
+        "Stat": "Maximum",
+    }
+    return {"Id": name, "MetricStat": stat, "ReturnData": True}
+
+
+def _behind(report: Reporter, age: float | None) -> Finding:
+    if age is None:
+        return report.ok("it was not started for ten minutes: nothing was written")
+    detail = f"its oldest record was {age / 1000:.0f} s old"
+    if age >= LOST_MS:
+        return report.fail(detail, "Records are lost after a day: read the function's log, correct "
+                           "it, and raise its concurrency or its batch.")  # fmt: skip
+    if age >= BEHIND_MS:
+        return report.warn(detail, "Look whether the function fails or is throttled.")
+    return report.ok(detail)
+
+
+def _oldest(report: Reporter, age: float | None) -> Finding:
+    if age is None:
+        return report.warn(
+            "nobody has counted for ten minutes",
+            "Look at function count_outstanding and at its rule; on a new deployment, wait.",
+        )
+    if age >= OLD_SECONDS:
+        return report.warn(
+            f"it was {age:.0f} s old",
+            "fairbox outbox outstanding names it; fairbox subscription list says who lacks it.",
+        )
+    return report.ok(f"it was {age:.0f} s old at most")

@@ -1,0 +1,232 @@
+"""What is examined: the tables that the environment names, and the stacks that hold the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.doctor.aws import Missing, NotAnswered
+from fairbox.model.clock import milliseconds
+from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
+
+if TYPE_CHECKING:
+    from fairbox.client.outbox import Outbox
+    from fairbox.doctor.aws import Aws
+    from fairbox.model.stored_messages import ShardRow
+    from fairbox.model.topics import TopicState
+    from fairbox.settings import Settings
+
+STACKS: Final = ("FairboxStorage", "FairboxBatches", "FairboxDelivery", "FairboxApi",
+                 "FairboxMonitoring")  # fmt: skip
+DELIVERY: Final = "FairboxDelivery"
+FUNCTION: Final = "AWS::Lambda::Function"
+MAPPING: Final = "AWS::Lambda::EventSourceMapping"
+QUEUE: Final = "AWS::SQS::Queue"
+RULE: Final = "AWS::Events::Rule"
+ALARM: Final = "AWS::CloudWatch::Alarm"
+_SERVICE: Final = "POWERTOOLS_SERVICE_NAME"
+_PREFIX: Final = "fairbox-"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of a stack: its logical id, its own name, and its status."""
+
+    stack: str
+    logical: str
+    kind: str
+    name: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of Fairbox's.
+
+    Attributes:
+        role: the name of its folder, such as `relay`.
+        name: what Lambda calls it.
+        configuration: as Lambda describes it.
+    """
+
+    role: str
+    name: str
+    configuration: dict[str, Any]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Its variables."""
+        return dict(self.configuration.get("Environment", {}).get("Variables", {}))
+
+
+@dataclass
+class Patient:
+    """A deployment, asked about once each.
+
+    Attributes:
+        outbox: the tables that the environment names.
+        settings: the environment.
+        aws: answers questions.
+        stacks: names of the stacks.
+        version: of this library.
+        placement: whether to scan the outbox for misplaced messages.
+    """
+
+    outbox: Outbox
+    settings: Settings
+    aws: Aws
+    version: str
+    stacks: tuple[str, ...] = STACKS
+    placement: bool = False
+    _tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _attributes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return milliseconds(self.outbox.tables.calls.clock)
+
+    @property
+    def table_names(self) -> dict[str, str]:
+        """The tables that the environment names, by what they are."""
+        names = {
+            "outbox": self.settings.optional(OUTBOX_TABLE) or self.outbox.tables.outbox,
+            "deliveries": self.settings.optional(DELIVERIES_TABLE) or self.outbox.tables.deliveries,
+            "batches": self.settings.optional(BATCHES_TABLE) or self.outbox.tables.batches,
+        }
+        return {role: name for role, name in names.items() if name}
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Return a table's description.
+
+        Raises:
+            NotAnswered: it cannot be described.
+        """
+        if name not in self._tables:
+            answer = self.aws.ask("dynamodb", "describe_table", TableName=name)
+            self._tables[name] = answer["Table"]
+        return self._tables[name]
+
+    @cached_property
+    def _resources(self) -> list[Resource] | NotAnswered:
+        found: list[Resource] = []
+        for stack in self.stacks:
+            try:
+                for page in self.aws.pages(
+                    "cloudformation", "list_stack_resources", StackName=stack
+                ):
+                    found += [_resource(stack, one) for one in page["StackResourceSummaries"]]
+            except Missing:
+                error = NotAnswered(f"there is no stack {stack} here")
+                error.advice = "Name the stacks with --stack."
+                return error
+            except NotAnswered as error:
+                return error
+        return found
+
+    def resources(self, *kinds: str) -> list[Resource]:
+        """Return the stacks' resources of some kinds; without a kind: all.
+
+        Raises:
+            NotAnswered: the stacks cannot be listed.
+        """
+        found = self._resources
+        if isinstance(found, NotAnswered):
+            # one instance raised again would gather tracebacks
+            error = NotAnswered(str(found))
+            error.advice = found.advice
+            raise error
+        return [one for one in found if not kinds or one.kind in kinds]
+
+    @cached_property
+    def gone(self) -> list[str]:
+        """Logical ids of functions that are in the stacks' lists, and not there."""
+        return [r.logical for r, c in self._configurations if c is None]
+
+    @cached_property
+    def _configurations(self) -> list[tuple[Resource, dict[str, Any] | None]]:
+        found: list[tuple[Resource, dict[str, Any] | None]] = []
+        for resource in self.resources(FUNCTION):
+            try:
+                found.append(
+                    (
+                        resource,
+                        self.aws.ask(
+                            "lambda", "get_function_configuration", FunctionName=resource.name
+                        ),
+                    )
+                )
+            except Missing:
+                found.append((resource, None))
+        return found
+
+    @cached_property
+    def functions(self) -> dict[str, Function]:
+        """Fairbox's functions by role; those that the CDK adds for itself are left out.
+
+        Raises:
+            NotAnswered: they cannot be described.
+        """
+        found = {}
+        for resource, configuration in self._configurations:
+            variables = (configuration or {}).get("Environment", {}).get("Variables", {})
+            service = str(variables.get(_SERVICE, ""))
+            if configuration is not None and service.startswith(_PREFIX):
+                role = service.removeprefix(_PREFIX)
+                found[role] = Function(role, resource.name, configuration)
+        return found
+
+    @cached_property
+    def mappings(self) -> list[tuple[str, dict[str, Any] | None]]:
+        """Event source mappings by id; None: it was deleted.
+
+        Raises:
+            NotAnswered: they cannot be described.
+        """
+        found: list[tuple[str, dict[str, Any] | None]] = []
+        for resource in self.resources(MAPPING):
+            try:
+                answer = self.aws.ask("lambda", "get_event_source_mapping", UUID=resource.name)
+                found.append((resource.name, answer))
+            except Missing:
+                found.append((resource.logical, None))
+        return found
+
+    def role_of(self, arn: str) -> str:
+        """Return the role of the function that an ARN names; empty: of none of Fairbox's."""
+        name = arn.rsplit(":function:", maxsplit=1)[-1].split(":", maxsplit=1)[0]
+        return next((f.role for f in self.functions.values() if f.name == name), "")
+
+    def queue(self, url: str) -> dict[str, str]:
+        """Return a queue's attributes.
+
+        Raises:
+            NotAnswered: it cannot be described.
+        """
+        if url not in self._attributes:
+            answer = self.aws.ask(
+                "sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=["All"]
+            )
+            self._attributes[url] = answer["Attributes"]
+        return self._attributes[url]
+
+    @cached_property
+    def topics(self) -> list[TopicState]:
+        """Every topic."""
+        return self.outbox.topics()
+
+    @cached_property
+    def rows(self) -> list[ShardRow]:
+        """The shards that hold work or dead letters, from the index."""
+        return self.outbox.listed()
+
+
+def _resource(stack: str, summary: dict[str, Any]) -> Resource:
+    return Resource(
+        stack,
+        summary["LogicalResourceId"],
+        summary["ResourceType"],
+        summary.get("PhysicalResourceId", ""),
+        summary["ResourceStatus"],
+    )

@@ -1,0 +1,98 @@
+"""An examination: every check in its order, and what they come to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.doctor import (
+    alarms as watching,
+)
+
+# each registers its checks, in the order in which they are made
+from fairbox.doctor import (
+    configuration,
+    functions,
+    queues,
+    tables,
+)
+from fairbox.doctor import (
+    workload as work,
+)
+from fairbox.doctor.aws import NotAnswered
+from fairbox.doctor.findings import CHECKS, Check, Finding, Reporter
+from fairbox.errors import FairboxError, InvalidInput, NewerVersion, Throttled, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fairbox.doctor.deployment import Patient
+
+PARTS: Final = (configuration, tables, functions, queues, watching, work)
+ORDER: Final = (
+    "settings", "tables", "indexes", "streams", "expiry", "backups", "stacks", "version",
+    "functions", "triggers", "schedules", "queues", "dead-letter-queues", "alarms", "lag", "sweep",
+    "counts", "topics", "destinations", "dead-letters", "held-keys", "placement",
+)  # fmt: skip
+
+
+def checks() -> list[Check]:
+    """Return every check, in order; the last tells what the others were denied."""
+    return [*(CHECKS[name] for name in ORDER), PERMISSIONS]
+
+
+def examine(
+    patient: Patient,
+    only: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterator[Finding]:
+    """Make the checks, and yield what they find.
+
+    Args:
+        patient: the deployment.
+        only: names of the checks to make; none: all.
+        progress: is told the name of each check before it is made.
+
+    Raises:
+        InvalidInput: there is no check of a name.
+    """
+    known = [one.name for one in checks()]
+    if not set(only) <= set(known):
+        raise InvalidInput("check", f"one of {', '.join(known)}")
+    for one in checks():
+        if not only or one.name in only:
+            progress(one.name)
+            yield from _made(one, patient)
+
+
+def _made(one: Check, patient: Patient) -> Iterator[Finding]:
+    report = Reporter(one.name, one.title)
+    try:
+        yield from one.look(patient)
+    except NotAnswered as error:
+        yield report.unknown(str(error), error.advice)
+    except (Throttled, Unavailable) as error:
+        yield report.unknown(str(error), "Try again, where it should answer.")
+    except NewerVersion as error:
+        yield report.fail(str(error), "Upgrade this library: docs/how-to/upgrade.md.")
+    except FairboxError as error:
+        yield report.fail(str(error), "Correct what it names.")
+
+
+def _permissions(patient: Patient) -> Iterator[Finding]:
+    report = Reporter("permissions", "caller")
+    if patient.aws.denied:
+        yield report.warn(
+            f"it lacks {', '.join(patient.aws.denied)}",
+            "Attach policy Reader of stack FairboxAccess to it, and look again.",
+        )
+    else:
+        yield report.ok(f"{patient.aws.calls} questions, none denied")
+
+
+PERMISSIONS: Final = Check(
+    "permissions",
+    "The caller may look",
+    "No question was denied. Each that was says which action the caller lacks, and the others "
+    "go on.",
+    _permissions,
+)

@@ -1,0 +1,117 @@
+"""Moves into lane `dead`: with a batch item, in one transaction with the item."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec.messages import read_message
+from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb.dead_letters import reason_of
+from fairbox.dynamodb.lanes import saved_or_there
+from fairbox.errors import TransactionCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fairbox.batches.message_items import Moved, Riding
+    from fairbox.dispatch.ports import Saved
+    from fairbox.dynamodb.dead_letters import DeadLane
+    from fairbox.dynamodb.lanes import Lanes
+    from fairbox.model.stored_messages import StoredMessage
+
+logger = logging.getLogger("fairbox")
+
+
+class Moves:
+    """Moves messages from the outbox into lane `dead`.
+
+    Args:
+        lanes: of the outbox.
+        dead: lane `dead`.
+        riding: gives what moves batch items; asked for when a message carries one.
+    """
+
+    def __init__(self, lanes: Lanes, dead: DeadLane, riding: Callable[[], Riding]) -> None:
+        self._lanes = lanes
+        self._dead = dead
+        self._riding = riding
+
+    def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a message that its own caller has just marked as dead.
+
+        Without a batch item: a put there, then a delete here. With one: see `finish`.
+
+        Raises:
+            BatchBusy: nothing is written; the message stays marked, for `finish`.
+        """
+        if stored.message.batch_item is not None:
+            self.finish(stored, died)
+            return
+        self._dead.bury(stored, died)
+        self._lanes.delete_marked(stored)
+
+    def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a marked message in one transaction; nothing where somebody else has moved it.
+
+        So whoever comes late cannot bury a message that a redrive has put back. 2 WRU a KB more
+        than a put and a delete; a batch item costs as `Riding.fail_with` says.
+
+        Raises:
+            BatchBusy: others kept changing the item's group; nothing is written.
+        """
+        actions = [
+            {"Delete": states.marked(self._lanes.table, stored)},
+            {"Update": self._dead.bury_action(stored, died)},
+        ]
+        if stored.message.batch_item is not None:
+            self._failed(stored, stored.message.batch_item, actions)
+            return
+        try:
+            self._lanes.calls.call("transact_write_items", TransactItems=actions)
+        except TransactionCancelled as cancelled:
+            if cancelled.reasons[0][0] != "ConditionalCheckFailed":
+                raise
+
+    def outstanding(self, image: Mapping[str, Any]) -> StoredMessage | None:
+        """Return the message that lies in the outbox, when it is not leaving; else help it out.
+
+        Args:
+            image: its item, as a refused write found it; empty: there is none.
+        """
+        if not image:
+            return None
+        there = read_message(image)
+        if there.gone is None:
+            return there
+        died = frozenset(name for name, state in there.states.items() if state.dead)
+        if there.gone == "dead" and died:
+            self.finish(there, died)
+        else:
+            self._lanes.delete_marked(there)
+        return None
+
+    def bury_partly(
+        self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
+    ) -> Saved:
+        """Bury for these subscriptions and save the state, in one transaction with the item.
+
+        Raises:
+            BatchBusy: others kept changing the item's group; nothing is written.
+        """
+        bury = {"Update": self._dead.bury_action(stored, died)}
+        item = stored.message.batch_item
+        if item is None:
+            return self._lanes.save_state(stored, before, bury)
+        update = {"Update": states.update(self._lanes.table, stored, before)}
+        moved = self._failed(stored, item, [update, bury])
+        return saved_or_there(moved.refused[0][1], stored) if moved.refused else "saved"
+
+    def _failed(self, stored: StoredMessage, item: str, actions: list[dict[str, Any]]) -> Moved:
+        moved = self._riding().fail_with(item, reason_of(stored), actions)
+        if moved.item == "unknown" and not moved.refused:
+            logger.warning(
+                "a message died whose batch item was never issued",
+                extra={"ref": str(stored.ref), "batch_item": item},
+            )
+        return moved

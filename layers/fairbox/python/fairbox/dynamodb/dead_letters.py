@@ -1,0 +1,168 @@
+"""The lane `dead`, in the deliveries table: what died, with its reason and history."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec import attributes as names
+from fairbox.codec.dead_letters import published_item, read_dead
+from fairbox.codec.keys import key, key_text, lane_pk, message_key, parse_lane_pk
+from fairbox.codec.messages import number, pending_value, states_value
+from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import Unreadable
+from fairbox.model.clock import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.codec.keys import Item
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import DeadLetter, StoredMessage
+
+_MAX_RAW: Final = 300_000
+
+
+class DeadLane:
+    """Dead letters."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self.calls = calls
+        self.table = table
+
+    def bury_action(self, stored: StoredMessage, pending: frozenset[str]) -> dict[str, Any]:
+        """Return the upsert that puts a message into lane `dead` for these subscriptions.
+
+        It may be repeated, and adds to what died before for other subscriptions.
+        """
+        item = _dead_item(stored)
+        item_key = {names.PK: item.pop(names.PK), names.SK: item.pop(names.SK)}
+        fields = {f"#f{n}": name for n, name in enumerate(item)}
+        values = {f":f{n}": value for n, value in enumerate(item.values())}
+        sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
+        return {
+            "TableName": self.table,
+            "Key": item_key,
+            "UpdateExpression": f"SET {sets}, #a = if_not_exists(#a, :a) ADD #p :p",
+            "ExpressionAttributeNames": fields | {"#p": names.PENDING, "#a": names.DIED_AT},
+            "ExpressionAttributeValues": values
+            | {":p": pending_value(pending), ":a": number(milliseconds(self.calls.clock))},
+        }
+
+    def bury(self, stored: StoredMessage, pending: frozenset[str]) -> None:
+        """Put a message into lane `dead` for these subscriptions."""
+        self.calls.call("update_item", **self.bury_action(stored, pending))
+
+    def bury_raw(self, item: Mapping[str, Any], reason: str) -> None:
+        """Put an unreadable item into lane `dead`, as JSON."""
+        text = json.dumps(item, default=_binary_text, sort_keys=True)[:_MAX_RAW]
+        self.calls.call(
+            "put_item",
+            TableName=self.table,
+            Item=_raw_key(item)
+            | {
+                names.RAW: {"S": text},
+                names.REASON: {"S": reason[:1000]},
+                names.DIED_AT: number(milliseconds(self.calls.clock)),
+            },
+        )
+
+    def get(self, ref: MessageRef) -> Item | None:
+        """Return a dead letter's item (consistent)."""
+        answer = self.calls.call(
+            "get_item", TableName=self.table, Key=message_key(ref, "dead"), ConsistentRead=True
+        )
+        item: Item | None = answer.get("Item")
+        return item
+
+    def find(self, ref: MessageRef) -> StoredMessage | None:
+        """Return a dead letter's message (consistent); None where there is none that can be read.
+
+        One that nothing can read lies there as it was, raw.
+        """
+        item = self.get(ref)
+        return None if item is None else read_dead(item).stored
+
+    def remove(self, letter: StoredMessage) -> None:
+        """Delete a dead letter that is as it was read."""
+        with suppress(ConditionFailed):
+            self.calls.call("delete_item", **states.unchanged(self.table, letter))
+
+    def items(self, refs: Sequence[MessageRef]) -> list[Item]:
+        """Return the dead letters' items that are there (consistent)."""
+        keys = {(r.topic, r.epoch, r.shard, r.id): message_key(r, "dead") for r in refs}
+        return self.calls.batch_get(self.table, list(keys.values()))
+
+    def any(self, topic: str, epoch: int, shard: int) -> bool:
+        """Whether a shard has a dead letter (consistent, 1 RRU)."""
+        answer = self.calls.call(
+            "query",
+            TableName=self.table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            ExpressionAttributeNames={"#pk": names.PK},
+            ExpressionAttributeValues={":pk": {"S": lane_pk("dead", topic, epoch, shard)}},
+            Select="COUNT",
+            Limit=1,
+        )
+        return bool(answer["Count"])
+
+    def walk(
+        self, topic: str, epoch: int, shard: int, *, page: int, after: str | None = None
+    ) -> Iterator[DeadLetter]:
+        """Yield a shard's dead letters in key order, consistent, `page` items to a query.
+
+        With `after` they begin behind this sort key.
+        """
+        condition, fields = "#pk = :pk", {"#pk": names.PK}
+        values = {":pk": {"S": lane_pk("dead", topic, epoch, shard)}}
+        if after:
+            condition += " AND #sk > :after"
+            fields["#sk"] = names.SK
+            values[":after"] = {"S": after}
+        for answer in self.calls.pages(
+            "query",
+            TableName=self.table,
+            ConsistentRead=True,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=fields,
+            ExpressionAttributeValues=values,
+            Limit=page,
+        ):
+            yield from map(read_dead, answer["Items"])
+
+
+def _dead_item(stored: StoredMessage) -> Item:
+    item = published_item(stored) | message_key(stored.ref, "dead")
+    if stored.states:
+        item[names.STATES] = states_value(stored.states)
+    if stored.ref.due is not None:
+        item[names.DUE] = number(stored.ref.due)
+    if stored.redriven:
+        item[names.REDRIVEN] = number(stored.redriven)
+    if stored.edits:
+        item[names.EDITS] = number(stored.edits)
+    item[names.REASON] = {"S": reason_of(stored)}
+    return item
+
+
+def reason_of(stored: StoredMessage) -> str:
+    """Return why a message died: what was said of it, or what the last failure said."""
+    died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
+    return stored.reason or (died[-1] if died else "") or "max_attempts"
+
+
+def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:
+    text = key_text(item)
+    try:
+        _, topic, epoch, shard = parse_lane_pk(text[names.PK])
+    except Unreadable:
+        return key("dead#?#0#0", f"{text[names.PK]}#{text[names.SK]}"[:1000])
+    return key(lane_pk("dead", topic, epoch, shard), text[names.SK].rpartition("#")[2])
+
+
+def _binary_text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,235 @@
+"""The store of delivery: `fairbox.dispatch.ports.Store` over DynamoDB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec.keys import key_of, message_key
+from fairbox.codec.messages import read_message
+from fairbox.dynamodb.deferred_keys import HoldRows
+from fairbox.dynamodb.hints import HintRows
+from fairbox.dynamodb.key_claims import HeldRows
+from fairbox.dynamodb.topics import DispatcherTopics
+from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
+from fairbox.model.clock import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from fairbox.dispatch.ports import Saved, ShardPage
+    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.model.bodies import BodyStore
+    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import Offloaded, ShardRow, StoredMessage
+    from fairbox.model.subscription_status import Standing
+    from fairbox.model.topics import TopicState
+
+
+class DynamoStore:
+    """Delivery's view of the outbox and deliveries tables.
+
+    Args:
+        tables: the tables.
+        body_store: where offloaded bodies lie; None: nowhere.
+    """
+
+    def __init__(self, tables: Tables, body_store: BodyStore | None = None) -> None:
+        self._tables = tables
+        self._topics = DispatcherTopics(tables.topics, tables.calls)
+        self._bodies = body_store
+        self._holds = HoldRows(tables)
+
+    def topic(self, name: str) -> TopicState | None:
+        """Return the topic; at most as old as the last `refresh`."""
+        return self._topics.get(name)
+
+    def refresh(self) -> None:
+        """Compare the version of the topics when the copy is over 1 s old (1 RRU)."""
+        self._topics.refresh()
+
+    @property
+    def announced(self) -> int:
+        """How many circuits had opened, and pauses changed, at the last refresh."""
+        return self._topics.announced
+
+    def standings(self, topic: str) -> tuple[Mapping[str, Standing], int]:
+        """Return how a topic's subscriptions stood when it was read, and `announced` of then."""
+        state, announced = self._topics.with_announced(topic)
+        return ({} if state is None else state.standings), announced
+
+    def read_standings(self, topic: str, subscriptions: Iterable[str]) -> dict[str, Standing]:
+        """Return how these subscriptions stand now (1 RRU each)."""
+        return self._tables.circuits.read(topic, subscriptions)
+
+    def write_standing(
+        self, topic: str, name: str, after: Standing, before: Standing, *, announce: bool
+    ) -> Standing | None:
+        """Write how a subscription stands where it stands as in `before`; return how it does."""
+        return self._tables.circuits.write(topic, name, after, before, announce=announce)
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int:
+        """Write until when a rate is used up (ms) where it is as in `before`; return what is."""
+        return self._tables.circuits.spend(topic, name, until, before)
+
+    def fetch_body(self, stored: StoredMessage) -> StoredMessage:
+        """Return the message with its offloaded body in place.
+
+        Raises:
+            NotConfigured: there is no body store.
+            Unavailable: the body could not be read.
+        """
+        if stored.offloaded is None:
+            return stored
+        if self._bodies is None:
+            raise NotConfigured("FAIRBOX_BODIES_BUCKET")
+        body = self._bodies.get(stored.offloaded.bucket, stored.offloaded.key)
+        return replace(stored, message=replace(stored.message, body=body))
+
+    def read(
+        self, refs: Sequence[MessageRef], *, pass_newer: bool = False
+    ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
+        """Return what of these lies in the outbox (consistent), and what is unreadable.
+
+        Raises:
+            NewerVersion: only a newer release can read one; with `pass_newer` it is passed over.
+        """
+        messages: list[StoredMessage] = []
+        unreadable: list[Mapping[str, object]] = []
+        for item in self._tables.lanes.items(refs):
+            try:
+                messages.append(read_message(item))
+            except NewerVersion:
+                if not pass_newer:
+                    raise
+            except Unreadable:
+                unreadable.append(item)
+        return messages, unreadable
+
+    def read_lane(
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        limit: int,
+        after: str | None = None,
+        until_due: int | None = None,
+        consistent: bool = True,
+    ) -> ShardPage:
+        """Return a page of a lane from its head; `until_due` bounds lane `later`."""
+        return self._tables.lanes.page(
+            lane,
+            topic,
+            epoch,
+            shard,
+            limit=limit,
+            after=after,
+            until_due=until_due,
+            consistent=consistent,
+        )
+
+    def delete(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete the items, 25 a call.
+
+        Raises:
+            Unavailable: some stayed; what was sent will be sent again.
+        """
+        left = self._tables.lanes.delete([message_key(m.ref, m.lane) for m in messages])
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} messages were not deleted")
+
+    def save_state(self, stored: StoredMessage, before: StoredMessage) -> Saved:
+        """Write pending, states, gone and reason where they are as in `before`."""
+        return self._tables.lanes.save_state(stored, before)
+
+    def delete_unchanged(self, before: StoredMessage) -> Saved:
+        """Delete a message whose state is as in `before`."""
+        return self._tables.lanes.delete_unchanged(before)
+
+    def delete_marked(self, stored: StoredMessage) -> None:
+        """Delete a message that carries `gone`; nothing where it is gone or was redriven."""
+        self._tables.lanes.delete_marked(stored)
+
+    def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a message, which the caller has just marked as dead, into lane `dead`."""
+        self._tables.moves.bury(stored, died)
+
+    def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
+        """Move a message that somebody marked as dead; nothing where it was moved."""
+        self._tables.moves.finish(stored, died)
+
+    def bury_partly(
+        self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
+    ) -> Saved:
+        """Bury for these subscriptions and save the state, in one transaction."""
+        return self._tables.moves.bury_partly(stored, before, died)
+
+    def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
+        """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""
+        self._tables.dead.bury_raw(item, reason)
+        self._tables.lanes.delete([key_of(item)])
+
+    def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
+        """Move `look_at` on when it is as in `row`; return whether it was."""
+        return self._tables.rows.look_again(row, look_at, backoff)
+
+    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
+        self._tables.rows.settle(topic, epoch, shard)
+
+    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
+        """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
+        return self._holds.get(shard)
+
+    def write_holds(self, shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+        """Write what visits hold back where the version is this one; return others' if not."""
+        return self._holds.write(shard, holds, version)
+
+    def outstanding_or_dead(
+        self, ref: MessageRef
+    ) -> tuple[StoredMessage | None, StoredMessage | None]:
+        """Return a message as it lies in its lane and as a dead letter, both at one time."""
+        return self._holds.outstanding_or_dead(ref)
+
+    def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
+        """Let receives of pulled topics find messages that lie before where they begin."""
+        if ordered:
+            held = HeldRows(self._tables.calls, self._tables.outbox)
+            for shard, first in _firsts(refs).items():
+                held.lower_after(shard, first)
+        else:
+            HintRows(self._tables.calls, self._tables.outbox).wake(refs)
+
+    def due_shards(self) -> Iterator[ShardRow]:
+        """Yield the shard rows whose look is due, from the index."""
+        return self._tables.rows.listed(milliseconds(self._tables.calls.clock))
+
+    def write_ledger(self, items: Sequence[dict[str, Any]]) -> None:
+        """Write ledger rows; a repetition overwrites."""
+        self._tables.ledger.write(items)
+
+    def shard_rows(self, shards: Sequence[tuple[str, int, int]]) -> list[ShardRow]:
+        """Return the shard rows that are there (consistent)."""
+        return self._tables.rows.get_many(shards)
+
+    def change_row(self, row: ShardRow, before: ShardRow) -> bool:
+        """Write what differs where the row is as `before`; return whether it was."""
+        return self._tables.rows.change(row, before)
+
+    def expire_body(self, offloaded: Offloaded) -> None:
+        """Let an offloaded body expire after its retention."""
+        if self._bodies is not None:
+            self._bodies.expire(offloaded.bucket, offloaded.key)
+
+
+def _firsts(refs: Sequence[MessageRef]) -> dict[tuple[str, int, int], str]:
+    """Return the smallest id by shard."""
+    firsts: dict[tuple[str, int, int], str] = {}
+    for ref in refs:
+        shard = (ref.topic, ref.epoch, ref.shard)
+        firsts[shard] = min(ref.id, firsts.get(shard, ref.id))
+    return firsts

@@ -1,0 +1,106 @@
+"""The store of the queue: `fairbox.queue.ports` over DynamoDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairbox.codec.keys import message_key
+from fairbox.dynamodb.claims import Claims
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.dynamodb.hints import HintRows
+from fairbox.dynamodb.key_claims import HeldRows
+from fairbox.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.dispatch.ports import Saved
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.model.bodies import BodyStore
+    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.receipts import Receipt
+    from fairbox.model.stored_messages import Hint, ShardRow, StoredMessage
+    from fairbox.queue.ports import Claiming, HintMove, Shard
+
+
+class DynamoQueueStore(DynamoStore):
+    """The queue's view of the outbox and deliveries tables.
+
+    Args:
+        tables: the tables.
+        body_store: where offloaded bodies lie; None: nowhere.
+    """
+
+    def __init__(self, tables: Tables, body_store: BodyStore | None = None) -> None:
+        super().__init__(tables, body_store)
+        self._hints = HintRows(tables.calls, tables.outbox)
+        self._claims = Claims(tables.calls, tables.outbox)
+        self._held = HeldRows(tables.calls, tables.outbox)
+
+    def hints(self, topic: str, epoch: int, group: int) -> Mapping[int, Hint]:
+        """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
+        return self._hints.read(topic, epoch, group)
+
+    def claim(self, claims: Sequence[Claiming], move: HintMove | None) -> list[bool]:
+        """Write claims where the messages are as they were read, 25 a call; say which held."""
+        others = () if move is None else (self._hints.statement(move),)
+        return self._claims.claim(claims, *others)
+
+    def move_hint(self, move: HintMove) -> bool:
+        """Write a hint where it is as it was read; return whether it was."""
+        return self._hints.move(move)
+
+    def lower_after(self, shard: Shard, message_id: str) -> None:
+        """Let receives begin no later than at this message."""
+        self._hints.lower_after(shard, message_id)
+
+    def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
+        """Let somebody look from the heads of these shards at these times (ms), if not before."""
+        self._hints.lower_looks(topic, epoch, looks)
+
+    def release(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
+        """Let go of messages uncounted, to be received from `until` (ms); return the stale ones."""
+        return self._claims.release(receipts, until)
+
+    def delete_held(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Delete messages by their receipts, 25 a call; return the stale receipts."""
+        return self._claims.delete(receipts)
+
+    def extend(self, receipt: Receipt, until: int) -> bool:
+        """Hold a message until then (ms); return whether the receipt still holds it."""
+        return self._claims.extend(receipt, until)
+
+    def save_claimed(self, after: StoredMessage, before: StoredMessage) -> Saved:
+        """Write claim, states, gone and reason where the message is as in `before`."""
+        return self._claims.save(after, before)
+
+    def held(self, shard: Shard) -> HeldRow:
+        """Return what is held of a shard (consistent, 1 RRU for 4 KB)."""
+        return self._held.get(shard)
+
+    def held_rows(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, HeldRow]]:
+        """Return the shard rows that are there, with what is held (consistent)."""
+        return self._held.get_many(shards)
+
+    def write_held(self, shard: Shard, row: HeldRow, version: int) -> HeldRow | None:
+        """Write what is held where the version is this one; return the row where it is not."""
+        return self._held.write(shard, row, version)
+
+    def delete_refs(self, refs: Sequence[MessageRef]) -> None:
+        """Delete messages, 25 a call."""
+        left = self._tables.lanes.delete([message_key(ref) for ref in refs])
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} messages were not deleted")
+
+    def save_and_hold(
+        self,
+        after: StoredMessage,
+        before: StoredMessage,
+        shard: Shard,
+        row: HeldRow,
+        version: int,
+    ) -> bool:
+        """Save a message and write what is held, both where they are as read, or neither."""
+        action = self._claims.save_action(after, before)
+        return self._held.write_with(action, shard, row, version)

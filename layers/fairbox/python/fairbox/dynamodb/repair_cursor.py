@@ -1,0 +1,68 @@
+"""Repair's scan of the outbox and its cursor."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fairbox.codec import attributes as names
+from fairbox.codec.keys import cursor_key
+from fairbox.dispatch.maintenance.repair import Cursor
+from fairbox.dynamodb.message_edits import Edits
+from fairbox.model.clock import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.model.messages import MessageRef
+
+_NAME = "repair"
+_PAGE_LIMIT = 1000
+
+
+class RepairTable:
+    """Implements `fairbox.dispatch.maintenance.repair.RepairStore`."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._calls = tables.calls
+        self._table = tables.outbox
+
+    def scan_page(
+        self, position: Mapping[str, Any] | None
+    ) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None, float]:
+        """Return messages and shard rows, where to go on, and the read units it took."""
+        arguments: dict[str, Any] = {
+            "TableName": self._table,
+            "Limit": _PAGE_LIMIT,
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        if position is not None:
+            arguments["ExclusiveStartKey"] = dict(position)
+        answer = self._calls.call("scan", **arguments)
+        lanes = [
+            item for item in answer["Items"] if item[names.PK]["S"].startswith(("ready#", "later#"))
+        ]
+        units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
+        return lanes, answer.get("LastEvaluatedKey"), units
+
+    def load_cursor(self) -> Cursor:
+        """Return the cursor; the empty one at first."""
+        answer = self._calls.call("get_item", TableName=self._table, Key=cursor_key(_NAME))
+        text = answer.get("Item", {}).get(names.CURSOR, {}).get("S")
+        if text is None:
+            return Cursor()
+        saved = json.loads(text)
+        return Cursor(saved["position"], saved["suspects"])
+
+    def save_cursor(self, cursor: Cursor) -> None:
+        """Keep the cursor for the next run."""
+        text = json.dumps({"position": cursor.position, "suspects": dict(cursor.suspects)})
+        item = cursor_key(_NAME) | {names.CURSOR: {"S": text}}
+        self._calls.call("put_item", TableName=self._table, Item=item)
+
+    def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:
+        """Move a message that nobody holds to another shard; return whether it was moved."""
+        now = milliseconds(self._calls.clock)
+        return Edits(self._tables, None).relocate(ref, to, now, ordered=in_row)

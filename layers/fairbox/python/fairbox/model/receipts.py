@@ -1,0 +1,76 @@
+"""Receipts: what a consumer shows to say that a message is its own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from fairbox.errors import InvalidInput
+from fairbox.model.messages import MessageRef
+
+ClaimPlace = Literal["ready", "later", "held"]
+TOKEN_BYTES: Final = 12
+_PLACES: Final[dict[str, ClaimPlace]] = {"r": "ready", "l": "later", "h": "held"}
+_LETTERS: Final[dict[ClaimPlace, str]] = {place: letter for letter, place in _PLACES.items()}
+_CHECK_BYTES: Final = 6
+_MAX_LENGTH: Final = 512
+_EXPECTED: Final = "a receipt that receive gave, as it was"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Names a message and one holding of it.
+
+    Attributes:
+        ref: the message.
+        place: where the claim is written: on the message in lane `ready` or `later`, or, on
+            ordered topics, among those `held` by the shard's row.
+        token: the fencing token; it is no other holder's, of this message or another.
+        until: when the message could be received by others as it was claimed, in milliseconds
+            since 1970 UTC.
+    """
+
+    ref: MessageRef
+    place: ClaimPlace
+    token: bytes
+    until: int
+
+    def __str__(self) -> str:
+        payload = b"\0".join(
+            text.encode()
+            for text in (_LETTERS[self.place], str(self.ref), self.token.hex(), str(self.until))
+        )
+        # the letter first: a text that began with "-" would be an option on a command line
+        text = base64.urlsafe_b64encode(payload + _check(payload))
+        return text.decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str, *, field: str = "receipt") -> Receipt:
+        """Return the receipt that `str` wrote.
+
+        Raises:
+            InvalidInput: the text is cut short, changed, or never was a receipt; it names `field`.
+        """
+        try:
+            receipt = cls._read(text)
+        except (ValueError, KeyError, binascii.Error):
+            receipt = None
+        # written again it is the same: the check fits, and no other text means these bytes
+        if receipt is None or str(receipt) != text or len(receipt.token) != TOKEN_BYTES:
+            raise InvalidInput(field, _EXPECTED)
+        return receipt
+
+    @classmethod
+    def _read(cls, text: str) -> Receipt | None:
+        if not isinstance(text, str) or len(text) > _MAX_LENGTH:
+            return None
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        letter, ref, token, until = raw[:-_CHECK_BYTES].decode("ascii").split("\0")
+        return cls(MessageRef.parse(ref), _PLACES[letter], bytes.fromhex(token), int(until))
+
+
+def _check(payload: bytes) -> bytes:
+    return hashlib.sha256(b"fairbox/receipt\0" + payload).digest()[:_CHECK_BYTES]

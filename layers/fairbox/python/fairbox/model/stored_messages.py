@@ -1,0 +1,279 @@
+"""Messages as they lie in the outbox: lane, state by subscription, and the rows beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fairbox.model.ids import time_of
+from fairbox.model.messages import MessageRef
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairbox.model.messages import Message
+
+Lane = Literal["ready", "later", "dead"]
+Gone = Literal["dead", "cancelled", "purged", "expired", "moved"]
+MAX_LOOK_MS: Final = 120_000
+"""A minute, and what clocks may be apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One attempt that failed: its number from 1, when (ms), and what the destination said."""
+
+    attempt: int
+    at: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionState:
+    """What is known of a message for one subscription that has not simply taken it.
+
+    Attributes:
+        attempts: how many were counted.
+        due: when the next may be made, in milliseconds since 1970 UTC.
+        history: the newest failures, oldest first.
+        dead: it died for this subscription.
+    """
+
+    attempts: int = 0
+    due: int = 0
+    history: tuple[Failure, ...] = ()
+    dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """Where a body lies that does not fit an item: the claim check."""
+
+    bucket: str
+    key: str
+
+    @property
+    def uri(self) -> str:
+        """The body's `s3://` address."""
+        return f"s3://{self.bucket}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What receiving left on a message of an unordered pulled topic.
+
+    Attributes:
+        count: how often it was received.
+        until: when it may be received (again), in milliseconds since 1970 UTC.
+        token: the holder's fencing token; empty: nobody holds it, it was given back.
+    """
+
+    count: int
+    until: int
+    token: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Where a receive begins in a shard, and when somebody looks from its head again.
+
+    Attributes:
+        after: all ids up to this one were claimed when it was written; empty: begin at the head.
+        look_at: when the earliest of those claims ends or a delayed message is due, in
+            milliseconds since 1970 UTC; None: nobody has looked yet.
+    """
+
+    after: str = ""
+    look_at: int | None = None
+
+    def look_due(self, now: int) -> bool:
+        """Whether to look from the head at a time (ms).
+
+        Looks are a minute apart at most: one further off was written under another clock.
+        """
+        return self.look_at is None or not now < self.look_at <= now + MAX_LOOK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message with its place and its state.
+
+    Attributes:
+        message: what was published; the body is empty until an offloaded one was fetched.
+        ref: its name.
+        lane: the lane it lies in.
+        size: bytes of the body as published.
+        pending: the subscriptions that still lack it; None: all of the topic.
+        states: state by subscription, for those that failed.
+        gone: why it leaves undelivered; None while it is outstanding.
+        reason: what `cancel`, `purge` or a reader said of it.
+        offloaded: where the body lies when it does not lie in the item, fetched or not.
+        redriven: how often it was put back from the dead letters.
+        claim: who holds it, on unordered pulled topics; None: it was never received.
+        edits: how often an operator changed it.
+        moved: an operator put it here from another due time.
+        unknown: attributes that this release does not know, by name: they go where it goes.
+    """
+
+    message: Message
+    ref: MessageRef
+    lane: Lane
+    size: int
+    pending: frozenset[str] | None = None
+    states: Mapping[str, SubscriptionState] = field(default_factory=dict)
+    gone: Gone | None = None
+    reason: str = ""
+    offloaded: Offloaded | None = None
+    redriven: int = 0
+    claim: Claim | None = None
+    edits: int = 0
+    moved: bool = False
+    unknown: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
+
+    def held_until(self, now: int) -> int | None:
+        """Return until when nobody else may receive it (ms); None: anybody may, at `now`."""
+        return self.claim.until if self.claim is not None and self.claim.until > now else None
+
+    def lacking(self, subscriptions: frozenset[str]) -> frozenset[str]:
+        """Return which of the topic's subscriptions still lack the message and are not dead."""
+        open_ = subscriptions if self.pending is None else self.pending & subscriptions
+        return frozenset(s for s in open_ if not self.state(s).dead)
+
+    def state(self, subscription: str) -> SubscriptionState:
+        """Return the state for one subscription; the empty one where nothing failed."""
+        return self.states.get(subscription, _FRESH)
+
+    def due(self, subscription: str) -> int:
+        """Return when it may be sent to the subscription, in milliseconds since 1970 UTC."""
+        return max(self.state(subscription).due, self.ref.due or 0)
+
+    @property
+    def any_dead(self) -> bool:
+        """Whether it died for at least one subscription."""
+        return any(state.dead for state in self.states.values())
+
+
+_FRESH = SubscriptionState()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """What lies in lane `dead`: a message with its state, or an item that nothing could read.
+
+    Attributes:
+        topic, epoch, shard: where it died.
+        id: the message's id; of an unreadable item what its sort key ended in.
+        reason: what the last failure, or the reader, said.
+        died_at: when, in milliseconds since 1970 UTC.
+        stored: the message with its failures by subscription; None: it cannot be read.
+        raw: the unreadable item as JSON; empty where there is a message.
+        newer: a newer release can read it: it is to be redriven or purged by that.
+    """
+
+    topic: str
+    epoch: int
+    shard: int
+    id: str
+    reason: str
+    died_at: int
+    stored: StoredMessage | None
+    raw: str = ""
+    newer: bool = False
+
+    @property
+    def name(self) -> str:
+        """The text that names it: its ref without due time, whatever it holds."""
+        return f"{self.topic}/{self.epoch}/{self.shard}/{self.id}"
+
+    @property
+    def message(self) -> Message | None:
+        """The message, its body maybe still offloaded; None: it cannot be read."""
+        return None if self.stored is None else self.stored.message
+
+    @property
+    def ref(self) -> MessageRef | None:
+        """The message's ref; None: it cannot be read."""
+        return None if self.stored is None else self.stored.ref
+
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The subscriptions that it died for."""
+        pending = None if self.stored is None else self.stored.pending
+        return pending or frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRow:
+    """The row at the head of a shard's `ready` lane: exact counts and the next look.
+
+    Attributes:
+        topic, epoch, shard: which shard.
+        ready, later: messages outstanding in each lane.
+        ready_deaths, later_deaths: deaths less redrives, counted from each lane's stream.
+        ready_sequence, later_sequence: stream sequence number that last changed each lane's count.
+        look_at: when the sweep looks, in milliseconds since 1970 UTC; None: nothing is there.
+        backoff: seconds by which a visit that could send nothing last moved `look_at` on.
+        purged_dead: dead letters purged or cancelled by operators.
+        settled: no older shard of an ordered topic lists the shard's keys.
+    """
+
+    topic: str
+    epoch: int
+    shard: int
+    ready: int = 0
+    later: int = 0
+    ready_deaths: int = 0
+    later_deaths: int = 0
+    ready_sequence: str = ""
+    later_sequence: str = ""
+    look_at: int | None = None
+    backoff: int = 0
+    purged_dead: int = 0
+    settled: bool = False
+
+    @property
+    def outstanding(self) -> int:
+        """Messages in both lanes."""
+        return self.ready + self.later
+
+    @property
+    def dead(self) -> int:
+        """Messages in the lane `dead`."""
+        return self.ready_deaths + self.later_deaths - self.purged_dead
+
+    @property
+    def zero(self) -> bool:
+        """Whether it counts nothing at all."""
+        return (self.ready, self.later, self.dead) == (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One delivery as the ledger has it.
+
+    Attributes:
+        topic, epoch, shard, id: which message.
+        subscription: who took it; `pull` on pulled topics.
+        at: when, in milliseconds since 1970 UTC (whole seconds, as the stream stamps records).
+        attempts: which attempt it was, from 1.
+        size: bytes of the body.
+    """
+
+    topic: str
+    epoch: int
+    shard: int
+    id: str
+    subscription: str
+    at: int
+    attempts: int
+    size: int
+
+    @property
+    def ref(self) -> MessageRef:
+        """The message's ref; without due time, which the ledger does not keep."""
+        return MessageRef(self.topic, self.epoch, self.shard, self.id)
+
+    @property
+    def added_at(self) -> int:
+        """The id's time in milliseconds since 1970 UTC."""
+        return time_of(self.id)

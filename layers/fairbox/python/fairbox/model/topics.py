@@ -1,0 +1,306 @@
+"""Topics, their epochs and retry policies, and their subscriptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+from fairbox.errors import InvalidInput
+from fairbox.model.epochs import Epoch, epoch_at
+from fairbox.model.ids import time_of
+from fairbox.model.messages import MessageRef, check_text, check_topic
+from fairbox.model.sharding import MAX_PARTITIONS, MAX_SHARDS, shard_number
+from fairbox.model.subscription_status import NEW
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from fairbox.model.messages import Message
+    from fairbox.model.subscription_status import Standing
+
+Ordering = Literal["none", "key"]
+OnDead = Literal["skip", "block"]
+DAY: Final = 24 * 3600
+MAX_DEDUP_WINDOW: Final = 30 * DAY
+MAX_LABEL: Final = 250
+MIN_WEIGHT: Final = 0.01
+MAX_WEIGHT: Final = 100
+MAX_MINI_BATCH: Final = 100
+MAX_TENANT_WEIGHTS: Final = 100
+_LAST_NAME = re.compile(r"[/:]")
+_AFTER_HOST = re.compile(r"[/?#]")
+PULL: Final = "pull"  # the subscription's name in the records of pulled topics
+GROUPS: Final = 8
+"""Visits of one topic at a time, at most."""
+MAX_IN_FLIGHT: Final = 1000
+MIN_RATE: Final = 0.01
+MAX_RATE: Final = 10_000
+SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "https", "http", "topic")
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InvalidInput(name, f"a number from {low} to {high}")
+
+
+def _whole_between(name: str, value: int, low: int, high: int) -> None:
+    # a fraction would be written, and no longer read back as a count or as seconds
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(name, f"a whole number from {low} to {high}")
+
+
+def check_shards(shards: int) -> None:
+    """Refuse a shard count that is none.
+
+    Raises:
+        InvalidInput: it is not a whole number from 1 to 1,000.
+    """
+    _whole_between("shards", shards, 1, MAX_SHARDS)
+
+
+def _tenant_weights(given: Mapping[str, float]) -> Mapping[str, float]:
+    if not isinstance(given, Mapping) or len(given) > MAX_TENANT_WEIGHTS:
+        raise InvalidInput("tenant_weights", f"at most {MAX_TENANT_WEIGHTS} weights by tenant")
+    for tenant, weight in given.items():
+        check_text("tenant_weights", tenant)
+        _between(f"tenant_weights.{tenant}", weight, MIN_WEIGHT, MAX_WEIGHT)
+    return MappingProxyType(dict(given))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How failures are repeated: exponential backoff with full jitter, then dead.
+
+    Attributes:
+        max_attempts: attempts before a message dies, 1 to 1,000.
+        base: seconds of the first backoff's upper bound.
+        cap: seconds that no backoff exceeds.
+    """
+
+    max_attempts: int = 10
+    base: float = 1.0
+    cap: float = 900.0
+
+    def __post_init__(self) -> None:
+        _whole_between("retry.max_attempts", self.max_attempts, 1, 1000)
+        _between("retry.base", self.base, 0.001, 900)
+        _between("retry.cap", self.cap, self.base, 12 * 3600)
+
+    def delay(self, attempt: int, rng: Random) -> float:
+        """Return seconds to wait after the attempt (from 1): at least `base`, jittered."""
+        bound = min(self.cap, self.base * 2.0 ** min(attempt, 60))
+        return self.base + rng.random() * (bound - self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Which part of a partitioned queue a topic is.
+
+    Attributes:
+        queue: the logical name, which is partition 0's own.
+        number: the partition, from 0.
+        count: how many partitions there are, or were when it took messages last.
+    """
+
+    queue: str
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        check_topic(self.queue)
+        _whole_between("partitions", self.count, 1, MAX_PARTITIONS)
+        _whole_between("partition", self.number, 0, self.count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A named stream of messages, as a user declares it.
+
+    Attributes:
+        name: up to 120 letters, digits, `.`, `_`, `-`.
+        shards: units of order and of write throughput, 1 to 1,000.
+        ordering: `none`, or `key`: messages of one partition key are delivered in id order.
+        retry: what happens to messages that a destination refuses.
+        dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
+        retention: seconds that the ledger keeps deliveries.
+        on_dead: of pushed ordered topics, what becomes of a key whose message died: `skip`: it
+            goes on; `block`: it waits until the dead letter is redriven or gone.
+        partition: which part of a partitioned queue it is; None: of none.
+        weight: its share of a destination's bytes beside other topics, 0.01 to 100.
+        mini_batch: messages that it sends in one turn, 1 to 100.
+        tenant_weights: shares of its tenants (by fairness key) beside one another, where they are
+            not 1; at most 100.
+    """
+
+    name: str
+    shards: int = 8
+    ordering: Ordering = "none"
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dedup_window: int | None = None
+    retention: int = 7 * DAY
+    partition: Partition | None = None
+    on_dead: OnDead = "skip"
+    weight: float = 1.0
+    mini_batch: int = 1
+    tenant_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_topic(self.name)
+        check_shards(self.shards)
+        _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
+        _whole_between("mini_batch", self.mini_batch, 1, MAX_MINI_BATCH)
+        object.__setattr__(self, "tenant_weights", _tenant_weights(self.tenant_weights))
+        if self.ordering not in ("none", "key"):
+            raise InvalidInput("ordering", "'none' or 'key'")
+        if self.on_dead not in ("skip", "block"):
+            raise InvalidInput("on_dead", "'skip' or 'block'")
+        if self.on_dead == "block" and self.ordering != "key":
+            raise InvalidInput("on_dead", "'skip': the topic is not ordered")
+        if self.dedup_window is not None:
+            _whole_between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
+        _whole_between("retention", self.retention, 3600, 3650 * DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One destination that gets a topic's messages.
+
+    Attributes:
+        topic: the topic's name.
+        name: the subscription's own name, up to 64 characters like a topic's.
+        destination: `sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,
+            `lambda:<arn>`, `https://...`, `topic:<name>`.
+        max_attempts: in place of the topic's; None: the topic's.
+        timeout: seconds that one call may take, 1 to 14: a visit of 30 s begins none in its
+            second half.
+        max_in_flight: messages of this topic that the destination has in hand at a time, at most;
+            1 to 1,000. None: as many as there are.
+        rate: messages a second, 0.01 to 10,000, over any time longer than a second or what one
+            message takes. None: as fast as they come.
+        weight: the topic's share of this destination's bytes, in place of the topic's own; None:
+            the topic's.
+        since: when it was added, in milliseconds since 1970 UTC; set by `add_subscription`.
+    """
+
+    topic: str
+    name: str
+    destination: str
+    max_attempts: int | None = None
+    timeout: float = 10.0
+    max_in_flight: int | None = None
+    rate: float | None = None
+    weight: float | None = None
+    since: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        try:
+            check_topic(self.name)
+        except InvalidInput as error:
+            raise InvalidInput("subscription", error.expected) from None
+        if self.name == PULL or len(self.name) > 64:
+            raise InvalidInput("subscription", f"at most 64 characters, not {PULL!r}")
+        check_text("destination", self.destination, limit=2048)
+        scheme, _, rest = self.destination.partition(":")
+        if scheme not in SCHEMES or not rest:
+            raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
+        if self.max_attempts is not None:
+            _whole_between("max_attempts", self.max_attempts, 1, 1000)
+        _between("timeout", self.timeout, 1, 14)
+        if self.max_in_flight is not None:
+            _whole_between("max_in_flight", self.max_in_flight, 1, MAX_IN_FLIGHT)
+        if self.rate is not None:
+            _between("rate", self.rate, MIN_RATE, MAX_RATE)
+        if self.weight is not None:
+            _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
+
+    @property
+    def scheme(self) -> str:
+        """The destination's kind."""
+        return self.destination.partition(":")[0]
+
+    @property
+    def label(self) -> str:
+        """The destination's short name in metrics: kind and last name; of a URL the host alone."""
+        scheme, _, rest = self.destination.partition(":")
+        if scheme in ("http", "https"):
+            host = _AFTER_HOST.split(rest.lstrip("/"))[0].rpartition("@")[2]
+            return f"{scheme}:{host}"[:MAX_LABEL]
+        return f"{scheme}:{_LAST_NAME.split(rest)[-1]}"[:MAX_LABEL]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as it stands: declaration, epochs, subscriptions.
+
+    Attributes:
+        topic: the declaration; `topic.shards` is the newest epoch's count.
+        epochs: ascending by number and by time.
+        subscriptions: ascending by name; empty: the topic is pulled.
+        version: grows with every change of the topic row.
+        paused: receiving from it gives nothing.
+        deleting: since when it takes no messages, for it is being deleted, in milliseconds since
+            1970 UTC; None: it is not.
+        standings: of its subscriptions by name, as they were when the topic was read.
+        widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
+            epochs, since it was resized first; else empty.
+    """
+
+    topic: Topic
+    epochs: tuple[Epoch, ...]
+    subscriptions: tuple[Subscription, ...] = ()
+    version: int = 1
+    paused: bool = False
+    deleting: int | None = None
+    standings: Mapping[str, Standing] = field(default_factory=dict, compare=False)
+    widths: tuple[Epoch, ...] = ()
+
+    @property
+    def groups(self) -> int:
+        """Visits of the topic at a time: eight, or as many as a subscription may have in flight."""
+        limits = [s.max_in_flight for s in self.subscriptions if s.max_in_flight is not None]
+        return min([GROUPS, *limits])
+
+    def standing(self, name: str) -> Standing:
+        """Return how a subscription stood when the topic was read."""
+        return self.standings.get(name, NEW)
+
+    @property
+    def pushed(self) -> bool:
+        """Whether the dispatcher delivers the topic."""
+        return bool(self.subscriptions)
+
+    @property
+    def subscription_names(self) -> frozenset[str]:
+        """The names of all subscriptions."""
+        return frozenset(s.name for s in self.subscriptions)
+
+    def subscribed_at(self, ms: int) -> frozenset[str]:
+        """Return the names of the subscriptions that were there at a time."""
+        return frozenset(s.name for s in self.subscriptions if s.since <= ms)
+
+    def epoch_at(self, ms: int) -> Epoch:
+        """Return the epoch that an id's time chooses; the first for times before all."""
+        return epoch_at(self.epochs, ms)
+
+    def width_at(self, ms: int) -> Epoch:
+        """Return the number of partitions that an id's time chooses, as an epoch's `shards`."""
+        count = 1 if self.topic.partition is None else self.topic.partition.count
+        return epoch_at(self.widths or (Epoch(0, count, 0),), ms)
+
+    def ref(self, message: Message) -> MessageRef:
+        """Return the message's ref: epoch by the id's time, shard by its key."""
+        epoch = self.epoch_at(time_of(message.id))
+        shard = shard_number(message.shard_key, epoch.shards)
+        return MessageRef(message.topic, epoch.number, shard, message.id, message.due)
+
+    def shards(self) -> list[tuple[int, int]]:
+        """Return every (epoch, shard) that may hold messages, oldest epoch first."""
+        return [(e.number, n) for e in self.epochs for n in range(e.shards)]
+
+    def epoch(self, number: int) -> Epoch | None:
+        """Return an epoch by its number; None: it is not listed."""
+        return next((e for e in self.epochs if e.number == number), None)

@@ -1,0 +1,1 @@
+"""Metrics, and what deliveries come to in them."""

@@ -1,0 +1,61 @@
+"""Attempts of pulled messages: what failed is remembered with the message, until it dies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.dispatch.decisions import MAX_HISTORY
+from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
+from fairbox.model.topics import PULL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOT_ACKNOWLEDGED: Final = "not acknowledged in time"
+
+
+def failed(
+    stored: StoredMessage, attempt: int, at: int, error: str, *, dead: bool = False
+) -> Mapping[str, SubscriptionState]:
+    """Return the message's states after a failed attempt.
+
+    Args:
+        stored: as it is.
+        attempt: which receive it was, from 1.
+        at: when, in milliseconds since 1970 UTC.
+        error: what the consumer said.
+        dead: it was the last.
+    """
+    history = (*stored.state(PULL).history, Failure(attempt, at, error))[-MAX_HISTORY:]
+    return {**stored.states, PULL: SubscriptionState(attempt, 0, history, dead)}
+
+
+def crashed(stored: StoredMessage) -> Mapping[str, SubscriptionState]:
+    """Return the states where the last holder neither acknowledged nor gave back."""
+    claim = stored.claim
+    if claim is None or not claim.token:
+        return stored.states
+    return failed(stored, claim.count, claim.until, NOT_ACKNOWLEDGED)
+
+
+def dying(stored: StoredMessage, attempt: int, at: int, error: str = "") -> StoredMessage:
+    """Return the message marked as dead.
+
+    Args:
+        stored: as it is.
+        attempt: which receive was the last, from 1.
+        at: when it failed, in milliseconds since 1970 UTC.
+        error: what the consumer said; empty: nothing since the failures that are known, if it
+            gave the message back, or else nothing at all.
+    """
+    before = stored.state(PULL)
+    gave_back = stored.claim is not None and not stored.claim.token
+    if not error and gave_back and before.history:
+        states: Mapping[str, SubscriptionState] = {
+            **stored.states,
+            PULL: replace(before, dead=True),
+        }
+    else:
+        states = failed(stored, attempt, at, error or NOT_ACKNOWLEDGED, dead=True)
+    return replace(stored, states=states, gone="dead")

@@ -1,0 +1,82 @@
+"""Claiming candidates in place; where another was faster, the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fairbox.model.clock import milliseconds
+from fairbox.model.receipts import TOKEN_BYTES
+from fairbox.model.stored_messages import Claim
+from fairbox.queue.attempts import crashed
+from fairbox.queue.models import Taken
+from fairbox.queue.ports import Claiming
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.queue.ports import ClaimStore, HintMove
+    from fairbox.queue.read_window import Lane
+
+
+@dataclass(slots=True)
+class Claimed:
+    """What became of candidates: those that are held now, and how many others were faster with."""
+
+    taken: list[Taken] = field(default_factory=list)
+    lost: int = 0
+
+
+class Claimer:
+    """Claims messages of unordered topics.
+
+    Args:
+        store: the tables.
+        clock, rng: time and tokens.
+    """
+
+    def __init__(self, store: ClaimStore, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+
+    def claim(
+        self,
+        free: Sequence[StoredMessage],
+        wanted: int,
+        visibility: int,
+        move: HintMove | None = None,
+    ) -> Claimed:
+        """Claim up to `wanted` of these for so many milliseconds; the hint's move goes with them.
+
+        Raises:
+            Throttled, Unavailable: what is claimed without being known comes back in time.
+        """
+        claimed = Claimed()
+        rest = list(free)
+        while rest and len(claimed.taken) < wanted:
+            room = wanted - len(claimed.taken)
+            chosen, rest = rest[:room], rest[room:]
+            until = milliseconds(self._clock) + visibility
+            claims = [self._claiming(stored, until) for stored in chosen]
+            for claiming, held in zip(claims, self._store.claim(claims, move), strict=True):
+                if held:
+                    claimed.taken.append(_taken(claiming))
+                else:
+                    claimed.lost += 1
+            move = None
+        return claimed
+
+    def _claiming(self, stored: StoredMessage, until: int) -> Claiming:
+        count = 1 if stored.claim is None else stored.claim.count + 1
+        token = self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
+        return Claiming(stored, Claim(count, until, token), crashed(stored))
+
+
+def _taken(claiming: Claiming) -> Taken:
+    claim = claiming.claim
+    lane: Lane = "later" if claiming.stored.lane == "later" else "ready"
+    return Taken(claiming.stored, lane, claim.token, claim.count, claim.until)

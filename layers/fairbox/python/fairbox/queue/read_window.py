@@ -1,0 +1,188 @@
+"""Reading a lane for what may be claimed, within the read units that a receive may spend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.dispatch.tombstones import bury_marked, finish_marked
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import time_of
+from fairbox.model.stored_messages import Hint
+from fairbox.queue.attempts import dying
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.queue.ports import ClaimStore, Shard
+
+SPARE: Final = 5  # read beyond what is wanted, for what others claim meanwhile
+MOVE_OVER: Final = 4  # held messages that are worth a write to pass
+YOUNG_MS: Final = 500  # ids behind which others may still be committed
+_ROOM_UNITS: Final = 4.0  # of a receive, beside its hint row: eight empty shards, or a full page
+_LEAST_UNITS: Final = 0.5  # what a query costs that finds nothing
+_ITEMS_A_UNIT: Final = 8  # of up to 1 KB, eventually consistent
+
+Lane = Literal["ready", "later"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a receive asks of one shard: how many messages, for how long (ms), tries allowed."""
+
+    shard: Shard
+    wanted: int
+    visibility: int
+    max_attempts: int
+
+
+@dataclass(slots=True)
+class Window:
+    """What was read of a lane, in key order.
+
+    Attributes:
+        lane: which.
+        cursor: the sort key up to which it was read.
+        seen: the messages that lie there, due or not.
+        ended: it was read to its end, or to what is not due within the minute.
+    """
+
+    lane: Lane
+    cursor: str = ""
+    seen: list[StoredMessage] = field(default_factory=list)
+    ended: bool = False
+
+
+class Room:
+    """Read units that a receive may still spend on messages of up to 1 KB.
+
+    Args:
+        wanted: how many messages it asks for; many take more room.
+
+    Attributes:
+        all: units that there were.
+        left: units that are left.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self.all = self.left = max(_ROOM_UNITS, 2 * _units(wanted + SPARE))
+
+    def items(self, limit: int, *, spare: float = 0.0) -> int:
+        """Return how many items may be read, up to a limit, when so many units stay for others."""
+        return max(0, min(limit, int((self.left - spare) * _ITEMS_A_UNIT)))
+
+    def look(self) -> None:
+        """Give what a look costs more than a read: lane `later`, where it finds nothing there.
+
+        Looks are due once a minute and shard, so this is cheap; and a process that comes to a topic
+        for the first time sees all of its eight shards, not four.
+        """
+        self.left += _LEAST_UNITS
+
+    def spend(self, items: int) -> None:
+        """Count a query that gave so many items."""
+        self.left -= _units(items)
+
+
+def _units(items: int) -> float:
+    return max(_LEAST_UNITS, math.ceil(items * 2 / _ITEMS_A_UNIT) / 2)
+
+
+class LaneReader:
+    """Reads pages of lanes, and puts aside what nobody will receive.
+
+    Args:
+        store: the tables.
+        clock: what is due, what is held.
+    """
+
+    def __init__(self, store: ClaimStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def read(
+        self, window: Window, ask: Ask, room: Room, *, spare: float = 0.0
+    ) -> list[StoredMessage] | None:
+        """Read a page on; return what of it may be claimed.
+
+        Args:
+            window: takes what is read.
+            ask: whose.
+            room: units that are left.
+            spare: of these, so many are for others.
+
+        Returns:
+            None when there was no room, and nothing was read.
+        """
+        limit = room.items(ask.wanted + SPARE, spare=spare)
+        if limit <= 0:
+            return None
+        now = milliseconds(self._clock)
+        found = self._store.read_lane(
+            window.lane,
+            *ask.shard,
+            limit=limit,
+            after=window.cursor or None,
+            until_due=now + RECEIVES_LOOK_MS if window.lane == "later" else None,
+            consistent=False,
+        )
+        rows = 0 if window.cursor else 1  # the shard's row, at the head
+        room.spend(rows + len(found.messages) + len(found.unreadable))
+        for item in found.unreadable:
+            self._store.bury_raw(item, "unreadable")
+        finish_marked(self._store, [m for m in found.messages if m.gone])
+        free = []
+        for stored in found.messages:
+            if stored.gone or self._exhausted(stored, ask, now):
+                continue
+            window.seen.append(stored)
+            if stored.held_until(now) is None and (stored.ref.due or 0) <= now:
+                free.append(stored)
+        window.cursor = found.last or window.cursor
+        window.ended = found.last is None
+        return free
+
+    def _exhausted(self, stored: StoredMessage, ask: Ask, now: int) -> bool:
+        """Bury a message that was received as often as may be, when nobody holds it any more."""
+        claim = stored.claim
+        if claim is None or claim.count < ask.max_attempts or claim.until > now:
+            return False
+        dead = dying(stored, claim.count, claim.until)
+        if self._store.save_claimed(dead, stored) == "saved":
+            bury_marked(self._store, dead)
+        return True
+
+
+def passed(
+    seen: Sequence[StoredMessage],
+    claiming: Mapping[MessageRef, int],
+    hint: Hint,
+    now: int,
+    *,
+    least: int = MOVE_OVER,
+) -> Hint | None:
+    """Return the hint behind the held messages at the front; None: too few to be worth it.
+
+    Args:
+        seen: messages from where the hint says, or from the head, in key order.
+        claiming: those about to be held, until when (ms).
+        hint: as it is.
+        now: milliseconds since 1970 UTC.
+        least: how many messages are worth it.
+    """
+    after, looks, count = hint.after, [hint.look_at or now], 0
+    for stored in seen:
+        until = claiming.get(stored.ref) or stored.held_until(now)
+        if until is None or time_of(stored.ref.id) > now - YOUNG_MS:
+            break
+        after = stored.ref.id
+        looks.append(until)
+        count += after > hint.after
+    if count < least:
+        return None
+    return Hint(after, min([*looks, now + RECEIVES_LOOK_MS]))

@@ -1,0 +1,133 @@
+"""Giving back what was claimed in place: acknowledged, refused, released, held for longer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.dispatch.tombstones import bury_marked
+from fairbox.errors import StaleReceipt, Unavailable
+from fairbox.model.clock import milliseconds
+from fairbox.model.stored_messages import Claim, StoredMessage
+from fairbox.model.topics import RetryPolicy
+from fairbox.queue.attempts import dying, failed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.receipts import Receipt
+    from fairbox.queue.hint_cache import HintCopies
+    from fairbox.queue.ports import ClaimStore
+
+_CAS_TRIES: Final = 8
+
+
+class InPlaceReturns:
+    """Ends or prolongs claims on unordered topics.
+
+    Args:
+        store: the tables.
+        copies: hint rows of this process: what comes back is found at once.
+        clock, rng: time, and jitter of back-off.
+    """
+
+    def __init__(self, store: ClaimStore, copies: HintCopies, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._copies = copies
+        self._clock = clock
+        self._rng = rng
+
+    def ack(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Delete messages (1 WRU each); return the stale receipts.
+
+        What is gone is acknowledged; but of claims that have ended messages are read first (1 RRU
+        each), for what others finished or buried since was not acknowledged by these.
+        """
+        now = milliseconds(self._clock)
+        late = [r for r in receipts if r.until <= now]
+        lost: list[Receipt] = []
+        if late:
+            found = self._store.read([r.ref for r in late])[0]
+            tokens = {m.ref: m.claim.token for m in found if m.claim is not None}
+            lost = [r for r in late if tokens.get(r.ref) != r.token]
+        held = [r for r in receipts if r not in lost]
+        return lost + (self._store.delete_held(held) if held else [])
+
+    def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Give messages back uncounted (1 WRU each, and 1 a shard); return the stale receipts."""
+        now = milliseconds(self._clock)
+        stale = self._store.release(receipts, now)
+        for receipt in receipts:
+            if receipt not in stale:
+                self._come_back(receipt, now)
+        return stale
+
+    def extend(self, receipt: Receipt, visibility: int) -> bool:
+        """Hold a message for so many milliseconds from now (1 WRU); return whether it is held."""
+        return self._store.extend(receipt, milliseconds(self._clock) + visibility)
+
+    def fail(self, receipt: Receipt, delay: int | None, reason: str, *, dead: bool = False) -> None:
+        """Give a message back with a reason (2 WRU, 1 RRU), or bury it.
+
+        Args:
+            receipt: of the message.
+            delay: milliseconds until it may be received again; None: the topic's back-off.
+            reason: what the consumer said.
+            dead: bury it, however often it was received.
+
+        Raises:
+            StaleReceipt: the message is no longer held by it.
+            Unavailable: it is being changed by others all the time.
+        """
+        self._store.refresh()
+        topic = self._store.topic(receipt.ref.topic)
+        retry = topic.topic.retry if topic is not None else RetryPolicy()
+        before = self._held(receipt, self._store.read([receipt.ref])[0])
+        for _ in range(_CAS_TRIES):
+            claim = before.claim or Claim(1, 0)
+            now = milliseconds(self._clock)
+            if dead or claim.count >= retry.max_attempts:
+                after = dying(before, claim.count, now, reason or "given back without a reason")
+            else:
+                wait = retry.delay(claim.count, self._rng) * 1000 if delay is None else delay
+                states = failed(before, claim.count, now, reason)
+                after = replace(before, claim=Claim(claim.count, now + round(wait)), states=states)
+            saved = self._store.save_claimed(after, before)
+            if saved == "saved":
+                if after.gone:
+                    bury_marked(self._store, after)
+                elif after.claim is not None:
+                    self._come_back(receipt, after.claim.until)
+                return
+            before = self._held(receipt, [saved] if isinstance(saved, StoredMessage) else [])
+        raise Unavailable("update_item", "the message is being changed by others")
+
+    def _held(self, receipt: Receipt, found: Sequence[StoredMessage]) -> StoredMessage:
+        for stored in found:
+            if stored.gone is None and stored.claim and stored.claim.token == receipt.token:
+                return stored
+        raise StaleReceipt([str(receipt)])
+
+    def _come_back(self, receipt: Receipt, until: int) -> None:
+        """Let receives find a message at a time, though they pass it by (1 WRU)."""
+        ref = receipt.ref
+        shard = ref.topic, ref.epoch, ref.shard
+        self._copies.forget(shard)
+        now = milliseconds(self._clock)
+        if receipt.place == "ready" and until <= now:
+            self._store.lower_after(shard, ref.id)
+        elif until < now + RECEIVES_LOOK_MS:
+            self._store.lower_looks(ref.topic, ref.epoch, {ref.shard: until})
+
+
+def looks_of(refs: Sequence[tuple[str, int, int, int]]) -> dict[tuple[str, int], dict[int, int]]:
+    """Return by topic and epoch when to look at each shard, from (topic, epoch, shard, ms)."""
+    looks: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for topic, epoch, shard, due in refs:
+        there = looks[topic, epoch].get(shard)
+        looks[topic, epoch][shard] = due if there is None else min(due, there)
+    return looks

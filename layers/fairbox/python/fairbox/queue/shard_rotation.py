@@ -1,0 +1,52 @@
+"""Whose turn it is: the shards of a topic that a receive reads, in rotating order."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from fairbox.codec.hints import group_of
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from fairbox.model.topics import TopicState
+
+
+class Turns:
+    """Rotates over the shards of topics; each process begins somewhere else.
+
+    Args:
+        rng: chooses where to begin.
+        at_most: shards of one call.
+    """
+
+    def __init__(self, rng: Random, *, at_most: int) -> None:
+        self._rng = rng
+        self._at_most = at_most
+        self._next: dict[str, int] = {}
+
+    def next(self, topic: TopicState) -> tuple[int, list[int]]:
+        """Return an epoch, and those of its shards that come next: all of one hint row."""
+        shards = topic.shards()
+        name = topic.topic.name
+        start = self._next.get(name)
+        if start is None or start >= len(shards):
+            start = self._rng.randrange(len(shards)) if start is None else 0
+            self._next[name] = start
+        epoch, first = shards[start]
+        row = group_of(first)
+        turned = shards[start:]
+        if {(e, group_of(s)) for e, s in shards} == {(epoch, row)}:
+            turned += shards[:start]  # one row has them all: no need to stop at its end
+        same = takewhile(lambda place: (place[0], group_of(place[1])) == (epoch, row), turned)
+        return epoch, [shard for _, shard in same][: self._at_most]
+
+    def visited(self, topic: TopicState, count: int) -> None:
+        """Go on behind so many shards the next time."""
+        name = topic.topic.name
+        self._next[name] = (self._next.get(name, 0) + count) % len(topic.shards())
+
+    def scatter(self, topic: TopicState) -> None:
+        """Go on anywhere the next time: who follows others from shard to shard leaves them."""
+        self._next[topic.topic.name] = self._rng.randrange(len(topic.shards()))

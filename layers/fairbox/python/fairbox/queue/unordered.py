@@ -1,0 +1,174 @@
+"""Receiving from unordered topics: claims in place, by conditional update.
+
+What is in flight stays in its lane, so hints say where a receive begins. A wrong hint costs reads
+or time, never a message: a look from the head comes once a minute at the latest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.codec.hints import group_of
+from fairbox.model.clock import milliseconds
+from fairbox.model.stored_messages import Hint
+from fairbox.queue.claims import Claimer
+from fairbox.queue.head_scan import Looks
+from fairbox.queue.ports import HintMove
+from fairbox.queue.read_window import Ask, LaneReader, Room, Window, passed
+from fairbox.queue.shard_rotation import Turns
+from fairbox.queue.start_spread import LOST, Ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
+    from fairbox.queue.hint_cache import HintCopies
+    from fairbox.queue.models import Taken
+    from fairbox.queue.ports import ClaimStore
+
+_SHARDS_A_CALL: Final = 8
+_EMPTY_UNITS: Final = 0.5  # what a shard costs that has nothing
+
+
+class InPlace:
+    """Receives from unordered topics.
+
+    Args:
+        store: the tables.
+        copies: hint rows of this process.
+        clock, rng: time, tokens and turns.
+    """
+
+    def __init__(self, store: ClaimStore, copies: HintCopies, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._copies = copies
+        self._clock = clock
+        self._turns = Turns(rng, at_most=_SHARDS_A_CALL)
+        self._reader = LaneReader(store, clock)
+        self._claimer = Claimer(store, clock, rng)
+        self._looks = Looks(store, self._reader, self._claimer, clock, rng)
+        self._ahead = Ahead(rng)
+        self._scatter = False  # whether others were faster in the receive that goes on
+
+    def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
+        """Claim messages of the first shard in turn that has any.
+
+        Args:
+            topic: whose.
+            wanted: at most so many.
+            visibility: for so many milliseconds.
+
+        Returns:
+            What is held now; empty when eight shards gave nothing, or fewer that hold much.
+
+        Raises:
+            Throttled, Unavailable: what is claimed without being known comes back in time.
+        """
+        epoch, shards = self._turns.next(topic)
+        name = topic.topic.name
+        row = name, epoch, group_of(shards[0])
+        room = Room(wanted)
+        asks = [
+            Ask((name, epoch, shard), wanted, visibility, topic.topic.retry.max_attempts)
+            for shard in shards
+        ]
+        copy = self._copies.get(row)
+        taken = (
+            []
+            if copy is None
+            else self._from_shard(asks[0], copy.get(shards[0], Hint()), room, 0.0)
+        )
+        if taken:
+            self._turns.visited(topic, 1)
+            return self._told(topic, taken)
+        hints = self._store.hints(*row)
+        self._copies.keep(row, hints)
+        for number, ask in enumerate(asks, start=1):
+            others = (len(asks) - number) * _EMPTY_UNITS
+            taken = self._from_shard(ask, hints.get(ask.shard[2], Hint()), room, others)
+            if taken or number == len(asks) or room.items(1) <= 0:
+                self._turns.visited(topic, number)
+                break
+        if not taken:
+            self._copies.forget(asks[0].shard)
+        return self._told(topic, taken)
+
+    def _told(self, topic: TopicState, taken: list[Taken]) -> list[Taken]:
+        """Begin the next receive at another shard where others compete for the same ones."""
+        if self._scatter:
+            self._turns.scatter(topic)
+        self._scatter = False
+        return taken
+
+    def _from_shard(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
+        """Claim messages of a shard; so many units are left for `others` after the first page."""
+        if self._looks.due(ask.shard, hint):
+            self._copies.forget(ask.shard)
+            if self._looks.begin(ask.shard, hint):
+                room.look()
+                taken = self._looks.look(ask, room)
+                looking = self._looks.hint(ask.shard)
+                if taken or looking is None:
+                    return taken
+                hint = looking  # much is in flight: what is free behind it need not wait
+        taken_ahead = self._from_ahead(ask, hint, room, others)
+        return self._from_hint(ask, hint, room, others) if taken_ahead is None else taken_ahead
+
+    def _from_ahead(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken] | None:
+        """Claim messages ahead of the hint; None: there is no reason to, or nothing is there."""
+        now = milliseconds(self._clock)
+        start = self._ahead.start(ask.shard, hint.after, now)
+        if not start:
+            return None
+        window = Window("ready", cursor=start)
+        free = self._reader.read(window, ask, room)
+        self._ahead.read(ask.shard, window.seen, jumped=True)
+        while free == [] and not window.ended:
+            free = self._reader.read(window, ask, room, spare=others)
+        if free is None:
+            self._ahead.held(ask.shard, window.cursor, now)
+            return []
+        return self._claim(free, ask) or None
+
+    def _from_hint(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
+        window = Window("ready", cursor=hint.after)
+        free = self._reader.read(window, ask, room)
+        self._ahead.read(ask.shard, window.seen, jumped=False)
+        while free is not None:
+            now = milliseconds(self._clock)
+            claiming = {m.ref: now + ask.visibility for m in free[: ask.wanted]}
+            after = passed(window.seen, claiming, hint, now)
+            move = None if after is None else HintMove(ask.shard, hint, after)
+            if free:
+                taken = self._claim(free, ask, move)
+                return taken or self._from_ahead(ask, hint, room, others) or []
+            if move is not None:
+                self._store.move_hint(move)
+                self._moved(move)
+                hint = move.after
+            if window.ended:
+                return []
+            free = self._reader.read(window, ask, room, spare=others)
+        if window.seen:
+            self._ahead.held(ask.shard, window.cursor, milliseconds(self._clock))
+        return []
+
+    def _claim(
+        self, free: Sequence[StoredMessage], ask: Ask, move: HintMove | None = None
+    ) -> list[Taken]:
+        claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move)
+        if move is not None:
+            self._moved(move)
+        self._ahead.claimed(ask.shard, claimed.lost)
+        if claimed.lost >= LOST:
+            self._copies.forget(ask.shard)
+            self._scatter = True
+        return claimed.taken
+
+    def _moved(self, move: HintMove) -> None:
+        """Note a move of the hint, whether it was in time or not."""
+        self._copies.moved(move.shard, move.after)
+        self._looks.moved(move.shard, move.after)

@@ -1,0 +1,1 @@
+"""Puts an application together from its environment, for the functions."""

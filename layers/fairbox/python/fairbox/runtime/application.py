@@ -1,0 +1,252 @@
+"""Puts the application's parts together from the environment, for the functions."""
+
+from __future__ import annotations
+
+import logging
+import random
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import boto3
+
+from fairbox.aws.clients import make_client
+from fairbox.aws.s3_bodies import S3Bodies
+from fairbox.aws.sqs_doorbells import SqsDoorbells
+from fairbox.aws.sqs_sender import SqsAcks
+from fairbox.client.outbox import Outbox
+from fairbox.destinations import DestinationFactory, make_clients
+from fairbox.destinations.secrets import WebhookKeys
+from fairbox.dispatch.dispatcher import Dispatcher
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.dynamodb.tables import Tables
+from fairbox.model.clock import SystemClock
+from fairbox.model.topics import GROUPS
+from fairbox.observability.delivery_metrics import log_circuits, write_metrics
+from fairbox.observability.metrics import Metrics, emit_shares
+from fairbox.settings import (
+    ACK_QUEUE_URL,
+    ARCHIVE_STREAM,
+    BATCHES_TABLE,
+    BODIES_BUCKET,
+    DELIVERIES_TABLE,
+    DOORBELL_QUEUE_URL,
+    FAILURES_BUCKET,
+    LATER_QUEUE_URL,
+    OUTBOX_TABLE,
+    WEBHOOK_ALLOW_PRIVATE,
+    WEBHOOK_SECRETS,
+    Settings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.client.batch_maintenance import Keeper
+    from fairbox.client.batches import Batches
+    from fairbox.dispatch.delivery_report import Report
+    from fairbox.dispatch.ports import Outcome
+    from fairbox.model.messages import Message
+
+logger = logging.getLogger("fairbox")
+
+
+class Application:
+    """The parts of one function's process, each made when it is first asked for.
+
+    Args:
+        settings: the environment.
+        client: makes boto3 clients by service name.
+    """
+
+    def __init__(self, settings: Settings, client: Callable[[str], Any] = make_client) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.rng = random.SystemRandom()
+        self.metrics = Metrics(self.clock)
+        self._client = client
+
+    @classmethod
+    def from_env(cls) -> Application:
+        """Return the application that the environment describes."""
+        logging.getLogger().setLevel(logging.INFO)
+        return cls(Settings.from_env())
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables."""
+        return Tables(
+            self._client("dynamodb"),
+            outbox=self.settings.required(OUTBOX_TABLE),
+            deliveries=self.settings.required(DELIVERIES_TABLE),
+            batches=self.settings.optional(BATCHES_TABLE),
+            clock=self.clock,
+            rng=self.rng,
+        )
+
+    @cached_property
+    def s3(self) -> Any:
+        """The S3 client."""
+        return self._client("s3")
+
+    @cached_property
+    def bodies(self) -> _LazyBodies | None:
+        """Where offloaded bodies lie; None without a bucket."""
+        bucket = self.settings.optional(BODIES_BUCKET)
+        return _LazyBodies(lambda: S3Bodies(self.s3, bucket or ""), bucket) if bucket else None
+
+    @cached_property
+    def store(self) -> DynamoStore:
+        """The store of delivery."""
+        return DynamoStore(self.tables, self.bodies)
+
+    @cached_property
+    def doorbells(self) -> SqsDoorbells:
+        """The doorbell queues."""
+        return SqsDoorbells(
+            self._client("sqs"),
+            self.settings.required(DOORBELL_QUEUE_URL),
+            self.settings.optional(LATER_QUEUE_URL),
+            clock=self.clock,
+            groups=self._groups,
+        )
+
+    @cached_property
+    def acks(self) -> _LazyAcks:
+        """The ack queue; the setting is needed, and its client made, when the first ack comes."""
+        return _LazyAcks(
+            lambda: SqsAcks(self._client("sqs"), self.settings.required(ACK_QUEUE_URL))
+        )
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher that relay and visits run."""
+        self.settings.required(DOORBELL_QUEUE_URL)  # missing, it fails here and not when it rings
+        destinations = DestinationFactory(
+            clients=make_clients(boto3.session.Session),
+            clock=self.clock,
+            add_to_topic=self._add_to_topic,
+            secrets=self.webhook_keys,
+            allow_private=self.settings.flag(WEBHOOK_ALLOW_PRIVATE),
+        )
+        return Dispatcher(
+            self.store, destinations, _LazyDoorbells(self), clock=self.clock, rng=self.rng
+        )
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """The outbox over the same tables."""
+        return Outbox.over(self.tables, self.bodies)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The batches, whose messages go to the same outbox."""
+        # 50 ms of a cold start, of which functions without batches are spared
+        from fairbox.client.batches import Batches  # noqa: PLC0415
+
+        return Batches(
+            self.tables.calls.client,
+            table=self.settings.required(BATCHES_TABLE),
+            outbox_table=self.tables.outbox,
+            deliveries_table=self.tables.deliveries,
+            clock=self.clock,
+            rng=self.rng,
+        )
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """What keeps all batches going."""
+        from fairbox.client.batch_maintenance import Keeper  # noqa: PLC0415 - as above
+
+        return Keeper(self.batches)
+
+    @cached_property
+    def webhook_keys(self) -> WebhookKeys:
+        """The keys that sign webhooks."""
+        arns = [a for a in (self.settings.optional(WEBHOOK_SECRETS) or "").split(",") if a]
+        return WebhookKeys(self._client, arns, self.clock)
+
+    @property
+    def archive_stream(self) -> str:
+        """The name of the archive's delivery stream."""
+        return self.settings.required(ARCHIVE_STREAM)
+
+    @property
+    def failures_bucket(self) -> str:
+        """The bucket of given-up batches."""
+        return self.settings.required(FAILURES_BUCKET)
+
+    def client(self, service: str) -> Any:
+        """Return a new boto3 client."""
+        return self._client(service)
+
+    def report(self, reports: Sequence[Report]) -> None:
+        """Write the metrics of deliveries; log circuits, and what went wrong with the tables."""
+        for report in reports:
+            log_circuits(report.circuits)
+            for error in report.errors:
+                logger.warning("a message was left to the sweep", extra={"error": error})
+        write_metrics(self.metrics, reports)
+        for report in reports:
+            emit_shares(self.metrics, report.bytes, self._label)
+
+    def _groups(self, name: str) -> int:
+        """Return how many visits of a topic run at a time."""
+        topic = self.store.topic(name)
+        return GROUPS if topic is None else topic.groups
+
+    def _label(self, topic: str, subscription: str) -> str:
+        """Return what a topic's subscription calls its destination."""
+        state = self.store.topic(topic)
+        labels = {} if state is None else {s.name: s.label for s in state.subscriptions}
+        return labels.get(subscription, subscription)
+
+    def _add_to_topic(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Add messages to a pulled topic, as the destination `topic:` does."""
+        from fairbox.destinations.topic import add_to_topic  # noqa: PLC0415 - when first needed
+
+        return add_to_topic(self.outbox, messages)
+
+
+class _LazyBodies:
+    """A body store whose client is made when the first body is asked for."""
+
+    def __init__(self, make: Callable[[], S3Bodies], bucket: str) -> None:
+        self._make = make
+        self.bucket = bucket
+
+    @cached_property
+    def _bodies(self) -> S3Bodies:
+        return self._make()
+
+    def put(self, key: str, body: bytes, content_type: str) -> None:
+        self._bodies.put(key, body, content_type)
+
+    def get(self, bucket: str, key: str) -> bytes:
+        return self._bodies.get(bucket, key)
+
+    def expire(self, bucket: str, key: str) -> None:
+        self._bodies.expire(bucket, key)
+
+
+class _LazyAcks:
+    """An ack queue whose client is made when the first ack is put there."""
+
+    def __init__(self, make: Callable[[], SqsAcks]) -> None:
+        self._make = make
+
+    @cached_property
+    def _acks(self) -> SqsAcks:
+        return self._make()
+
+    def put(self, bodies: Sequence[str]) -> None:
+        self._acks.put(bodies)
+
+
+class _LazyDoorbells:
+    """Doorbells whose client is made when the first rings."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def ring(self, doorbells: Sequence[Any]) -> None:
+        self._application.doorbells.ring(doorbells)

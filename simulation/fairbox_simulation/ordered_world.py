@@ -1,0 +1,428 @@
+"""A small world of one ordered topic: many messages, everything that may come between them.
+
+Lighter than `World`, so that many messages can be simulated: no marking, and instead of the sweep
+a look at each shard every minute. After every visit the claim of the shard row is checked against
+the lane.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fairbox import FairboxError, Message, MessagesNotWritten, RetryPolicy, Subscription, Topic
+from fairbox.codec.deferred_keys import read_holds
+from fairbox.codec.keys import lane_pk, shard_key
+from fairbox.codec.messages import read_message
+from fairbox.dispatch.dispatcher import Dispatcher, in_turn
+from fairbox.dispatch.ordered.visit import YOUNG_MS
+from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
+from fairbox.dispatch.visits import Visits
+from fairbox.model.deferred_keys import EVERY_KEY, audience_of, name_digest
+from fairbox.model.ids import IdGenerator, time_of
+from fairbox.model.key_claims import key_digest
+from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
+
+from fairbox_simulation.chaos import FREEZES, Chaos, Client, Fuse, FusedDoorbells, Killed, Skewed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fairbox.dynamodb.delivery_store import DynamoStore
+    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import OnDead
+
+TOPIC = "ordered"
+NAMES = ("first", "second")
+SHARDS = 2
+KEYS = 12
+PROCESSES = 3
+RECEIVES = 4
+
+
+@dataclass
+class Late:
+    """A message that is made now and committed later."""
+
+    message: Message
+    at: float
+
+
+@dataclass
+class OrderedWorld:
+    """One run; all chance comes from the seed."""
+
+    seed: int
+    chaos: Chaos
+    on_dead: OnDead = "skip"
+    poison: float = 0.002
+    breaches: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self._fuse = Fuse()
+        self._fuse.freeze = self._frozen
+        self._stormy = True
+        self.freezes = 0
+        self._nested = False
+        self.app = MemoryApplication(
+            rng=random.Random(self.seed + 1),
+            wrap=lambda engine: Client(engine, self.rng, self.chaos, self._fuse),
+        )
+        self._client: Client = self.app.client
+        self._client.stormy = False
+        self.app.outbox.create_topic(
+            Topic(
+                TOPIC,
+                shards=SHARDS,
+                ordering="key",
+                on_dead=self.on_dead,
+                retry=RetryPolicy(max_attempts=4, cap=20),
+            )
+        )
+        self.app.outbox.add_subscriptions([Subscription(TOPIC, n, f"sqs:{n}") for n in NAMES])
+        self._state = self.app.outbox.topic(TOPIC)
+        self._ids = [IdGenerator(self._clock(), self.app.rng.getrandbits) for _ in range(PROCESSES)]
+        self._client.stormy = True
+        for name in NAMES:
+            self.app.destinations[f"sqs:{name}"].answer = self._answer
+        self._doorbells = FusedDoorbells(self.app.doorbells, self._fuse, self.rng, self.chaos)
+        self._visits = [Visits(self._dispatcher()) for _ in range(2)]
+        self._busy: set[int] = set()
+        self._checked: dict[int, int] = {}  # shard -> version of the row that was checked last
+        self._down: set[str] = set()
+        self._late: list[Late] = []
+        self.out_of_turn: set[str] = set()  # ids that no order is promised for
+        self.very_late: set[str] = set()  # committed when visits may have begun behind them
+        self.published: dict[str, MessageRef] = {}
+        self._looked = self.app.clock.now()
+
+    def _clock(self) -> Skewed:
+        """Return the clock of another process."""
+        return Skewed(self.app.clock, self.rng.uniform(-1, 1) * self.chaos.skew)
+
+    def _dispatcher(self) -> Dispatcher:
+        clock = self._clock()
+        return Dispatcher(
+            self._store(clock),
+            self.app.destinations,
+            self._doorbells,
+            clock=clock,
+            rng=self.app.rng,
+            fan_out=in_turn,
+        )
+
+    def _store(self, clock: Skewed) -> DynamoStore:
+        """Return tables before whose shard row a worker may stall, while others go on."""
+        store = self.app.store_of(clock)
+        write = store.write_holds
+
+        def late(shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+            if self._stormy and not self._nested and self.rng.random() < self.chaos.interleaved:
+                for _ in range(3):
+                    self.app.clock.advance(self.rng.choice([0.1, 1, 3]))
+                    self._meanwhile()
+            return write(shard, holds, version)
+
+        store.write_holds = late  # type: ignore[method-assign]
+        return store
+
+    def _answer(self, message: StoredMessage) -> Outcome:
+        self._fuse.burn()
+        if message.message.body == b"poison":
+            return Outcome("refused", "it cannot be digested")
+        if not self._stormy:
+            return TAKEN
+        chaos, drawn = self.chaos, self.rng.random()
+        if drawn < chaos.interleaved and not self._nested:
+            self._meanwhile()
+        if message.message.partition_key in self._down:
+            return Outcome("refused", "not this key now")
+        drawn = self.rng.random()
+        if drawn < chaos.refused:
+            return Outcome("refused", "not now")
+        if drawn < chaos.refused + chaos.throttled:
+            return Outcome("throttled", "slower")
+        return TAKEN
+
+    def _meanwhile(self) -> None:
+        """Let others act in the middle of a visit: a second visit of the same shard too."""
+        self._nested = True
+        with self._fuse.spared():
+            self._publish()
+            self._commit_late()
+            self._relay()
+            for _ in range(self.rng.randint(1, 3)):
+                self._visit(exclusive=False)
+        self._nested = False
+
+    def _frozen(self) -> None:
+        """Let others act, for as long as a visit stands still, and lose its shard to them."""
+        self.freezes += 1
+        seconds = self.rng.choice(FREEZES)
+        for _ in range(3):
+            self.app.clock.advance(seconds / 3)
+            self._look()
+            self._meanwhile()
+
+    def _publish(self) -> int:
+        many = [self._message() for _ in range(self.rng.randint(1, 25))]
+        if self.rng.random() < 0.1:
+            at = self.app.clock.now() + self.rng.choice([0.3, 0.8, 1.5, 3, 10])
+            late = [many.pop() for _ in range(min(len(many), self.rng.randint(1, 6)))]
+            self.out_of_turn |= {m.id for m in late}
+            self._late += [Late(m, at) for m in late]
+        # one call a key and round: a part that was not written must not come behind its followers
+        rounds: list[dict[str, Message]] = []
+        for message in many:
+            key = str(message.partition_key)
+            places = [r for r in rounds if key in r]
+            at = rounds.index(places[-1]) + 1 if places else 0
+            if at == len(rounds):
+                rounds.append({})
+            rounds[at][key] = message
+        for part in rounds:
+            self._write(list(part.values()))
+        return len(many)
+
+    def _message(self) -> Message:
+        body = b"poison" if self.rng.random() < self.poison else b"x"
+        number = min(self.rng.randrange(KEYS), self.rng.randrange(KEYS))
+        made = self._ids[number % PROCESSES].next()  # a key is one producer's alone
+        return Message(topic=TOPIC, body=body, partition_key=f"key-{number}", id=made)
+
+    def _write(self, messages: list[Message]) -> None:
+        while messages:
+            try:
+                self._written(self.app.outbox.add_many(messages))
+            except MessagesNotWritten as error:
+                missing = {ref.id for ref in error.missing}
+                self._written(self._state.ref(m) for m in messages if m.id not in missing)
+                messages = [m for m in messages if m.id in missing]
+            except FairboxError:
+                self.app.clock.advance(0.1)
+            else:
+                return
+
+    def _written(self, refs: Iterable[MessageRef]) -> None:
+        skew = 2000 * self.chaos.skew  # between the producer's clock and a visit's
+        young = self.app.clock.now() * 1000 - YOUNG_MS + skew
+        for ref in refs:
+            self.published[ref.id] = ref
+            if time_of(ref.id) <= young:
+                self.very_late.add(ref.id)
+
+    def _commit_late(self) -> None:
+        now = self.app.clock.now()
+        due = [late for late in self._late if late.at <= now]
+        self._late = [late for late in self._late if late.at > now]
+        for late in due:
+            self._write([late.message])
+
+    def _relay(self) -> None:
+        with self._fuse.spared(), suppress(FairboxError):
+            self.app.relay()
+
+    def _visit(self, *, exclusive: bool = True) -> None:
+        queue = self.app.doorbells
+        queue.pass_on()
+        for n, doorbell in enumerate(queue.now):
+            if exclusive and doorbell.shard in self._busy:
+                continue
+            del queue.now[n]
+            held = doorbell.shard in self._busy
+            self._busy.add(doorbell.shard)
+            try:
+                self._receive(doorbell)
+            finally:
+                if not held:
+                    self._busy.discard(doorbell.shard)
+            if self._stormy and self.rng.random() < self.chaos.twice:
+                queue.now.insert(self.rng.randint(0, len(queue.now)), doorbell)
+            return
+
+    def _receive(self, doorbell: Doorbell) -> None:
+        for _ in range(RECEIVES):
+            outer = self._fuse.left, self._fuse.frost
+            kill = self._stormy and self.rng.random() < self.chaos.kills
+            freeze = self._stormy and not self._nested and self.rng.random() < self.chaos.frozen
+            self._fuse.left = self.rng.randrange(30) if kill else None
+            self._fuse.frost = self.rng.randrange(30) if freeze else None
+            try:
+                visits = self.rng.choice(self._visits)
+                visits.handle(doorbell, deadline=visits._clock.now() + 15)
+            except (FairboxError, Killed):
+                self.app.clock.advance(self.rng.choice([0.2, 2]))
+            else:
+                return
+            finally:
+                self._fuse.left, self._fuse.frost = outer
+                self._check_claim(doorbell.shard)
+
+    def _check_claim(self, shard: int) -> None:
+        """What lies before the row's start is held, or its doorbell is on the way."""
+        if self._nested:
+            return  # the visit around this one has not written yet what it holds
+        answer = self.app.engine.get_item(TableName=OUTBOX, Key=shard_key(TOPIC, 0, shard))
+        holds = read_holds(answer.get("Item", {}))
+        if self._checked.get(shard) == holds.version and self.rng.random() < 0.8:
+            return
+        self._checked[shard] = holds.version
+        if holds.start and holds.audience == audience_of(NAMES):
+            on_the_way = self._on_the_way()
+            for stored in self._lying(shard, holds.start):
+                if stored.gone is None and not self._unseen(stored, on_the_way):
+                    self._check_held(stored, holds)
+
+    def _unseen(self, stored: StoredMessage, on_the_way: set[str]) -> bool:
+        """Whether no visit need have found a message yet; whoever tried it must have held it."""
+        if stored.ref.id in on_the_way:
+            return True
+        tried = stored.states and not (self.chaos.tables or self.chaos.kills)
+        return stored.ref.id in self.very_late and not tried
+
+    def _on_the_way(self) -> set[str]:
+        doorbells = [*self.app.doorbells.now, *self.app.doorbells.later]
+        rung = {ref.id for d in doorbells for ref in d.refs}
+        unread = self.app.records(self.app._relayed)
+        inserted = {r["dynamodb"]["Keys"]["sk"]["S"] for r in unread if r["eventName"] == "INSERT"}
+        return rung | inserted
+
+    def _lying(self, shard: int, upto: str = "~") -> Iterator[StoredMessage]:
+        request: dict[str, Any] = {
+            "TableName": OUTBOX,
+            "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
+            "ExpressionAttributeValues": {
+                ":pk": {"S": lane_pk("ready", TOPIC, 0, shard)},
+                ":low": {"S": "0"},
+                ":high": {"S": upto},
+            },
+            "Limit": 50,
+        }
+        while True:
+            answer = self.app.engine.query(**request)
+            yield from map(read_message, answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def _check_held(self, stored: StoredMessage, holds: Holds) -> None:
+        for name in stored.lacking(frozenset(NAMES)):
+            place = (name_digest(name), key_digest(stored))
+            covered = any(
+                e.subscription == place[0] and e.key in (place[1], EVERY_KEY)
+                and e.id <= stored.ref.id
+                for e in holds.entries
+            )  # fmt: skip
+            if not covered:
+                self.breaches.append(f"passed by: {stored.ref.id} for {name}")
+
+    def _look(self) -> None:
+        """Ring for every shard that has something, as the sweep does each minute."""
+        if self.app.clock.now() - self._looked >= 60:
+            self._looked = self.app.clock.now()
+            self.app.doorbells.ring([Doorbell(TOPIC, 0, n) for n in range(SHARDS)])
+
+    def _redrive(self) -> None:
+        with suppress(FairboxError):
+            found = self.app.outbox.redrive(TOPIC, limit=self.rng.randint(1, 3))
+            self.very_late |= {ref.id for ref in found.refs}
+            if self.on_dead == "skip":
+                self.out_of_turn |= {ref.id for ref in found.refs}
+
+    def storm(self, messages: int) -> None:
+        """Publish so many messages while things go wrong."""
+        done = 0
+        while done < messages:
+            drawn = self.rng.random()
+            if drawn < 0.35:
+                done += self._publish()
+            elif drawn < 0.6:
+                self._relay()
+            elif drawn < 0.85:
+                for _ in range(self.rng.randint(1, 4)):
+                    self._visit()
+            elif drawn < 0.86:
+                self._redrive()
+            elif drawn < 0.87:
+                self._down ^= {f"key-{self.rng.randrange(KEYS)}"}
+            else:
+                self.app.clock.advance(self.rng.choice([0.1, 0.3, 1, 4]))
+            self._commit_late()
+            self._look()
+
+    def calm(self, hours: float = 2) -> None:
+        """Stop all faults and let time pass until nothing lies there but what the dead hold."""
+        self._stormy = self._client.stormy = False
+        end = self.app.clock.now() + hours * 3600
+        while self.app.clock.now() < end and any(
+            True for n in range(SHARDS) for _ in self._lying(n)
+        ):
+            self._commit_late()
+            self._relay()
+            while self.app.doorbells.now:
+                self._visit()
+            self.app.clock.advance(5)
+            self._look()
+            if self.on_dead == "block":
+                self._redrive_cured()
+
+    def _redrive_cured(self) -> None:
+        """Redrive what blocks, as a message that can be digested now."""
+        for name in NAMES:
+            self.app.destinations[f"sqs:{name}"].answer = lambda _: TAKEN
+        self._redrive()
+
+    def check(self) -> list[str]:
+        """Return every breach of a promise."""
+        dead = {
+            (stored.ref.id, name)
+            for item in self.app.engine.items(DELIVERIES)
+            if item["pk"]["S"].startswith("dead#")
+            for stored in [read_message(item)]
+            for name in stored.pending or ()
+        }
+        found = list(self.breaches)
+        for name in NAMES:
+            received = self.app.destinations[f"sqs:{name}"].received
+            times = Counter(m.ref.id for m in received)
+            found += [
+                f"lost: {i} for {name}"
+                for i in self.published
+                if not times[i] and (i, name) not in dead
+            ]
+            found += self._order(name, received)
+            if not (self.chaos.tables or self.chaos.kills or self.chaos.interleaved):
+                found += [f"duplicated: {i} for {name}" for i, n in times.items() if n > 1]
+        left = [i for i in self.app.engine.items(OUTBOX) if "z" in i]
+        if left:
+            found.append(f"forgotten: {len(left)} messages")
+        return found
+
+    def _order(self, name: str, received: list[StoredMessage]) -> Iterator[str]:
+        last: dict[str, str] = defaultdict(str)
+        seen: set[str] = set()
+        for stored in received:
+            key, message_id = str(stored.message.partition_key), stored.ref.id
+            if message_id in seen or message_id in self.out_of_turn:
+                continue
+            seen.add(message_id)
+            if message_id < last[key]:
+                yield f"out of order: {message_id} of {key} for {name} after {last[key]}"
+            last[key] = max(last[key], message_id)
+
+
+def run_ordered(
+    seed: int, chaos: Chaos, messages: int, on_dead: OnDead = "skip", *, poison: float = 0.002
+) -> OrderedWorld:
+    """Run a world to its end; its breaches are complete."""
+    world = OrderedWorld(seed, chaos, on_dead, poison)
+    world.storm(messages)
+    world.calm()
+    world.breaches = world.check()
+    return world

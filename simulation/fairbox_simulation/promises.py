@@ -1,0 +1,291 @@
+"""The promises of the documents: what checks each, and the twin of the code that must fail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairbox_simulation.promise import Promise
+from fairbox_simulation.promises_of_queues import QUEUES
+
+_WORLDS: Final = ("whole", "delivery", "resizing", "riding")
+_DELIVERY: Final = "explanation/delivery.md"
+_ORDER: Final = "explanation/order.md"
+_BATCHES: Final = "explanation/batches.md"
+_QUEUE: Final = "explanation/queue.md"
+_RESIZE: Final = "how-to/resize.md"
+_OPERATE: Final = "how-to/operate-and-repair.md"
+_ORACLE: Final = "fairbox_simulation.oracle:Oracle"
+_ORDERED: Final = "fairbox_simulation.ordered_world:OrderedWorld"
+_RESIZED: Final = "fairbox_simulation.resizing_world"
+_RIDER: Final = "fairbox_simulation.batch_item_oracle:RiderOracle"
+_BATCH: Final = "fairbox_simulation.batches.oracle:Oracle"
+_CAST: Final = "fairbox_simulation.batches.actors:Cast"
+_SIM: Final = "tests/simulation/test_simulation.py::TestBrokenTwins"
+_SIM_ORDERED: Final = "tests/simulation/test_ordered.py::TestBrokenTwins"
+_SIM_RESIZING: Final = "tests/simulation/test_resizing.py::TestBrokenTwins"
+_SIM_WHOLE: Final = "tests/simulation/test_whole.py::TestBrokenTwins"
+_SIM_RIDING: Final = "tests/simulation/test_riding.py::TestBrokenTwins"
+_TWINS: Final = "tests/simulation/test_twins.py"
+_BATCH_TWIN: Final = f"{_TWINS}::test_what_a_batch_without_one_rule_breaks_is_found"
+_EXPLORER: Final = "tests/batches/test_explorer.py"
+
+DELIVERY: Final = (
+    Promise(
+        text="What was acknowledged is delivered, dead or cancelled, never lost.",
+        page=f"{_DELIVERY}#outstanding-means-that-the-item-exists",
+        kinds=("lost",),
+        invariants=(
+            f"{_ORACLE}._lost",
+            f"{_ORACLE}._pulled",
+            f"{_ORDERED}.check",
+            f"{_RIDER}._lost",
+        ),
+        twins=(
+            f"{_SIM}.test_deleting_before_sending_loses_messages",
+            f"{_SIM}.test_taking_silence_for_consent_loses_messages",
+            f"{_SIM}.test_dying_without_a_dead_letter_loses_messages",
+            f"{_SIM_RIDING}.test_deletes_without_conditions_lose_what_was_redriven",
+        ),
+        scenarios=(*_WORLDS, "ordered"),
+    ),
+    Promise(
+        text="Nothing stays outstanding for ever: the sweep finds what no doorbell named, and a "
+        "circuit closes when its destination is back.",
+        page=f"{_OPERATE}#what-repairs-itself",
+        kinds=("lost", "still there"),
+        invariants=(f"{_ORACLE}._lost", f"{_RIDER}._item"),
+        twins=(
+            f"{_SIM}.test_a_sweep_that_never_rings_leaves_messages_behind",
+            f"{_SIM}.test_a_circuit_that_never_closes_leaves_messages_behind",
+        ),
+        scenarios=_WORLDS,
+    ),
+    Promise(
+        text="A message comes twice only where a fault explains it.",
+        page=f"{_DELIVERY}#what-at-least-once-means",
+        kinds=("duplicated",),
+        invariants=(f"{_ORACLE}._duplicates", f"{_ORDERED}.check"),
+        twins=(f"{_SIM}.test_ignoring_who_took_it_sends_twice",),
+        scenarios=(*_WORLDS, "ordered"),
+        faults=("refused", "throttled", "away", "outages", "given_up", "lost_doorbells"),
+    ),
+    Promise(
+        text="A dead letter has its history, and says why it died.",
+        page=f"{_OPERATE}#read-dead-letters",
+        kinds=("a dead letter without history",),
+        invariants=(f"{_ORACLE}._lost",),
+        twins=(f"{_TWINS}::TestDelivery.test_burying_without_the_history_is_found",),
+        scenarios=_WORLDS,
+    ),
+    Promise(
+        text="Only what somebody cancelled is cancelled.",
+        page=f"{_OPERATE}#take-a-message-out",
+        kinds=("cancelled by nobody",),
+        invariants=(f"{_ORACLE}._lost",),
+        twins=(f"{_TWINS}::TestDelivery.test_telling_of_a_death_as_a_cancel_is_found",),
+        scenarios=_WORLDS,
+    ),
+    Promise(
+        text="The ledger has each delivery once, and nothing else; what is dead was not delivered.",
+        page=f"{_DELIVERY}#exact-counts-from-a-stream-that-repeats-itself",
+        kinds=(
+            "ledger twice",
+            "the ledger lacks",
+            "the ledger has what nobody took",
+            "dead and delivered",
+        ),
+        invariants=(f"{_ORACLE}._ledger_breaches",),
+        twins=(
+            f"{_TWINS}::TestDelivery.test_a_delivery_of_another_time_each_time_is_found",
+            f"{_TWINS}::TestDelivery.test_a_ledger_that_is_not_written_is_found",
+            f"{_TWINS}::TestDelivery.test_telling_of_a_death_as_a_delivery_is_found",
+        ),
+        scenarios=_WORLDS,
+    ),
+    Promise(
+        text="The archive has every event once: each add, failure, delivery and death.",
+        page="how-to/analyse-history.md",
+        kinds=(
+            "added events differ from inserts",
+            "archive and ledger differ",
+            "dead events and dead letters differ",
+            "a failure told again",
+        ),
+        invariants=(f"{_ORACLE}._archive_breaches",),
+        twins=(
+            f"{_TWINS}::TestDelivery.test_an_event_of_another_id_each_time_is_found",
+            f"{_TWINS}::TestDelivery.test_a_ledger_that_is_not_written_is_found",
+            f"{_TWINS}::TestDelivery.test_telling_of_a_death_as_a_cancel_is_found",
+        ),
+        scenarios=_WORLDS,
+    ),
+    Promise(
+        text="Counts are exact though the stream repeats itself; what is off repair corrects.",
+        page=f"{_DELIVERY}#exact-counts-from-a-stream-that-repeats-itself",
+        kinds=("counts",),
+        invariants=(f"{_ORACLE}.counts",),
+        twins=(f"{_SIM}.test_counting_without_sequences_counts_wrong",),
+        scenarios=_WORLDS,
+    ),
+)
+
+ORDER: Final = (
+    Promise(
+        text="No first delivery comes before that of an older message of its key.",
+        page=_ORDER,
+        kinds=("out of order",),
+        invariants=(f"{_ORACLE}._order_breaches", f"{_ORDERED}._order"),
+        twins=(
+            f"{_SIM}.test_sending_without_turns_breaks_the_order",
+            f"{_SIM_ORDERED}.test_sending_a_follower_while_its_key_is_held_breaks_the_order",
+            f"{_SIM_ORDERED}.test_a_late_workers_write_without_version_breaks_the_order",
+            f"{_SIM_RESIZING}.test_a_cut_that_is_not_announced_breaks_the_order",
+            f"{_SIM_RESIZING}.test_a_new_shard_that_does_not_wait_breaks_the_order",
+        ),
+        scenarios=(*_WORLDS, "ordered"),
+    ),
+    Promise(
+        text="Each message before the beginning of a shard's row is held by an entry with its id "
+        "or a smaller one.",
+        page=f"{_ORDER}#what-fails-is-held-in-the-row",
+        kinds=("passed by",),
+        invariants=(f"{_ORDERED}._check_held",),
+        twins=(f"{_SIM_ORDERED}.test_beginning_behind_a_young_id_passes_messages_by",),
+        scenarios=("ordered",),
+    ),
+    Promise(
+        text="A key that is due is never forgotten, and a stuck one stops no other.",
+        page=f"{_ORDER}#what-fails-is-held-in-the-row",
+        kinds=("forgotten",),
+        invariants=(f"{_ORDERED}.check",),
+        twins=(f"{_SIM_ORDERED}.test_forgetting_what_is_due_leaves_messages_behind",),
+        scenarios=("ordered",),
+    ),
+)
+
+RESIZING: Final = (
+    Promise(
+        text="The id's time chooses the epoch, and adding a message again finds it.",
+        page=f"{_RESIZE}#what-happens-then",
+        kinds=("misplaced", "added twice"),
+        invariants=(f"{_RESIZED}:_misplaced", f"{_RESIZED}:breaches_of"),
+        twins=(
+            f"{_SIM_RESIZING}.test_a_cut_that_is_not_announced_puts_messages_into_the_wrong_epoch",
+            f"{_TWINS}::TestResizing.test_an_epoch_that_the_id_does_not_choose_is_found",
+        ),
+        scenarios=("whole", "resizing"),
+    ),
+    Promise(
+        text="An epoch stays while it holds messages or dead letters, and then it leaves.",
+        page=f"{_RESIZE}#what-happens-then",
+        kinds=("stranded", "a dead letter that nobody lists", "an empty epoch stays"),
+        invariants=(f"{_RESIZED}:breaches_of", f"{_RESIZED}:run_resizing"),
+        twins=(
+            f"{_TWINS}::TestResizing.test_an_epoch_that_leaves_while_it_holds_messages_is_found",
+            f"{_TWINS}::TestResizing.test_an_epoch_that_never_leaves_is_found",
+            f"{_SIM_RESIZING}.test_an_epoch_that_leaves_with_dead_letters_strands_them",
+        ),
+        scenarios=("whole", "resizing"),
+    ),
+)
+
+BATCHES: Final = (
+    Promise(
+        text="A batch is announced once, when every item is settled: not early, not never.",
+        page=f"{_BATCHES}#why-it-is-announced-exactly-once",
+        kinds=(
+            "completed early",
+            "announced not once",
+            "not all settled",
+            "announced early",
+            "never completed",
+            "reported not once",
+        ),
+        invariants=(
+            f"{_RIDER}._early",
+            f"{_RIDER}.breaches",
+            f"{_BATCH}._announced",
+            f"{_BATCH}.at_the_end",
+        ),
+        twins=(
+            f"{_SIM_RIDING}.test_acking_whatever_left_the_outbox_acks_the_dead",
+            f"{_TWINS}::TestRiding.test_deliveries_that_ack_nothing_are_found",
+            f"{_SIM_WHOLE}.test_telling_again_of_a_batch_that_is_complete_is_found",
+            _BATCH_TWIN,
+            f"{_EXPLORER}::test_a_broken_twin_is_rejected",
+        ),
+        scenarios=("whole", "riding", "batches"),
+        checks=(f"{_EXPLORER}::test_every_interleaving_keeps_the_promises",),
+    ),
+    Promise(
+        text="Its figures are true, and it has all items of its adds: bits and sums of the tree "
+        "agree at every moment.",
+        page=f"{_BATCHES}#why-it-is-announced-exactly-once",
+        kinds=("identity", "announced wrongly", "completed without all", "impossible progress"),
+        invariants=(
+            f"{_BATCH}._identities",
+            f"{_BATCH}._announced",
+            f"{_BATCH}.at_the_end",
+            f"{_RIDER}.breaches",
+            f"{_CAST}.watch",
+        ),
+        twins=(_BATCH_TWIN, f"{_EXPLORER}::test_a_broken_twin_is_rejected"),
+        scenarios=("whole", "riding", "batches"),
+        checks=(f"{_EXPLORER}::test_every_interleaving_keeps_the_promises",),
+    ),
+    Promise(
+        text="A settled item stays settled, an add that is repeated gives the same ids, and "
+        "nothing is refused without a reason.",
+        page=f"{_BATCHES}#why-it-is-announced-exactly-once",
+        kinds=(
+            "acked, and pending again",
+            "acked, and failed",
+            "another answer",
+            "refused without a reason",
+        ),
+        invariants=(
+            f"{_BATCH}.after_the_storm",
+            f"{_BATCH}.at_the_end",
+            f"{_BATCH}.handed_out",
+            f"{_CAST}._refused",
+        ),
+        twins=(_BATCH_TWIN, "tests/batches/test_simulation.py::test_a_broken_twin_is_found"),
+        scenarios=("batches",),
+    ),
+    Promise(
+        text="A batch that is reaped is told of on `fairbox.batches.orphaned`, once.",
+        page=f"{_BATCHES}#how-it-ends",
+        kinds=("orphan notes",),
+        invariants=(f"{_BATCH}.at_the_end",),
+        twins=(_BATCH_TWIN,),
+        scenarios=("batches",),
+    ),
+    Promise(
+        text="The item of a message is acked when that was delivered and failed when it died; a "
+        "redrive puts it back.",
+        page="how-to/track-a-fan-out.md",
+        kinds=(
+            "acked though dead",
+            "failed though delivered",
+            "pending behind its message",
+            "pending for ever",
+        ),
+        invariants=(f"{_RIDER}._item", f"{_RIDER}.resting"),
+        twins=(
+            f"{_TWINS}::TestRiding.test_deliveries_that_ack_nothing_are_found",
+            f"{_SIM_RIDING}.test_failing_from_the_stream_fails_what_was_put_back",
+            f"{_SIM_RIDING}.test_failing_beside_the_move_leaves_items_pending",
+            f"{_SIM_RIDING}.test_redriving_without_a_retry_leaves_items_failed",
+        ),
+        scenarios=("whole", "riding"),
+    ),
+)
+
+GROUPS: Final = {
+    "Delivery": DELIVERY,
+    "Order": ORDER,
+    "Resizing": RESIZING,
+    "Batches": BATCHES,
+    "Queues": QUEUES,
+}
+"""The promises that simulated worlds are held to, by what they are about."""

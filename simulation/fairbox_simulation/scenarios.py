@@ -1,0 +1,222 @@
+"""The scenarios: worlds that a seed decides, by name, and how much goes wrong in them."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from fairbox.errors import InvalidInput
+
+from fairbox_simulation.chaos import CALM, Chaos
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from fairbox.model.topics import OnDead
+
+    from fairbox_simulation.batches.world import World as BatchWorld
+
+FAULTS: Final = tuple(field.name for field in fields(Chaos))
+"""What may go wrong; each can be left out."""
+
+STORMY: Final = Chaos(
+    tables=0.2,
+    kills=0.12,
+    repeats=0.3,
+    interleaved=0.2,
+    refused=0.2,
+    throttled=0.1,
+    away=0.1,
+    lost_answers=0.1,
+    lost_doorbells=0.1,
+    outages=0.1,
+    frozen=0.2,
+    late=0.05,
+    stale=0.6,
+    twice=0.2,
+)
+"""About five times as many faults as there are without a word."""
+
+WEATHERS: Final = {"": Chaos(), "calm": CALM, "stormy": STORMY}
+"""How much goes wrong, by the option's name; calm: only destinations that refuse."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A world that can be simulated for any seed.
+
+    Attributes:
+        name: of the scenario.
+        summary: what the world has, in a line.
+        run: seed, chaos and how many messages (or batches) -> every breach of a promise, each as
+            `kind: what exactly`. The same arguments give the same breaches in any process.
+        unit: what is counted.
+        per_world: how many of them one world has at its natural size.
+        faults: of the fields of `Chaos`, those that the world knows.
+        needs: a module that must be there, of the extra `simulation`.
+        around: is entered around many runs of one process, to save what they share.
+    """
+
+    name: str
+    summary: str
+    run: Callable[[int, Chaos, int], list[str]]
+    unit: str = "messages"
+    per_world: int = 450
+    faults: tuple[str, ...] = FAULTS
+    needs: str = ""
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def breaches(self, seed: int, chaos: Chaos, count: int) -> list[str]:
+        """Run one world; what it raises breaks a promise too."""
+        try:
+            return self.run(seed, chaos, count)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this seed's
+            return [f"raised {type(error).__name__}: {error}"]
+
+
+def kind_of(breach: str) -> str:
+    """Return which promise a breach breaks, without what exactly: what is before the colon."""
+    return breach.partition(":")[0]
+
+
+def without(chaos: Chaos, faults: Sequence[str]) -> Chaos:
+    """Return the chaos with these faults left out.
+
+    Raises:
+        InvalidInput: a fault that is none.
+    """
+    for fault in faults:
+        if fault not in FAULTS:
+            raise InvalidInput("--without", f"one of {', '.join(FAULTS)}; got {fault!r}")
+    return replace(chaos, **{fault: type(getattr(chaos, fault))(0) for fault in faults})
+
+
+def scenario_of(name: str | None) -> Scenario:
+    """Return the scenario of this name.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if name not in SCENARIOS:
+        got = "nothing" if name is None else repr(name)
+        raise InvalidInput("--scenario", f"one of {', '.join(SCENARIOS)}; got {got}")
+    return SCENARIOS[name]
+
+
+# each world is imported where it is run: most runs need one of them
+
+
+def _delivery(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox_simulation.oracle import run  # noqa: PLC0415
+    from fairbox_simulation.world import World  # noqa: PLC0415
+
+    return run(World(seed, chaos), messages)
+
+
+def _ordered(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox_simulation.ordered_world import run_ordered  # noqa: PLC0415
+
+    on_dead: OnDead = "block" if seed % 2 else "skip"
+    return run_ordered(seed, chaos, messages, on_dead).breaches
+
+
+def _resizing(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox_simulation.resizing_world import ResizingWorld, run_resizing  # noqa: PLC0415
+
+    return run_resizing(ResizingWorld(seed, chaos), messages)
+
+
+def _whole(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox_simulation.whole_run import run_whole  # noqa: PLC0415
+
+    return run_whole(seed, chaos, messages)
+
+
+def _riding(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox_simulation.batch_item_oracle import run_riding  # noqa: PLC0415
+
+    return run_riding(seed, chaos, messages)
+
+
+@lru_cache(maxsize=1)
+def _batch_world(chaos: Chaos) -> BatchWorld:
+    """Return a world of lean batches, whose tables are made anew by each run."""
+    from fairbox_simulation.batches.world import Weather, World  # noqa: PLC0415
+
+    # there an actor meets a fault or its end at each call, not once an invocation
+    return World(Weather(faults=chaos.tables * 0.75, kills=chaos.kills / 2))
+
+
+def _batches(seed: int, chaos: Chaos, batches: int) -> list[str]:
+    from fairbox_simulation.batches.trees import small_trees  # noqa: PLC0415
+
+    world = _batch_world(chaos)
+    with small_trees():
+        return [b for number in range(seed, seed + batches) for b in world.run(number)]
+
+
+@contextmanager
+def _many_batches() -> Iterator[None]:
+    """Keep the trees small, and the collector of cyclic garbage back: a quarter of the time."""
+    from fairbox_simulation.batches.trees import small_trees  # noqa: PLC0415
+
+    gc.disable()
+    try:
+        with small_trees():
+            yield
+    finally:
+        gc.enable()
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "whole",
+            "everything at once: all of the below, queues with consumers, redrives, cleanup",
+            _whole,
+            per_world=150,
+        ),
+        Scenario(
+            "delivery",
+            "topics of every kind: relay, visits, marking, sweep, repair, cancels, outages",
+            _delivery,
+        ),
+        Scenario(
+            "ordered",
+            "one ordered topic, late commits, visits at once; odd seeds with on_dead=block",
+            _ordered,
+            per_world=1200,
+            faults=(
+                *("tables", "kills", "interleaved", "refused", "throttled", "lost_doorbells"),
+                *("frozen", "skew", "twice"),
+            ),
+        ),
+        Scenario(
+            "resizing",
+            "as delivery, while topics are resized by producers with views of any age",
+            _resizing,
+            per_world=1200,
+        ),
+        Scenario(
+            "riding",
+            "as delivery, with batches whose items ride on messages, and redrives",
+            _riding,
+            per_world=60,
+        ),
+        Scenario(
+            "batches",
+            "one small batch a seed, at times with a part, among crashes and each other's calls",
+            _batches,
+            unit="batches",
+            per_world=1,
+            faults=("tables", "kills"),
+            needs="greenlet",
+            around=_many_batches,
+        ),
+    )
+}
