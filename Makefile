@@ -19,11 +19,11 @@ env: .local/stamps/python
 	@$(PYTHON) -m venv .local/uv || { echo "fairbox: python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	@.local/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-.local/stamps/python: requirements.lock pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml | .local/uv/bin/uv
+.local/stamps/python: requirements.lock pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml simulation/pyproject.toml | .local/uv/bin/uv
 	@echo "fairbox: installing the locked Python environment into .venv"
 	@test -x .venv/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv
 	@$(UV) pip sync --python .venv --require-hashes --compile-bytecode requirements.lock
-	@$(UV) pip install --quiet --python .venv --no-deps --editable layers/fairbox --editable pipeline
+	@$(UV) pip install --quiet --python .venv --no-deps --editable layers/fairbox --editable pipeline --editable simulation
 	@mkdir -p .local/stamps && touch $@
 
 .PHONY: lock
@@ -122,12 +122,31 @@ fuzz: env
 lint: env
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check --quiet .
+	@$(RUN) scripts/check_prose.py
 	@.venv/bin/lint-imports --no-cache
 	@.venv/bin/mypy
 
+# three workers on two cores: a third of the time they wait for engines and windows; two where
+# chaos and soak runs measure latencies
+WORKERS = 3
+PYTEST = .venv/bin/pytest -n $(WORKERS) --no-loadscope-reorder
+CHOSEN = $(FOLDER) $(if $(K),-k "$(K)")
+
+# what a contributor runs; K=expression or FOLDER=tests/x: those tests alone, the extended included
 .PHONY: test
 test: engines lint
-	@.venv/bin/pytest -n 2 --no-loadscope-reorder $(if $(K),-k "$(K)")
+	@$(PYTEST) $(if $(K)$(FOLDER),$(CHOSEN),-m "not extended")
+
+# what CI runs
+.PHONY: test-all
+test-all: WORKERS = 2
+test-all: engines lint
+	@$(PYTEST) $(CHOSEN)
+
+# neither an engine nor a JVM
+.PHONY: test-unit
+test-unit: env
+	@$(PYTEST) tests/unit $(if $(K),-k "$(K)")
 
 MINUTES ?= 10
 SEED ?=

@@ -1,4 +1,4 @@
-"""Synthesises the application: `python app.py [-c KEY=VALUE] [--output FOLDER]`, or under `cdk`."""
+"""Synthesis of the application: `python app.py [-c KEY=VALUE] [--output FOLDER]`, or by `cdk`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the cloud assembly; 1 with one line of what is wrong, if it cannot be."""
+    """Write the cloud assembly; on failure, print one line and return 1."""
     options = _options(arguments)
     use_bundled_node()
     # the CDK starts Node when it is imported, so it comes after the line above

@@ -1,1 +1,1 @@
-"""Benchmarks: they print figures and write them as JSON; nothing asserts a time."""
+"""Benchmarks, which print figures and write them as JSON; none asserts a time."""

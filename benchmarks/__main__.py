@@ -62,7 +62,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is named, or all; return 1 where a figure cannot be trusted."""
+    """Run the named benchmarks, or all; return 1 if a figure cannot be trusted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="*", help=f"{', '.join(BENCHMARKS)}; none: all of them")
     names = parser.parse_args(arguments).name or list(BENCHMARKS)

@@ -1,4 +1,4 @@
-"""Who causes which cost: readings of one meter, taken around each actor's work."""
+"""Costs by actor: readings of one meter around each actor's work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Accounts:
     """Sums of request units and calls by actor.
 
     Args:
-        meter: of the one client that all actors share, one after the other.
+        meter: of the client that all actors share, one after the other.
     """
 
     def __init__(self, meter: CostMeter) -> None:
@@ -28,7 +28,7 @@ class Accounts:
         self._rru: dict[Place, float] = defaultdict(float)
 
     def charge(self, actor: str, work: Callable[[], T]) -> T:
-        """Do the work and write down for the actor what it cost."""
+        """Do the work and charge its cost to the actor."""
         self._meter.reset()
         try:
             return work()
@@ -44,18 +44,18 @@ class Accounts:
             self._rru[place] += cost.rru
 
     def wru(self, *actors: str, **at: str) -> float:
-        """Write units of these actors (none named: all) at these places; see `rru`."""
+        """Return write units of these actors (none named: all) at these places; see `rru`."""
         return _sum(self._wru, actors, at)
 
     def rru(self, *actors: str, **at: str) -> float:
-        """Read units of these actors (none named: all) at these places.
+        """Return read units of these actors (none named: all) at these places.
 
         `at` narrows: `operation`, `table`, `index`.
         """
         return _sum(self._rru, actors, at)
 
     def calls(self, *actors: str, operation: str | None = None) -> int:
-        """How many calls these actors made (none named: all)."""
+        """Return the number of calls of these actors (none named: all)."""
         return sum(
             count
             for (actor, called), count in self._calls.items()
@@ -63,7 +63,7 @@ class Accounts:
         )
 
     def by_place(self) -> dict[tuple[str, str, str], tuple[float, float]]:
-        """Write and read units of all actors by operation, table and index; zeros left out."""
+        """Return the units of all actors by operation, table and index, without zeros."""
         found: dict[tuple[str, str, str], tuple[float, float]] = {}
         for place in self._wru:
             wru, rru = found.get(place[1:], (0.0, 0.0))

@@ -28,8 +28,8 @@ class Plan:
 
     Attributes:
         batch: its id.
-        groups: how many it has.
-        number, workers: this worker acks every so many-th item.
+        groups: number of its groups.
+        number, workers: this worker acks every `workers`-th item.
     """
 
     batch: str
@@ -38,7 +38,7 @@ class Plan:
     workers: int
 
     def items(self) -> Iterator[tuple[int, int]]:
-        """Yield groups and indexes in a wild order, no item twice and none that is another's."""
+        """Yield groups and indexes in random order, no item twice and none of another worker."""
         rng, share = random.Random(self.number), GROUP_SIZE // self.workers
         count = self.groups * share
         stride = rng.randrange(count // 3, count)
@@ -51,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the processes of a run share: a common start, an end, and acks by worker."""
+    """The state shared by the processes of a run: start, end, and acks by worker."""
 
     ready: Any
     stop: Any
@@ -59,7 +59,7 @@ class Gate:
 
     @classmethod
     def make(cls, context: SpawnContext, workers: int) -> Gate:
-        """Return the gate of a run; the one who measures waits at `ready` too."""
+        """Return the gate of a run; the measuring process waits at `ready`, too."""
         return cls(context.Barrier(workers + 1), context.Event(), context.Array("l", workers))
 
     def run(self, plan: Plan, ack: Callable[[int, int], object]) -> None:

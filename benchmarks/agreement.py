@@ -1,19 +1,20 @@
-"""Holds the cost meter to DynamoDB Local: the same calls on both, and the same units."""
+"""Comparison of the cost meter with DynamoDB Local: the same calls must cost the same units."""
 
 from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from fairbox.dynamodb.definitions import table_definitions
 from fairbox.testing import CostMeter
+from fairbox.testing.application import DELIVERIES, OUTBOX
 
+from benchmarks.deployment import Deployment, Load, orders_definition
 from benchmarks.figures import Figure
-from benchmarks.simulation import Load, Simulation, definitions
-from local.endpoints import Endpoints
-from local.engines import DynamoDbLocal
+from local.engines.endpoints import Endpoints, dynamodb_client
+from local.engines.servers import DynamoDbLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ class DisagreementError(Exception):
 class Mirror:
     """Makes every call on two clients; the first one's answers count.
 
-    A call that one refuses and the other takes is an error: the two would drift apart.
+    A call that only one of them refuses is an error, because the two would diverge.
     """
 
     def __init__(self, first: Any, second: Any) -> None:
@@ -74,10 +75,10 @@ def compare() -> tuple[Figure, list[str]]:
     """Run loads on both engines.
 
     Returns:
-        At what share of the places (operation, table, index) they agree, and where they do not.
+        The share of places (operation, table, index) where they agree, and the differences.
 
     Raises:
-        DisagreementError: one refuses what the other takes.
+        DisagreementError: only one of them refuses a call.
     """
     places = 0
     differences: list[str] = []
@@ -100,29 +101,25 @@ def compare() -> tuple[Figure, list[str]]:
 def _both(
     load: Load, endpoint: str, rng: random.Random
 ) -> tuple[dict[Place, Units], dict[Place, Units]]:
-    """Run a load; return what it cost as computed, and as the engine reports it.
+    """Run a load; return its computed cost and the cost that the engine reports.
 
-    Each load has chances of its own: the engine would know its tokens again.
+    Each load has its own random numbers, because the engine would recognise repeated tokens.
     """
     client = client_of(endpoint)
+    tables = [*table_definitions(outbox=OUTBOX, deliveries=DELIVERIES), orders_definition()]
+    for definition in tables:
+        client.create_table(**definition)
     meter = CostMeter(client)
-    simulation = Simulation(wrap=lambda engine: Mirror(engine, meter), rng=rng)
-    simulation.run(load)
-    for definition in definitions():
+    deployment = Deployment(wrap=lambda engine: Mirror(engine, meter), rng=rng)
+    deployment.run(load)
+    for definition in tables:
         client.delete_table(TableName=definition["TableName"])
     costs = meter.reading().costs
     reported = {place: (c.wru, c.rru) for place, c in costs.items() if c.wru or c.rru}
-    return simulation.accounts.by_place(), reported
+    return deployment.accounts.by_place(), reported
 
 
 def client_of(endpoint: str) -> Any:
     """Return a DynamoDB client of an engine that makes every call once."""
     variables = Endpoints(dynamodb=endpoint, services=endpoint, firehose=endpoint).shell_variables()
-    return boto3.client(
-        "dynamodb",
-        endpoint_url=endpoint,
-        region_name=variables["AWS_REGION"],
-        aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    return dynamodb_client(variables, config=Config(retries={"total_max_attempts": 1}))

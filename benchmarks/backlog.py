@@ -1,4 +1,4 @@
-"""Backlogs of any size in the in-memory engine: what lies in a topic that fell behind."""
+"""Backlogs of any size in the in-memory engine: the items of a topic that fell behind."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fairbox.codec import SK
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import message_item
 from fairbox.codec.shards import shard_item
+from fairbox.model.epochs import shard_number
 from fairbox.model.ids import IdGenerator
-from fairbox.model.sharding import shard_number
 from fairbox.model.stored_messages import ShardRow
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.testing.application import OUTBOX
@@ -28,10 +28,10 @@ DUE_IN_MS: Final = 24 * 3600 * 1000
 
 
 def fill(engine: MemoryDynamoDB, topic: Topic, count: int, *, now: float, later: bool) -> None:
-    """Put a backlog of an hour's age into a topic, and the shard rows that count it.
+    """Put a backlog of one hour into a topic, with the shard rows that count it.
 
     Args:
-        engine: takes it without stream records, as if those had long been read.
+        engine: gets it without stream records, as if they had been read.
         topic: pulled or pushed; ordered ones get 1,000 keys.
         count: of messages.
         now: seconds since 1970 UTC.
@@ -44,7 +44,7 @@ def fill(engine: MemoryDynamoDB, topic: Topic, count: int, *, now: float, later:
 
 
 class _Backlog:
-    """Items that share what is the same in all of them, so that a million take under 1 GB."""
+    """Items that share equal values, so that a million of them take under 1 GB."""
 
     def __init__(self, topic: Topic, now: float, *, later: bool) -> None:
         self._topic = topic
@@ -78,7 +78,7 @@ class _Backlog:
         return found
 
     def rows(self) -> Iterator[ShardRow]:
-        """Yield the shard rows; every look is due, but to what is delayed."""
+        """Yield the shard rows; every check is due, except for delayed messages."""
         look_at = self._now + (DUE_IN_MS if self._later else -1)
         for shard, count in enumerate(self._counts):
             if count:

@@ -3,8 +3,8 @@
 Table, index and transitions are those of its README: one item a message, keyed by id; a queueing
 index over `queue_type` and `sent_at` with every attribute; sending puts; receiving reads the index
 from its oldest message, takes the first that is visible and updates it where its `version` is as
-read; deleting is by id. The library's query asks for 250 messages a page. What it does beside is
-left out in its favour: a read of the id before each put, and a pause of a second between receives.
+read; deleting is by id. The library's query asks for 250 messages a page. Two more steps are left
+out in its favour: a read of the id before each put, and a pause of a second between receives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TYPES: Final = {"id": "S", "queue_type": "S", "sent_at": "S"}
 
 
 class LostRaceError(Exception):
-    """Another consumer was faster: the message's version is no longer the one that was read."""
+    """Another consumer was faster: the message's version has changed since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SeedQueue:
         dynamodb: boto3's DynamoDB client, or one that has its methods.
         clock: gives the times that messages carry.
         table: the queue's table.
-        page: how many messages a read of the index asks for.
+        page: number of messages that a read of the index requests.
     """
 
     def __init__(

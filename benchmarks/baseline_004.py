@@ -71,7 +71,7 @@ class SeedBatches:
                 puts = answer.get("UnprocessedItems", {}).get(TABLE, [])
 
     def seal(self, batch: str) -> bool:
-        """Say that no more will come; return whether nothing is pending."""
+        """Seal the batch; return whether nothing is pending."""
         row = {"batch": {"S": batch}, "group": {"S": _HEAD}, "sealed": {"BOOL": True}}
         self._client.put_item(TableName=TABLE, Item=row)
         return self.finished(batch)

@@ -1,4 +1,4 @@
-"""Holds the arithmetic of batches to one that is made, acked and completed in memory."""
+"""Proof of the arithmetic of batches against one that is made, acked and completed in memory."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import PK
-from fairbox.dynamodb.units import item_size
 from fairbox.testing import CostMeter
 from fairbox.testing.application import BATCHES, MemoryApplication
+from fairbox.testing.units import item_size
 
 from benchmarks.batch_sizes import Shape, Units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.batches.models import Group
+    from fairbox.batches.results import Group
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was counted of a batch that was made.
+    """The measurements of a batch.
 
     Attributes:
-        differences: where it is not as computed.
-        acked: what its acks cost.
+        differences: deviations from the arithmetic.
+        acked: cost of its acks.
     """
 
     differences: list[str]
@@ -45,14 +45,14 @@ class _Bench:
         self._meter = meters[0]
 
     def spent(self) -> Units:
-        """Return what was spent on the batches table, and on messages, since the last time."""
+        """Return the cost since the last call: of the batches table, and of messages."""
         reading = self._meter.reading()
         self._meter.reset()
         reads = sum(c.rru for (_, table, _), c in reading.costs.items() if table == BATCHES)
         return Units(reading.wru, reads)
 
     def kinds(self) -> dict[str, int]:
-        """Return how many leaves and nodes there are."""
+        """Return the numbers of leaves and nodes."""
         sort_keys = [item["sk"]["S"] for item in self.app.engine.items(BATCHES)]
         return {"leaves": sort_keys.count("l"), "nodes": sort_keys.count("n")}
 
@@ -62,7 +62,7 @@ class _Bench:
 
 
 def prove(shape: Shape) -> Proof:
-    """Make such a batch, ack all of it, and compare every count with the arithmetic."""
+    """Make such a batch, ack all its items, and compare every count with the arithmetic."""
     bench = _Bench()
     batches, clock = bench.app.batches, bench.app.clock
     _warm(bench)

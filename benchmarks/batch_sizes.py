@@ -1,7 +1,7 @@
 """A batch's size and cost by arithmetic: items, nodes, bytes, request units, dollars.
 
-Pure functions over the limits of the tree and the codec's own items, so that a batch of a billion
-items needs nobody to make one. The benchmark holds them to a batch that is really made.
+Pure functions over the limits of the tree and the codec's own items, so that the figures of a batch
+of a billion items need no such batch. The benchmark compares them with a real batch.
 """
 
 from __future__ import annotations
@@ -10,10 +10,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairbox.batches.additions import CHUNK, SMALL_GROUPS
-from fairbox.batches.ids import MAX_GROUP_SIZE, NODE_GROUPS, ROOT_GROUPS, first_group, node_of, ones
-from fairbox.batches.models import Leaf, Node, Record, Request, Root
+from fairbox.batches.models import (
+    MAX_GROUP_SIZE,
+    NODE_GROUPS,
+    ROOT_GROUPS,
+    Leaf,
+    Node,
+    Record,
+    Request,
+    Root,
+    first_group,
+    node_of,
+    ones,
+)
 from fairbox.codec.batches import item_of
-from fairbox.dynamodb.units import item_size
+from fairbox.testing.units import item_size
 
 DOLLARS_PER_WRU: Final = 0.625e-6  # on demand, us-east-1
 DOLLARS_PER_RRU: Final = 0.125e-6
@@ -26,7 +37,7 @@ _SEAL_WRU: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Request units, and what they cost on demand."""
+    """Request units and their on-demand price."""
 
     wru: float
     rru: float = 0.0
@@ -39,10 +50,10 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A batch whose items come in one add.
+    """A batch whose items are added in one call.
 
     Attributes:
-        items: how many.
+        items: number of items.
         group_size: items of a group; the last group is smaller.
         at_once: items of one group that an ack request names.
     """
@@ -58,7 +69,7 @@ class Shape:
 
     @property
     def nodes(self) -> int:
-        """Nodes over the groups that do not hang on the root."""
+        """Nodes above the groups that are not children of the root."""
         last = node_of(self.leaves - 1)
         return 0 if last is None else last + 1
 
@@ -73,7 +84,7 @@ class Shape:
         return self.items - self.group_size * (self.leaves - 1)
 
     def created(self) -> Units:
-        """Return what opening and adding costs."""
+        """Return the cost of opening and adding."""
         if self.large:
             add = 8 + 2 * self.leaves + 2 * -(-self.leaves // CHUNK)
             reads = 3 + self.nodes  # root, request, root again
@@ -82,7 +93,7 @@ class Shape:
         return Units(_OPEN_WRU + add + 2 * self.nodes, reads)
 
     def acked(self) -> Units:
-        """Return what it costs to ack all of a sealed batch, group by group, to its completion.
+        """Return the cost of acking a sealed batch, group by group, to its completion.
 
         A request reads and writes its leaf; the first one of a leaf reads the request of a large
         add, too. The last one of a leaf reads parent and leaf, and writes the parent; an emptied
@@ -113,7 +124,7 @@ class Shape:
         )
 
     def _kinds(self, hour: int, opened: int) -> list[tuple[int, Record]]:
-        """Every size of item that there is, and how often."""
+        """Yield every item size and its number."""
         writer = _DIGEST if self.large else None
         found: list[tuple[int, Record]] = []
         for low, high in _decades(self.leaves - 1):

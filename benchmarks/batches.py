@@ -1,6 +1,6 @@
-"""What batches cost: request units of real code, exact, on a manual clock, at several sizes.
+"""Cost of batches: request units of real code, exact, on a manual clock, at several sizes.
 
-What a batch of a billion items costs is arithmetic, which is held to one of ten million.
+The cost of a batch of a billion items is arithmetic, compared with a real one of ten million.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def figures(
     """Return the figures of batches.
 
     Args:
-        acks: single acks, of items drawn at random, that growth is measured over.
+        acks: number of single acks of random items over which growth is measured.
         bulk: acks of one leaf in one request.
-        made: items of the batch that the arithmetic is held to.
+        made: items of the batch that the arithmetic is compared with.
         groups: sizes at which single acks are compared with source 004's.
 
     Returns:
-        The figures, and where the arithmetic is wrong.
+        The figures, and the errors of the arithmetic.
     """
     one = _Metered().of_one_leaf(bulk)
     single = _Metered().of_one_leaf(1)
@@ -63,7 +63,7 @@ def figures(
 
 
 def _beside_the_seed(groups: int) -> list[Figure]:
-    """A single ack of a batch of so many full groups, and source 004's."""
+    """Return the cost of a single ack in a batch of so many full groups, beside source 004's."""
     ours = _Metered().singly(groups, 1, size=_FULL)
     seed = _seed_ack(groups)
     return [
@@ -85,7 +85,7 @@ def _seed_ack(groups: int) -> Reading:
 
 
 def _of_a_billion() -> list[Figure]:
-    """What 10^9 items come to, added at once and acked a thousand of a group at a time."""
+    """Return the cost of 10^9 items, added in one call and acked by thousands of a group."""
     shape, name = Shape(BILLION), "batches.10^9_items"
     created, acked = shape.created(), shape.acked()
     return [
@@ -113,13 +113,13 @@ class _Metered:
         return self._meters[-1]
 
     def of_one_leaf(self, count: int) -> Reading:
-        """What one request costs that acks so many items of one leaf."""
+        """Return the cost of one request that acks so many items of one leaf."""
         batch = self._batches.open().id
         (group,) = self._batches.add(batch, 7168, request_id="all")
         return self._acked([list(group.item_ids())[:count]])
 
     def singly(self, groups: int, count: int, size: int = _GROUP_SIZE) -> Reading:
-        """What so many single acks cost in a batch of so many groups, none of them the last."""
+        """Return the cost of single acks in a batch of so many groups, none of them the last."""
         batch = self._batches.open().id
         added = self._batches.add(batch, groups * size, request_id="all", group_size=size)
         self._batches.seal(batch)

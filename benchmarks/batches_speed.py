@@ -1,9 +1,9 @@
-"""Acks a second beside source 004's design, and how soon a completion follows the last ack.
+"""Acks a second beside source 004's design, and the delay from the last ack to the completion.
 
 Both designs run on one DynamoDB Local, with the same number of worker processes that ack single
 items at random, in batches of 10, 100 and 1,000 full groups. The first second of each run is not
-counted. The engine and the workers share this machine, so that the figures compare designs and
-are no limits of DynamoDB; CPU time, the engine's included, depends less on what else runs there.
+counted. The engine and the workers share this machine: the figures compare the designs and are
+not limits of DynamoDB. CPU time, the engine's included, depends less on other programs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import boto3
 from fairbox import Outbox
 from fairbox.batches.models import LeafKey
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import COMPLETED_TOPIC
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 
@@ -27,8 +28,8 @@ from benchmarks.ack_workers import BATCHES, DELIVERIES, GROUP_SIZE, OUTBOX, Gate
 from benchmarks.figures import Figure
 from benchmarks.latency import percentile
 from benchmarks.throughput import Run, cpu_seconds
-from local.endpoints import Endpoints
-from local.engines import DynamoDbLocal
+from local.engines.endpoints import Endpoints
+from local.engines.servers import DynamoDbLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +66,7 @@ def figures(
         completions: batches over which the delay is measured.
 
     Returns:
-        The figures, and what is wrong with them.
+        The figures and their faults.
     """
     found: list[Figure] = []
     with _engine() as engine:
@@ -137,7 +138,7 @@ def _run(
     seconds: float,
     engine: int,
 ) -> Run:
-    """Let so many processes ack one batch for so many seconds."""
+    """Ack one batch by so many processes for so many seconds."""
     context = multiprocessing.get_context("spawn")
     gate = Gate.make(context, workers)
     processes = [
@@ -202,6 +203,6 @@ def _complete(batches: Batches) -> float:
     for closer in closers:
         closer.join()
     if not completed:  # all lost a race three times: then the stream's function does it
-        batches.cascade(LeafKey(batch, group.ordinal) for group in groups)
+        BatchMaintenance(batches).cascade(LeafKey(batch, group.ordinal) for group in groups)
         completed.append(time.monotonic())
     return (completed[0] - max(sent)) * 1000

@@ -9,8 +9,7 @@ import sys
 from typing import Final
 
 from benchmarks.figures import Figure
-from local.functions import CREDENTIALS
-from local.identities import REGION
+from local.cloudformation.identities import CREDENTIALS, REGION
 from local.workspace import REPOSITORY
 
 TURNS: Final = 9
@@ -23,7 +22,7 @@ def figures(*, turns: int = TURNS) -> list[Figure]:
     """Return the cold start of the relay: imports, client, dispatcher; nothing is called.
 
     Args:
-        turns: how often each is started, in turn; the medians are compared.
+        turns: number of alternating starts of each; the medians are compared.
     """
     for code in (BARE, RELAY):
         _seconds(code)  # the bytecode is there from now on, as it is in the layers

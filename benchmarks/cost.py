@@ -1,7 +1,7 @@
-"""What messages cost: request units and calls of real code, exact, on a manual clock.
+"""Cost of messages: request units and calls of real code, exact, on a manual clock.
 
-The units come from the cost meter over the in-memory engine; `agreement` holds that meter to
-DynamoDB Local.
+The units come from the cost meter over the in-memory engine; `agreement` compares that meter
+with DynamoDB Local.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fairbox.testing.application import OUTBOX
 
 from benchmarks import baseline_000
 from benchmarks.accounts import Accounts
-from benchmarks.figures import Figure
-from benchmarks.simulation import (
+from benchmarks.deployment import (
     DESTINATION,
     ORDERS,
     RELAY_BATCH,
     TOPIC,
+    Deployment,
     Load,
-    Simulation,
 )
+from benchmarks.figures import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,35 +50,35 @@ def figures(
     """Return the figures of cost.
 
     Args:
-        slow: seconds that a load of 10 messages a second lasts: whole windows of marking, for
-            what a part of one holds is recorded as dearly as a whole one.
-        fast: the same of 100 messages a second.
-        burst: how many full batches the relay gets where batches of 100 are measured.
-        idle_topics: of the deployment whose idle sweep is measured.
-        idle_shards: of each of these topics.
+        slow: seconds of a load of 10 messages a second: whole windows of marking, because
+            recording a partial window costs as much as a whole one.
+        fast: the same for 100 messages a second.
+        burst: number of full batches of 100 that the relay gets.
+        idle_topics: topics of the deployment whose idle sweep is measured.
+        idle_shards: shards of each of these topics.
     """
     seed = _seed_costs()
     found: list[Figure] = []
     for way in ("plain", "transactional"):
         for rate, seconds in ((SLOW, slow), (FAST, fast)):
             load = Load(rate=rate, seconds=seconds, transactional=way == "transactional")
-            simulation = Simulation()
-            count = simulation.run(load)
-            found += _of_load(simulation, count, way, rate, seed[way])
+            deployment = Deployment()
+            count = deployment.run(load)
+            found += _of_load(deployment, count, way, rate, seed[way])
     found += _ordered(fast, slow)
     return [*found, *_relay(), *_calls(burst, seed["calls"]), _idle(idle_topics, idle_shards)]
 
 
 def _ordered(fast: int, slow: int) -> list[Figure]:
-    """Return what reading ordered lanes costs, over seeds: how much a visit finds is chance."""
+    """Return the cost of reading ordered lanes over several seeds, because a visit's finds vary."""
     found: list[Figure] = []
     for rate, seconds in ((FAST, fast), (SLOW, slow)):
         lanes, all_reads = [], []
         for seed in range(ORDERED_SEEDS):
-            simulation = Simulation(rng=random.Random(seed))
-            count = simulation.run(Load(rate=rate, seconds=seconds, ordered=True))
-            lanes.append(simulation.accounts.rru("visit", operation="query") / count)
-            all_reads.append(_delivery_rru(simulation.accounts) / count)
+            deployment = Deployment(rng=random.Random(seed))
+            count = deployment.run(Load(rate=rate, seconds=seconds, ordered=True))
+            lanes.append(deployment.accounts.rru("visit", operation="query") / count)
+            all_reads.append(_delivery_rru(deployment.accounts) / count)
         name, at = "cost.rru_per_message.ordered", _at(rate, FAST)
         found += [
             Figure(f"{name}{at}", "RRU", fmean(lanes)),
@@ -89,14 +89,14 @@ def _ordered(fast: int, slow: int) -> list[Figure]:
 
 
 def _at(rate: int, fixed: int) -> str:
-    """The figure of fixed name has none; others say their rate."""
+    """Return the suffix of a figure's name: its rate, unless it is the fixed one."""
     return "" if rate == fixed else f".at_{rate}_per_second"
 
 
 def _of_load(
-    simulation: Simulation, count: int, way: str, rate: int, seed: float
+    deployment: Deployment, count: int, way: str, rate: int, seed: float
 ) -> Sequence[Figure]:
-    accounts = simulation.accounts
+    accounts = deployment.accounts
     business = accounts.wru(table=ORDERS)
     wru = (accounts.wru("producer", *_DELIVERY) - business) / count
     name = f"cost.wru_per_message.{way}{_at(rate, SLOW)}"
@@ -116,15 +116,15 @@ def _delivery_rru(accounts: Accounts) -> float:
 
 
 def _relay() -> list[Figure]:
-    """What one more message adds to an invocation's reads, and what an invocation reads."""
+    """Return the reads of an invocation, and the reads that one more message adds."""
     reads = []
     for size in (1, RELAY_BATCH):
-        simulation = Simulation()
-        simulation.open_topic(Load(rate=1, seconds=1))
-        simulation.burst(1, size)  # loads the topic
-        warm = simulation.accounts.rru("relay")
-        simulation.burst(1, size)
-        reads.append(simulation.accounts.rru("relay") - warm)
+        deployment = Deployment()
+        deployment.open_topic(Load(rate=1, seconds=1))
+        deployment.burst(1, size)  # loads the topic
+        warm = deployment.accounts.rru("relay")
+        deployment.burst(1, size)
+        reads.append(deployment.accounts.rru("relay") - warm)
     return [
         Figure("cost.rru_per_message.unordered", "RRU", (reads[1] - reads[0]) / (RELAY_BATCH - 1)),
         Figure("cost.rru_per_invocation.relay", "RRU", reads[0]),
@@ -132,18 +132,18 @@ def _relay() -> list[Figure]:
 
 
 def _calls(burst: int, seed: float) -> list[Figure]:
-    simulation = Simulation()
-    simulation.open_topic(Load(rate=1, seconds=1))
-    count = simulation.burst(burst)
-    calls = simulation.accounts.calls(*_DELIVERY)
-    sends = simulation.destinations[DESTINATION].calls
+    deployment = Deployment()
+    deployment.open_topic(Load(rate=1, seconds=1))
+    count = deployment.burst(burst)
+    calls = deployment.accounts.calls(*_DELIVERY)
+    sends = deployment.app.destinations[DESTINATION].calls
     return [
         Figure("cost.calls_per_message", "calls", calls / count, seed, baseline_000.NAME),
         Figure("cost.sends_per_message", "calls", sends / count, 1.0, baseline_000.NAME),
         Figure(
             "cost.adding_calls_per_message",
             "calls",
-            simulation.accounts.calls("producer", operation="batch_write_item") / count,
+            deployment.accounts.calls("producer", operation="batch_write_item") / count,
             1.0,
             baseline_000.NAME,
         ),
@@ -151,24 +151,24 @@ def _calls(burst: int, seed: float) -> list[Figure]:
 
 
 def _idle(topics: int, shards: int) -> Figure:
-    """Sweep a deployment whose shards have all been busy and are empty."""
-    simulation = Simulation()
+    """Sweep a deployment whose shards were all busy and are now empty."""
+    deployment = Deployment()
     for topic in range(topics):
         for shard in range(shards):
             row = ShardRow(f"topic-{topic}", 0, shard, ready_sequence=f"{shard + 1:040d}")
-            simulation.engine.put_item(TableName=OUTBOX, Item=shard_item(row))
-    simulation.sweep()
+            deployment.app.engine.put_item(TableName=OUTBOX, Item=shard_item(row))
+    deployment.sweep()
     return Figure(
         "cost.idle_sweep_rru",
         "RRU",
-        simulation.accounts.rru("sweep"),
+        deployment.accounts.rru("sweep"),
         topics * shards * 0.5,  # an empty query of each shard of the index `Outstanding`
         f"{baseline_000.NAME}, computed",
     )
 
 
 def _seed_costs() -> dict[str, float]:
-    """What source 000's pattern costs a message, of the same body, on the same meter."""
+    """Return the cost per message of source 000's pattern, with the same body and meter."""
     plain, transactional = (_seed_accounts(transactional=way) for way in (False, True))
     return {
         "plain": plain.wru() / _SEED_MESSAGES,
@@ -184,7 +184,7 @@ def _seed_accounts(*, transactional: bool) -> Accounts:
     meter = CostMeter(engine)
     accounts = Accounts(meter)
     outbox = baseline_000.SeedOutbox(meter, shards=_SEED_SHARDS, clock=clock)
-    messages = Simulation(rng=random.Random(1), clock=clock)
+    messages = Deployment(rng=random.Random(1), clock=clock)
     for _ in range(_SEED_MESSAGES):
         message = messages.message(Load(rate=1, seconds=1))
         add = partial(outbox.transact, []) if transactional else outbox.add

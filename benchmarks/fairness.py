@@ -1,6 +1,6 @@
-"""Fair dispatch: shares of bytes, gaps against their bound, what planning costs, source 002's skew.
+"""Fair dispatch: shares of bytes, gaps against their bound, cost of planning, source 002's skew.
 
-No destination is called: the core says what goes next, and what it says is counted or timed.
+No destination is called: the decisions of the core are counted or timed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GREEDY: Final = "everything that a client has in one buffer"
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A topic that always has more: the bytes of its messages, which repeat, and its weight."""
+    """A topic that never runs out: the bytes of its messages, which repeat, and its weight."""
 
     name: str
     sizes: tuple[int, ...]
@@ -46,7 +46,7 @@ class Stream:
 
 
 def figures() -> list[Figure]:
-    """Return the figures; that of a slow destination runs the local application."""
+    """Return the figures; the one of a slow destination runs the local application."""
     return [*shares(), *planning(), *skew(), *fairness_slow.figures()]
 
 
@@ -93,7 +93,7 @@ def gap_bound(of: Stream, those: Sequence[Stream]) -> float:
 
 
 def _saturated(those: Sequence[Stream], bytes_: int) -> Iterator[tuple[str, int]]:
-    """Yield what goes out, in order: topic and bytes; every topic always has two calls' worth."""
+    """Yield topic and bytes of each message in order; every topic always has two calls' worth."""
     pending: Pending[tuple[str, int]] = Pending()
     added: dict[str, int] = defaultdict(int)
 
@@ -139,7 +139,7 @@ def _tally(sent: Iterator[tuple[str, int]]) -> tuple[dict[str, int], dict[str, i
 
 
 def planning() -> list[Figure]:
-    """Return what planning takes a message and a pair of topic and destination that is active."""
+    """Return the planning time per message and per active pair of topic and destination."""
     by_message = {idle: _microseconds_a_message(idle) for idle in IDLE}
     by_pair = {idle: _microseconds_a_pair(idle) for idle in IDLE}
     few = f"{IDLE[0]} idle topics"
@@ -193,7 +193,7 @@ def _microseconds_a_pair(idle: int, destinations: int = 20, topics: int = 50) ->
 
 
 def skew() -> list[Figure]:
-    """Return how long after the first client the last one sees a message of a shared topic."""
+    """Return the delay from the first to the last client that sees a shared topic's message."""
     return [
         Figure(
             f"fairness.skew.{depth}_deep",
@@ -209,7 +209,7 @@ def skew() -> list[Figure]:
 def largest_skew(depth: int, *, fill: bool) -> int:
     """Return the largest skew of any message in units, over clients served one after another.
 
-    A client's turn costs a unit a message read, and seven for writing its buffer.
+    A client's turn costs a unit per message read, and seven for writing its buffer.
     """
     whole = Limits(max(depth, 1), 1024 * 1024 * KB)
     cycles: Cycles[int, int] = Cycles(ManualClock(), limits=lambda _: whole, fill=fill)

@@ -14,7 +14,7 @@ from fairbox import Outbox, Subscription, Topic
 from benchmarks.figures import Figure
 from benchmarks.latency import drain, percentile, produce
 from local.application import LocalApplication
-from local.synthesis import synthesise
+from local.cloudformation.synthesis import synthesise
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ def figures() -> list[Figure]:
 
     `beside` is a queue whose topic has no other destination, while another topic's messages go to
     the webhook; `same_topic` one whose own topic goes to the webhook too. The baseline is the
-    first queue while nothing else is sent. They are measured in turns in one run, so that what
-    else the machine does disturbs them alike.
+    first queue while nothing else is sent. They are measured in turns in one run, so that other
+    programs disturb them equally.
     """
     with _SlowServer().serving() as server, LocalApplication(synthesise(Workspace())) as running:
-        rig = _Rig(running, server)
-        rig.measure("fast", "warm-up")
-        rig.measure("both", "warm-up")
+        setup = _Setup(running, server)
+        setup.measure("fast", "warm-up")
+        setup.measure("both", "warm-up")
         for _ in range(TURNS):
-            rig.measure("fast", _ALONE)
-            rig.measure("fast", "beside", slow=True)
-            rig.measure("both", "same_topic")
-        waits, lost = rig.waits, rig.lost
+            setup.measure("fast", _ALONE)
+            setup.measure("fast", "beside", slow=True)
+            setup.measure("both", "same_topic")
+        waits, lost = setup.waits, setup.lost
     return [
         *(
             Figure(
@@ -62,7 +62,7 @@ def figures() -> list[Figure]:
     ]
 
 
-class _Rig:
+class _Setup:
     """Topics `fast`, `slow` and `both`, by where their messages go.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Rig:
         self._outbox.add_subscriptions(subscriptions)
 
     def measure(self, topic: str, what: str, *, slow: bool = False) -> None:
-        """Send to a topic, and to topic `slow` too if asked; wait until all has come."""
+        """Send to a topic, and to topic `slow` if asked; wait until all messages have arrived."""
         rate = SLOW_RATE if topic == "both" else RATE
         expected = self._server.taken + (rate * SECONDS if topic == "both" else 0)
         with ThreadPoolExecutor(1) as pool:
@@ -109,7 +109,7 @@ class _Rig:
 
 
 class _SlowServer:
-    """An endpoint on loopback that takes every call after two seconds.
+    """An endpoint on loopback that accepts every call after two seconds.
 
     Attributes:
         taken: calls that it took.
@@ -149,6 +149,6 @@ class _SlowServer:
                 self.wfile.write(b"HTTP/1.1 204 X\r\n\r\n")
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value, beside what it is compared with.
+    """One measured value, beside its baseline.
 
     Attributes:
-        name: `benchmark.what`, fixed where the documents name it.
+        name: `benchmark.what`, fixed if the documents name it.
         unit: of value and baseline.
         value: measured.
-        baseline: the same measured of something else; None: nothing is compared.
-        baseline_name: what that is.
+        baseline: the same value of something else; None: no comparison.
+        baseline_name: its name.
     """
 
     name: str

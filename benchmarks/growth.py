@@ -1,4 +1,4 @@
-"""What each operation costs behind a backlog of 100, 10,000 and a million: it should not grow.
+"""Cost of each operation behind a backlog of 100, 10,000 and a million: it should not grow.
 
 Request units and calls of real code over the metered in-memory engine, exact, on a manual clock.
 """
@@ -46,7 +46,7 @@ _ACKS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an operation cost, by how often it was done (or by message)."""
+    """Cost of an operation, per call (or per message)."""
 
     operation: str
     wru: float
@@ -55,7 +55,7 @@ class Measured:
 
     @classmethod
     def of(cls, operation: str, reading: Reading, times: int) -> Measured:
-        """Share a reading out."""
+        """Divide a reading by the number of calls."""
         calls = sum(reading.calls.values())
         return cls(operation, reading.wru / times, reading.rru / times, calls / times)
 
@@ -83,7 +83,7 @@ class _World:
         pushed: bool = False,
         later: bool = False,
     ) -> None:
-        """Make the topic with its backlog; every process knows it."""
+        """Create the topic with its backlog; every process has read it."""
         app = self.app
         topic = Topic(TOPIC, shards=shards, ordering=ordering)
         app.outbox.create_topic(topic)
@@ -94,7 +94,7 @@ class _World:
         app.store.refresh()
 
     def measure(self, operation: str, times: int, work: Callable[[], object]) -> Measured:
-        """Do the work and say what it cost, shared out over `times`."""
+        """Do the work; return its cost divided by `times`."""
         self.meters[0].reset()
         work()
         return Measured.of(operation, self.meters[0].reading(), times)
@@ -109,7 +109,7 @@ class _World:
         return made
 
     def spend_time(self, seconds: float) -> None:
-        """Let every message take so long at its destination."""
+        """Set the time that a message takes at its destination."""
 
         def answer(_: StoredMessage) -> Outcome:
             self.app.clock.advance(seconds)
@@ -119,7 +119,7 @@ class _World:
 
 
 def figures(sizes: Sequence[int] = SIZES) -> tuple[list[Figure], list[str]]:
-    """Return every operation's cost at each size, beside the smallest, and what grows."""
+    """Return every operation's cost at each size, beside the smallest, and the costs that grow."""
     costs = {size: measure(size) for size in sizes}
     found: list[Figure] = []
     grown: list[str] = []
@@ -140,7 +140,7 @@ def figures(sizes: Sequence[int] = SIZES) -> tuple[list[Figure], list[str]]:
 
 
 def measure(backlog: int) -> dict[str, Measured]:
-    """Return what each operation costs behind such a backlog, by its name."""
+    """Return the cost of each operation behind such a backlog, by name."""
     parts = (_pushed, _visits, _ordered_visits, _pulled, _pulled_by_key, _pulled_delayed, _batch)
     found: list[Measured] = []
     for part in parts:
@@ -151,7 +151,7 @@ def measure(backlog: int) -> dict[str, Measured]:
 
 @contextmanager
 def _much_memory() -> Iterator[None]:
-    """Spare the collector millions of items that live to the end; collect them then."""
+    """Exclude millions of long-lived items from garbage collection until the end."""
     gc.disable()
     try:
         yield
@@ -192,7 +192,7 @@ def _ordered_visits(backlog: int) -> list[Measured]:
 
 
 def _visited(backlog: int, ordering: Ordering, name: str) -> list[Measured]:
-    """A visit that the sweep rang for, of one shard, as far as its time goes."""
+    """Measure a visit of one shard that the sweep enqueued, until its time limit."""
     world = _World()
     world.open(backlog, ordering=ordering, shards=1, pushed=True)
     app = world.app
@@ -219,7 +219,7 @@ def _pulled_delayed(backlog: int) -> list[Measured]:
 def _consumed(
     backlog: int, ordering: Ordering, tail: str, *, later: bool = False
 ) -> list[Measured]:
-    """Messages sent and as many received and acknowledged, ten a call."""
+    """Measure messages sent, received and acknowledged, ten a call."""
     world = _World()
     world.open(backlog, ordering=ordering, later=later)
     app, queue = world.app, world.app.queue
@@ -243,7 +243,7 @@ def _consumed(
 
 
 def _batch(pending: int) -> list[Measured]:
-    """Acks of a batch with so many pending items: of single items, and of ten of a group."""
+    """Measure acks of a batch with so many pending items: single ones, and ten of a group."""
     world = _World()
     batches = world.app.batches
     batch = batches.open().id

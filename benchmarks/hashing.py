@@ -1,4 +1,4 @@
-"""How evenly keys spread over partitions and their shards, and whether the two hashes correlate."""
+"""Spread of keys over partitions and their shards, and correlation of the two hashes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.sharding import partition_number, shard_number
+from fairbox.model.epochs import shard_number
+from fairbox.model.sharding import partition_number
 
 from benchmarks.figures import Figure
 
@@ -53,7 +54,7 @@ def dependence(found: Cells, width: int) -> float:
     """Return Cramér's V of partition and shard.
 
     Returns:
-        0 where they are independent, 1 where one tells the other; chance alone gives about
+        0 if they are independent, 1 if one determines the other; chance alone gives about
         `sqrt((width - 1) / keys)`.
     """
     total = found.total()

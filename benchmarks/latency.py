@@ -13,7 +13,7 @@ from fairbox import Message, Outbox, Subscription, Topic
 
 from benchmarks.figures import Figure
 from local.application import LocalApplication
-from local.synthesis import synthesise
+from local.cloudformation.synthesis import synthesise
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def figures(*, rate: int = RATE, seconds: int = SECONDS) -> list[Figure]:
 
     Args:
         rate: messages a second.
-        seconds: for how long.
+        seconds: duration.
     """
     with LocalApplication(synthesise(Workspace())) as application:
         sqs = application.clients["sqs"]
@@ -71,7 +71,7 @@ def percentile(values: Sequence[float], p: float) -> float:
 
 
 def produce(outbox: Outbox, rate: int, count: int, *, topic: str = "latency") -> dict[str, float]:
-    """Add messages to a topic at a steady rate; return by id when each was (ms)."""
+    """Add messages to a topic at a steady rate; return the time of each by id (ms)."""
     added: dict[str, float] = {}
     start = time.time() + 0.1
 
@@ -88,7 +88,7 @@ def produce(outbox: Outbox, rate: int, count: int, *, topic: str = "latency") ->
 
 
 def drain(sqs: Any, queue: str, count: int) -> dict[str, float]:
-    """Wait until the queue has got the messages; return by id when each came (ms)."""
+    """Wait until the queue has received the messages; return the time of each by id (ms)."""
     attributes = ["ApproximateNumberOfMessages"]
     deadline = time.monotonic() + _LONGEST
     while time.monotonic() < deadline:

@@ -1,10 +1,10 @@
 """Messages a second of ordered topics, a shard at a time and in all, beside the unordered path.
 
-All over one fresh DynamoDB Local, to a destination that takes ten messages a call in 5 ms. What is
-measured is a backlog: of an ordered topic its visits, one for each shard; of an unordered one the
-relay, with as many invocations at once as there are shards, from images that lie ready. Each
-invocation is a thread with tables of its own, all in this process: so it is the ratio that counts.
-Both are measured in turns, so that what else the machine does disturbs them alike.
+All over one fresh DynamoDB Local, to a destination that takes ten messages a call in 5 ms. A
+backlog is measured: of an ordered topic its visits, one for each shard; of an unordered topic the
+relay, with as many concurrent invocations as shards, from prepared images. Each invocation is a
+thread with tables of its own, all in this process, so only the ratio counts. Both are measured in
+turns, so that other programs disturb them equally.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from fairbox.testing.application import DELIVERIES, OUTBOX
 from fairbox.testing.streams import lambda_item
 
 from benchmarks.figures import Figure
-from local.endpoints import Endpoints
-from local.engines import DynamoDbLocal
+from local.engines.endpoints import Endpoints
+from local.engines.servers import DynamoDbLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,12 +51,12 @@ _UNORDERED: Final = "the unordered path"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What delivering a backlog came to.
+    """The result of delivering a backlog.
 
     Attributes:
         messages: taken.
-        expected: how many there were.
-        seconds: that it took.
+        expected: number of messages.
+        seconds: duration.
         rru: read units.
     """
 
@@ -72,23 +72,23 @@ class Run:
 
 
 def figures(*, messages: int = 4000, shards: int = SHARDS) -> tuple[list[Figure], list[str]]:
-    """Return the figures, and what of the backlogs was not delivered.
+    """Return the figures, and the undelivered parts of the backlogs.
 
     Args:
-        messages: of each backlog of several shards; of one shard's a quarter of them.
+        messages: of each backlog of several shards; a quarter of them for one shard.
         shards: of the topics whose shards are delivered at once.
     """
     database = DynamoDbLocal()
     database.start()
     try:
-        rig = _Rig(database)
-        rig.measure("key", 1, messages // 8)  # the engine compiles itself at first
-        rig.measure("none", 1, messages // 8)
+        setup = _Setup(database)
+        setup.measure("key", 1, messages // 8)  # the engine compiles itself at first
+        setup.measure("none", 1, messages // 8)
         runs: dict[tuple[Ordering, int], list[Run]] = {}
         for _ in range(TURNS):
             for count, size in ((1, messages // 4), (shards, messages)):
                 for ordering in _ORDERINGS:
-                    run = rig.measure(ordering, count, size // TURNS)
+                    run = setup.measure(ordering, count, size // TURNS)
                     runs.setdefault((ordering, count), []).append(run)
     finally:
         database.stop()
@@ -122,7 +122,7 @@ def _total(runs: Sequence[Run]) -> Run:
 
 
 class _Sink:
-    """A destination that takes ten messages a call, and counts them."""
+    """A destination that accepts ten messages a call and counts them."""
 
     limits = Limits(10, 1024 * 1024)
     keeps_order = True
@@ -145,13 +145,13 @@ class _Sink:
 
 
 class _Unrung:
-    """Doorbells that nobody answers: a backlog is delivered without."""
+    """Doorbells that are dropped, because a backlog is delivered without them."""
 
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
-        """Forget them: what they were rung for shows as not delivered."""
+        """Drop them: their messages show as undelivered."""
 
 
-class _Rig:
+class _Setup:
     """Topics over one engine, and the backlogs that are delivered."""
 
     def __init__(self, database: DynamoDbLocal) -> None:
@@ -213,7 +213,7 @@ class _Rig:
         return run
 
     def _records(self, topic: str, shard: int) -> list[dict[str, Any]]:
-        """Return the inserts of a shard's messages, as the stream hands them to the relay."""
+        """Return the inserts of a shard's messages, as the stream passes them to the relay."""
         found: list[dict[str, Any]] = []
         pages = self._client.get_paginator("query").paginate(
             TableName=OUTBOX,

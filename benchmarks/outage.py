@@ -1,7 +1,7 @@
-"""An outage of one destination: what it costs in the tables, how often it is called, what dies.
+"""An outage of one destination: cost in the tables, calls, and dead messages.
 
-Real code over a cost meter and a manual clock. Beside it the same without circuits, as every due
-message would be tried.
+Real code over a cost meter and a manual clock; the baseline is the same without circuit breakers,
+where every due message is tried.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _WINDOW: Final = 20  # s of mark_delivered
 
 @dataclass(frozen=True)
 class Outage:
-    """What an outage came to.
+    """The result of an outage.
 
     Attributes:
-        messages: published in it.
-        wru, rru: of the tables, but for the puts of the messages.
+        messages: published during it.
+        wru, rru: of the tables, without the puts of the messages.
         calls: to the destination.
-        dead: messages that died.
-        late: seconds after its end until nothing waited any more.
+        dead: number of dead messages.
+        late: seconds from its end until no message waited.
     """
 
     messages: int
@@ -82,12 +82,12 @@ def figures(
 
 
 def outage(seconds: int, rate: int, *, back: bool = True) -> Outage:
-    """Let a destination refuse everything for so long, then take everything.
+    """Let a destination refuse every message for a time, then accept them.
 
     Args:
-        seconds: how long.
+        seconds: duration of the refusal.
         rate: messages a second.
-        back: whether to see how long it takes until all is sent.
+        back: whether to measure the time until everything is sent.
     """
     app = MemoryApplication(wrap=CostMeter, rng=random.Random(seconds))
     meter: CostMeter = app.client

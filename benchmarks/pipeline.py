@@ -1,8 +1,8 @@
 """The pipeline's figures: rows a second beside DuckDB and inferred Spark, growth, memory, reruns.
 
-Every run is a process of its own on two cores, the JVM's start left out. The fixed cost of a run
-(tables made, queries compiled) is that of an archive of a hundred events; what grows with the rows
-is what a run takes beyond it.
+Every run is a process of its own on two cores, without the start of the JVM. The fixed cost of a
+run (creating tables, compiling queries) is that of an archive of a hundred events; the rest of a
+run's time grows with the rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Run:
 
 
 def figures(sizes: tuple[int, ...] = SIZES) -> list[Figure]:
-    """Measure archives of so many lines; the one before the last beside the others' ways.
+    """Measure archives of so many lines; compare the last but one with other tools.
 
     Raises:
         LocalError: a run fails.
@@ -130,7 +130,7 @@ def _watch(process: subprocess.Popen[str], peak: list[float]) -> None:
 
 
 def _resident_mb(session: int) -> float:
-    """Resident memory of every process of a session; shared pages count for each."""
+    """Return the resident memory of a session's processes; shared pages count for each."""
     pages = 0
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -145,7 +145,7 @@ def _resident_mb(session: int) -> float:
 
 
 def main() -> None:
-    """Measure the sizes that are given, and print the figures."""
+    """Measure the given sizes and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("events", nargs="*", type=int, help="lines of each archive")
     sizes = tuple(parser.parse_args().events) or SIZES

@@ -1,4 +1,4 @@
-"""An archive of any size for the benchmark of the pipeline: like an outbox's, with repetitions."""
+"""An archive of any size for the benchmark of the pipeline: like a real one, with repetitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import random
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.sharding import shard_number
+from fairbox.model.epochs import shard_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ LATE: Final = 2_000  # lines by which one may come too late
 
 
 def write_archive(folder: Path, events: int, seed: int = 1) -> None:
-    """Write so many lines: half `added`, half `delivered`, a part of them repeated."""
+    """Write so many lines: half `added`, half `delivered`, some of them repeated."""
     rng = random.Random(seed)
     lines = _late(_lines(events, rng), rng)
     for number in range(0, events, LINES_A_FILE):
@@ -34,7 +34,7 @@ def write_archive(folder: Path, events: int, seed: int = 1) -> None:
 
 
 def _late(lines: Iterator[bytes], rng: random.Random) -> Iterator[bytes]:
-    """Disorder lines, each by some thousands at most."""
+    """Shuffle lines, each by a few thousand places at most."""
     held: list[bytes] = []
     for line in lines:
         held.append(line)
@@ -46,7 +46,7 @@ def _late(lines: Iterator[bytes], rng: random.Random) -> Iterator[bytes]:
 
 
 def _lines(events: int, rng: random.Random) -> Iterator[bytes]:
-    """Yield lines: of each message two, and some of them twice."""
+    """Yield two lines for each message, some of them twice."""
     body = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz      ", k=4_000))
     made = number = 0
     while made < events:

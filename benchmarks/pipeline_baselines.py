@@ -1,4 +1,4 @@
-"""The same deduplication by others: DuckDB, and Spark with an inferred schema. One run a process.
+"""The same deduplication with DuckDB, and with Spark and an inferred schema; one run per process.
 
 `python -m benchmarks.pipeline_baselines duckdb|inferred ARCHIVE FOLDER` prints the seconds it took:
 lines to events, each once, to messages, both written as Parquet.
@@ -44,7 +44,7 @@ _MESSAGES: Final = """
 
 
 def duckdb_seconds(archive: Path, folder: Path) -> float:
-    """Return what DuckDB takes, with the explicit schema."""
+    """Return the seconds that DuckDB takes, with the explicit schema."""
     import duckdb  # noqa: PLC0415 - one process runs one baseline
 
     session = duckdb.connect(config={"threads": CORES})
@@ -61,7 +61,7 @@ def duckdb_seconds(archive: Path, folder: Path) -> float:
 
 
 def inferred_seconds(archive: Path, folder: Path) -> float:
-    """Return what Spark takes where it infers the schema."""
+    """Return the seconds that Spark takes with an inferred schema."""
     from fairbox_pipeline import session  # noqa: PLC0415 - one process runs one baseline
 
     spark = session.start()

@@ -1,4 +1,4 @@
-"""What the queue costs: request units and calls of real code, exact, on a manual clock."""
+"""Cost of the queue: request units and calls of real code, exact, on a manual clock."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def figures(
     """Return the figures of the queue.
 
     Args:
-        messages: for the costs of one: sent 25 a call, received and acknowledged ten a call.
-        backlogs: how many messages wait where one receive is measured.
-        consumers: that compete at eight shards, where lost claims and their cost are measured.
+        messages: number for the cost per message: sent 25 a call, received and acked ten a call.
+        backlogs: sizes of the backlogs at which one receive is measured.
+        consumers: number of competing consumers at eight shards, for lost claims and their cost.
         contended: messages that these acknowledge, of twice as many.
     """
     found: list[Figure] = []
@@ -71,7 +71,7 @@ def figures(
 
 
 def _contended(consumers: int, messages: int) -> list[Figure]:
-    """What a message costs where consumers compete for it, and the share of lost claims."""
+    """Return the cost of a message with competing consumers, and the share of lost claims."""
     done = Contention(consumers, messages=messages, backlog=2 * messages).run()
     name = f"queue.{{}}.{consumers}_consumers"
     return [
@@ -102,7 +102,7 @@ class _Metered:
         return self._queue.receive(TOPIC, _AT_A_CALL, timeout)
 
     def cycles(self, messages: int) -> Reading:
-        """What messages cost: sent 25 a call, received and acknowledged ten a call."""
+        """Return the cost of messages: sent 25 a call, received and acknowledged ten a call."""
         self._send(500)  # there is always something to receive
         self._app.clock.advance(_SETTLED_SECONDS)
         self._receive()
@@ -118,14 +118,14 @@ class _Metered:
         return self._meter.reading()
 
     def empty(self) -> float:
-        """What a receive reads where there is nothing, between two looks."""
+        """Return the reads of a receive from an empty topic."""
         self._receive()
         self._meter.reset()
         self._receive()
         return self._meter.reading().rru
 
     def behind(self, backlog: int) -> float:
-        """What a receive reads that takes the first of so many messages."""
+        """Return the reads of a receive that takes the first of so many messages."""
         self._send(backlog)
         self._app.clock.advance(_SETTLED_SECONDS)
         self._meter.reset()
@@ -134,7 +134,7 @@ class _Metered:
         return self._meter.reading().rru
 
     def in_flight(self, count: int) -> float:
-        """What receives read until they find the one message beside so many that are held."""
+        """Return the reads until receives find the one message beside so many claimed ones."""
         self._send(count)
         self._app.clock.advance(_SETTLED_SECONDS)
         held = 0

@@ -1,8 +1,8 @@
-"""What competition costs: consumers of one topic that take turns at each call, in virtual time.
+"""Cost of competition: consumers of one topic whose calls interleave, in virtual time.
 
 The queue's real code runs against the engine in memory. Each consumer is a greenlet; each of its
-calls takes a random time, and what others do meanwhile happens meanwhile. So the figures come from
-a seed alone, whatever else the machine does.
+calls takes a random time, in which others act. So the figures depend on a seed alone, not on the
+load of the machine.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _REFUSED: Final = "ConditionalCheckFailed"
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """What consumers that compete did.
+    """The result of competing consumers.
 
     Attributes:
         messages: acknowledged.
-        tried, lost: claims, and how many of them another consumer was faster with.
+        tried, lost: claims, and those that another consumer won.
         wru, rru, calls: of sending 25 a call, receiving and acknowledging, of all messages.
-        passed_over: how many messages of its shard were received before the one that was
-            received last of those that were older.
+        passed_over: number of younger messages of the shard received before the most
+            delayed one.
         seconds: of virtual time.
     """
 
@@ -56,16 +56,16 @@ class Contended:
 
     @property
     def lost_share(self) -> float:
-        """Share of the claims that were lost."""
+        """Share of lost claims."""
         return self.lost / max(1, self.tried)
 
 
 class Stage:
-    """Lets greenlets act at their times; each of their calls takes some.
+    """A scheduler of greenlets in virtual time, in which each call takes a while.
 
     Args:
-        clock: is set to the time of whoever acts.
-        rng: how long calls take.
+        clock: set to the time of the running greenlet.
+        rng: chooses the duration of calls.
     """
 
     def __init__(self, clock: ManualClock, rng: random.Random) -> None:
@@ -76,18 +76,18 @@ class Stage:
         self._queue: list[tuple[float, int, greenlet]] = []
 
     def enter(self, act: Callable[[], None]) -> None:
-        """Let an actor join."""
+        """Add an actor."""
         self._wait(greenlet(act, self._main))
 
     def pause(self) -> None:
-        """Let others act for the time of a call; outside of `run`, nothing."""
+        """Let others act for the duration of a call; outside `run`, do nothing."""
         current = getcurrent()
         if current is not self._main:
             self._wait(current)
             self._main.switch()
 
     def run(self) -> None:
-        """Let all act until they are done."""
+        """Run until all actors have finished."""
         while self._queue:
             at, _, actor = heapq.heappop(self._queue)
             self._clock.set(at)
@@ -99,7 +99,7 @@ class Stage:
 
 
 class _Client:
-    """Passes calls on when their time has come, and counts claims."""
+    """A client that delays calls in virtual time and counts claims."""
 
     def __init__(self, client: Any, stage: Stage) -> None:
         self._client = client
@@ -131,11 +131,11 @@ class Contention:
     """Consumers that receive and acknowledge a topic's messages, with a backlog to the end.
 
     Args:
-        consumers: how many.
-        messages: that they acknowledge.
-        backlog: that lie there at the beginning; as many as are acknowledged, and more.
+        consumers: their number.
+        messages: number of messages that they acknowledge.
+        backlog: messages at the beginning, at least as many as are acknowledged.
         shards: of the topic.
-        seed: of everything.
+        seed: of all random numbers.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Contention:
         self._app.clock.advance(_SETTLED_SECONDS)
 
     def run(self) -> Contended:
-        """Let them work; return what they did."""
+        """Run the consumers; return the result."""
         self._meter.reset()
         began = self._app.clock.now()
         for _ in range(self._consumers):
@@ -196,7 +196,7 @@ class Contention:
 
 
 def _passed_over(ids: list[str]) -> int:
-    """Return how far behind younger messages the worst one came, in messages of its shard."""
+    """Return the greatest number of younger messages of a shard received before an older one."""
     places = {one: place for place, one in enumerate(sorted(ids))}
     return max(place - places[one] for place, one in enumerate(ids))
 

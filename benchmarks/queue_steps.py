@@ -1,4 +1,4 @@
-"""What sending, receiving and acknowledging cost beside source 001's pattern: counted, not timed.
+"""Cost of sending, receiving and acknowledging beside source 001's pattern: counted, not timed.
 
 Both run the same steps with the same bodies on one meter over the in-memory engine. Source 001's
 are run on DynamoDB Local as well, and the two must agree.
@@ -19,7 +19,7 @@ from benchmarks import baseline_001
 from benchmarks.accounts import Accounts
 from benchmarks.agreement import client_of
 from benchmarks.figures import Figure
-from local.engines import DynamoDbLocal
+from local.engines.servers import DynamoDbLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ _AT_ONCE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one message costs in one step: request units and calls."""
+    """Cost of one message in one step: request units and calls."""
 
     wru: float
     rru: float
@@ -43,7 +43,7 @@ class Step:
 
 
 def figures() -> tuple[list[Figure], list[str]]:
-    """Return each step's cost, and where the meter and the engine differ."""
+    """Return each step's cost, and the differences between meter and engine."""
     ours, seed = fairbox_steps(), seed_steps(MemoryDynamoDB(ManualClock()))
     found = [
         Figure(
@@ -73,7 +73,7 @@ def _differences(computed: dict[str, Step]) -> list[str]:
 
 
 def fairbox_steps(*, messages: int = 100) -> dict[str, Step]:
-    """Return what Fairbox's steps cost, ten messages a call, on one shard with a backlog."""
+    """Return the cost of Fairbox's steps, ten messages a call, on one shard with a backlog."""
     clock, rng = ManualClock(), random.Random(1)
     engine = MemoryDynamoDB(clock)
     for definition in table_definitions(outbox=_OUTBOX, deliveries=_DELIVERIES):
@@ -94,7 +94,7 @@ def fairbox_steps(*, messages: int = 100) -> dict[str, Step]:
 
 
 def seed_steps(client: Any, *, messages: int = 100) -> dict[str, Step]:
-    """Return what the steps of source 001's pattern cost on an engine without its table."""
+    """Return the cost of the steps of source 001's pattern, on an engine without its table."""
     clock, rng = ManualClock(), random.Random(1)
     client.create_table(**baseline_001.definition())
     meter = CostMeter(client)

@@ -3,9 +3,9 @@
 Both queues work against one fresh DynamoDB Local, by turns, with the same bodies and the same
 processes: 1, 4 and 16. Fairbox sends 25 a call, receives ten and acknowledges ten, from a topic of
 eight shards; source 001's does each message by itself. Each has a topic or table of its own for
-each number of processes, filled by the sending that is measured before. What the figures say is
-how the two compare on one machine; what a table gives on AWS they do not say. The CPU time of
-processes and engine is measured beside: it depends less on what else the machine does.
+each number of processes, filled by the sending that is measured before. The figures compare the
+two on one machine; they are not the throughput of a table on AWS. The CPU time of processes and
+engine is measured as well, because it depends less on other programs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from benchmarks.agreement import client_of
 from benchmarks.figures import Figure
 from benchmarks.queue_workers import DELIVERIES, OUTBOX, VERBS, Crew, Done, Task, Units, Verb
 from benchmarks.throughput import cpu_seconds
-from local.endpoints import Endpoints
-from local.engines import DynamoDbLocal
+from local.engines.endpoints import Endpoints
+from local.engines.servers import DynamoDbLocal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,14 +41,14 @@ _PAGES: Final = {_FAIRBOX: None, baseline_001.NAME: baseline_001.PAGE, _SHORT: S
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What processes did.
+    """The work of several processes in one turn.
 
     Attributes:
-        messages: sent, or acknowledged.
-        seconds: that it took, each round from the first one's beginning to the last message.
+        messages: sent or acknowledged.
+        seconds: duration, each round from the first process's start to the last message.
         cpu_seconds: of these processes and the engine.
         repeated: messages acknowledged more than once.
-        tried, lost: claims, and how many of them another consumer was faster with.
+        tried, lost: claims, and those that another consumer won.
         units: write and read request units and calls, of receives and acknowledgements.
     """
 
@@ -62,7 +62,7 @@ class Turn:
 
     @classmethod
     def of(cls, done: Sequence[Done], engine_cpu_seconds: float = 0.0) -> Turn:
-        """Add up what each process did at the same time."""
+        """Add up the concurrent work of several processes."""
         acked = [message_id for one in done for message_id in one.acked]
         return cls(
             messages=len(set(acked)) + sum(one.sent for one in done),
@@ -90,21 +90,21 @@ class Turn:
 
     @property
     def lost_share(self) -> float:
-        """Share of the claims that another consumer was faster with."""
+        """Share of the claims that another consumer won."""
         return self.lost / max(1, self.tried)
 
 
 def figures(
     *, consumers: Sequence[int] = CONSUMERS, seconds: float = SECONDS
 ) -> tuple[list[Figure], list[str]]:
-    """Return the throughput of both, what messages cost, and the claims lost to a race.
+    """Return the throughput of both, the cost of messages, and the lost claims.
 
     Args:
         consumers: the numbers of processes.
-        seconds: that each turn lasts: four for each number, and one more for the last.
+        seconds: duration of a turn: four turns for each number, and one more for the last.
 
     Returns:
-        The figures, and which of them stand for turns that went wrong.
+        The figures, and those of turns that failed.
     """
     found: list[Figure] = []
     faults: list[str] = []
@@ -139,7 +139,7 @@ def _figures(verb: Verb, number: int, turns: Mapping[str, Turn]) -> list[Figure]
 
 
 def _contention(number: int, turns: Mapping[str, Turn]) -> list[Figure]:
-    """Claims lost, and what a message costs from its sending, 25 a call, to its acknowledgement."""
+    """Return lost claims, and the cost of a message from sending, 25 a call, to acknowledgement."""
     turn, seed = turns[_FAIRBOX], turns[baseline_001.NAME]
     wru, rru, calls = (value / max(1, turn.messages) for value in turn.units)
     name = f"queue.contention.{{}}_per_message.{number}"
@@ -158,7 +158,7 @@ def _contention(number: int, turns: Mapping[str, Turn]) -> list[Figure]:
 
 
 def faults_of(what: str, turns: Mapping[str, Turn]) -> list[str]:
-    """Say which turns stand for nothing, or broke the promise of one holder at a time."""
+    """Return the turns without result, and those that gave a message to two holders at a time."""
     found: list[str] = []
     for who, turn in turns.items():
         if not turn.messages:
@@ -178,7 +178,7 @@ class _Stage:
     def turns(
         self, verb: Verb, rivals: Sequence[str], number: int, seconds: float
     ) -> dict[str, Turn]:
-        """Let each have its turn, cut into rounds; return what they did."""
+        """Run each queue's turns, in rounds; return the results."""
         turns = dict.fromkeys(rivals, Turn())
         for _ in range(_ROUNDS):
             for who in rivals:
@@ -186,7 +186,7 @@ class _Stage:
         return turns
 
     def round(self, verb: Verb, who: str, place: str, number: int, seconds: float) -> Turn:
-        """Let so many processes do it for so long."""
+        """Run one round with so many processes."""
         before = cpu_seconds([self._engine])
         done = self._crew.do(Task(verb, place, seconds, _PAGES[who]), number)
         return Turn.of(done, cpu_seconds([self._engine]) - before)
@@ -198,7 +198,7 @@ def _place(number: int) -> str:
 
 @contextmanager
 def _stage(consumers: Sequence[int]) -> Iterator[_Stage]:
-    """Start a fresh database with the tables of both, and the processes; end them."""
+    """Start a fresh database with the tables of both, and the processes; stop them at the end."""
     with ExitStack() as stack:
         database = DynamoDbLocal()
         stack.callback(database.stop)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from fairbox import Message, Queue
 from fairbox.aws.clients import make_client
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.model.clock import SystemClock
 
 from benchmarks.baseline_001 import LostRaceError, SeedQueue
@@ -31,7 +31,7 @@ _REFUSED: Final = "ConditionalCheckFailed"
 _READS: Final = frozenset({"query", "get_item"})
 _COUNTED: Final = _READS | {"update_item"}
 _LEAST: Final = 0.5
-_CLAIM: Final = f'SET "{names.HOLDER}" = ?'
+_CLAIM: Final = f'SET "{attr.HOLDER}" = ?'
 
 Verb = Literal["send", "receive_ack"]
 VERBS: Final[tuple[Verb, ...]] = ("send", "receive_ack")
@@ -39,13 +39,13 @@ VERBS: Final[tuple[Verb, ...]] = ("send", "receive_ack")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process does for a while.
+    """A task of a process.
 
     Attributes:
         verb: send, or receive and acknowledge.
-        place: topic of Fairbox's, table of source 001's.
-        seconds: for how long.
-        page: of source 001's reads; None: Fairbox does it.
+        place: topic of Fairbox, or table of source 001's pattern.
+        seconds: duration.
+        page: page size of source 001's reads; None: use Fairbox.
     """
 
     verb: Verb
@@ -62,24 +62,24 @@ class Units(NamedTuple):
     calls: float = 0.0
 
     def __add__(self, other: object) -> Units:
-        """Add them up."""
+        """Add two costs."""
         return Units(*(a + b for a, b in zip(self, cast("Units", other), strict=True)))
 
     def __sub__(self, other: Units) -> Units:
-        """Return what came on top."""
+        """Return the difference."""
         return Units(*(a - b for a, b in zip(self, other, strict=True)))
 
 
 @dataclass(slots=True)
 class Done:
-    """What a process did.
+    """The work of a process.
 
     Attributes:
         began, ended: monotonic seconds, the same clock in all processes; it ended with its last
             message.
-        sent: how many messages.
-        acked: the ids of those acknowledged.
-        tried, lost: claims, and how many of them another consumer was faster with.
+        sent: number of messages.
+        acked: ids of acknowledged messages.
+        tried, lost: claims, and those that another consumer won.
         units: write and read request units and calls, of receives and acknowledgements.
         cpu_seconds: of this process.
     """
@@ -95,11 +95,11 @@ class Done:
 
 
 class Claims:
-    """Passes a client's calls on, counts the claims among its statements, and what calls cost.
+    """A client that counts the claims among its statements, and the cost of its calls.
 
-    DynamoDB Local reports no units of statements, and none of empty queries: a statement is over
-    one item of up to 1 KB, so it is one unit whether its condition holds or not, and an empty query
-    is half a unit.
+    DynamoDB Local reports no units for statements and none for empty queries. A statement writes
+    one item of up to 1 KB: one unit, whether its condition holds or not. An empty query is half a
+    unit.
     """
 
     def __init__(self, client: Any) -> None:
@@ -122,7 +122,7 @@ class Claims:
         return call
 
     def batch_execute_statement(self, **request: Any) -> Any:
-        """Make the call, and count which of its claims were refused."""
+        """Make the call and count its refused claims."""
         answer = self._client.batch_execute_statement(**request)
         self.units += Units(len(request["Statements"]), 0, 1)
         for asked, part in zip(request["Statements"], answer["Responses"], strict=True):
@@ -133,12 +133,12 @@ class Claims:
 
 
 class Crew:
-    """Processes that wait for tasks, until they are let go.
+    """Processes that wait for tasks until they are ended.
 
     Args:
-        context: makes them.
-        variables: of the environment, by which they find the engine.
-        size: how many.
+        context: starts them.
+        variables: environment variables with the engine's address.
+        size: number of processes.
     """
 
     def __init__(self, context: ForkServerContext, variables: Mapping[str, str], size: int) -> None:
@@ -155,7 +155,7 @@ class Crew:
         self._answers(self._ends)
 
     def do(self, task: Task, processes: int) -> list[Done]:
-        """Let so many of them do it at once.
+        """Run a task in so many processes concurrently.
 
         Raises:
             RuntimeError: one of them failed.

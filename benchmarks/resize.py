@@ -1,6 +1,6 @@
 """A resize under load, 8 shards to 32 of an ordered topic: real code, on a manual clock.
 
-A key's pause is told in the clock's time: what the protocol makes it wait, whatever the machine.
+A key's pause is measured on the manual clock: the wait that the protocol causes, on any machine.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.ports import TAKEN, Outcome
 
+from benchmarks.deployment import DESTINATION, TICK, TOPIC, Deployment, Load
 from benchmarks.figures import Figure
-from benchmarks.simulation import DESTINATION, TICK, TOPIC, Load, Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a part of a run saw: its messages, and what they cost."""
+    """A part of a run: its messages and their cost."""
 
     messages: Sequence[Added]
     rru: float
@@ -48,10 +48,10 @@ class Phase:
 
 
 def figures(load: Load = LOAD) -> list[Figure]:
-    """Return what was lost and out of order, how long a key paused for the cut, and its cost.
+    """Return lost and disordered messages, the longest pause of a key, and the cost.
 
     Args:
-        load: before the announcement, and as much after the cut.
+        load: before the announcement, and the same after the cut.
     """
     healthy, stuck = Resize(load), Resize(load, _STUCK)
     healthy.go()
@@ -94,7 +94,7 @@ def each(phase: Phase, unit: str) -> float:
     return (phase.rru if unit == "rru" else phase.wru) / max(1, len(phase.messages))
 
 
-class Resize(Simulation):
+class Resize(Deployment):
     """One resize under load.
 
     Args:
@@ -102,8 +102,8 @@ class Resize(Simulation):
         stuck: a key that the destination refuses from before the cut until long after it.
 
     Attributes:
-        added: what was published.
-        taken: by id, when the destination first took each (ms).
+        added: published messages.
+        taken: time of the first delivery by id (ms).
         calm, cut, later: the parts of the run.
         moved: messages that went to new shards.
     """
@@ -117,26 +117,26 @@ class Resize(Simulation):
         self.taken: dict[str, float] = {}
         self.moved = 0
         self.calm = self.cut = self.later = Phase((), 0, 0)
-        self.destinations[DESTINATION].answer = self._answer
+        self.app.destinations[DESTINATION].answer = self._answer
 
     @property
     def lost(self) -> int:
-        """How many messages the destination has not got."""
+        """Number of messages that the destination has not received."""
         return sum(one.id not in self.taken for one in self.added)
 
     def go(self) -> None:
-        """Run it to its end."""
+        """Run the resize to its end."""
         self.open_topic(self._load)
         self.calm = self._phase(self._load.seconds)
-        begins = self.outbox.resize(TOPIC, AFTER).epoch.since / 1000
+        begins = self.app.outbox.resize(TOPIC, AFTER).epoch.since / 1000
         around = _AROUND_MS / 1000
-        self._phase(begins - around - self.clock.now())
+        self._phase(begins - around - self.app.clock.now())
         self._refusing = True
-        self.cut = self._phase(begins + around - self.clock.now())
+        self.cut = self._phase(begins + around - self.app.clock.now())
         self._refusing = False
         self.later = self._phase(self._load.seconds)
-        end = self.clock.now() + _SETTLE_SECONDS
-        while self.clock.now() < end:
+        end = self.app.clock.now() + _SETTLE_SECONDS
+        while self.app.clock.now() < end:
             self._step()
 
     def longest(self, messages: Sequence[Added]) -> float:
@@ -144,9 +144,9 @@ class Resize(Simulation):
         return max((self.taken[m.id] - m.at for m in messages if m.id in self.taken), default=0.0)
 
     def message(self, load: Load) -> Message:
-        """Return a message, and note it."""
+        """Return a message and record it."""
         made = super().message(load)
-        self.added.append(Added(made.id, made.partition_key or "", self.clock.now() * 1000))
+        self.added.append(Added(made.id, made.partition_key or "", self.app.clock.now() * 1000))
         return made
 
     def _phase(self, seconds: float) -> Phase:
@@ -158,7 +158,7 @@ class Resize(Simulation):
         return Phase(self.added[began:], self.accounts.rru() - rru, self.accounts.wru() - wru)
 
     def _step(self) -> None:
-        self.doorbells.pass_on()
+        self.app.doorbells.pass_on()
         super()._step()
 
     def _answer(self, stored: StoredMessage) -> Outcome:
@@ -166,16 +166,16 @@ class Resize(Simulation):
             return _REFUSED
         if stored.ref.id not in self.taken:
             self.moved += stored.ref.epoch > 0
-            self.taken[stored.ref.id] = self.clock.now() * 1000
+            self.taken[stored.ref.id] = self.app.clock.now() * 1000
         return TAKEN
 
 
 def out_of_order(messages: Sequence[Added], taken: Mapping[str, float]) -> int:
-    """Count messages that came after one of their key with a greater id had come.
+    """Count messages delivered after one of their key with a greater id.
 
     Args:
-        messages: what was published.
-        taken: by id, when each came first (ms).
+        messages: published messages.
+        taken: time of the first delivery by id (ms).
     """
     by_key: dict[str, list[str]] = {}
     for one in messages:

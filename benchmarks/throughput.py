@@ -4,8 +4,8 @@ Both run against a fresh DynamoDB Local and a fresh SQS (moto's server) with the
 as many processes: one that adds and three that deliver. Fairbox adds 25 a call; its three are the
 function `relay`, twice, and the marking, fed from the table's stream by the triggers of the local
 application. Source 000's three share the shards of the topic. The clock starts when the first
-messages are recorded, for engines compile themselves at first. The CPU time of all processes,
-engines included, is measured beside: it does not depend on what else the machine does.
+messages are recorded, because the engines compile themselves at first. The CPU time of all
+processes, engines included, is measured as well: it does not depend on other programs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from fairbox import Outbox, Subscription, Topic
 from fairbox.dynamodb.definitions import table_definitions
 
 from benchmarks import baseline_000, workers
+from benchmarks.deployment import orders_definition
 from benchmarks.figures import Figure
-from local.endpoints import Endpoints
-from local.engines import DynamoDbLocal, Services
+from local.engines.endpoints import Endpoints
+from local.engines.servers import DynamoDbLocal, Services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,13 +41,13 @@ _DELIVERERS: Final = _RELAYS + 1  # source 000's: as many as relays and marking
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run came to.
+    """The result of one run.
 
     Attributes:
         messages: recorded as delivered after the warm-up.
-        seconds: that they took.
+        seconds: their duration.
         cpu_seconds: of all processes.
-        expected: how many messages there should be.
+        expected: expected number of messages.
     """
 
     messages: int
@@ -68,14 +69,14 @@ class Run:
 def figures(
     *, messages: int = MESSAGES, seed_messages: int = SEED_MESSAGES
 ) -> tuple[list[Figure], list[str]]:
-    """Return the throughput, alone and with every message in a transaction of its own.
+    """Return the throughput with single messages, and with a transaction per message.
 
     Args:
         messages: of Fairbox's run; a third of them where each has a transaction.
         seed_messages: of the run of source 000's pattern.
 
     Returns:
-        The figures, and which of them stand for runs that did not end in time.
+        The figures, and those of runs that did not end in time.
     """
     found: list[Figure] = []
     faults: list[str] = []
@@ -98,7 +99,7 @@ def figures(
 
 @contextmanager
 def _engines() -> Iterator[tuple[Endpoints, str, list[int]]]:
-    """Start a fresh database and a fresh SQS; give their addresses, the queue's, their pids."""
+    """Start a fresh database and SQS; yield their addresses, the queue's URL, and their pids."""
     with ExitStack() as stack:
         database, services = DynamoDbLocal(), Services()
         stack.callback(services.stop)
@@ -118,7 +119,7 @@ def _fairbox(messages: int, *, transactional: bool) -> Run:
         outbox, deliveries = workers.OUTBOX, workers.DELIVERIES
         for definition in table_definitions(outbox=outbox, deliveries=deliveries):
             client.create_table(**definition)
-        client.create_table(**workers.orders_definition())
+        client.create_table(**orders_definition())
         maker = Outbox(client, table=outbox, deliveries_table=deliveries)
         maker.create_topic(Topic(workers.TOPIC, shards=workers.SHARDS))
         maker.add_subscription(Subscription(workers.TOPIC, "sink", f"sqs:{queue}"))
@@ -140,7 +141,7 @@ def _seed(messages: int, *, transactional: bool) -> Run:
     with _engines() as (endpoints, queue, pids):
         client = endpoints.clients()["dynamodb"]
         client.create_table(**baseline_000.definition())
-        client.create_table(**workers.orders_definition())
+        client.create_table(**orders_definition())
         return _run(
             endpoints,
             messages,
@@ -159,7 +160,7 @@ Work = tuple["Callable[..., None]", tuple[Any, ...]]
 def _run(
     endpoints: Endpoints, messages: int, engines: list[int], *, produce: Work, deliver: list[Work]
 ) -> Run:
-    """Start the processes, let the producer go, measure until all is recorded, end them."""
+    """Start the processes and the producer, measure until everything is recorded, stop them."""
     os.environ.update(endpoints.shell_variables())
     context = multiprocessing.get_context("spawn")
     warm = messages // 4
@@ -183,7 +184,7 @@ def _run(
 
 
 def _wait(board: workers.Board, count: int, processes: list[Any]) -> None:
-    """Wait until so many are recorded, or the longest time is over."""
+    """Wait until so many are recorded, or until the time limit."""
     deadline = time.monotonic() + _LONGEST
     while board.recorded.value < count and time.monotonic() < deadline:
         if any(process.exitcode for process in processes):
@@ -192,7 +193,7 @@ def _wait(board: workers.Board, count: int, processes: list[Any]) -> None:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """CPU seconds that these processes have taken; what has ended is left out."""
+    """Return the CPU seconds of these processes, without those that have ended."""
     ticks = 0
     for pid in pids:
         with suppress(OSError):

@@ -18,15 +18,15 @@ from zlib import crc32
 
 import boto3
 from fairbox import Message, Outbox
-from fairbox.codec import PK
+from fairbox.codec import PK, SIZE
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 
 from benchmarks import baseline_000
-from benchmarks.simulation import of_message
-from local.invoker import InvokeResult
+from benchmarks.deployment import ORDERS
+from local.functions.invoker import InvokeResult
 from local.triggers.batches import BatchRules
 from local.triggers.reader import StreamReader
 from local.triggers.sources import EngineStream
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 OUTBOX: Final = "outbox"
 DELIVERIES: Final = "deliveries"
-ORDERS: Final = "orders"
 TOPIC: Final = "orders"
 SHARDS: Final = 8
 _BODY_BYTES: Final = 700
@@ -51,11 +50,11 @@ _INVOCATION_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What the processes of a run share.
+    """The state shared by the processes of a run.
 
     Attributes:
-        messages: how many are added.
-        ready: all wait here until each has its clients.
+        messages: number of added messages.
+        ready: barrier until each process has its clients.
         stop: set when the run is over.
         recorded: messages recorded as delivered.
     """
@@ -67,7 +66,7 @@ class Board:
 
     @classmethod
     def make(cls, context: SpawnContext, messages: int, processes: int) -> Board:
-        """Return the board of a run; the one who measures waits at `ready` too."""
+        """Return the board of a run; the measuring process waits at `ready`, too."""
         barrier = context.Barrier(processes + 1)
         return cls(messages, barrier, context.Event(), context.Value("l", 0))
 
@@ -75,16 +74,6 @@ class Board:
         """Count messages as recorded."""
         with self.recorded.get_lock():
             self.recorded.value += count
-
-
-def orders_definition() -> dict[str, Any]:
-    """Return the producers' business table."""
-    return {
-        "TableName": ORDERS,
-        "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
-        "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
-        "BillingMode": "PAY_PER_REQUEST",
-    }
 
 
 def _messages(count: int) -> Sequence[Message]:
@@ -117,14 +106,14 @@ def produce(board: Board, transactional: bool) -> None:
 
 
 class _Pace:
-    """Keeps the backlog short: what waits for 20 s is no longer the relay's to send."""
+    """A pace that keeps the backlog short, because the relay skips messages older than 20 s."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._added: deque[tuple[float, int]] = deque()  # when, and how many by then
 
     def chunks(self) -> Iterator[Sequence[Message]]:
-        """Yield the messages, 100 at once, while none has waited for five seconds."""
+        """Yield the messages, 100 at a time, while none has waited for five seconds."""
         for start in range(0, self._board.messages, _AT_ONCE):
             while self._late() and not self._board.stop.is_set():
                 time.sleep(0.005)
@@ -152,7 +141,7 @@ def produce_seed(board: Board, transactional: bool) -> None:
 
 
 def dispatch_seed(board: Board, queue: str, number: int, workers: int) -> None:
-    """Publish what is outstanding in every so many-th shard, message by message."""
+    """Publish the outstanding messages of every `workers`-th shard, one by one."""
     outbox = baseline_000.SeedOutbox(boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock())
     sqs = boto3.client("sqs")
 
@@ -172,7 +161,7 @@ def dispatch_seed(board: Board, queue: str, number: int, workers: int) -> None:
 
 
 def relay(board: Board, stream: str, number: int, relays: int) -> None:
-    """Run the function `relay` on every so many-th lane's inserts, in this process."""
+    """Run the function `relay` on the inserts of every `relays`-th lane, in this process."""
     os.environ |= {
         "FAIRBOX_OUTBOX_TABLE": OUTBOX,
         "FAIRBOX_DELIVERIES_TABLE": DELIVERIES,
@@ -192,11 +181,17 @@ def relay(board: Board, stream: str, number: int, relays: int) -> None:
 
 
 def _inserted(record: Any) -> bool:
-    return record["eventName"] == "INSERT" and of_message(record)
+    return record["eventName"] == "INSERT" and _of_message(record)
+
+
+def _of_message(record: Any) -> bool:
+    """Whether a stream record is a message's, as the filters of the mappings ask."""
+    body = record["dynamodb"]
+    return SIZE in body.get("NewImage", {}) or SIZE in body.get("OldImage", {})
 
 
 def _part(record: Any, parts: int) -> int:
-    """As the stream is cut into shards: by partition key."""
+    """Return the part of a record, by its partition key, as stream shards are cut."""
     return crc32(record["dynamodb"]["Keys"][PK]["S"].encode()) % parts
 
 
@@ -211,7 +206,7 @@ def mark(board: Board, stream: str, archive: str) -> None:
             board.record(report.events["delivered"])
             return {"batchItemFailures": []}
 
-        _follow(board, stream, invoke, BatchRules(batch_size=1000, window=0.5), of_message)
+        _follow(board, stream, invoke, BatchRules(batch_size=1000, window=0.5), _of_message)
 
 
 def _follow(
@@ -221,7 +216,7 @@ def _follow(
     rules: BatchRules,
     wanted: Callable[[Any], bool],
 ) -> None:
-    """Drive a function from the stream until the run is over, as its mapping would."""
+    """Run a function on the stream until the end of the run, as its mapping would."""
     clients = {
         "dynamodb": boto3.client("dynamodb"),
         "dynamodbstreams": boto3.client("dynamodbstreams"),
@@ -253,7 +248,7 @@ def _follow(
 
 
 class _Here:
-    """Invokes in this process."""
+    """An invoker in this process."""
 
     def __init__(self, work: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._work = work
@@ -268,7 +263,7 @@ class _Context:
 
 
 class _FileArchive:
-    """Keeps the lines of events in a compressed file."""
+    """An archive in a compressed file."""
 
     def __init__(self, file: gzip.GzipFile) -> None:
         self._file = file

@@ -1,1 +1,1 @@
-"""Runs the synthesised application on this machine."""
+"""The synthesised application on this machine."""

@@ -8,16 +8,15 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-import boto3
-
-from local.export import export_tables
+from local.cloudformation.synthesis import synthesise
+from local.engines.endpoints import dynamodb_client
+from local.engines.export import export_tables
 from local.supervisor import State, Supervisor
-from local.synthesis import synthesise
 from local.workspace import LocalError, Workspace
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Do what the command says; one line on standard error and exit 1 where it cannot."""
+    """Run the command; on failure, write one line to standard error and exit 1."""
     chosen = _parser().parse_args(arguments)
     workspace = Workspace()
     supervisor = Supervisor(workspace)
@@ -67,15 +66,8 @@ def _up(supervisor: Supervisor, workspace: Workspace, *, durable: bool) -> None:
 
 def _export(supervisor: Supervisor, folder: Path) -> None:
     variables = supervisor.variables()
-    dynamodb = boto3.client(
-        "dynamodb",
-        endpoint_url=variables["AWS_ENDPOINT_URL_DYNAMODB"],
-        region_name=variables["AWS_REGION"],
-        aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
-    )
     made = export_tables(
-        dynamodb,
+        dynamodb_client(variables),
         variables,
         folder.resolve(),
         now=lambda: datetime.now(UTC),

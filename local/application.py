@@ -11,25 +11,26 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from local.assembly import Assembly
-from local.endpoints import Endpoints
-from local.engines import DynamoDbLocal, GivenEngine, Services, start_dynamodb
-from local.firehose import Firehose, firehose_streams
-from local.functions import function_specs
-from local.http_api import Gateway, read_routes
-from local.identities import HTTP_API, Identities
-from local.metrics import FunctionLogs
-from local.pool import LocalInvoker, PoolSettings
-from local.resources import (
+from local.cloudformation.assembly import Assembly
+from local.cloudformation.identities import HTTP_API, Identities
+from local.cloudformation.resources import (
     INVOKE_CONFIG,
     TRIGGERS,
     create_services,
     create_tables,
     refuse_unknown,
 )
-from local.template import Template
-from local.throttling import read_throttle
-from local.web import WebServer
+from local.cloudformation.template import Template
+from local.engines.endpoints import Endpoints
+from local.engines.firehose import Firehose, firehose_streams
+from local.engines.servers import DynamoDbLocal, GivenEngine, Services, start_dynamodb
+from local.functions.logs import FunctionLogs
+from local.functions.pool import LocalInvoker, PoolSettings
+from local.functions.specs import function_specs
+from local.gateway.http_api import Gateway, read_routes
+from local.gateway.throttling import read_throttle
+from local.gateway.web_server import WebServer
+from local.triggers.attach import Trigger, attach
 from local.workspace import LOOPBACK, LocalError, Ports, Workspace, choose_port
 
 if TYPE_CHECKING:
@@ -38,23 +39,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from local.invoker import Invoker
-
-
-class Trigger(Protocol):
-    """Something that invokes functions while it is started."""
-
-    name: str
-
-    def start(self) -> None:
-        """Begin."""
-
-    def stop(self) -> None:
-        """Let what is under way finish, and end."""
+    from local.functions.invoker import Invoker
 
 
 class Attach(Protocol):
-    """Makes the triggers of a template; `local.triggers.attach` unless told otherwise."""
+    """A function that makes the triggers of a template, such as `local.triggers.attach`."""
 
     def __call__(
         self,
@@ -69,21 +58,14 @@ class Attach(Protocol):
         """Return the triggers, not started."""
 
 
-def _default_attach() -> Attach:
-    from local.triggers import attach  # noqa: PLC0415 - tests hand in their own
-
-    return attach
-
-
 @dataclass(kw_only=True)
 class Options:
-    """How to run an application.
+    """Options of an application.
 
-    `durable` is a folder for the tables, or whether they are kept below the workspace (False: in
-    memory). `dynamodb_endpoint` is an engine that
-    runs already. `proxy` takes the engine's endpoint and returns the one for the functions, so
-    that faults can be put between. `attach` makes the triggers, by default those of
-    `local.triggers`.
+    `durable` is a folder for the tables, or True to keep them below the workspace; False keeps
+    them in memory. `dynamodb_endpoint` is the address of an engine that is already running.
+    `proxy` takes the engine's endpoint and returns the one for the functions, so that faults can
+    be injected. `attach` makes the triggers, by default those of `local.triggers`.
     """
 
     ports: Ports = field(default_factory=Ports.free)
@@ -91,7 +73,7 @@ class Options:
     dynamodb_endpoint: str | None = None
     pool: PoolSettings = field(default_factory=PoolSettings)
     workspace: Workspace = field(default_factory=Workspace)
-    attach: Attach | None = None
+    attach: Attach = attach
     proxy: Callable[[str], str] | None = None
     rng: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - no secret
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
@@ -130,7 +112,7 @@ class LocalApplication:
         self.services: Services
 
     def __enter__(self) -> Self:
-        """Start everything; what had started ends again where something fails."""
+        """Start everything; stop it again if a part fails to start."""
         with ExitStack() as stack:
             self._start(stack)
             self._stack = stack.pop_all()
@@ -142,7 +124,7 @@ class LocalApplication:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop triggers and routes, write what Firehose holds, end functions and engines."""
+        """Stop triggers and routes, flush Firehose, stop functions and engines."""
         self._stack.close()
 
     def _start(self, stack: ExitStack) -> None:
@@ -173,7 +155,7 @@ class LocalApplication:
         self._start_triggers(stack)
 
     def _start_engines(self, stack: ExitStack, services_port: int) -> None:
-        """Start both at once; whichever has started is stopped if the other fails."""
+        """Start both in parallel; stop the one that runs if the other fails."""
         options = self._options
         self.services = Services(port=services_port, workspace=options.workspace)
         stack.callback(self.services.stop)
@@ -238,16 +220,15 @@ class LocalApplication:
         stack.callback(server.stop)
 
     def _start_triggers(self, stack: ExitStack) -> None:
-        """Attach all before the first starts: what is refused is refused before anything runs."""
+        """Attach all before the first starts, so that a refusal comes before anything runs."""
         resources = {
             name: (resource.type, self.template.properties(name))
             for name, resource in self.template.of_type(*TRIGGERS, INVOKE_CONFIG).items()
         }
         specs = [self.invoker.pool(name).spec for name in self.invoker.functions()]
         names = {name for spec in specs for name in (spec.name, spec.physical, spec.arn)}
-        attach = self._options.attach or _default_attach()
         try:
-            self.triggers = attach(
+            self.triggers = self._options.attach(
                 resources,
                 self.invoker,
                 self.clients,
@@ -262,13 +243,13 @@ class LocalApplication:
             trigger.start()
 
     def _stop_triggers(self) -> None:
-        """Stop all at once: each waits for its own function."""
+        """Stop all in parallel, because each waits for its own function."""
         with ThreadPoolExecutor(max(1, len(self.triggers))) as pool:
             list(pool.map(lambda trigger: trigger.stop(), self.triggers))
 
     @property
     def resources(self) -> dict[str, str]:
-        """What `Ref` of each resource gives (names, queue URLs, topic ARNs), by logical id."""
+        """The `Ref` of each resource (name, queue URL or topic ARN), by logical id."""
         return {name: self.template.ref(name) for name in self.template.resources}
 
     def pids(self) -> dict[str, int]:

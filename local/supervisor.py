@@ -1,4 +1,4 @@
-"""The background process of `up`: serves until it is told to end; its state below `.local/run`."""
+"""The background process of `up`, which serves until it is stopped; its state: `.local/run`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from local.application import LocalApplication, Options
-from local.engines import ENDPOINT_VARIABLE
+from local.engines.servers import ENDPOINT_VARIABLE
 from local.workspace import REPOSITORY, LocalError, Ports, Workspace
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 60.0
-ENGINE_MARKS = ("ServerRunner", "local.services")
+ENGINE_MARKS = ("ServerRunner", "local.engines.moto_server")
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What runs: the supervisor's process id, its engines', and the addresses."""
+    """State of the running application: process ids of supervisor and engines, and addresses."""
 
     pid: int
     ready: bool = False
@@ -70,10 +70,10 @@ class Supervisor:
         return False
 
     def start(self, assembly: Path, *, durable: bool) -> State:
-        """Start the background process; return when everything is ready.
+        """Start the background process and wait until everything is ready.
 
         Raises:
-            LocalError: it could not start; the message is its own.
+            LocalError: it could not start; the message is that of the process.
         """
         self._end_leftovers()
         self._workspace.folder(self._workspace.run)
@@ -103,7 +103,7 @@ class Supervisor:
     def stop(self) -> bool:
         """End the background process and wait; False: nothing ran.
 
-        What a killed supervisor left running is ended as well.
+        Processes that a killed supervisor left running are ended as well.
         """
         state = self.state()
         if state is None:
@@ -120,7 +120,7 @@ class Supervisor:
         return True
 
     def _end_leftovers(self) -> None:
-        """End engines whose supervisor was killed, by the ids that it wrote down."""
+        """End engines whose supervisor was killed, by the ids in its state file."""
         state = self._read()
         for pid in state.engines.values() if state else ():
             command = _command_of(pid)
@@ -130,10 +130,10 @@ class Supervisor:
         self._state_file.unlink(missing_ok=True)
 
     def serve(self, assembly: Path, *, durable: bool) -> None:
-        """Be the background process: run the application until SIGTERM or SIGINT.
+        """Run the application until SIGTERM or SIGINT, as the background process.
 
         Raises:
-            LocalError: another one runs, or the application does not start.
+            LocalError: another process runs, or the application does not start.
         """
         ending = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -160,7 +160,7 @@ class Supervisor:
             self._state_file.unlink(missing_ok=True)
 
     def variables(self) -> dict[str, str]:
-        """Return what `.local/env` exports, of the application that runs.
+        """Return the variables of the running application, as `.local/env` exports them.
 
         Raises:
             LocalError: nothing runs.
@@ -193,7 +193,7 @@ class Supervisor:
 
 
 def addresses(application: LocalApplication) -> dict[str, str]:
-    """Return where the parts answer, by what they are."""
+    """Return the addresses by kind of service."""
     endpoints = application.endpoints
     return {
         "API": application.api_url,
@@ -204,8 +204,8 @@ def addresses(application: LocalApplication) -> dict[str, str]:
 
 
 def _command_of(pid: int) -> str:
-    """Return a process's command line, empty if there is none."""
+    """Return a process's command line; empty: no such process."""
     try:
         return " ".join(psutil.Process(pid).cmdline())
-    except psutil.Error:  # gone, or somebody else's by now
+    except psutil.Error:  # it has ended, or belongs to another user
         return ""

@@ -1,4 +1,4 @@
-"""Where the local application keeps its files, and which ports it takes."""
+"""The files and ports of the local application."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDER_VARIABLE = "FAIRBOX_LOCAL_FOLDER"
 
 
 class LocalError(Exception):
-    """The local application cannot go on; the message is one line that says what to do."""
+    """The local application cannot continue; the message is one line that says what to do."""
 
 
 def _root() -> Path:
@@ -48,7 +48,7 @@ class Workspace:
 
     @property
     def run(self) -> Path:
-        """What runs: process ids and the state of `up`."""
+        """Process ids and the state of `up`."""
         return self.root / "run"
 
     @property
@@ -57,7 +57,7 @@ class Workspace:
         return self.root / "env"
 
     def folder(self, path: Path) -> Path:
-        """Return the path after making sure that the folder is there."""
+        """Create the folder if necessary; return its path."""
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -91,7 +91,7 @@ class Ports:
 
     @classmethod
     def free(cls) -> Ports:
-        """Any free ports, for applications side by side (tests, benchmarks)."""
+        """Use any free ports, for several applications in parallel (tests, benchmarks)."""
         return cls(api=0, dynamodb=0, services=0)
 
 
@@ -99,7 +99,7 @@ def choose_port(wanted: int, purpose: str) -> int:
     """Return the wanted port, or a free one for 0.
 
     Raises:
-        LocalError: the port is taken; the message names the variable that moves it.
+        LocalError: the port is taken; the message names the variable that changes it.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Audits what is locked: known vulnerabilities, by pip-audit over versions and hashes."""
+"""Audit of the locks: known vulnerabilities, by pip-audit over versions and hashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCKS: Final = (
     "pipeline/requirements.lock",
     "requirements.lock",
 )
-"""What is shipped to the functions, to the pipeline's jobs, and what builds and tests both."""
+"""Locks of the functions, of the pipeline's jobs, and of the tools that build and test both."""
 VULNERABLE: Final = 1
 NOT_AUDITED: Final = 2
 _UNREACHABLE: Final = (
@@ -37,7 +37,7 @@ _UNREACHABLE: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit each lock; 0: nothing known, 1: something is, 2: it could not be asked."""
+    """Audit each lock; return 0: nothing known, 1: vulnerabilities, 2: no answer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("locks", nargs="*", default=LOCKS, help="files (%(default)s)")
     parser.add_argument(
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def audit(lock: Path, service: str, timeout: int) -> int:
-    """Audit one lock; say what was found, or that nobody could be asked."""
+    """Audit one lock; print the findings, or that there was no answer."""
     command = [
         *(sys.executable, "-m", "pip_audit", "--requirement", str(lock), "--require-hashes"),
         *("--disable-pip", "--progress-spinner", "off", "--vulnerability-service", service),

@@ -1,4 +1,4 @@
-"""The reference page of the command line, from what its verbs say of themselves."""
+"""The reference page of the command line, from the help of its verbs."""
 
 from __future__ import annotations
 

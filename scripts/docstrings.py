@@ -20,7 +20,7 @@ _ERRORS = re.compile(r"(?<=[.;] )(?=[A-Z]\w+(?:, [A-Z]\w+)*: )")
 
 
 def signature(name: str, obj: Any) -> str:
-    """Return the signature as it would be written, without `self`."""
+    """Return the signature as source text, without `self`."""
     parts: list[str] = []
     starred = False
     for parameter in inspect.signature(obj).parameters.values():
@@ -98,11 +98,14 @@ def _entry(text: str, title: str) -> str:
 
 
 def public_members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield a class's public methods and properties: those of its parts here, then its own."""
+    """Yield a class's public methods and properties: those of its parts here, then its own.
+
+    Deprecated ones, whose docstrings begin with that word, are left out.
+    """
     fields = {f.name for f in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     parts = [c for c in cls.__mro__[1:] if c.__module__.partition(".")[0] == "fairbox"]
     for name, member in [item for part in (*parts, cls) for item in vars(part).items()]:
-        if name.startswith("_") or name in fields:
+        if name.startswith("_") or name in fields or (member.__doc__ or "")[:10] == "Deprecated":
             continue
         if isinstance(member, classmethod | staticmethod):
             yield name, member.__func__
@@ -111,9 +114,9 @@ def public_members(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def constants(path: Path) -> dict[str, tuple[Any, str]]:
-    """Return a module's upper-case constants: name -> (value, what the text below them says).
+    """Return a module's upper-case constants: name -> (value, the text below it).
 
-    Of a class they are its fields: the value is the annotation.
+    For a class they are its fields: the value is the annotation.
     """
     found: dict[str, tuple[Any, str]] = {}
     tree = ast.parse(path.read_text(encoding="utf-8"))

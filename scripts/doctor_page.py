@@ -1,4 +1,4 @@
-"""The reference page of `fairbox doctor`, from what its checks say of themselves."""
+"""The reference page of `fairbox doctor`, from the descriptions of its checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ silently ok.
 |---|---|
 | `ok` | as it should be; shown with `--all`, and with `--json` |
 | `warn` | somebody should look |
-| `fail` | a promise is broken until something is done; the command exits 1 |
+| `fail` | a guarantee is broken until something is done; the command exits 1 |
 | `not checked` | it could not be looked at; it says why, such as a call that was denied |
 
 `--json` prints a finding a line: `check`, `subject`, `status`, `detail`, `advice`. `--check NAME`

@@ -1,4 +1,4 @@
-"""Sets the engines up: Java found, DynamoDB Local, Iceberg and the webhook payloads installed."""
+"""Set-up of the engines: find Java; install DynamoDB Local, Iceberg and the webhook payloads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from local import dynamodb_local, engines, iceberg, payloads
+from local.engines import iceberg, installation, payloads, servers
 from local.workspace import LocalError, Workspace
 
 
 def main() -> None:
-    """Do what is not done; say in one line what is missing."""
+    """Install what is not installed; on failure, print one line."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     try:
         _set_up(Workspace())
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _set_up(workspace: Workspace) -> None:
-    engines.find_java()
+    servers.find_java()
     with tqdm(desc="fairbox: DynamoDB Local", unit="file", leave=True, disable=None) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -33,7 +33,7 @@ def _set_up(workspace: Workspace) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        dynamodb_local.install(workspace, progress=progress)
+        installation.install(workspace, progress=progress)
     if not iceberg.jar(workspace).is_file():
         print("fairbox: fetching the Iceberg runtime, 50 MB", file=sys.stderr)
         iceberg.install(workspace)

@@ -1,4 +1,4 @@
-"""Resolves the engines anew and writes their lock files: coordinates and hashes, no addresses."""
+"""Lock files of the engines, resolved anew: coordinates and hashes, no addresses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from local import dynamodb_local, iceberg
+from local.engines import iceberg, installation
 from local.workspace import Workspace
 
 HEADER = "# {coordinate} and what it needs at run time; written by scripts/lock_engine.py\n"
 
 
 ENGINES = (
-    (dynamodb_local.COORDINATE, dynamodb_local.LOCK_FILE),
+    (installation.COORDINATE, installation.LOCK_FILE),
     (iceberg.COORDINATE, iceberg.LOCK_FILE),
 )
 
@@ -23,9 +23,9 @@ ENGINES = (
 def main() -> None:
     """Resolve and write."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    context = dynamodb_local.maven(Workspace().engines / "repository")
+    context = installation.maven(Workspace().engines / "repository")
     for coordinate, lock_file in ENGINES:
-        files = dynamodb_local.resolve(context, coordinate)
+        files = installation.resolve(context, coordinate)
         text = HEADER.format(coordinate=coordinate) + "".join(f"{f.line}\n" for f in files)
         lock_file.write_text(text, encoding="utf-8")
         print(f"{len(files)} files locked in {lock_file.name}")

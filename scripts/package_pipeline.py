@@ -1,4 +1,4 @@
-"""Builds what the pipeline's jobs are started with on EMR Serverless, into build/pipeline."""
+"""Build of the package with which EMR Serverless starts the jobs, into build/pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print each part with its size and digest: the same sources give the same."""
+    """Print each part with its size and digest; equal sources give equal parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "pipeline")
     try:

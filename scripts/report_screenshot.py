@@ -1,4 +1,4 @@
-"""Looks at a report in headless Chromium: two pictures, light and dark, without complaint."""
+"""Screenshots of a report in headless Chromium, light and dark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 120
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write `NAME.png` and `NAME-dark.png`; 1 where the page complains or there is no browser."""
+    """Write `NAME.png` and `NAME-dark.png`; return 1 on errors of the page, or without browser."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path, help="the report")
     parser.add_argument("--output", type=Path, default=Path("report.png"), help="NAME.png")

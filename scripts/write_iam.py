@@ -1,4 +1,4 @@
-"""Writes the reference page of the IAM policies from the templates, or checks it (`--check`)."""
+"""Write the reference page of the IAM policies from the templates, or check it (`--check`)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def synthesised() -> Path:
-    """Synthesise the application as `cdk.json` has it; return the folder of its templates."""
+    """Synthesise the application with the settings of `cdk.json`; return the templates' folder."""
     os.environ["CDK_VALIDATION"] = "false"
     use_bundled_node()
     # the CDK starts Node when it is imported, so it comes after the line above
@@ -89,7 +89,7 @@ def synthesised() -> Path:
 
 
 def page(assembly: Path) -> str:
-    """Return the page that the templates of an assembly say."""
+    """Return the page of an assembly's templates."""
     template = json.loads((assembly / f"{STACK}.template.json").read_text(encoding="utf-8"))
     parts = [_INTRODUCTION]
     for resource in template["Resources"].values():
@@ -103,7 +103,7 @@ def page(assembly: Path) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a part of a template with what CloudFormation resolves written as `${...}`."""
+    """Return a part of a template with references written as `${...}`."""
     match value:
         case {"Ref": name}:
             return "${" + name.removeprefix("AWS::").removesuffix("Id") + "}"

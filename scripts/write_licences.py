@@ -1,4 +1,4 @@
-"""Writes the reference page of licences from the locked environment, or checks it (`--check`)."""
+"""Write the reference page of licences from the locked environment, or check it (`--check`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALLOWED: Final = frozenset(
         *("PSF-2.0", "Python-2.0", "Zlib"),
     ]
 )
-"""Licences of what may be shipped: they ask for no more than that their text goes along."""
+"""Licences that may be shipped: they only require that their text is included."""
 ACCEPTED: Final = {
     "orjson": "MPL-2.0 asks for the source of its own files, if changed; they are not",
     "pygal": "the LGPL lets a library be used where it can be replaced; it is shipped unchanged",
@@ -61,7 +61,7 @@ _LONGEST: Final = 60  # beyond it the field holds the text of a licence, not its
 
 @dataclass(frozen=True)
 class Package:
-    """A locked package; `licence` as an SPDX expression, or what it says of itself."""
+    """A locked package; `licence` is an SPDX expression, or the text of its metadata."""
 
     name: str
     version: str
@@ -90,7 +90,7 @@ def locked(lock: str) -> list[tuple[str, str]]:
 
 
 def package(name: str, version: str) -> Package:
-    """Return what a package says of itself, or what the page says of one that is not installed.
+    """Return a package's own metadata, or those on the page if it is not installed.
 
     Some are for other systems or other releases of Python.
     """

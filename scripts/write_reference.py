@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code, or with `--check` says which of them are stale."""
+"""Write the reference pages from the code, or with `--check` name the stale ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.observability import metrics
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
-from scripts import doctor_page, pipeline_page, promises_page
+from scripts import architecture_page, doctor_page, guarantees_page, pipeline_page
 from scripts.cli_page import cli_page
 from scripts.docstrings import commented, constants, markdown, public_members, signature
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LIBRARY: Final = ROOT / "layers/fairbox/python/fairbox"
-PAGES: Final = ROOT / "docs/reference"
+PAGES: Final = ROOT / "docs"
 _NOTE: Final = "*Written by `scripts/write_reference.py` from the code.*"
 _ID: Final = "01980000-0000-7000-8000-000000000000"
 
@@ -57,15 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def pages() -> dict[str, str]:
     """Return the text of every page by its file's name."""
     makers: dict[str, Callable[[], Iterable[str]]] = {
-        "library.md": _library,
-        "settings.md": _settings,
-        "metrics.md": _metrics,
-        "tables.md": _tables,
-        "errors.md": _errors,
-        "cli.md": cli_page,
-        "doctor.md": lambda: doctor_page.parts(_NOTE, _table),
-        "pipeline.md": lambda: pipeline_page.parts(_NOTE, _table),
-        "promises.md": lambda: promises_page.parts(_NOTE, _table),
+        "reference/library.md": _library,
+        "reference/settings.md": _settings,
+        "reference/metrics.md": _metrics,
+        "reference/tables.md": _tables,
+        "reference/errors.md": _errors,
+        "reference/cli.md": cli_page,
+        "reference/doctor.md": lambda: doctor_page.parts(_NOTE, _table),
+        "reference/pipeline.md": lambda: pipeline_page.parts(_NOTE, _table),
+        "reference/guarantees.md": lambda: guarantees_page.parts(_NOTE, _table),
+        "explanation/architecture.md": lambda: architecture_page.parts(_NOTE, _table),
     }
     return {name: _joined(maker()) for name, maker in makers.items()}
 
@@ -90,7 +91,12 @@ def _library() -> Iterable[str]:
     yield "## fairbox.testing"
     yield inspect.cleandoc(testing.__doc__ or "")
     for name in testing.__all__:
-        yield from _class(getattr(testing, name), level=3)
+        thing = getattr(testing, name)
+        if inspect.isclass(thing):
+            yield from _class(thing, level=3)
+        else:
+            yield f"### {name}"
+            yield _code(f"{name} = {thing!r}".replace("'", '"'))  # as ruff formats pages
     yield "### fairbox.testing.application"
     for cls in (MemoryApplication, MemoryDestination):
         yield from _class(cls, level=4)
@@ -170,7 +176,7 @@ def _metrics() -> Iterable[str]:
 
 
 def _names() -> dict[str, str]:
-    found = constants(LIBRARY / "metrics.py")
+    found = constants(LIBRARY / "observability/metrics.py")
     return {str(value): text for value, text in found.values() if text and str(value).isalpha()}
 
 
@@ -219,7 +225,7 @@ def _tables() -> Iterable[str]:
         ],
     )
     yield "## Attributes"
-    modules = ("codec/names.py", "codec/batches.py")
+    modules = ("codec/attributes.py", "codec/batches.py")
     for heading, names in (group for name in modules for group in commented(LIBRARY / name)):
         rows = [(f"`{value}`", _spaced(name), comment) for name, value, comment in names]
         rows = [row for row in rows if row[2]]

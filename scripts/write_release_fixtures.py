@@ -1,6 +1,6 @@
-"""Writes what this release stores and sends, for the tests of every release after it.
+"""Write the stored and sent data of this release, for the tests of every later release.
 
-Run once for each release, before its tag: after it, `--unreleased` is a lie that tests cannot see.
+Run once for each release, before its tag: afterwards `--unreleased` is wrong, and no test sees it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the folder of the version in `layers/fairbox/pyproject.toml`; 1: it is there."""
+    """Write the folder of the version in `layers/fairbox/pyproject.toml`; return 1 if it exists."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--unreleased", action="store_true", help="write again what nobody has installed yet"

@@ -27,7 +27,7 @@ _POLICIES: Final[dict[str, tuple[Callable[[Resources], list[Permission]], str]]]
 
 
 class AccessStack(Stack):
-    """Policies to attach to the roles of those who use Fairbox.
+    """Policies to attach to the roles of Fairbox's users.
 
     Attributes:
         policies: by name: `Producer`, `Consumer`, `Operator`, `Reader`.

@@ -64,7 +64,7 @@ ROUTES: Final = (
     ("GET", "/stats"),
     ("GET", "/openapi.json"),
 )
-"""Method and path of each route; a ref has slashes in it, so its parameter takes the rest."""
+"""Return method and path of each route; a ref contains slashes, so its parameter is greedy."""
 
 _ACCESS_LOG: Final = {
     "requestId": "$context.requestId",

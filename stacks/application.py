@@ -1,11 +1,11 @@
-"""Wires the stacks into an application."""
+"""The application: the stacks, wired together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from aws_cdk import App, Aspects, CfnOutput, Tags
-from fairbox.doctor.functions import VERSION_OUTPUT
+from fairbox.model.item_versions import VERSION_OUTPUT
 
 from stacks.access import AccessStack
 from stacks.api import ApiStack
@@ -39,12 +39,12 @@ def build_application(
 
     Args:
         root: the folder of `functions/`, `layers/` and `build/`.
-        context: feature flags and settings; what the CDK command line hands on goes before it.
-        outdir: where the cloud assembly goes; None: where the CDK command line wants it.
-        package: what the pipeline's jobs are started with; None: it is built where it is needed.
+        context: feature flags and settings; values of the CDK command line take precedence.
+        outdir: folder of the cloud assembly; None: that of the CDK command line.
+        package: the package of the pipeline's jobs; None: it is built if needed.
 
     Raises:
-        ConfigError: a setting does not fit.
+        ConfigError: a setting is invalid.
         AssetError: a layer cannot be built.
     """
     app = App(
@@ -123,6 +123,6 @@ def build_application(
 
 
 def _in_force(app: App, context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The context with what the CDK command line put over it."""
+    """Return the context with the values of the CDK command line."""
     everything = app.node.get_all_context()
     return {**context, **everything} if isinstance(everything, dict) else context

@@ -1,8 +1,8 @@
-"""Builds the two layers, so that the same sources give the same bytes on every machine.
+"""Builds of the two layers: the same sources give the same bytes on every machine.
 
-Both hold bytecode for the functions' Python where an interpreter of it is found: imports are nearly
-three times as fast. Bytecode is of the unchecked-hash kind, which names no time of a file, and its
-paths are those of Lambda.
+Both contain bytecode for the functions' Python if an interpreter of that version is found: imports
+are nearly three times as fast. Bytecode is of the unchecked-hash kind, which contains no file time,
+and its paths are those of Lambda.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ RUNTIME_PYTHON: Final = "3.13"
 PLATFORM: Final = "aarch64-manylinux_2_28"
 LAYER_PATH: Final = "/opt/python"
 FIXED_TIME: Final = 1_577_836_800
-"""Every file's time: 2020-01-01, after what a zip archive can hold."""
+"""Time of every file: 2020-01-01, later than the earliest time of a zip archive."""
 REQUIREMENTS: Final = Path("layers/dependencies/requirements.lock")
 LIBRARY: Final = Path("layers/fairbox/python")
-_NOT_SHIPPED: Final = ("__pycache__", "bin", "*.pyc", ".lock")
+NOT_SHIPPED: Final = ("cli", "doctor", "testing")
+"""Packages of the library that no function and no job runs."""
 
 
 class AssetError(RuntimeError):
@@ -77,20 +78,33 @@ def build_dependencies(root: Path, output: Path, compiler: Path | None) -> Path:
 
 
 def build_library(root: Path, output: Path, compiler: Path | None) -> Path:
-    """Copy the library into `output/fairbox`."""
+    """Copy what functions run of the library into `output/fairbox`."""
     source = root / LIBRARY
+    files = shipped_files(root)
 
     def fill(folder: Path) -> None:
-        shutil.copytree(
-            source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_NOT_SHIPPED)
-        )
+        for path in files:
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
-    files = (path for path in source.rglob("*") if path.suffix != ".pyc" and path.is_file())
     return _build(output / "fairbox", fill, compiler, files, relative_to=source)
 
 
+def shipped_files(root: Path) -> list[Path]:
+    """Sources of the library that functions and jobs run, sorted: all but `NOT_SHIPPED`."""
+    package = root / LIBRARY / "fairbox"
+    return [
+        path
+        for path in sorted(package.rglob("*"))
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and path.relative_to(package).parts[0] not in NOT_SHIPPED
+    ]
+
+
 def find_uv(root: Path) -> Path:
-    """The project's own uv, else the one on the path."""
+    """Return the project's own uv, or the one on the path."""
     own = root / ".local/uv/bin/uv"
     found = str(own) if own.exists() else shutil.which("uv")
     if found is None:
@@ -99,7 +113,7 @@ def find_uv(root: Path) -> Path:
 
 
 def find_python() -> Path | None:
-    """An interpreter of the functions' Python version, or None."""
+    """Return an interpreter of the functions' Python version, or None."""
     if f"{sys.version_info.major}.{sys.version_info.minor}" == RUNTIME_PYTHON:
         return Path(sys.executable)
     name = f"python{RUNTIME_PYTHON}"
@@ -113,7 +127,7 @@ def find_python() -> Path | None:
 
 
 def _runs(python: Path) -> bool:
-    """Whether it is the interpreter that it is named for: a version manager's shim may be none."""
+    """Whether an interpreter has the version in its name; a version manager's shim may not."""
     ask = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run(
         [str(python), "-I", "-c", ask], capture_output=True, text=True, check=False
@@ -129,7 +143,7 @@ def _build(
     *,
     relative_to: Path | None = None,
 ) -> Path:
-    """Fill, compile and settle `target`, unless its stamp says that it is that already."""
+    """Fill, compile and normalise `target` unless its stamp shows that it is current."""
     stamp = target.with_suffix(".stamp")
     wanted = _fingerprint(compiler, sources, relative_to)
     if target.is_dir() and stamp.exists() and stamp.read_text() == wanted:
@@ -152,7 +166,7 @@ def _build(
 
 
 def _fingerprint(compiler: Path | None, sources: Iterable[Path], relative_to: Path | None) -> str:
-    """What a layer is made of: this builder, whether there is a compiler, and every source file."""
+    """Return the fingerprint of a layer: this builder, the presence of a compiler, every source."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     digest.update(b"bytecode" if compiler else b"sources only")
     for path in sorted(sources):
@@ -163,7 +177,7 @@ def _fingerprint(compiler: Path | None, sources: Iterable[Path], relative_to: Pa
 
 
 def _compile(python: Path, compiler: Path) -> None:
-    """Write the bytecode of every module; no setting of the caller's Python has a say in it."""
+    """Write the bytecode of every module, independently of the caller's Python settings."""
     command = [
         *(str(compiler), "-s", "-P", "-m", "compileall", "-q", "-f", "-j", "1"),
         *("-s", str(python), "-p", LAYER_PATH, "--invalidation-mode", "unchecked-hash"),
@@ -191,7 +205,7 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One build at a time, whatever the number of processes that synthesise."""
+    """Allow one build at a time among all processes that synthesise."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -27,7 +27,7 @@ CASCADE_RETRIES: Final = 10
 
 
 class BatchesStack(Stack):
-    """Who acks from the queue, finishes cascades, and looks after what stands still.
+    """The functions that ack from the queue, finish cascades, and clean up idle batches.
 
     Attributes:
         acks: the queue of items to ack.
@@ -55,7 +55,7 @@ class BatchesStack(Stack):
 
     @property
     def functions(self) -> list[FairboxFunction]:
-        """Every function of the stack."""
+        """All functions of the stack."""
         return [self.ack_batches, self.cascade_batches, self.clean_orphans]
 
     def _ack_batches(self) -> FairboxFunction:
@@ -143,7 +143,7 @@ class BatchesStack(Stack):
         return {"FAIRBOX_BATCHES_TABLE": self._storage.batches.table_name}
 
     def _settles(self) -> list[may.Permission]:
-        """What settling may do: a batch that completes puts its message, and makes its topic."""
+        """Return the permissions of settling: a completing batch puts its message and topic."""
         return [
             may.on_table(self._storage.batches, *may.SETTLE_ITEMS),
             may.on_table(self._storage.outbox, *may.ANNOUNCE_ITEMS),

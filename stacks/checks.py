@@ -1,4 +1,4 @@
-"""What each setting of a deployment may be: a check a context key, giving a reason or None."""
+"""Checks of the settings of a deployment, one per context key; each returns a reason or None."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DESTINATION_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "kms
 WARM_READ_MINIMUM: Final = 12_000
 WARM_WRITE_MINIMUM: Final = 4_000
 INFREQUENT_MINIMUM: Final = 30
-"""S3 moves nothing to infrequent access before its 30th day."""
+"""S3 moves no object to infrequent access before its 30th day."""
 _ARN: Final = re.compile(r"arn:[a-z-]+:([a-z]+):[a-z0-9-]+:\d{12}:[^\s*?]+")
 
 

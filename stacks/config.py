@@ -18,7 +18,7 @@ DEFAULT_PROFILE: Final = "default"
 
 
 class ConfigError(ValueError):
-    """A context key is missing, unknown or has a value that does not fit.
+    """A context key is missing or unknown, or its value is invalid.
 
     Attributes:
         key: the context key.
@@ -31,7 +31,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What `cdk.json` chooses; every field is a context key of the same name.
+    """The settings in `cdk.json`; every field is a context key of the same name.
 
     Precedence: `-c key=value` (or the key at the top of the context), then the chosen profile,
     then profile `default`, which names every key.
@@ -60,13 +60,13 @@ class Config:
     archive_glacier_days: int
     """After which they move to Glacier."""
     archive_buffer_mb: int
-    """What Firehose gathers before it writes an object."""
+    """Size of Firehose's buffer before it writes an object."""
     archive_buffer_seconds: int
-    """How long it gathers at most."""
+    """Longest buffering time of Firehose."""
     bodies_retention_days: int
-    """How long an offloaded body outlives its delivery."""
+    """Retention of an offloaded body after its delivery."""
     failures_retention_days: int
-    """How long stream batches that were given up are kept."""
+    """Retention of given-up stream batches."""
     access_logs_retention_days: int
     """Of the buckets' access logs."""
     warm_read_units: int
@@ -76,11 +76,11 @@ class Config:
     relay_parallelization: int
     """Batches of one stream shard that the relay takes at a time."""
     mark_delivered_window_seconds: int
-    """How long records are gathered before they are marked."""
+    """Time for which records are gathered before they are marked."""
     deliver_shard_concurrency: int
     """Visits at a time, for each doorbell queue."""
     ack_batches_window_seconds: int
-    """How long acks of batches' items are gathered before they are written; from 1."""
+    """Time for which acks of batches' items are gathered before they are written; from 1."""
     ack_batches_messages: int
     """Messages of the ack queue in one window at most; each holds up to 1,300 ids."""
     ack_batches_concurrency: int
@@ -88,7 +88,7 @@ class Config:
     ack_batches_timeout_seconds: int
     """For one window; the queue hands it out again after six times as long."""
     cascade_batches_window_seconds: int
-    """How long emptied groups are gathered before their parents are written."""
+    """Time for which emptied groups are gathered before their parents are written."""
     open_batch_days: int
     """Days without activity after which an open batch is reaped; from 7, when the first look is."""
     sealed_batch_days: int
@@ -108,7 +108,7 @@ class Config:
     pipeline_hour: int
     """Hour (UTC) of its daily run."""
     pipeline_vcpu: int
-    """The most that its jobs use at a time; 8 GB of memory each. Nothing while none runs."""
+    """Most vCPUs of its jobs at a time, with 8 GB of memory each; none while no job runs."""
     alarm_outstanding_count: int
     """Messages above which the alarm goes off, after five minutes."""
     alarm_oldest_age_seconds: int
@@ -131,7 +131,7 @@ class Config:
     """Age of what has not reached the archive above which the alarm goes off."""
 
     def __post_init__(self) -> None:
-        """Check what one value can tell, then what several say together."""
+        """Check each value, then their combinations."""
         for key, check in checks.CHECKS.items():
             if reason := check(getattr(self, key)):
                 raise ConfigError(key, reason)
@@ -149,7 +149,7 @@ class Config:
 
 
 def load_context(cdk_json: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The context of `cdk.json`, as the CDK would hand it on, with `-c` values over it.
+    """Return the context of `cdk.json`, as the CDK passes it on, with `-c` values over it.
 
     Raises:
         ConfigError: the file has no context.
@@ -188,7 +188,7 @@ def config_from_context(context: Mapping[str, Any]) -> Config:
 
 
 def _read(key: str, value: Any, kind: Any) -> Any:
-    """One value, as JSON gives it or as text from the command line."""
+    """Return one value, from JSON or from text of the command line."""
     if kind is int:
         return _integer(key, value)
     if kind is bool:

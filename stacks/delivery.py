@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 RELAY_RETRIES: Final = 3
 RELAY_MAXIMUM_AGE_SECONDS: Final = 3600
-"""A message that waited for an hour is the sweep's; the relay's record of it is of no use."""
+"""Age limit of the relay's records: the sweep takes messages that have waited for an hour."""
 MARK_DELIVERED_RETRIES: Final = 10
 
 
 class DeliveryStack(Stack):
-    """Who delivers, who records it, and who looks after what was missed.
+    """The functions that deliver, record deliveries, and repair omissions.
 
     Attributes:
         doorbells: the queues that ask for visits.
@@ -64,7 +64,7 @@ class DeliveryStack(Stack):
 
     @property
     def functions(self) -> list[FairboxFunction]:
-        """Every function of the stack."""
+        """All functions of the stack."""
         return [self.relay, self.mark_delivered, self.sweep, self.deliver_shard, self.repair]
 
     def _relay(self) -> FairboxFunction:
@@ -226,7 +226,7 @@ class DeliveryStack(Stack):
         return repair
 
     def _dispatch(self, services: tuple[str, ...]) -> list[may.Permission]:
-        """What a dispatcher may do: send, then delete; mark, bury, ring for the rest."""
+        """Return the permissions of a dispatcher: send, delete, mark, bury, enqueue visits."""
         storage = self._storage
         return [
             may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),

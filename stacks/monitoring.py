@@ -1,4 +1,4 @@
-"""Stack of what watches: the function that counts, the alarms on what it says, the dashboard."""
+"""Stack of the monitoring: the counting function, the alarms on its figures, the dashboard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class MonitoringStack(Stack):
-    """What tells that work waits for too long, or is lost sight of.
+    """Alarms on work that waits for too long or is forgotten.
 
     Attributes:
         count_outstanding: the function that counts each minute.
@@ -100,9 +100,9 @@ class MonitoringStack(Stack):
         return count_outstanding
 
     def _alarm_on_counts(self) -> None:
-        """Alarms on what `count_outstanding` says each minute; its silence is an alarm too.
+        """Alarm on the figures of `count_outstanding` each minute, and on missing figures.
 
-        They are over all topics, so over all partitions. Consumers tell of receipts that they lost.
+        They cover all topics, so all partitions. Consumers report lost receipts.
         """
         config = self._platform.config
         self._alarm(
@@ -154,7 +154,7 @@ class MonitoringStack(Stack):
         )
 
     def _alarm_on_batches(self) -> None:
-        """Alarms on batches that stand still, and on acks of what nobody may ack."""
+        """Alarm on stalled batches and on dropped acks."""
         config = self._platform.config
         self._alarm(
             "StalledBatches",
@@ -172,7 +172,7 @@ class MonitoringStack(Stack):
     def _alarm_on_lag(
         self, storage: StorageStack, stream_functions: Sequence[FairboxFunction]
     ) -> None:
-        """Alarms on those who follow the stream, and on the archive."""
+        """Alarm on the stream's readers and on the archive."""
         config = self._platform.config
         for function in stream_functions:
             self._alarm(

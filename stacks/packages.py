@@ -1,4 +1,4 @@
-"""Builds what EMR Serverless runs: the jobs as one zip, and the packages that they import.
+"""Builds of the package for EMR Serverless: the jobs as one zip, and their dependencies.
 
 The same sources give the same bytes on every machine. The zip holds pure Python: the pipeline, and
 the library for `replay`. The environment is for EMR's processor and Python; PySpark and Iceberg are
@@ -18,24 +18,24 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stacks.assets import FIXED_TIME, LIBRARY, PLATFORM, AssetError, find_uv, locked
+from stacks.assets import FIXED_TIME, LIBRARY, PLATFORM, AssetError, find_uv, locked, shipped_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SPARK_PYTHON: Final = "3.11"
-"""The oldest that the release has: its extension modules are what the environment holds."""
+"""The oldest platform of the release; the environment contains its extension modules."""
 JOBS: Final = Path("pipeline/fairbox_pipeline")
 ENTRY: Final = Path("pipeline/submit.py")
 REQUIREMENTS: Final = Path("pipeline/requirements.lock")
 _ZIP_TIME: Final = (2020, 1, 1, 0, 0, 0)
 _NOT_IMPORTED: Final = ("tests", "include", "bin", "__pycache__")
-"""Folders of packages that no job reads."""
+"""Folders of packages that no job needs."""
 
 
 @dataclass(frozen=True)
 class PipelinePackage:
-    """What a job is started with.
+    """The package with which a job is started.
 
     Attributes:
         entry: the script.
@@ -49,7 +49,7 @@ class PipelinePackage:
 
 
 def build_package(root: Path, output: Path) -> PipelinePackage:
-    """Bring the package up to date below `output`; what has not changed is not built again.
+    """Build the package below `output`; skip unchanged parts.
 
     Raises:
         AssetError: uv is missing, or a package has no wheel for the platform.
@@ -62,13 +62,17 @@ def build_package(root: Path, output: Path) -> PipelinePackage:
 
 
 def build_code(root: Path, output: Path) -> Path:
-    """Write `fairbox_pipeline.zip`: both packages, sources only."""
+    """Write `fairbox_pipeline.zip`: the pipeline and what jobs run of the library, sources only."""
     target = output / "fairbox_pipeline.zip"
     partial = target.with_suffix(".new")
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for base in (root / JOBS, root / LIBRARY / "fairbox"):
-            for path in _sources(base):
-                name = path.relative_to(base.parent).as_posix()
+        jobs = root / JOBS
+        for base, paths in (
+            (jobs.parent, _sources(jobs)),
+            (root / LIBRARY, shipped_files(root)),
+        ):
+            for path in paths:
+                name = path.relative_to(base).as_posix()
                 entry = zipfile.ZipInfo(name, _ZIP_TIME)
                 entry.external_attr = 0o644 << 16
                 entry.create_system = 3
@@ -110,7 +114,7 @@ def _install(uv: Path, requirements: Path, folder: Path) -> None:
 
 
 def write_tar(folder: Path, target: Path) -> None:
-    """Pack what jobs import of `folder`, every entry with one time, mode and owner."""
+    """Pack the imported files of `folder`, every entry with one time, mode and owner."""
     partial = target.with_suffix(".new")
     with (
         partial.open("wb") as file,
@@ -128,7 +132,7 @@ def write_tar(folder: Path, target: Path) -> None:
 
 
 def _sources(folder: Path) -> Iterable[Path]:
-    """Every file that is imported or read, in one order."""
+    """Yield every file that is imported or read, in a fixed order."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.is_file() and path.suffix != ".pyc" and not set(_NOT_IMPORTED) & set(parts):

@@ -1,4 +1,4 @@
-"""Stack of the data pipeline: the Spark application, the daily run of its jobs, who hears of it."""
+"""Stack of the data pipeline: the Spark application, the daily run of its jobs, its alarms."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _ALARMS: Final = {
 
 
 class PipelineStack(Stack):
-    """What reads the archive.
+    """The pipeline that reads the archive.
 
     Attributes:
         spark: the application that runs the jobs.
         run: the state machine of the daily run.
-        job_role: what the daily jobs may do.
-        replay_role: the same, and to write to the outbox; for operators who start `replay`.
+        job_role: role of the daily jobs.
+        replay_role: the same, with writes to the outbox; for operators who start `replay`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PipelineStack(Stack):
             CfnOutput(self, name, value=value)
 
     def _schedule(self, config: Config) -> None:
-        """Once a day; a run that is started twice starts no job twice."""
+        """Schedule the run once a day; a run that is started twice starts no job twice."""
         scheduler.Schedule(
             self,
             "Daily",
@@ -116,7 +116,7 @@ class PipelineStack(Stack):
 
 
 def _publishes(storage: StorageStack) -> list[may.Permission]:
-    """What `replay` needs: topics, messages with their cursor, bodies that were offloaded."""
+    """Return the permissions of `replay`: topics, messages with their cursor, offloaded bodies."""
     return [
         may.on_table(storage.outbox, "GetItem", "Query", "PutItem", "UpdateItem"),
         may.on_objects(storage.bodies, "GetObject", "PutObject"),

@@ -1,4 +1,4 @@
-"""Stack of what is kept: the tables, the archive and its stream, the buckets, the alarm topic."""
+"""Stack of the stored data: tables, archive and its stream, buckets, alarm topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXPORT_DAYS = 7
 
 
 class StorageStack(Stack):
-    """What outlives a deployment.
+    """The resources that outlive a deployment.
 
     Attributes:
         outbox: messages that are outstanding, shard rows, topic rows; streamed.
@@ -39,8 +39,8 @@ class StorageStack(Stack):
         bodies: bodies too large for the table.
         failures: stream batches that were given up, with their records.
         warehouse: the pipeline's tables, and snapshots of the outbox; None without a pipeline.
-        alarm_topic: where alarms go.
-        key: what all but the alarm topic and the access logs is encrypted with; None: AWS's keys.
+        alarm_topic: receives the alarms.
+        key: encrypts everything except alarm topic and access logs; None: AWS's keys.
     """
 
     def __init__(self, scope: Construct, id_: str, *, config: Config) -> None:
@@ -120,7 +120,7 @@ class StorageStack(Stack):
         return table
 
     def _batches(self, config: Config) -> dynamodb.Table:
-        """Only what is left of a batch's root expires; a tree is erased by hand, in order."""
+        """Only the rest of a batch's root expires; the functions erase a tree, in order."""
         table = self._table(
             "Batches",
             config,
@@ -130,7 +130,7 @@ class StorageStack(Stack):
         table.add_global_secondary_index(
             index_name=batch_codec.OPEN_BATCHES_INDEX,
             partition_key=dynamodb.Attribute(name=batch_codec.BUCKET, type=_STRING),
-            sort_key=dynamodb.Attribute(name=batch_codec.LOOK, type=_NUMBER),
+            sort_key=dynamodb.Attribute(name=batch_codec.NEXT_CHECK, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.KEYS_ONLY,
         )
         return table

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from local import dynamodb_local
-from local.engines import DynamoDbLocal
+from local.engines import installation
+from local.engines.servers import DynamoDbLocal
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ settings.load_profile("fairbox")
 
 
 GROUPS = ("tests/e2e/", "tests/pipeline/", "tests/stacks/")
-"""Folders whose tests share what is dear to start, the longest first; a worker takes each whole."""
+"""Folders whose tests share what is dear to start; a worker takes each whole."""
+LONG = (*GROUPS, "tests/simulation/", "tests/batches/", "tests/local/", "tests/contract/")
+"""Folders to begin with, so that what is left for the end is short and keeps both workers busy."""
 ALONE = "tests/batches/test_simulation.py"
 """A file whose tests are long and share nothing."""
 
@@ -45,11 +47,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolde
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest groups."""
+    """Begin with the long folders."""
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()
-        return next((n for n, folder in enumerate(GROUPS) if folder in path), len(GROUPS))
+        return next((n for n, folder in enumerate(LONG) if folder in path), len(LONG))
 
     items.sort(key=place)
 
@@ -58,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def dynamodb_endpoint() -> Iterator[str]:
     """The URL of a fresh DynamoDB Local, in memory; the test fails where there can be none."""
     workspace = Workspace()
-    dynamodb_local.install(workspace)
+    installation.install(workspace)
     engine = DynamoDbLocal(workspace=workspace, heap_mb=512).start()
     try:
         yield engine.endpoint

@@ -1,4 +1,4 @@
-"""Ack batches: a window of the ack queue to one write a group of items."""
+"""Ack batches: turn a window of the ack queue into one write for each group of items."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def application() -> Application:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Ack what the messages name; those with an id that is not done come again."""
+    """Ack the items that the messages name; messages with an id that is not done come again."""
     app = application()
     # half of what is left is kept for the call under way and its tries
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000

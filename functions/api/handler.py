@@ -1,4 +1,4 @@
-"""Api: answers the HTTP API."""
+"""Api: the HTTP API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 from fairbox.api.app import App
-from fairbox.api.routes import Api
+from fairbox.api.context import Api
 from fairbox.client.outbox import Outbox
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator
@@ -25,7 +25,7 @@ def app() -> App:
 
 
 def _batches(outbox: Outbox) -> Batches:
-    """Return the batches, over the client that is there: to make another takes 0.2 s."""
+    """Return the batches, over the existing client, because another one takes 0.2 s."""
     # imported where it is used: no other request pays for it
     from fairbox.client.batches import Batches  # noqa: PLC0415
 
@@ -33,5 +33,5 @@ def _batches(outbox: Outbox) -> Batches:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Answer one request; what is no refusal but a bug fails the invocation, and so alarms."""
+    """Answer one request; an unexpected error fails the invocation and so raises the alarm."""
     return app().resolve(event, context)

@@ -1,4 +1,4 @@
-"""Cascade batches: the batches' stream to cascades that a crash or a burst left undone."""
+"""Cascade batches: finish cascades that a crash or a burst left to the batches' stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.stream.batch_records import cascade_records
 from fairbox.observability.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
 from fairbox.runtime.application import Application
 
@@ -20,10 +19,10 @@ def application() -> Application:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Clear and tell what the records show; what is not done comes again, with all behind it."""
+    """Cascade what the records show; the first one not done comes again, with all behind it."""
     app = application()
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
-    report = cascade_records(event["Records"], app.keeper, deadline=deadline)
+    report = app.keeper.cascade_records(event["Records"], deadline=deadline)
     figures = {
         BATCHES_COMPLETED: report.ended["complete"],
         BATCHES_ORPHANED: report.ended["reaped"],

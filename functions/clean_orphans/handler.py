@@ -1,4 +1,4 @@
-"""Clean orphans: each hour, idle batches looked at, orphans reaped, ended batches erased."""
+"""Clean orphans: each hour, check idle batches, reap orphans, erase ended batches."""
 
 from __future__ import annotations
 

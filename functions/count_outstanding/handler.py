@@ -1,4 +1,4 @@
-"""Count outstanding: each minute, what is outstanding by topic, and the batches that are open."""
+"""Count outstanding: each minute, outstanding messages by topic, and open batches."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def application() -> Application:
 
 @cache
 def watch() -> CircuitWatch:
-    """Return what knows which circuits are open."""
+    """Return this process's watch over circuits."""
     return CircuitWatch(application().tables.topics.all)
 
 
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Write the metrics, by topic and in all, and those of circuits and of batches."""
+    """Write the metrics by topic and in total, and those of circuits and batches."""
     app = application()
     app.store.refresh()
     figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
@@ -54,11 +54,11 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         DEAD_COUNT: sum(f.dead for f in values),
     }
     app.metrics.emit(total)
-    circuits = watch().look(app.store.announced)
-    for (topic, subscription), standing in circuits.items():
-        name = PAUSED_SUBSCRIPTIONS if standing.paused else OPEN_CIRCUITS
+    circuits = watch().not_ready(app.store.announced)
+    for (topic, subscription), status in circuits.items():
+        name = PAUSED_SUBSCRIPTIONS if status.paused else OPEN_CIRCUITS
         app.metrics.emit({name: 1}, topic=topic, subscription=subscription)
-    paused = sum(standing.paused for standing in circuits.values())
+    paused = sum(status.paused for status in circuits.values())
     not_ready = {OPEN_CIRCUITS: len(circuits) - paused, PAUSED_SUBSCRIPTIONS: paused}
     app.metrics.emit(not_ready)
     batches = app.keeper.open_batches()

@@ -1,4 +1,4 @@
-"""Deliver shard: doorbells to visits; delayed doorbells are passed on when they are due."""
+"""Deliver shard: visits for doorbells; delayed doorbells are forwarded when they are due."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def visits() -> Visits:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Visit the shards that the queue's messages name; what fails comes again, in order."""
+    """Visit the shards that the queue's messages name; failed ones come again, in order."""
     app = application()
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
     failures: list[dict[str, str]] = []
@@ -40,7 +40,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             doorbell = decode(record["body"])
             if fifo:
                 report = visits().handle(doorbell, deadline=deadline)
-                app.report(report.deliveries)
+                app.report([delivery.metrics for delivery in report.deliveries])
             else:
                 app.doorbells.pass_on(doorbell)
         except FairboxError as error:

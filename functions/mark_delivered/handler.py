@@ -26,7 +26,7 @@ def marking() -> Marking:
 
 
 def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Mark a batch of stream records; whatever raises makes the whole batch come again."""
+    """Mark a batch of stream records; after any error the whole batch comes again."""
     report = marking().handle(event["Records"])
     if report.unreadable:
         application().metrics.emit({UNREADABLE: report.unreadable})

@@ -25,10 +25,10 @@ def relay() -> Relay:
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Deliver a batch of stream records; a destination's failure never fails a record."""
     app = application()
-    # half of what is left is kept for deletes and doorbells
+    # half of the remaining time is kept for deletes and doorbells
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
     report = relay().handle(event["Records"], deadline=deadline)
-    app.report([report.delivery])
+    app.report([report.delivery.metrics])
     figures = {RUNG: report.rung, UNREADABLE: report.unreadable, NEWER: report.newer}
     app.metrics.emit({name: value for name, value in figures.items() if value})
     return {"batchItemFailures": []}

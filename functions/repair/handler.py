@@ -1,4 +1,4 @@
-"""Repair: each hour, given-up batches again, then a slow scan for what no shard row knows."""
+"""Repair: each hour, given-up batches again, then a slow scan for work that no shard row shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fairbox.aws.firehose_archive import FirehoseArchive
 from fairbox.aws.s3_failures import S3Failures
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.repair import Repair
-from fairbox.dispatch.stream.batch_records import cascade_records
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.repair_cursor import RepairTable
@@ -50,8 +49,8 @@ def repair() -> Repair:
 
 
 def _replay_batches(records: Sequence[Mapping[str, Any]], deadline: float) -> bool:
-    """Cascade what a given-up batch of the batches' stream shows; say whether all is done."""
-    return cascade_records(records, application().keeper, deadline=deadline).again is None
+    """Cascade a given-up batch of the batches' stream; return whether all is done."""
+    return application().keeper.cascade_records(records, deadline=deadline).again is None
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sweep: each minute, doorbells for shards with overdue messages."""
+"""Sweep: each minute, visits for shards with overdue messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def application() -> Application:
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Look where a look is due, and ring for what is overdue."""
+    """Check the shards that are due, and enqueue visits of overdue ones."""
     app = application()
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 5
     report = Sweep(app.store, app.doorbells, app.clock).run(deadline=deadline)

@@ -1,1 +1,1 @@
-"""Chaos on the real local application: load, killing, and a total account of every message."""
+"""Chaos runs of the local application: load, faults, and an account of every message."""

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from local.chaos.account import account
-from local.chaos.evidence import load
-from local.chaos.helpers import nothing_left
-from local.chaos.rig import Settings
+from local.accounting.account import account
+from local.accounting.evidence import load
+from local.accounting.report import make_console, show
+from local.chaos.harness import Settings
+from local.chaos.load_processes import nothing_left
 from local.chaos.run import Run
-from local.chaos.showing import make_console, show
-from local.synthesis import synthesise
+from local.cloudformation.synthesis import synthesise
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from local.chaos.account import Account
+    from local.accounting.account import Account
 
 DEFAULT_MINUTES: Final = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Do what the command says; exit 1 when anything is lost, out of order or told twice."""
+    """Run the command; exit 1 if anything is lost, out of order or announced twice."""
     given = _parser().parse_args(arguments)
     console = make_console()
     if given.command == "account":
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="of killing")
     run.add_argument("--seed", default="1", help="decides what is killed when")
     run.add_argument("--rate", type=float, default=20.0, help="messages a second")
-    run.add_argument("--pause", type=float, default=3.0, help="seconds between two deeds")
+    run.add_argument("--pause", type=float, default=3.0, help="seconds between two faults")
     run.add_argument("--folder", type=Path, help="for all that it keeps (.local/chaos)")
     run.add_argument("--fewest", type=int, default=0, help="messages acknowledged at least")
     again = commands.add_parser("account", help="the account of a run that is over")

@@ -1,4 +1,4 @@
-"""Consumers of one pulled topic in a process of its own: what was handled is written down first."""
+"""A process that consumes one pulled topic and records each message that it handles."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Consumer, Queue
 
-from local.chaos.journal import Journal
-from local.chaos.plan import PULL
+from local.accounting.journal import Journal
+from local.accounting.topics import PULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 VISIBILITY_SECONDS: Final = 5.0
 CONCURRENCY: Final = 4
-_LONG: Final = 0.01  # share of handlers that outlast the visibility: heartbeats hold their messages
+_LONG: Final = 0.01  # share of handlers that outlast the visibility timeout: heartbeats extend it
 
 
 class PoisonError(Exception):
-    """The message says that nobody can handle it."""
+    """The message is marked as impossible to handle."""
 
 
 def handler(journal: Journal, topic: str, rng: random.Random) -> Callable[[Any], None]:
-    """Return a handler that fails by chance and on poison, and writes down what it handled."""
+    """Return a handler that fails at random and on poison, and records handled messages."""
 
     def handle(received: Any) -> None:
         begun = time.monotonic_ns()
@@ -45,7 +45,7 @@ def handler(journal: Journal, topic: str, rng: random.Random) -> Callable[[Any],
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Work the topic until a signal."""
+    """Consume the topic until a signal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("topic")
     parser.add_argument("--journal", type=Path, required=True)

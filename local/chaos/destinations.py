@@ -1,11 +1,11 @@
-"""Where a chaos run's messages go: its queues, the bus that ends in one, and their addresses."""
+"""Destinations of a chaos run: its queues, the bus that ends in one, and their addresses."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
-from local.chaos.plan import ROUTES, Route
+from local.accounting.queues import create_bus
+from local.accounting.topics import ROUTES, Route
 from local.workspace import LOOPBACK
 
 if TYPE_CHECKING:
@@ -16,20 +16,15 @@ QUEUE_OF: Final = {"queue": "chaos-queue", "bus": "chaos-bus"}
 
 
 def make_queues(clients: Mapping[str, Any]) -> dict[str, str]:
-    """Make the queues, and the bus that ends in one; return the queues' URLs by taker."""
-    sqs, events = clients["sqs"], clients["events"]
+    """Create the queues and the bus that ends in one; return the queues' URLs by taker."""
+    sqs = clients["sqs"]
     urls = {taker: str(sqs.create_queue(QueueName=n)["QueueUrl"]) for taker, n in QUEUE_OF.items()}
-    asked = sqs.get_queue_attributes(QueueUrl=urls["bus"], AttributeNames=["QueueArn"])
-    events.create_event_bus(Name=BUS)
-    pattern = json.dumps({"source": [{"prefix": ""}]})
-    events.put_rule(Name=BUS, EventBusName=BUS, EventPattern=pattern)
-    target = {"Id": "queue", "Arn": asked["Attributes"]["QueueArn"]}
-    events.put_targets(Rule=BUS, EventBusName=BUS, Targets=[target])
+    create_bus(clients, BUS, urls["bus"])
     return urls
 
 
 def address(route: Route, name: str, port: int, queues: Mapping[str, str]) -> str:
-    """Return the destination of one of a topic's subscriptions; hooks are on a port."""
+    """Return the destination of a subscription; webhooks are on a port of this machine."""
     kind = route.subscriptions[name]
     if kind == "hook":
         return f"http://{LOOPBACK}:{port}/{route.name}/{name}"

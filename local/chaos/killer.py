@@ -1,4 +1,4 @@
-"""Kills, freezes and restarts what a chaos run has started, as a seed decides."""
+"""Faults injected into a chaos run: processes killed, frozen and restarted, chosen by a seed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from local.engines import DynamoDbLocal
+from local.engines.servers import DynamoDbLocal
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from local.chaos.helpers import Helper
-    from local.chaos.rig import Rig
-    from local.pool import FunctionPool
+    from local.chaos.harness import Harness
+    from local.chaos.load_processes import LoadProcess
+    from local.functions.pool import FunctionPool
 
 FUNCTIONS: Final = {
     "Relay": 4,
@@ -35,10 +35,10 @@ FUNCTIONS: Final = {
     "Repair": 1,
     "CleanOrphans": 1,
 }
-"""Functions by the beginning of their names, and how often each is chosen."""
+"""Functions by the beginning of their names, with the weight of each."""
 SCHEDULED: Final = frozenset({"Repair", "CleanOrphans"})
-"""Run so seldom that the killer invokes them before it kills them."""
-DEEDS: Final = {
+"""Functions that run so rarely that the killer invokes them before it kills them."""
+FAULTS: Final = {
     "kill function": 10,
     "freeze function": 3,
     "kill producer": 2,
@@ -50,7 +50,7 @@ DEEDS: Final = {
     "freeze services": 1,
 }
 _STARTS: Final = 4
-_BUSY_SECONDS: Final = 3.0  # for which it waits that a function is in the middle of something
+_BUSY_SECONDS: Final = 3.0  # to wait for a function to be in an invocation
 _FREEZES: Final = {
     "function": 8.0,
     "producer": 8.0,
@@ -63,17 +63,17 @@ _AWAY_SECONDS: Final = {"producer": 2.0, "consumer": 3.0, "receiver": 10.0, "eng
 
 @dataclass
 class Killer:
-    """Does harm at random moments until it is told to stop, and undoes what can be undone.
+    """Injects faults at random moments and undoes those that can be undone.
 
     Args:
-        rig: what may be harmed.
-        rng: chooses what and when.
-        say: is told each deed in words.
-        pause: seconds between two deeds, on average.
-        restarts: how often the database is killed, at even distances.
+        harness: the target of the faults.
+        rng: chooses faults and times.
+        say: prints a line for each fault.
+        pause: seconds between two faults, on average.
+        restarts: number of restarts of the database, at even distances.
     """
 
-    rig: Rig
+    harness: Harness
     rng: random.Random
     say: Callable[[str], None]
     pause: float = 3.0
@@ -83,19 +83,19 @@ class Killer:
     _count: itertools.count[int] = field(default_factory=itertools.count)
 
     def rage(self, seconds: float) -> None:
-        """Do harm for so long, restarts of the database not counted; undo what can be undone."""
+        """Inject faults for so long, restarts of the database excluded; undo them at the end."""
         begun = time.monotonic()
         kills = [seconds * (n + 1) / (self.restarts + 1) for n in range(self.restarts)]
-        next_deed = self.rng.expovariate(1 / self.pause)
+        next_fault = self.rng.expovariate(1 / self.pause)
         try:
             while (raged := time.monotonic() - begun) < seconds:
                 self._undo_due(time.monotonic())
                 if kills and raged >= kills[0]:
                     kills.pop(0)
                     begun += self.restart_engine()
-                elif raged >= next_deed:
-                    self._deed()
-                    next_deed = raged + self.rng.expovariate(1 / self.pause)
+                elif raged >= next_fault:
+                    self._fault()
+                    next_fault = raged + self.rng.expovariate(1 / self.pause)
                 time.sleep(0.05)
         finally:
             self._undo_due(float("inf"))
@@ -107,13 +107,13 @@ class Killer:
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         heapq.heappush(self._undo, (time.monotonic() + seconds, next(self._count), call))
 
-    def _tell(self, deed: str, words: str) -> None:
-        self.done[deed] += 1
+    def _tell(self, fault: str, words: str) -> None:
+        self.done[fault] += 1
         self.say(words)
 
-    def _deed(self) -> None:
-        (deed,) = self.rng.choices(list(DEEDS), list(DEEDS.values()))
-        verb, what = deed.split()
+    def _fault(self) -> None:
+        (fault,) = self.rng.choices(list(FAULTS), list(FAULTS.values()))
+        verb, what = fault.split()
         if what == "function":
             self.strike_function(freeze=verb == "freeze")
         elif what == "engine":
@@ -121,13 +121,13 @@ class Killer:
         elif what == "services":
             self._freeze_services()
         else:
-            self._strike_helper(verb, what)
+            self._strike_process(verb, what)
 
     def strike_function(self, start: str | None = None, *, freeze: bool = False) -> bool:
-        """Kill or freeze a function's process in the middle of an invocation; say if it was."""
+        """Kill or freeze a function's process during an invocation; return whether it happened."""
         chosen = start or self.rng.choices(list(FUNCTIONS), list(FUNCTIONS.values()))[0]
-        name = next(n for n in self.rig.app.invoker.functions() if n.startswith(chosen))
-        pool = self.rig.app.invoker.pool(name)
+        name = next(n for n in self.harness.app.invoker.functions() if n.startswith(chosen))
+        pool = self.harness.app.invoker.pool(name)
         if chosen in SCHEDULED:
             call = threading.Thread(target=pool.invoke, args=(b"{}",), daemon=True)
             call.start()
@@ -153,11 +153,11 @@ class Killer:
         return True
 
     def restart_engine(self) -> float:
-        """End the database, start it again over its files; return the seconds it was away.
+        """Stop the database and start it again with its files; return the seconds of downtime.
 
-        It is asked to end: killed, it loses transactions that it has acknowledged.
+        It is stopped, not killed, because a kill loses transactions that it has acknowledged.
         """
-        engine = self.rig.app.dynamodb
+        engine = self.harness.app.dynamodb
         if not isinstance(engine, DynamoDbLocal):
             return 0.0
         self._undo_due(float("inf"))  # it may be frozen
@@ -171,7 +171,7 @@ class Killer:
         return away
 
     def _freeze_engine(self) -> None:
-        engine = self.rig.app.dynamodb
+        engine = self.harness.app.dynamodb
         if isinstance(engine, DynamoDbLocal):
             seconds = self._long("engine")
             engine.suspend()
@@ -179,29 +179,29 @@ class Killer:
             self._tell("engine frozen", f"froze DynamoDB Local for {seconds:.0f} s")
 
     def _freeze_services(self) -> None:
-        services, seconds = self.rig.app.services, self._long("services")
+        services, seconds = self.harness.app.services, self._long("services")
         services.suspend()
         self._later(seconds, services.resume)
         self._tell("services frozen", f"froze SQS, EventBridge and S3 for {seconds:.0f} s")
 
-    def _strike_helper(self, verb: str, kind: str) -> None:
-        helper: Helper = self.rng.choice(self.rig.of_kind(kind))
+    def _strike_process(self, verb: str, kind: str) -> None:
+        process: LoadProcess = self.rng.choice(self.harness.of_kind(kind))
         if verb == "freeze":
             seconds = self._long(kind)
-            helper.signal(signal.SIGSTOP)
-            self._later(seconds, lambda: helper.signal(signal.SIGCONT))
-            self._tell(f"{kind}s frozen", f"froze {helper.name} for {seconds:.0f} s")
-        elif helper.kill():
+            process.signal(signal.SIGSTOP)
+            self._later(seconds, lambda: process.signal(signal.SIGCONT))
+            self._tell(f"{kind}s frozen", f"froze {process.name} for {seconds:.0f} s")
+        elif process.kill():
             away = self.rng.uniform(0.2, _AWAY_SECONDS[kind])
-            self._later(away, helper.start)
-            self._tell(f"{kind}s killed", f"killed {helper.name}; back in {away:.0f} s")
+            self._later(away, process.start)
+            self._tell(f"{kind}s killed", f"killed {process.name}; back in {away:.0f} s")
 
     def _long(self, what: str) -> float:
         return self.rng.uniform(1.0, _FREEZES[what])
 
 
 def _start(engine: DynamoDbLocal) -> None:
-    """Start it over its files; again where a busy machine gave it too little time."""
+    """Start it with its files; retry if a busy machine gave it too little time."""
     for _ in range(_STARTS - 1):
         with contextlib.suppress(LocalError):
             engine.restart()

@@ -1,4 +1,4 @@
-"""One chaos producer, a process of its own: it publishes, edits, cancels and opens batches."""
+"""A chaos producer process: it publishes, edits and cancels messages and opens batches."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from fairbox import (
     Unavailable,
 )
 
-from local.chaos import journal as journals
-from local.chaos.batching import Batching, Work, recorded
-from local.chaos.journal import Journal
-from local.chaos.plan import ACCOUNTED, EVENTS, JOBS, QUEUED, Route
-from local.chaos.sending import Sender, body_of, name_of
+from local.accounting import journal as journals
+from local.accounting.journal import Journal
+from local.accounting.topics import ACCOUNTED, EVENTS, JOBS, QUEUED, Route
+from local.chaos.batch_work import Batching, Work, recorded
+from local.chaos.sender import Sender, body_of, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 SENDERS: Final = 3
 KEYS: Final = 4  # of each sender and ordered topic
 _PAUSE_SECONDS: Final = 0.3
-_SURE_SECONDS: Final = 1.0  # nothing within a call was repeated when it took less
-_BATCH_MESSAGES: Final = 12  # that a batch stands for, in the rate
+_SURE_SECONDS: Final = 1.0  # a shorter call was not repeated internally
+_BATCH_MESSAGES: Final = 12  # per batch, for the rate
 _POISON: Final = 0.02
 _DELAYED: Final = 0.15
 _MANY: Final = 0.25
 
 
 class Producer:
-    """Publishes until it is told to stop, and knows of every message that it has published.
+    """Publishes until `stop` and records every message.
 
     Args:
         name: of the producer and this life of it.
-        rate: messages a second over all of its senders.
-        seed: chooses topics, ways, delays and sizes.
-        journal: the record, which an earlier life may have begun.
+        rate: messages a second over all its senders.
+        seed: of topics, routes, delays and sizes.
+        journal: may hold records of an earlier life.
         api_url: base address of the HTTP API.
     """
 
@@ -68,18 +68,18 @@ class Producer:
         self._failures: list[BaseException] = []
 
     def begin(self, life: str) -> None:
-        """Write down that a life has begun: from now on a request to end is heard."""
+        """Record that a life has begun: from now on signals are handled."""
         self._journal.write(t="begin", life=life)
 
     def stop(self) -> None:
-        """Ask for the end; what is under way is finished, until its outcome is known."""
+        """Request the end; work under way is finished until its outcome is known."""
         self._stopping.set()
 
     def run(self, unfinished: Sequence[Work]) -> None:
         """Work; `unfinished` are the batches of an earlier life.
 
         Raises:
-            Exception: what ended one of the threads.
+            Exception: the error that ended one of the threads.
         """
         works: list[Callable[[], None]] = [partial(self._send, n) for n in range(SENDERS)]
         works += [partial(self._work_batches, unfinished), self._operate]
@@ -148,7 +148,7 @@ class Producer:
             batching.finish(batching.begin())
 
     def _operate(self) -> None:
-        """Cancel some of what is delayed, and edit some."""
+        """Cancel some of the delayed messages and edit others."""
         rng = random.Random(f"{self._seed}-operator")  # noqa: S311 - no secret
         while not self._stopping.wait(rng.expovariate(0.5)):
             if not self._delayed:
@@ -169,7 +169,8 @@ class Producer:
             except (Throttled, Unavailable):
                 self._wait()
             except (MessagesNotFound, MessagesClaimed):
-                if time.monotonic() - begun < _SURE_SECONDS:  # else an earlier try may have done it
+                # after a longer time an earlier attempt may have succeeded
+                if time.monotonic() - begun < _SURE_SECONDS:
                     self._journal.write(t="kept", n=name, topic=ref.topic)
                 return
             else:
@@ -180,7 +181,7 @@ class Producer:
         try:
             self._queue.edit(ref, body=body_of(name, edition=1))
         except (Throttled, Unavailable, MessagesNotFound, MessagesClaimed):
-            return  # it may be edited, or not
+            return  # the edit may have succeeded or not
         self._journal.write(t="edited", n=name, topic=ref.topic)
 
 

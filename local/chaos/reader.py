@@ -1,4 +1,4 @@
-"""Reads a chaos run's SQS queues in a process of its own: written down first, then deleted."""
+"""A process that reads a chaos run's SQS queues and records each message before deleting it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
-from fairbox.cloudevents import parse_structured
 from fairbox.model.messages import MessageRef
 
-from local.chaos.journal import Journal
-from local.chaos.plan import COMPLETED
+from local.accounting.journal import Journal
+from local.accounting.queues import delete_received, event_of
+from local.accounting.topics import COMPLETED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 def arrival(text: str, taker: str) -> dict[str, Any]:
-    """Return what a message of a queue says, as a line of the journal without its time."""
-    if taker == "bus":
-        detail = json.loads(text)["detail"]
-        text = json.dumps(detail, separators=(",", ":"), ensure_ascii=False)
-    event = parse_structured(text.encode(), exact=True)
+    """Return a queue's message as a line of the journal, without its time."""
+    event = event_of(text, from_bus=taker == "bus")
     ref = MessageRef.parse(event.extensions["fairboxref"])
     body = json.loads(event.data)
     if ref.topic == COMPLETED.name:
@@ -35,12 +32,12 @@ def arrival(text: str, taker: str) -> dict[str, Any]:
 
 
 class Reader:
-    """Reads queues in turn.
+    """Reads several queues in rotation.
 
     Args:
         client: boto3's SQS client.
         queues: taker by the queue's URL.
-        journal: where arrivals go.
+        journal: receives the arrivals.
     """
 
     def __init__(self, client: Any, queues: Mapping[str, str], journal: Journal) -> None:
@@ -49,7 +46,7 @@ class Reader:
         self._journal = journal
 
     def step(self) -> int:
-        """Take what each queue gives at once; return how many messages that were."""
+        """Receive once from each queue; return the number of messages."""
         return sum(self._read(url, taker) for url, taker in self._queues.items())
 
     def _read(self, url: str, taker: str) -> int:
@@ -59,11 +56,7 @@ class Reader:
         messages = answer.get("Messages", [])
         for message in messages:
             self._journal.write(**arrival(message["Body"], taker), at=time.monotonic_ns())
-        if messages:
-            entries = [
-                {"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)
-            ]
-            self._client.delete_message_batch(QueueUrl=url, Entries=entries)
+        delete_received(self._client, url, messages)
         return len(messages)
 
 
@@ -77,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     while True:
         try:
             found = reader.step()
-        except (BotoCoreError, ClientError):  # the queues are frozen now and then
+        except (BotoCoreError, ClientError):  # the queues are frozen at times
             found = 0
         if not found:
             time.sleep(0.2)

@@ -13,22 +13,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import boto3
 from fairbox import Batches, Outbox
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from local.accounting.business import BUSINESS_TABLE, create_business_table
+from local.accounting.meter import Meter
+from local.accounting.queues import create_bus
 from local.application import LocalApplication
+from local.cloudformation.synthesis import synthesise
 from local.demo import history, plan
 from local.demo.account import Summary, account
 from local.demo.arrivals import Arrivals, QueueReader, WebhookSink
 from local.demo.fanout import SUBSCRIPTION, FanOut, FanOutResult
-from local.demo.producer import BUSINESS_TABLE, Producer
-from local.faults import FaultProxy
-from local.metering import Meter
-from local.payloads import load
-from local.synthesis import synthesise
+from local.demo.producer import Producer
+from local.engines.endpoints import dynamodb_client
+from local.engines.payloads import load
+from local.faults.proxy import FaultProxy
 from local.workspace import LocalError, Workspace
 
 if TYPE_CHECKING:
@@ -115,23 +117,12 @@ class Demo:
             LocalApplication(assembly, workspace=self._workspace, proxy=metered)
         )
         meter.watch(app.env["FAIRBOX_OUTBOX_TABLE"], app.env["FAIRBOX_DELIVERIES_TABLE"])
-        app.clients["dynamodb"].create_table(
-            TableName=BUSINESS_TABLE,
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_business_table(app.clients["dynamodb"])
         return meter, app
 
     def _client(self, app: LocalApplication) -> Any:
         """Return a DynamoDB client whose calls are metered."""
-        return boto3.client(
-            "dynamodb",
-            endpoint_url=self._engine,
-            region_name=app.env["AWS_REGION"],
-            aws_access_key_id=app.env["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=app.env["AWS_SECRET_ACCESS_KEY"],
-        )
+        return dynamodb_client(app.env, endpoint=self._engine)
 
     def _outbox(self, app: LocalApplication) -> Outbox:
         return Outbox(
@@ -166,16 +157,10 @@ class Demo:
     def _subscribe(
         self, stack: ExitStack, app: LocalApplication, outbox: Outbox, topics: list[Any]
     ) -> list[Any]:
-        sqs, events = app.clients["sqs"], app.clients["events"]
+        sqs = app.clients["sqs"]
         queue = sqs.create_queue(QueueName="demo-queue")["QueueUrl"]
         tap = sqs.create_queue(QueueName="demo-events")["QueueUrl"]
-        tap_arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])
-        events.create_event_bus(Name=BUS)
-        events.put_rule(
-            Name="demo", EventBusName=BUS, EventPattern=json.dumps({"source": [{"prefix": ""}]})
-        )
-        target = {"Id": "tap", "Arn": tap_arn["Attributes"]["QueueArn"]}
-        events.put_targets(Rule="demo", EventBusName=BUS, Targets=[target])
+        create_bus(app.clients, BUS, tap)
         sink = WebhookSink(self._arrivals)
         for part in (
             sink,
@@ -199,7 +184,7 @@ class Demo:
         samples: list[plan.Sample],
         wanted: Mapping[str, frozenset[str]],
     ) -> None:
-        """Publish while messages arrive; kill the relay's process once on the way."""
+        """Publish while messages arrive; kill the relay's process once."""
         total = sum(len(wanted[s.topic]) for s in samples)
         with Progress(*_COLUMNS, console=self._console) as progress:
             published = progress.add_task("published", total=len(samples))
@@ -246,7 +231,7 @@ class Demo:
         return False
 
     def _look_back(self, kept: history.History, added: int) -> list[str]:
-        """Run the pipeline over the run's own archive; return what it finds wrong."""
+        """Run the pipeline over the run's own archive; return the violations that it finds."""
         with self._console.status("history, reconcile and report of the archive, with Spark"):
             figures = history.analyse(kept)
         events, found = figures["history"]["events"], figures["reconcile"]

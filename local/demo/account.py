@@ -1,27 +1,29 @@
-"""The demo's account: what was sent against what arrived, byte for byte."""
+"""The demo's account: messages sent compared with messages received, byte for byte."""
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from fairbox.model.ids import time_of
+
+from local.accounting.order import KeyOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.model.messages import MessageRef
 
+    from local.accounting.meter import Meter
     from local.demo.arrivals import Arrival
     from local.demo.plan import Sample
-    from local.metering import Meter
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `.local/demo.json` holds: counts, cost per message, milliseconds; the fan-out apart."""
+    """The figures of `.local/demo.json`: counts, cost per message, milliseconds; fan-out apart."""
 
     messages: int
     deliveries: int
@@ -48,16 +50,16 @@ def account(
     arrivals: Sequence[Arrival],
     meter: Meter,
 ) -> Summary:
-    """Compare what was sent with what arrived.
+    """Compare the messages sent with the messages that arrived.
 
     A message whose bytes differ counts as lost.
 
     Args:
-        sent: what was published, by ref.
+        sent: published samples, by ref.
         wanted: the subscriptions of each topic.
         ordered: topics that keep order per key.
         arrivals: in the order of arrival.
-        meter: what the application consumed.
+        meter: the consumption of the application.
     """
     first: dict[tuple[MessageRef, str], Arrival] = {}
     seen: Counter[tuple[MessageRef, str]] = Counter()
@@ -89,12 +91,11 @@ def _out_of_order(
     sent: Mapping[MessageRef, Sample], ordered: frozenset[str], firsts: Sequence[Arrival]
 ) -> int:
     """Count first deliveries below the greatest id of their key delivered before them."""
-    greatest: dict[tuple[str, str, str], str] = defaultdict(str)
+    order = KeyOrder()
     wrong = 0
     for arrival in firsts:
         if arrival.ref.topic not in ordered:
             continue
         place = (arrival.ref.topic, sent[arrival.ref].key, arrival.subscription)
-        wrong += arrival.ref.id < greatest[place]
-        greatest[place] = max(greatest[place], arrival.ref.id)
+        wrong += order.overtaken(place, arrival.ref.id) is not None
     return wrong

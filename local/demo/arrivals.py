@@ -1,16 +1,16 @@
-"""What arrives in the demo: the queue, the event bus through a queue, and a webhook's sink."""
+"""Arrivals in the demo: a queue, an event bus through a queue, and a webhook's sink."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from fairbox.cloudevents import parse_structured
 from fairbox.model.messages import MessageRef
+
+from local.accounting.queues import delete_received, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One message at one destination: whose, when (ms since 1970), with which bytes."""
+    """One message at one destination: its subscription, time (ms since 1970) and bytes."""
 
     ref: MessageRef
     subscription: str
@@ -27,24 +27,24 @@ class Arrival:
 
 
 class Arrivals:
-    """Everything that arrived, in order, from any thread."""
+    """All arrivals in order; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: list[Arrival] = []
 
     def add(self, arrival: Arrival) -> None:
-        """Take note of one."""
+        """Add one arrival."""
         with self._lock:
             self._all.append(arrival)
 
     def all(self) -> list[Arrival]:
-        """Return what has arrived so far."""
+        """Return the arrivals so far."""
         with self._lock:
             return list(self._all)
 
     def distinct(self) -> int:
-        """Return how many (message, subscription) have arrived."""
+        """Return the number of distinct (message, subscription) pairs."""
         with self._lock:
             return len({(a.ref, a.subscription) for a in self._all})
 
@@ -59,15 +59,15 @@ class WebhookSink:
 
     @property
     def url(self) -> str:
-        """Where to send messages."""
+        """The address for messages."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/events"
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to answer."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -84,7 +84,7 @@ def _handler(arrivals: Arrivals) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(b"HTTP/1.1 204 No Content\r\n\r\n")
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
@@ -101,11 +101,11 @@ class QueueReader:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop."""
         self._stopped.set()
         self._thread.join()
 
@@ -117,22 +117,12 @@ class QueueReader:
             messages = answer.get("Messages", [])
             for message in messages:
                 self._arrivals.add(self._arrival(message))
-            if messages:
-                entries = [
-                    {"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]}
-                    for n, m in enumerate(messages)
-                ]
-                self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
-            else:
+            delete_received(self._client, self._url, messages)
+            if not messages:
                 self._stopped.wait(0.1)
 
     def _arrival(self, message: Mapping[str, Any]) -> Arrival:
-        text = message["Body"]
-        if self._subscription == "events":
-            # the bus hands the detail on as a JSON value; its bytes are those of the compact form
-            detail = json.loads(text)["detail"]
-            text = json.dumps(detail, separators=(",", ":"), ensure_ascii=False)
-        event = parse_structured(text.encode(), exact=True)
+        event = event_of(message["Body"], from_bus=self._subscription == "events")
         ref = MessageRef.parse(event.extensions["fairboxref"])
         sent = float(message["Attributes"]["SentTimestamp"])
         return Arrival(ref, self._subscription, sent, event.data)

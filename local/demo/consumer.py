@@ -1,4 +1,4 @@
-"""One consumer of the demo's fan-out, a process of its own: it works, acks items, may crash."""
+"""A consumer process of the demo's fan-out: it receives messages, acks items, and may crash."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import boto3
 from fairbox import Batches
-from fairbox.cloudevents import parse_structured
+
+from local.accounting.queues import delete_received, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 REPEAT: Final = 0.3
-"""How often an ack is said again, of items that were acked before."""
+"""Share of acks that repeat items acked before."""
 DIRECT: Final = 0.3
-"""How often it acks by the library rather than through the queue."""
+"""Share of acks through the library rather than through the queue."""
 ITEM: Final = "item"
 """The CloudEvents attribute that names the item; a message carries it as header `ce-item`."""
 
@@ -32,8 +33,8 @@ class Consumer:
         sqs: boto3's SQS client.
         batches: acks directly.
         queue, acks: URLs of the messages' queue and of the ack queue.
-        rng: chooses orders, repeats and ways.
-        crash_after: messages after which it kills itself, acked and not deleted; 0: never.
+        rng: chooses orders, repeats and routes.
+        crash_after: number of acked, undeleted messages after which it kills itself; 0: never.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Consumer:
         self._acked: list[str] = []
 
     def step(self) -> int:
-        """Take what a receive brings; return how many messages that were."""
+        """Handle one receive; return the number of messages."""
         received = self._sqs.receive_message(
             QueueUrl=self._queue, MaxNumberOfMessages=self._rng.randint(1, 10)
         ).get("Messages", [])
@@ -66,11 +67,7 @@ class Consumer:
             self._ack([item_of(message["Body"]) for message in part])
             if self._crash_after and len(self._acked) >= self._crash_after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            entries = [
-                {"Id": str(n), "ReceiptHandle": message["ReceiptHandle"]}
-                for n, message in enumerate(part)
-            ]
-            self._sqs.delete_message_batch(QueueUrl=self._queue, Entries=entries)
+            delete_received(self._sqs, self._queue, part)
         return count
 
     def _ack(self, items: list[str]) -> None:
@@ -87,7 +84,7 @@ class Consumer:
 
 def item_of(body: str) -> str:
     """Return the item that a message names."""
-    return parse_structured(body.encode(), exact=True).extensions[ITEM]
+    return event_of(body, from_bus=False).extensions[ITEM]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Batches, Message, Subscription, Topic
 from fairbox.client.batches import COMPLETED_TOPIC
-from fairbox.cloudevents import parse_structured
 
+from local.accounting.queues import event_of
 from local.demo.consumer import ITEM
 from local.workspace import REPOSITORY
 
@@ -40,15 +40,15 @@ _POLL_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class FanOutResult:
-    """What the fan-out came to.
+    """The result of the fan-out.
 
     Attributes:
-        organisation: whose payloads.
-        items: of the batch.
-        crashed: consumers that died with messages in hand.
+        organisation: owner of the payloads.
+        items: number of items of the batch.
+        crashed: number of consumers that died with messages in flight.
         completions: distinct completion messages that arrived.
         completion: the first of them, as JSON.
-        pending: items that are pending at the end.
+        pending: number of items pending at the end.
         sent: ids of all messages, completions among them; each goes to one subscription.
     """
 
@@ -61,7 +61,7 @@ class FanOutResult:
     sent: frozenset[str]
 
     def problems(self) -> list[str]:
-        """Say what is not as it must be."""
+        """Return the violations in words."""
         found = []
         if self.crashed != CRASHING:
             found.append(f"{self.crashed} of {CRASHING} consumers crashed as planned")
@@ -111,7 +111,7 @@ class FanOut:
         self._completions: dict[str, dict[str, Any]] = {}
 
     def run(self, payloads: Sequence[tuple[str, dict[str, Any]]]) -> FanOutResult:
-        """Run it to its end, or for two minutes."""
+        """Run it to completion, two minutes at most."""
         organisation, own = largest_organisation(payloads)
         queue = self._queue("demo-fan-out", TOPIC, VisibilityTimeout=str(VISIBILITY_SECONDS))
         completed = self._queue("demo-completed", COMPLETED_TOPIC)
@@ -155,7 +155,7 @@ class FanOut:
         return process
 
     def _wait(self, batch: str, total: int, completed: str) -> None:
-        """Read completions until one is there, and for a while longer: there must be one only."""
+        """Read completions until one arrives, then a little longer: there must be exactly one."""
         end = time.monotonic() + COMPLETED_SECONDS
         while time.monotonic() < end:
             if not self._completions:
@@ -167,10 +167,10 @@ class FanOut:
             time.sleep(_POLL_SECONDS)
 
     def _read(self, queue: str) -> None:
-        """Take completion messages; the same one delivered again counts once."""
+        """Receive completion messages; a repeated delivery counts once."""
         answer = self._sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
         for message in answer.get("Messages", []):
-            event = parse_structured(message["Body"].encode(), exact=True)
+            event = event_of(message["Body"], from_bus=False)
             self._completions[event.id] = json.loads(event.data)
             self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
 
@@ -185,7 +185,7 @@ def _message(item: str, payload: dict[str, Any]) -> Message:
 
 
 def _died(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for a consumer that is to crash; say if it was killed."""
+    """Wait for a consumer to crash; return whether it was killed."""
     try:
         return process.wait(COMPLETED_SECONDS) == -signal.SIGKILL
     except subprocess.TimeoutExpired:

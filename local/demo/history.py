@@ -1,4 +1,4 @@
-"""The demo's history: its archive and its outbox through the pipeline, to a page."""
+"""The demo's history: its archive and outbox, analysed by the pipeline into a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from local.export import export_tables
+from local.engines.export import export_tables
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 PREFIX: Final = "archive/"
 _BUCKET: Final = "ArchiveBucket"
 _MUST_BE_NONE: Final = ("lost", "out_of_order", "stuck", "outstanding")
-"""Not `wrong_shard`: it takes a topic's width from the greatest shard seen, and some topics here
-have too few messages to show theirs."""
+"""Not `wrong_shard`: it infers the number of shards from the greatest shard seen, and some topics
+here have too few messages for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a run leaves behind, below one folder.
+    """The files of a run, below one folder.
 
     Attributes:
-        archive: the archive's files, as Firehose laid them out.
+        archive: the files that Firehose wrote.
         snapshot: an export of the outbox.
-        warehouse: where the pipeline keeps its tables and the page.
+        warehouse: folder of the pipeline's tables and of the page.
     """
 
     archive: Path
@@ -43,7 +43,7 @@ class History:
 
 
 def keep(app: LocalApplication, folder: Path) -> History:
-    """Write what the application holds of its history below a folder, which is emptied first."""
+    """Write the application's archive and an export of its tables below an emptied folder."""
     shutil.rmtree(folder, ignore_errors=True)
     app.firehose.flush()
     _download(app, folder)
@@ -69,7 +69,7 @@ def _download(app: LocalApplication, folder: Path) -> None:
 
 
 def analyse(history: History) -> dict[str, Any]:
-    """Run `history`, `reconcile` and `report` over it; return their figures by job.
+    """Run the jobs `history`, `reconcile` and `report`; return their figures by job.
 
     Raises:
         LocalError: the pipeline fails; the message is its last line.
@@ -86,7 +86,7 @@ def analyse(history: History) -> dict[str, Any]:
 
 
 def problems(figures: dict[str, Any], *, added: int) -> list[str]:
-    """Say what the pipeline found that is not as it must be, after `added` messages."""
+    """Return the violations that the pipeline found after `added` messages."""
     reconciled = figures["reconcile"]
     found = [f"reconcile: {reconciled[n]} {n}" for n in _MUST_BE_NONE if reconciled[n]]
     if reconciled["added"] != added:
@@ -97,5 +97,5 @@ def problems(figures: dict[str, Any], *, added: int) -> list[str]:
 
 
 def page_of(figures: dict[str, Any]) -> str:
-    """Return the page's path, as short as it can be said."""
+    """Return the page's path, relative to the current folder."""
     return os.path.relpath(str(figures["report"]["page"]))

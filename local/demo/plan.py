@@ -1,4 +1,4 @@
-"""What the demo sends where: a topic for each kind of event, three destinations between them."""
+"""The plan of the demo: a topic for each kind of event, and three kinds of destinations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sample:
 
 
 def samples(payloads: Sequence[tuple[str, dict[str, Any]]], count: int) -> Iterator[Sample]:
-    """Yield `count` samples: the payloads in their order, again from the start when they end."""
+    """Yield `count` samples: the payloads in their order, repeated as needed."""
     encoded = [
         (kind, key_of(payload), json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
         for kind, payload in payloads
@@ -43,7 +43,7 @@ def samples(payloads: Sequence[tuple[str, dict[str, Any]]], count: int) -> Itera
 
 
 def key_of(payload: Mapping[str, Any]) -> str:
-    """Return the repository of a payload, or whose account it is about."""
+    """Return the repository of a payload, or the account that it concerns."""
     for name, field in (("repository", "full_name"), ("organization", "login")):
         found = payload.get(name)
         if isinstance(found, dict) and isinstance(found.get(field), str):
@@ -68,7 +68,7 @@ def topics(kinds: Sequence[str]) -> list[Topic]:
 def subscriptions(
     topics: Sequence[Topic], *, queue: str, events: str, webhook: str
 ) -> list[Subscription]:
-    """Return who gets which topic: ordered ones the webhook, the others in turn, some all three."""
+    """Return subscriptions: ordered topics to the webhook, others in rotation, some to all."""
     destinations = {"queue": queue, "events": events, "webhook": webhook}
     found = []
     for n, topic in enumerate(topics):

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from fairbox import Message, MessageRef
 
+from local.accounting.business import BUSINESS_TABLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -18,13 +20,12 @@ if TYPE_CHECKING:
 
     from local.demo.plan import Sample
 
-BUSINESS_TABLE: Final = "Business"
 _WORKERS: Final = 4
 _TRIES: Final = 10
 
 
 class Producer:
-    """Publishes samples from a few threads, each key's samples in order from one of them."""
+    """Publishes samples from a few threads; one thread publishes all samples of a key in order."""
 
     def __init__(self, outbox: Outbox, business: Any, api_url: str) -> None:
         self._outbox = outbox
@@ -35,7 +36,7 @@ class Producer:
 
     @property
     def sent(self) -> dict[MessageRef, Sample]:
-        """What was acknowledged so far."""
+        """Acknowledged samples so far."""
         with self._lock:
             return dict(self._sent)
 
@@ -75,7 +76,7 @@ class Producer:
         return self._outbox.transact([row], message)[0]
 
     def _through_api(self, sample: Sample) -> MessageRef:
-        """Publish by the API; an answer that is lost is asked for again, as any client would."""
+        """Publish through the API; repeat a request whose answer is lost, as any client would."""
         headers = {
             "content-type": "application/json",
             "ce-specversion": "1.0",

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from local.chaos.helpers import nothing_left
-from local.chaos.rig import Settings
-from local.chaos.showing import Teller, make_console
-from local.soak.judging import Bounds, faults
+from local.accounting.report import Teller, make_console
+from local.chaos.harness import Settings
+from local.chaos.load_processes import nothing_left
+from local.cloudformation.synthesis import synthesise
+from local.soak.report import show
 from local.soak.run import Soak
-from local.soak.showing import show
-from local.synthesis import synthesise
+from local.soak.verdict import Bounds, faults
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from local.soak.judging import Result
+    from local.soak.verdict import Result
 
 CALLERS: Final = 160  # the gateway lets 64 wait
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run; exit 1 when a message is lost, memory grows, or the overload leaves something behind."""
+    """Run; exit 1 if a message is lost, memory grows, or the overload has lasting effects."""
     given = _parser().parse_args(arguments)
     console = make_console()
     workspace = Workspace()

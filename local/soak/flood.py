@@ -1,6 +1,6 @@
-"""Callers of the HTTP API, a process of their own: more of them than it can serve at a time.
+"""Callers of the HTTP API in one process: more than the API can serve at a time.
 
-Each asks again for what was refused with 429 or 503 when it was told to, as a good caller does.
+Each caller repeats a request refused with 429 or 503 after the time given, as a good client does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from local.chaos.journal import Journal, read
-from local.chaos.plan import QUEUED
+from local.accounting.journal import Journal, read
+from local.accounting.topics import QUEUED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +32,12 @@ _HEADERS: Final = {"content-type": "application/json"}
 
 
 class Flood:
-    """Publishes over HTTP on many connections at once, until it is told to stop.
+    """Publishes over HTTP on many connections at once, until `stop`.
 
     Args:
         api_url: base address of the API.
-        journal: takes what is tried and acknowledged, as the producers' journals do.
-        answers: takes the counts of answers, second by second.
+        journal: records attempts and acknowledgements, as the producers' journals do.
+        answers: records the counts of answers each second.
         seed: of the waits.
     """
 
@@ -51,11 +51,11 @@ class Flood:
         self._lock = threading.Lock()
 
     def stop(self) -> None:
-        """Ask for the end: nothing is asked again."""
+        """Request the end; no request is repeated."""
         self._stopping.set()
 
     def run(self, callers: int) -> None:
-        """Work until told to stop; when it returns, all answers are written down."""
+        """Work until `stop`; on return all answers are recorded."""
         threads = [threading.Thread(target=self._call, args=(n,)) for n in range(callers)]
         for thread in threads:
             thread.start()
@@ -95,7 +95,7 @@ class Flood:
             self._stopping.wait(patience * rng.uniform(1.0, 1.5))
 
     def _post(self, connection: HTTPConnection, name: str) -> tuple[int, float | None, str | None]:
-        """Return the status (0: no answer), what `Retry-After` says, and the ref if it is taken."""
+        """Return the status (0: no answer), the value of `Retry-After`, and the ref if accepted."""
         body = json.dumps({"body": {"n": name, "e": 0}})
         try:
             connection.request("POST", f"/topics/{QUEUED.name}/messages", body, _HEADERS)
@@ -112,7 +112,7 @@ class Flood:
 
 
 def answered(path: Path) -> Counter[tuple[int, bool]]:
-    """Return how often each (status, whether it had `Retry-After`) was answered."""
+    """Return the number of answers by (status, whether it had `Retry-After`)."""
     counts: Counter[tuple[int, bool]] = Counter()
     if path.exists():
         for line in read(path):

@@ -1,4 +1,4 @@
-"""How long messages took from their publishing to their takers, by the phase they came in."""
+"""Latency from publishing to the takers, by the phase in which a message was published."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from fairbox import MessageRef
 from fairbox.model.ids import time_of
 
-from local.chaos import journal
+from local.accounting import journal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from local.chaos.evidence import Evidence
+    from local.accounting.evidence import Evidence
     from local.soak.phases import Phase
 
 _NANOSECONDS: Final = 1e9
@@ -24,7 +24,7 @@ _MILLISECONDS: Final = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds from published to first taken, of what was published in a phase."""
+    """Seconds from publishing to the first arrival, of the messages published in a phase."""
 
     count: int
     p50: float
@@ -32,7 +32,7 @@ class Latency:
 
 
 def delayed(journals: Path) -> set[str]:
-    """Return the names of the messages that were published to come later, from their refs."""
+    """Return the names of the delayed messages, from their refs."""
     lines = journal.read_all(journals / "producers")
     return {line["n"] for line in lines if line["t"] == "ok" and _is_delayed(line["ref"])}
 
@@ -44,13 +44,13 @@ def _is_delayed(ref: str) -> bool:
 def latencies(
     found: Evidence, phases: Mapping[str, Phase], *, ahead: float, but: Collection[str] = ()
 ) -> dict[str, Latency | None]:
-    """Return the latency of each phase; None where nothing was published in it.
+    """Return the latency of each phase; None if nothing was published in it.
 
     Args:
-        found: what was published and what arrived.
+        found: publishing and arrivals.
         phases: on the monotonic clock.
-        ahead: seconds by which the wall clock, of which ids are, is ahead of the monotonic one.
-        but: names that are left out.
+        ahead: seconds by which the wall clock, used in ids, is ahead of the monotonic one.
+        but: names to leave out.
     """
     by_phase: dict[str, list[float]] = {name: [] for name in phases}
     for begun, taken in _journeys(found, ahead, but):
@@ -61,7 +61,7 @@ def latencies(
 
 
 def _journeys(found: Evidence, ahead: float, but: Collection[str]) -> Iterator[tuple[float, float]]:
-    """Yield when each acknowledged message was published and first taken, by each taker."""
+    """Yield times of publishing and first arrival of each acknowledged message, for each taker."""
     for (_, _, name), arrivals in found.arrivals.items():
         if name not in found.acked or name in but:
             continue

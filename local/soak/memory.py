@@ -1,4 +1,4 @@
-"""Samples of the memory of processes, and how it rises over a run."""
+"""Samples of the memory of processes and its growth over a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR: Final = 3600.0
 
 
 def resident(pid: int) -> int | None:
-    """Return the bytes of a process that are in memory; None: it has ended."""
+    """Return the resident bytes of a process; None: it has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:
@@ -33,12 +33,12 @@ def resident(pid: int) -> int | None:
 
 @dataclass
 class Sampler:
-    """Samples every process now and then, in a thread of its own.
+    """Samples every process periodically, in a thread of its own.
 
     Args:
-        pids: gives the processes that there are, by (name, process id).
+        pids: returns the running processes as (name, process id).
         seconds: between two samples.
-        clock: seconds that never go back.
+        clock: monotonic seconds.
     """
 
     pids: Callable[[], Sequence[tuple[str, int]]]
@@ -50,12 +50,12 @@ class Sampler:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start sampling."""
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more samples."""
+        """Stop sampling."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -69,7 +69,7 @@ class Sampler:
         now = self.clock()
         for name, pid in self.pids():
             taken = resident(pid)
-            if taken:  # a process that has just ended has nothing in memory
+            if taken:  # a process that has just ended has no memory
                 self.times.setdefault((name, pid), array("d")).append(now)
                 self.bytes.setdefault((name, pid), array("q")).append(taken)
 
@@ -85,8 +85,8 @@ class Sampler:
 class Memory:
     """The memory of one process over the steady phases before and after the overload.
 
-    `growth` is in MB an hour, None where it did not live long enough to tell; the levels are
-    medians in MB, None where there are no samples.
+    `growth` is in MB an hour, None if the process did not live long enough; the levels are
+    medians in MB, None if there are no samples.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Memory:
 
     @property
     def ratio(self) -> float | None:
-        """The level after the overload by that before it."""
+        """The level after the overload divided by the level before it."""
         return self.after / self.before if self.before and self.after else None
 
 
@@ -107,8 +107,8 @@ def memories(
 ) -> list[Memory]:
     """Return each process's memory, by name.
 
-    Growth is looked for within the phases before and after the overload: what that takes and
-    keeps is a step between them, and shows in the levels.
+    Growth is measured within the phases before and after the overload. Memory that the overload
+    takes and keeps is a step between them, which the levels show.
     """
     found = []
     for (name, pid), samples in sorted(series.items()):

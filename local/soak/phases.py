@@ -1,4 +1,4 @@
-"""The phases of a soak run, and how long each lasts."""
+"""The phases of a soak run and their durations."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ WARMING, STEADY, OVERLOAD, DRAINING, RECOVERED = (
     "recovered",
 )
 SHARES: Final = {WARMING: 0.15, STEADY: 0.35, OVERLOAD: 0.15, RECOVERED: 0.35}
-"""Of a run's time; between the last two lies `draining`, which takes as long as it takes."""
+"""Shares of a run's time. `draining`, between the last two, takes as long as it needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of a run, from `begins` until before `ends`: seconds of a monotonic clock."""
+    """A part of a run, from `begins` until before `ends`: seconds of a monotonic clock."""
 
     begins: float
     ends: float
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """Its duration."""
         return self.ends - self.begins
 
     def measures(self, at: float) -> bool:

@@ -1,4 +1,4 @@
-"""How fast a series of samples rises: a robust slope with its uncertainty."""
+"""Trend of a series of samples: a robust slope with its uncertainty."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 Point = tuple[float, float]
 BLOCKS: Final = 40
 LEAST: Final = 6
-"""Points of a stratum: of fewer nothing can be said."""
-_Z: Final = 3.29  # of a thousand series that do not rise, one is said to rise
+"""Fewest points of a stratum that allow a conclusion."""
+_Z: Final = 3.29  # one of a thousand flat series is reported as rising
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class Trend:
 
 
 def trend(strata: Sequence[Sequence[Point]]) -> Trend | None:
-    """Return the slope within strata; what happens between them counts for nothing.
+    """Return the slope within strata; changes between strata are ignored.
 
     It is the median of the slopes of all pairs of points that lie in one stratum (Theil and Sen;
     with strata, Hirsch), so neither steps between phases nor single outliers move it. The bounds
-    are those of Kendall's statistic. Points of each stratum are first thinned to medians of
-    blocks, because neighbours are alike.
+    are those of Kendall's statistic. Points of each stratum are first reduced to medians of
+    blocks, because neighbouring samples are correlated.
 
     Args:
         strata: points (x, y) by ascending x; those with under `LEAST` points are left out.
 
     Returns:
-        None where no stratum has enough points.
+        None if no stratum has enough points.
     """
     taken = [thinned(points) for points in strata if len(points) >= LEAST]
     slopes = sorted(
@@ -60,7 +60,7 @@ def trend(strata: Sequence[Sequence[Point]]) -> Trend | None:
 
 
 def thinned(points: Sequence[Point], blocks: int = BLOCKS) -> list[Point]:
-    """Return the medians of consecutive blocks; the points themselves where they are few."""
+    """Return the medians of consecutive blocks, or the points themselves if they are few."""
     if len(points) <= blocks:
         return list(points)
     edges = [len(points) * number // blocks for number in range(blocks + 1)]

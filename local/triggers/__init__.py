@@ -1,4 +1,4 @@
-"""Drives streams, queues and schedules into functions, with what hurts on AWS."""
+"""Triggers of functions: streams, queues and schedules, with the repetitions and delays of AWS."""
 
 from local.triggers.attach import Trigger, TriggerSettings, attach
 from local.triggers.queues import QueueMapping

@@ -1,7 +1,7 @@
-"""What a function's answer means for the batch it was given: Lambda's rules of partial answers.
+"""Lambda's rules of partial answers: the records of a batch that a function's answer fails.
 
-An empty answer is success. A failure entry without a usable identifier fails the whole batch. What
-else is malformed counts as success for streams, as it does on AWS: there it loses records silently.
+An empty answer is success. A failure entry without a usable identifier fails the whole batch.
+Any other malformed answer counts as success for streams, as on AWS, and loses records silently.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from local.invoker import InvokeResult
+    from local.functions.invoker import InvokeResult
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """A batch must be tried again from the record at index `first`.
+    """A failed batch, to be repeated from the record at index `first`.
 
     `partial`: the function named it. `counts`: the invocation took place and costs an attempt.
     """
@@ -32,7 +32,7 @@ class Failure:
 def stream_failure(
     result: InvokeResult, sequence_numbers: Sequence[str], *, report: bool
 ) -> Failure | None:
-    """Return what a stream's batch has to repeat, or None where it succeeded.
+    """Return the failure of a stream's batch, or None if it succeeded.
 
     `report`: the mapping has `ReportBatchItemFailures`.
     """
@@ -72,7 +72,7 @@ def failed_messages(result: InvokeResult, ids: Sequence[str], *, report: bool) -
 
 
 def _identifiers(payload: bytes, *, strict: bool = False) -> list[Any] | None:
-    """Return the identifiers an answer names (None for an entry without one), None for no list."""
+    """Return the identifiers in an answer (None for an entry without one); None: it has no list."""
     try:
         answer = json.loads(payload or b"null")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Makes triggers from an application's resolved resources; what it does not know it refuses."""
+"""Triggers of an application, made from its resolved resources; unknown resources are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from local.triggers.failures import OnFailure
 from local.triggers.properties import Properties, function_of
 from local.triggers.queues import QueueMapping, QueueTrigger
 from local.triggers.reader import StreamReader
-from local.triggers.schedules import RULE, SCHEDULE, Place, Schedule, ScheduleTrigger
+from local.triggers.schedules import RULE, Place, Schedule, ScheduleTrigger
 from local.triggers.sources import EngineStream
 from local.triggers.streams import KIND, StreamMapping, StreamTrigger
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Mapping
 
-    from local.invoker import Invoker
+    from local.functions.invoker import Invoker
 
 INVOKE_CONFIG: Final = "AWS::Lambda::EventInvokeConfig"
 NAMESPACE: Final = uuid.UUID("5a1f0d3e-7c52-4f0c-9c39-1f6f7a4b2e10")  # of the mappings' ids
@@ -30,20 +30,20 @@ class Trigger(Protocol):
     name: str
 
     def start(self) -> None:
-        """Begin; starting twice changes nothing."""
+        """Start; starting twice changes nothing."""
         ...
 
     def stop(self) -> None:
-        """Let what is under way finish, and end."""
+        """Let running invocations finish, and end."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriggerSettings:
-    """How hard the triggers make it: shares 0 to 1, intervals in seconds.
+    """Settings of the triggers: shares from 0 to 1, intervals in seconds.
 
-    `repeat_share` of what succeeded is delivered again; `shards` is the number of pseudo-shards of
-    a stream; `speed` is how much faster schedules run.
+    `repeat_share` of the successful batches is delivered again; `shards` is the number of
+    pseudo-shards of a stream; `speed` is the factor by which schedules run faster.
     """
 
     repeat_share: float = 0.0
@@ -66,9 +66,11 @@ def attach(
 ) -> list[Trigger]:
     """Return the triggers of an application, not yet started.
 
-    `resources` maps logical ids to types and resolved properties; other types than triggers are
-    passed over. `clients` holds boto3 clients: `dynamodb`, `dynamodbstreams`, `sqs`, and `s3` or
-    `sns` where an on-failure destination is one. `function_names` are the names the invoker knows.
+    `resources` maps logical ids to types and resolved properties; types other than triggers are
+    ignored. `clients` holds boto3 clients: `dynamodb`, `dynamodbstreams`, `sqs`, and `s3` or
+    `sns` where an on-failure destination is one. `function_names` are the names that the
+    invoker knows.
+
     Raises `ValueError` naming the logical id and the property that is not known.
     """
     workshop = _Workshop(
@@ -122,8 +124,8 @@ class _Workshop:
             if _is_queue(properties):
                 return self._queue(logical_id, properties)
             return self._stream(logical_id, properties)
-        if kind == SCHEDULE or (kind == RULE and "ScheduleExpression" in properties):
-            return self._schedule(logical_id, kind, properties)
+        if kind == RULE and "ScheduleExpression" in properties:
+            return self._schedule(logical_id, properties)
         if kind == RULE:
             _refuse_function_targets(properties)
         return None
@@ -168,10 +170,8 @@ class _Workshop:
         )
         return trigger, [mapping.function]
 
-    def _schedule(
-        self, logical_id: str, kind: str, properties: dict[str, Any]
-    ) -> tuple[Trigger, list[str]]:
-        schedule = Schedule.from_properties(kind, properties)
+    def _schedule(self, logical_id: str, properties: dict[str, Any]) -> tuple[Trigger, list[str]]:
+        schedule = Schedule.from_properties(properties)
         functions = [function for function, _ in schedule.targets]
         trigger = ScheduleTrigger(
             logical_id,
@@ -198,7 +198,7 @@ def _refuse_function_targets(properties: Mapping[str, Any]) -> None:
 
 
 def _invoke_retries(resources: Mapping[str, tuple[str, dict[str, Any]]]) -> dict[str, int]:
-    """Return how often functions want failed asynchronous events again."""
+    """Return the number of retries of failed asynchronous events, by function."""
     found: dict[str, int] = {}
     for logical_id, (kind, properties) in resources.items():
         if kind != INVOKE_CONFIG:

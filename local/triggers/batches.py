@@ -1,7 +1,7 @@
-"""The batch former of one lane of a stream: what is invoked next, and what an answer changes.
+"""The batching of one lane of a stream: the next batch, and the effect of an answer.
 
-Pure: no threads, no AWS; times are handed in. A lane is one part of a pseudo-shard whose batches
-follow one another; lanes run side by side. Records keep their order within a lane.
+Pure: no threads, no AWS; times are parameters. A lane is a part of a pseudo-shard whose batches
+run one after the other; lanes run in parallel. Records keep their order within a lane.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ TOO_OLD: Final = "RecordAgeExceeded"
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRules:
-    """How a mapping batches and retries: seconds and bytes; None means unbounded.
+    """Batching and retry rules of a mapping: seconds and bytes; None means unbounded.
 
-    `repeat_share` (0 to 1) of the batches that succeeded are given once more.
+    `repeat_share` (0 to 1) of the successful batches is delivered again.
     """
 
     batch_size: int = 100
@@ -46,8 +46,8 @@ class BatchRules:
 class Batch:
     """Records of one invocation.
 
-    `attempts` counts the failures that the retry bound looks at, `invokes` all invocations that
-    any of the records has seen.
+    `attempts` counts the failures that the retry limit applies to, `invokes` all invocations of
+    any of the records.
     """
 
     records: tuple[StreamRecord, ...]
@@ -60,7 +60,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class GivenUp:
-    """Records that will not be tried again, why, and the last answer's error."""
+    """Records that are not retried any more, the reason, and the last error."""
 
     batch: Batch
     condition: str
@@ -89,30 +89,30 @@ class Lane:
     _seen: int = 0
 
     def offer(self, record: StreamRecord, now: float) -> None:
-        """Append a record that the function is to get."""
+        """Append a record for the function."""
         self._seen = record.order
         self._waiting.append(_Waiting(record, now))
         self._bytes += record.size
 
     def skip(self, order: int) -> None:
-        """Pass a filtered record: it never reaches the function and the position moves on."""
+        """Skip a filtered record: it never reaches the function, and the position advances."""
         self._seen = order
         self.counts["filtered"] += 1
         self._advance(self.checkpoint)
 
     @property
     def outstanding(self) -> int:
-        """Records offered and not yet done with."""
+        """Number of records offered and not yet finished."""
         flying = len(self._flying.records) if self._flying else 0
         return len(self._waiting) + sum(len(one.records) for one in self._retries) + flying
 
     def iterator_age(self, now: float) -> float:
-        """Seconds since the oldest outstanding record was written; 0 where there is none."""
+        """Seconds since the oldest outstanding record was written; 0 if there is none."""
         oldest = self._oldest()
         return max(0.0, now - oldest.created) if oldest else 0.0
 
     def take(self, now: float) -> Batch | GivenUp | None:
-        """Return the next batch to invoke, one that has grown too old, or None for the moment."""
+        """Return the next batch, one that is too old, or None if nothing is due."""
         if self._flying is not None:
             return None
         if self._retries:
@@ -129,7 +129,7 @@ class Lane:
         return self._flying
 
     def wake_at(self) -> float | None:
-        """Return when `take` may next have something, None while nothing is to be expected."""
+        """Return the time when `take` may next have a batch; None: no records wait."""
         if self._flying is not None:
             return None
         if self._retries:
@@ -146,7 +146,7 @@ class Lane:
         return min(times)
 
     def finish(self, batch: Batch, failure: Failure | None, now: float) -> GivenUp | None:
-        """Take note of a batch's result; returns what is given up for good."""
+        """Apply a batch's result; return the records that are given up."""
         if batch is not self._flying:
             raise ValueError("this batch is not in flight")
         self._flying = None
@@ -189,7 +189,7 @@ class Lane:
         return batch
 
     def _old(self, records: Iterable[StreamRecord], now: float) -> int:
-        """Return how many records at the front are older than the mapping allows."""
+        """Return the number of leading records that are older than the mapping allows."""
         limit = self.rules.max_age
         if limit is None:
             return 0
@@ -203,7 +203,7 @@ class Lane:
         return self._is_full() or now >= self._waiting[0].since + self.rules.window
 
     def _form(self, limit: int) -> tuple[tuple[StreamRecord, ...], bool]:
-        """Take up to `limit` waiting records that fit the payload, at least one."""
+        """Take at least one and up to `limit` waiting records that fit the payload."""
         records: list[StreamRecord] = []
         size = ENVELOPE_BYTES
         repeat = self._waiting[0].repeat
@@ -223,7 +223,7 @@ class Lane:
         return self._waiting[0].record if self._waiting else None
 
     def _retry(self, now: float, *batches: Batch) -> None:
-        """Put batches first, in their order; the first waits a little, with jitter."""
+        """Put batches at the front, in their order; the first waits briefly, with jitter."""
         rules = self.rules
         exponent = min(batches[0].failures_in_row, 30) - 1
         pause = min(rules.backoff_limit, rules.backoff * 2.0**exponent)
@@ -255,7 +255,7 @@ class Lane:
         return GivenUp(batch=batch, condition=condition, function_error=error)
 
     def _advance(self, order: int, *, busy: bool = False) -> None:
-        """Move the position over all that is done with; it never goes back."""
+        """Advance the position past all finished records; it never moves back."""
         order = order if busy or self.outstanding else self._seen
         self.checkpoint = max(self.checkpoint, order)
 

@@ -1,4 +1,4 @@
-"""Where a stream mapping sends what it gives up: S3 with payload, SQS and SNS with positions."""
+"""On-failure destinations of a stream mapping: S3 with payload, SQS and SNS with positions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a report says about the mapping that gave a batch up."""
+    """The origin of a report: the mapping that gave a batch up."""
 
     mapping_id: str
     function_arn: str
@@ -43,7 +43,7 @@ class OnFailure:
         self._rng = rng
 
     def send(self, given_up: GivenUp, origin: Origin, now: float) -> None:
-        """Send one report; raises what the client raises."""
+        """Send one report; errors of the client are passed on."""
         report = self._report(given_up, origin, now)
         target = self._arn.split(":")[5]
         if self._service == "s3":

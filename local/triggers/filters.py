@@ -1,7 +1,7 @@
 """Event filters of an event source mapping: Lambda's filter rules over DynamoDB records.
 
-Rules look at leaves only, as Lambda's do: `exists` on an object that has children finds nothing.
-Numbers in DynamoDB records are strings, so `numeric` never matches an item's attribute.
+Only the operators that the templates use are known: `prefix` and `exists`. Rules look at leaves
+only, as Lambda's do: `exists` on an object that has children finds nothing.
 """
 
 from __future__ import annotations
@@ -26,19 +26,11 @@ RECORD_KEYS: Final = frozenset(
         "eventSourceARN",
         "eventVersion",
         "userIdentity",
-        "$or",
     }
 )
 
 Matcher = Callable[[Any], bool]
 _ABSENT: Final = object()
-_COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
-    "=": lambda left, right: left == right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-}
 
 
 def compile_criteria(criteria: Properties) -> Matcher | None:
@@ -93,9 +85,9 @@ def _object(pattern: dict[str, Any]) -> Matcher:
     """All keys of a pattern must match."""
     parts: list[Matcher] = []
     for name, rule in pattern.items():
-        if name == "$or":
-            parts.append(_either(rule))
-        elif isinstance(rule, dict):
+        if name.startswith("$"):
+            raise ValueError(f"the operator {name!r} is not known")
+        if isinstance(rule, dict):
             if not rule:
                 raise ValueError(f"{name!r} holds an empty object")
             parts.append(_at(name, _object(rule)))
@@ -106,13 +98,6 @@ def _object(pattern: dict[str, Any]) -> Matcher:
     if len(parts) == 1:
         return parts[0]
     return lambda event: all(part(event) for part in parts)
-
-
-def _either(rule: Any) -> Matcher:
-    if not isinstance(rule, list) or not rule or not all(isinstance(r, dict) and r for r in rule):
-        raise ValueError("'$or' must hold a list of objects")
-    branches = [_object(branch) for branch in rule]
-    return lambda event: any(branch(event) for branch in branches)
 
 
 def _at(name: str, inner: Matcher) -> Matcher:
@@ -161,25 +146,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _text(operator: str, operand: Any) -> str:
-    if not isinstance(operand, str):
-        raise ValueError(f"{operator!r} takes a string, not {operand!r}")  # noqa: TRY004 - a refusal of input
-    return operand
-
-
 def _prefix(operand: Any) -> Matcher:
-    start = _text("prefix", operand)
-    return lambda value: isinstance(value, str) and value.startswith(start)
-
-
-def _suffix(operand: Any) -> Matcher:
-    end = _text("suffix", operand)
-    return lambda value: isinstance(value, str) and value.endswith(end)
-
-
-def _ignore_case(operand: Any) -> Matcher:
-    wanted = _text("equals-ignore-case", operand).casefold()
-    return lambda value: isinstance(value, str) and value.casefold() == wanted
+    if not isinstance(operand, str):
+        raise ValueError(f"'prefix' takes a string, not {operand!r}")  # noqa: TRY004 - a refusal of input
+    return lambda value: isinstance(value, str) and value.startswith(operand)
 
 
 def _exists(operand: Any) -> Matcher:
@@ -188,30 +158,7 @@ def _exists(operand: Any) -> Matcher:
     return lambda value: (value is not _ABSENT) is operand
 
 
-def _anything_but(operand: Any) -> Matcher:
-    unwanted = operand if isinstance(operand, list) else [operand]
-    if not unwanted or not all(isinstance(one, str) or _is_number(one) for one in unwanted):
-        raise ValueError(f"'anything-but' takes strings or numbers, not {operand!r}")
-    tests = [_equals(one) for one in unwanted]
-    return lambda value: value is not _ABSENT and not any(test(value) for test in tests)
-
-
-def _numeric(operand: Any) -> Matcher:
-    if not isinstance(operand, list) or len(operand) not in {2, 4}:
-        raise ValueError(f"'numeric' takes one or two comparisons, not {operand!r}")
-    pairs = list(zip(operand[::2], operand[1::2], strict=True))
-    for sign, bound in pairs:
-        if not isinstance(sign, str) or sign not in _COMPARE or not _is_number(bound):
-            raise ValueError(f"'numeric' does not know the comparison {sign!r} {bound!r}")
-    tests = [(_COMPARE[sign], bound) for sign, bound in pairs]
-    return lambda value: _is_number(value) and all(test(value, bound) for test, bound in tests)
-
-
 _OPERATORS: Final[dict[str, Callable[[Any], Matcher]]] = {
     "prefix": _prefix,
-    "suffix": _suffix,
-    "equals-ignore-case": _ignore_case,
     "exists": _exists,
-    "anything-but": _anything_but,
-    "numeric": _numeric,
 }

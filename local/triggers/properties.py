@@ -1,4 +1,4 @@
-"""Reads resolved CloudFormation properties strictly: what nobody asked for is refused."""
+"""Strict reading of resolved CloudFormation properties: a property that nobody reads is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REQUIRED: Final = object()
 
 
 class Properties:
-    """The properties of one resource; every one must be read, or `close` refuses it by name.
+    """The properties of one resource; `close` refuses each that was not read, by name.
 
     All readers raise `ValueError` naming the property, what it holds and what is expected.
     """
@@ -28,7 +28,7 @@ class Properties:
         return ValueError(f"{self._kind}: property {self._path}{name} {message}")
 
     def value(self, name: str, default: Any = REQUIRED) -> Any:
-        """Return a property as it stands."""
+        """Return a property unchanged."""
         self._read.add(name)
         value = self._values.get(name)
         if value is not None:
@@ -72,7 +72,7 @@ class Properties:
         return value
 
     def group(self, name: str) -> Properties:
-        """Return a nested group, empty where it is absent; it is closed with this one."""
+        """Return a nested group, empty if absent; it is closed with this one."""
         value = self.value(name, {})
         if not isinstance(value, dict):
             raise self.error(name, f"is {value!r}: expected an object")
@@ -97,7 +97,7 @@ class Properties:
         self._read.update(names)
 
     def close(self) -> None:
-        """Refuse what nobody has read, here and in the groups."""
+        """Refuse unread properties, here and in the groups."""
         for name in self._values:
             if name not in self._read:
                 raise self.error(name, "is not known to the local application")

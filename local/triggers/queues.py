@@ -1,6 +1,6 @@
-"""Event source mappings of SQS queues: messages in batches, deleted when they succeeded.
+"""Event source mappings of SQS queues: messages in batches, deleted on success.
 
-What fails stays where it is until the queue's visibility time-out makes it visible again; nothing
+A failed message stays in the queue until its visibility timeout has passed; nothing
 shortens that. Groups of a FIFO queue and the redrive policy are the queue service's own.
 """
 
@@ -24,7 +24,7 @@ from local.triggers.streams import KIND, reports_failures
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from local.invoker import Invoker
+    from local.functions.invoker import Invoker
 
 log = logging.getLogger(__name__)
 
@@ -258,7 +258,7 @@ class QueueTrigger:
         return failed_messages(result, ids, report=self._mapping.report)
 
     def _repeat(self, records: list[dict[str, Any]]) -> None:
-        """Deliver a share of what succeeded once more, sometimes only a part of it."""
+        """Deliver a share of the successful batches again, sometimes only a part of a batch."""
         with self._lock:
             if self._rng.random() >= self._repeat_share:
                 return

@@ -1,4 +1,4 @@
-"""Reads one table's stream for all its mappings: one thread, every record converted once."""
+"""The reader of one table's stream for all its mappings: one thread converts each record once."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Entry = tuple[StreamRecord, dict[str, Any]]
 
 
 class Listener(Protocol):
-    """A mapping that hears of all records of its stream, in order."""
+    """A mapping that receives all records of its stream, in order."""
 
     def hear(self, entries: Sequence[Entry]) -> None:
-        """Take over records with the event entries that filters look at; must not block."""
+        """Receive records with the event entries that filters read; must not block."""
         ...
 
 
@@ -42,12 +42,12 @@ class _Position:
 
 
 class StreamReader:
-    """Follows all shards of a stream, parents before children, and tells its listeners.
+    """Follows all shards of a stream, parents before children, and passes records to its listeners.
 
-    A listener hears everything from the first start on, whether its own trigger runs or not, as a
-    disabled mapping keeps its position. `poll_interval` is the pause in seconds after a read that
-    found nothing, `busy_interval` after one that found something, so that a trickle does not take a
-    core; `latest`: begin at the end of the stream.
+    A listener receives every record from the first start on, whether its own trigger runs or not,
+    because a disabled mapping keeps its position. `poll_interval` is the pause in seconds after an
+    empty read, `busy_interval` the pause after any other, so that a trickle of records does not
+    occupy a core; `latest`: begin at the end of the stream.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class StreamReader:
         self._thread: threading.Thread | None = None
 
     def add(self, listener: Listener) -> None:
-        """Have a listener told of all records from now on."""
+        """Pass all records from now on to a listener, too."""
         self._listeners.append(listener)
 
     def start(self, user: object) -> None:
-        """Run while at least one user wants it; on return the starting position is fixed.
+        """Run while there is at least one user; on return the starting position is fixed.
 
         Raises `StreamUnavailableError` if the stream does not answer.
         """
@@ -96,7 +96,7 @@ class StreamReader:
             self._thread.start()
 
     def stop(self, user: object) -> None:
-        """Stop when nobody wants it any more; the position is kept."""
+        """Stop when there are no users left; keep the position."""
         with self._lock:
             self._users.discard(user)
             if self._users or self._thread is None:
@@ -106,7 +106,7 @@ class StreamReader:
             self._thread = None
 
     def refresh(self) -> None:
-        """Look for new shards; those finished before the start are left out where `latest`."""
+        """Look for new shards; with `latest`, leave out those closed before the start."""
         for shard in self.source.shards():
             if shard.shard_id in self._positions:
                 continue
@@ -117,7 +117,7 @@ class StreamReader:
             self._positions[shard.shard_id] = position
 
     def poll(self) -> bool:
-        """Read each shard that may be read once; returns whether any record came."""
+        """Read each readable shard once; return whether any record came."""
         found = False
         for shard_id, position in list(self._positions.items()):
             parent = self._positions.get(position.parent or "")

@@ -1,4 +1,4 @@
-"""Stream records as Lambda writes them, made from what the stream's API answers."""
+"""Stream records in Lambda's format, made from the answers of the stream's API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """One record, ready to be sent: converted once, shared by all mappings of its stream.
+    """One record, converted once and shared by all mappings of its stream.
 
     `body` is Lambda's JSON of the record, `order` its sequence number as a number, `created` whole
     seconds since the epoch. `partition_key` and `item_key` are canonical JSON of the key values.
@@ -42,11 +42,11 @@ class StreamRecord:
 def convert(
     wire: dict[str, Any], *, stream_arn: str, region: str, hash_key: str, now: float
 ) -> tuple[StreamRecord, dict[str, Any]]:
-    """Return a record and the event entry that filters look at.
+    """Return a record and the event entry that filters read.
 
     `wire` is one entry of `GetRecords` in the API's JSON, where numbers are strings and binary
-    values base64 text, as they are in Lambda's events. `now` is when it was read, in seconds since
-    the epoch: see `_created`.
+    values base64 text, as they are in Lambda's events. `now` is the time of reading, in seconds
+    since the epoch: see `_created`.
     """
     change = wire["dynamodb"]
     change["ApproximateCreationDateTime"] = _created(change["ApproximateCreationDateTime"], now)
@@ -75,9 +75,9 @@ def convert(
 
 
 def _created(given: float, now: float) -> int:
-    """Return when a record was written, in whole seconds, as the service says it.
+    """Return the time when a record was written, in whole seconds, as the service reports it.
 
-    DynamoDB Local says only the minute: then it is the time of reading, within that minute.
+    DynamoDB Local reports only the minute: then it is the time of reading, within that minute.
     """
     whole = int(given)
     return whole if whole % 60 else max(whole, min(int(now), whole + 59))

@@ -1,7 +1,7 @@
-"""Schedules: rules of EventBridge and of EventBridge Scheduler that invoke functions by the clock.
+"""Schedules: rules of EventBridge that invoke functions at a rate.
 
-Invocations are asynchronous: one may begin before the last has ended, and one that fails is tried
-again, as Lambda does with events of this kind.
+Invocations are asynchronous: one may begin before the last has ended, and a failed one is
+retried, as Lambda retries asynchronous events.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import threading
 import uuid
 from collections import Counter
@@ -17,69 +18,65 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from local.triggers.cron import Expression, parse
 from local.triggers.properties import Properties, function_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from local.invoker import Invoker, InvokeResult
+    from local.functions.invoker import Invoker, InvokeResult
 
 log = logging.getLogger(__name__)
 
 RULE: Final = "AWS::Events::Rule"
-SCHEDULE: Final = "AWS::Scheduler::Schedule"
 RETRY_PAUSES: Final = (60.0, 120.0)  # s, after the first and after the second failure
+_UNITS: Final = {"minute": 60, "hour": 3600, "day": 86400}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """One schedule as its resolved properties describe it.
 
-    `targets` are functions, each with its input as JSON text, or None where none is given.
+    `period` is in seconds; `targets` are functions, each with its input as JSON text, or None.
     """
 
-    kind: str
     name: str | None
-    expression: Expression
+    period: int
     targets: tuple[tuple[str, str | None], ...]
     enabled: bool = True
-    group: str = "default"
 
     @classmethod
-    def from_properties(cls, kind: str, properties: Mapping[str, Any]) -> Schedule:
-        """Read the properties of a resource of type `kind`.
+    def from_properties(cls, properties: Mapping[str, Any]) -> Schedule:
+        """Read the properties of a rule.
 
         Raises `ValueError` naming what is missing, wrong or not known.
         """
-        props = Properties(kind, properties)
-        expression = props.text("ScheduleExpression")
-        zone = props.text("ScheduleExpressionTimezone", "UTC") if kind == SCHEDULE else "UTC"
+        props = Properties(RULE, properties)
         try:
-            parsed = parse(expression, zone)
-        except (ValueError, KeyError) as error:
+            period = period_of(props.text("ScheduleExpression"))
+        except ValueError as error:
             raise props.error("ScheduleExpression", f"is refused: {error}") from error
-        props.ignore("Description", "RoleArn", "Tags", "KmsKeyArn")
-        if kind == SCHEDULE:
-            window = props.group("FlexibleTimeWindow")
-            window.choice("Mode", "OFF", among=("OFF", "FLEXIBLE"))
-            window.integer("MaximumWindowInMinutes", None, low=1, high=1440)
-            targets = [props.group("Target")]
-        else:
-            targets = props.groups("Targets")
-            bus = props.text("EventBusName", "default")
-            if bus.rsplit("/", maxsplit=1)[-1] != "default":
-                raise props.error("EventBusName", f"is {bus!r}: schedules run on 'default' only")
+        props.ignore("Description", "RoleArn", "Tags")
+        bus = props.text("EventBusName", "default")
+        if bus.rsplit("/", maxsplit=1)[-1] != "default":
+            raise props.error("EventBusName", f"is {bus!r}: schedules run on 'default' only")
         schedule = cls(
-            kind=kind,
             name=props.text("Name", None),
-            expression=parsed,
-            targets=tuple(_target(one) for one in targets),
+            period=period,
+            targets=tuple(_target(one) for one in props.groups("Targets")),
             enabled=props.choice("State", "ENABLED", among=("ENABLED", "DISABLED")) == "ENABLED",
-            group=props.text("GroupName", "default") if kind == SCHEDULE else "default",
         )
         props.close()
         return schedule
+
+
+def period_of(expression: str) -> int:
+    """Return the seconds between two firings; raises `ValueError` for anything but a rate."""
+    match = re.fullmatch(r"rate\(([1-9]\d*) (minute|hour|day)(s?)\)", expression.strip())
+    if match is None or (match[1] == "1") is bool(match[3]):
+        raise ValueError(
+            f"{expression!r} is not known here: 'rate(1 minute)' or 'rate(n minutes)', hours, days"
+        )
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _target(target: Properties) -> tuple[str, str | None]:
@@ -92,7 +89,7 @@ def _target(target: Properties) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a schedule's events say that they come from."""
+    """Region and account in the events of a schedule."""
 
     region: str = "us-east-1"
     account: str = "123456789012"
@@ -107,14 +104,14 @@ class _Firing:
 
 @dataclass
 class _Agenda:
-    """What is to be invoked again and when, in seconds of the clock."""
+    """Retries and their times, in seconds of the clock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     again: list[tuple[float, _Firing]] = field(default_factory=list)
 
 
 class ScheduleTrigger:
-    """Runs one schedule; `speed` lets its time pass faster: at 60 a minute takes a second."""
+    """Runs one schedule; at a `speed` of 60 a minute takes a second."""
 
     def __init__(
         self,
@@ -145,7 +142,7 @@ class ScheduleTrigger:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the clock: a rate fires first when its period is over."""
+        """Start the clock; the first firing comes after one period."""
         if self._thread is not None or not self._schedule.enabled:
             return
         self._stopping.clear()
@@ -153,32 +150,32 @@ class ScheduleTrigger:
         self._thread.start()
 
     def stop(self) -> None:
-        """Fire no more and let the invocations under way finish."""
+        """Stop firing and let running invocations finish."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def run_now(self) -> list[InvokeResult]:
-        """Invoke all targets once, now and in this thread, and return their answers."""
+        """Invoke all targets once in this thread; return their answers."""
         firings = self._firings()
         return [self._invoker.invoke(one.function, one.payload) for one in firings]
 
     def _run(self) -> None:
         began = self._clock()
-        due = self._schedule.expression.next_after(datetime.fromtimestamp(began, UTC))
+        period = self._schedule.period / self._speed
+        due = began + period
         with ThreadPoolExecutor(self._most_at_once, thread_name_prefix=self.name) as pool:
             while not self._stopping.is_set():
                 now = self._clock()
                 for firing in self._due_again(now):
                     pool.submit(self._invoke, firing)
-                at = None if due is None else began + (due.timestamp() - began) / self._speed
-                if due is not None and at is not None and at <= now:
+                if due <= now:
                     for firing in self._firings():
                         pool.submit(self._invoke, firing)
-                    due = self._schedule.expression.next_after(due)
+                    due += period
                     continue
-                self._stopping.wait(0.05 if at is None else min(0.05, at - now))
+                self._stopping.wait(min(0.05, due - now))
 
     def _due_again(self, now: float) -> list[_Firing]:
         with self._agenda.lock:
@@ -211,37 +208,27 @@ class ScheduleTrigger:
         ]
 
     def _payload(self, given: str | None) -> bytes:
-        now = datetime.fromtimestamp(self._clock(), UTC)
-        time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        run = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-        by_rule = self._schedule.kind == RULE
-        resource = "rule" if by_rule else f"schedule/{self._schedule.group}"
-        service = "events" if by_rule else "scheduler"
-        name = self._schedule.name or self.name
-        arn = f"arn:aws:{service}:{self._place.region}:{self._place.account}:{resource}/{name}"
-        if given is not None and not by_rule:
-            for key, value in (("scheduled-time", time), ("schedule-arn", arn)):
-                given = given.replace(f"<aws.scheduler.{key}>", value)
-            given = given.replace("<aws.scheduler.execution-id>", run)
-            given = given.replace("<aws.scheduler.attempt-number>", "1")
         if given is not None:
             return given.encode()
+        name = self._schedule.name or self.name
+        arn = f"arn:aws:events:{self._place.region}:{self._place.account}:rule/{name}"
+        now = datetime.fromtimestamp(self._clock(), UTC)
         event = {
             "version": "0",
-            "id": run,
+            "id": str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
             "detail-type": "Scheduled Event",
-            "source": f"aws.{service}",
+            "source": "aws.events",
             "account": self._place.account,
-            "time": time,
+            "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "region": self._place.region,
             "resources": [arn],
-            "detail": {} if by_rule else "{}",
+            "detail": {},
         }
         return json.dumps(event).encode()
 
 
 def run_now(triggers: Iterable[object], name: str) -> list[InvokeResult]:
-    """Run the schedule called `name` once, at once; raises `KeyError` naming those there are."""
+    """Run the schedule called `name` once now; raises `KeyError` with the known names."""
     schedules = {one.name: one for one in triggers if isinstance(one, ScheduleTrigger)}
     if name not in schedules:
         raise KeyError(f"no schedule {name!r}; there are: {', '.join(sorted(schedules))}")

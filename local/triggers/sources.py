@@ -1,4 +1,4 @@
-"""A table's stream as the reader sees it: shards, iterators and records in the API's own JSON."""
+"""The stream of a table: shards, iterators and records in the API's own JSON."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _TRIMMED: Final = {"TrimmedDataAccessException"}
 
 
 class StreamUnavailableError(Exception):
-    """The stream could not be read now; reading it again may go well."""
+    """The stream cannot be read now; a later read may succeed."""
 
 
 class IteratorExpiredError(Exception):
-    """The iterator is too old: a new one is to be had after the last sequence number."""
+    """The iterator has expired; request a new one after the last sequence number."""
 
 
 class RecordsTrimmedError(Exception):
-    """The records after that sequence number are gone: reading starts at the oldest left."""
+    """The records after that sequence number are gone; read from the oldest one left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Shard:
 
 
 class StreamSource(Protocol):
-    """One stream; all methods raise `StreamUnavailableError` where nobody answers."""
+    """One stream; all methods raise `StreamUnavailableError` if it does not answer."""
 
     arn: str
     hash_key: str
@@ -58,8 +58,8 @@ class StreamSource(Protocol):
 class EngineStream:
     """The stream of a table in a DynamoDB engine, by stream ARN or table name.
 
-    `GetRecords` is not parsed by the SDK: its JSON is what Lambda's records are made of, and half
-    the time of reading would go into turning it into objects and back.
+    The SDK does not parse `GetRecords`: Lambda's records are made of its JSON, and parsing it would
+    take half the time of reading.
     """
 
     def __init__(self, source: str, clients: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ class EngineStream:
 def _keep_wire(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
 ) -> None:
-    """Hand the answer's JSON out unparsed, where it is an answer."""
+    """Return the JSON of a successful answer unparsed."""
     if response_dict["status_code"] == 200:
         customized_response_dict["Wire"] = json.loads(response_dict["body"])
         response_dict["body"] = b"{}"

@@ -20,7 +20,7 @@ from local.triggers.records import StreamRecord, payload
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from local.invoker import Invoker
+    from local.functions.invoker import Invoker
     from local.triggers.reader import Entry, StreamReader
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _TOLD_AGAIN: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class StreamMapping:
-    """A stream's event source mapping as its resolved properties describe it."""
+    """A stream's event source mapping, read from its resolved properties."""
 
     source: str
     function: str
@@ -49,7 +49,7 @@ class StreamMapping:
     def from_properties(
         cls, properties: Mapping[str, Any], *, repeat_share: float = 0.0
     ) -> StreamMapping:
-        """Read the properties; raises `ValueError` naming what is missing, wrong or not known."""
+        """Read the properties; raises `ValueError` naming one that is missing, wrong or unknown."""
         props = Properties(KIND, properties)
         function = props.text("FunctionName")
         retries = props.integer("MaximumRetryAttempts", -1, low=-1, high=10_000)
@@ -103,7 +103,7 @@ class _Runner:
 class StreamTrigger:
     """Runs one mapping: a thread for each lane, fed by the reader of the stream.
 
-    Stopped, it keeps its place and what it has heard, as a disabled mapping does.
+    A stopped trigger keeps its position and its records, as a disabled mapping does.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class StreamTrigger:
         reader.add(self)
 
     def start(self) -> None:
-        """Start delivering; raises `StreamUnavailableError` if the stream does not answer."""
+        """Start to deliver; raises `StreamUnavailableError` if the stream does not answer."""
         if self._threads or not self._mapping.enabled:
             return
         self._stopping.clear()
@@ -154,7 +154,7 @@ class StreamTrigger:
         self._reader.start(self)
 
     def stop(self) -> None:
-        """Finish the invocations under way and stop; what was not done stays outstanding."""
+        """Finish running invocations and stop; the other records stay outstanding."""
         self._stopping.set()
         self._reader.stop(self)
         for runner in self._runners.values():
@@ -165,7 +165,7 @@ class StreamTrigger:
         self._threads.clear()
 
     def hear(self, entries: Sequence[Entry]) -> None:
-        """Filter records and hand them to their lanes."""
+        """Filter records and pass them to their lanes."""
         now = self._clock()
         matcher = self._mapping.matcher
         sorted_out: dict[tuple[int, int], list[tuple[StreamRecord, bool]]] = {}
@@ -185,7 +185,7 @@ class StreamTrigger:
 
     @property
     def outstanding(self) -> int:
-        """Records heard of and not yet done with."""
+        """Number of records received and not yet finished."""
         return sum(self._each(lambda lane: lane.outstanding))
 
     def iterator_age(self) -> float:
@@ -195,7 +195,7 @@ class StreamTrigger:
 
     @property
     def counts(self) -> Counter[str]:
-        """Invocations, failures, repeats, records filtered and given up so far."""
+        """Numbers of invocations, failures, repeats, filtered and given-up records so far."""
         return sum(self._each(lambda lane: Counter(lane.counts)), Counter())
 
     def _each(self, look: Callable[[Lane], T]) -> list[T]:
@@ -240,7 +240,7 @@ class StreamTrigger:
         return stream_failure(result, numbers, report=self._mapping.report)
 
     def _report(self, runner: _Runner, given_up: GivenUp) -> None:
-        """Tell the on-failure destination, several times if it does not take the report."""
+        """Report to the on-failure destination; retry several times."""
         fields = {"trigger": self.name, "records": len(given_up.batch.records)}
         log.warning("A batch is given up.", extra=fields | {"condition": given_up.condition})
         if self._on_failure is None:

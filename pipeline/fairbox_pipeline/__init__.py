@@ -1,1 +1,1 @@
-"""What happened to every message: Spark jobs over the archive."""
+"""Spark jobs over the archive: the history of every message."""

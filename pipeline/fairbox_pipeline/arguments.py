@@ -39,10 +39,10 @@ def parser_of(
 
 
 def moment_ms(text: str) -> int:
-    """Return a moment in ms since 1970 UTC.
+    """Return a time in ms since 1970 UTC.
 
     Raises:
-        argparse.ArgumentTypeError: the text is no moment.
+        argparse.ArgumentTypeError: the text is not a time.
     """
     if text.lstrip("-").isdigit():
         return int(text)
@@ -56,7 +56,7 @@ def moment_ms(text: str) -> int:
 
 
 def window_of(options: argparse.Namespace) -> Window:
-    """Return which events a run takes.
+    """Return the window of a run's events.
 
     Raises:
         argparse.ArgumentTypeError: it ends before it begins.

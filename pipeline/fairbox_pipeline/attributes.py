@@ -1,6 +1,6 @@
-"""What the pipeline reads of the tables' items: names, types, lanes.
+"""Attributes of the tables' items that the pipeline reads: names, types, lanes.
 
-A copy, so that no job needs the library: a test holds it equal to the library's codec.
+A copy, so that no job needs the library; a test compares it with the library's codec.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ TRACKER: Final[dict[str, tuple[str, str]]] = {
 }
 """Column -> attribute and its type, of a root, node, leaf or failed item of a batch."""
 TRACKER_KINDS: Final = {"root": "root", "n": "node", "l": "leaf", "f": "failed"}
-"""Sort key -> what it is; other items of a batch are of no interest here."""
+"""Sort key -> kind of item; other items of a batch are ignored."""
 DIRECT_GROUPS: Final = 64
 NODE_GROUPS: Final = 7168

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _clean_output() -> Iterator[None]:
-    """Keep standard output for the figures: what the JVM writes there goes to standard error."""
+    """Reserve standard output for the figures: redirect the JVM's output to standard error."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):  # not a file: a caller reads it

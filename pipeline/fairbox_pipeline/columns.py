@@ -1,8 +1,7 @@
-"""Lines of a file to Arrow batches; lines that are as they should be are checked by the column.
+"""Lines of a file to Arrow batches; valid lines are checked column by column.
 
-What a line is, and what is wrong with it, `lines` decides alone. Here only what is beyond doubt is
-taken by the slice: JSON objects of known fields, each of its one type. A slice with anything else
-in it goes line by line.
+Only `lines` decides about a line and its faults. Here only clearly valid slices are taken as a
+whole: JSON objects of known fields, each of its type. Any other slice goes line by line.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ def batches_of(
     """Yield the lines of a file in the columns of `LINE_SCHEMA`.
 
     Args:
-        uri: where the file lies.
+        uri: the file's address.
         content: its bytes.
-        at_end: is told how many lines there are, and whether any is malformed or cut.
+        at_end: called with the number of lines, and whether any is malformed or cut.
     """
     lines = 0
     faulty = False
@@ -91,7 +90,7 @@ def _columns_of(chunk: Chunk) -> Columns:
 
 
 def _all_at_once(part: Chunk) -> Columns | None:
-    """Return the columns of lines that are all events as they should be; None: some is not."""
+    """Return the columns of lines that are all valid events; None: some is not."""
     try:
         rows = [orjson.loads(raw) for raw in part.raws]
     except orjson.JSONDecodeError:
@@ -109,7 +108,7 @@ def _all_at_once(part: Chunk) -> Columns | None:
 
 
 def _as_they_should_be(columns: Columns) -> bool:
-    """Whether `lines.parse_event` would find nothing to object to, or to set aside."""
+    """Whether `lines.parse_event` would find no fault and no unknown field."""
     return (
         all(set(map(type, columns[name])) <= kinds for name, kinds in _ALLOWED.items())
         and set(columns["event"]) <= EVENTS
@@ -130,7 +129,7 @@ def _line_by_line(part: Chunk) -> Columns:
 
 
 def _row(line: Line) -> dict[str, Any]:
-    """Return the columns of one line; those that are not named are null."""
+    """Return the columns of one line; the others are null."""
     if line.event is not None:
         return line.event | {"line": line.number, "kind": EVENT}
     row = {"line": line.number, "fault": line.reason, "cut": line.cut}

@@ -1,6 +1,6 @@
-"""What a job needs of the machine it runs on: Java, and the Iceberg runtime.
+"""Requirements of a job on its machine: Java and the Iceberg runtime.
 
-The one module that reads the environment. On a cluster none of it is asked for: there
+Only this module reads the environment. On a cluster none of it is used, because
 `spark-submit` has started the JVM.
 """
 
@@ -30,7 +30,7 @@ def submitted() -> bool:
 
 
 def prepare() -> None:
-    """Let Spark find a Java that it runs on, and give its workers this Python.
+    """Point Spark to a supported Java, and its workers to this Python.
 
     Raises:
         PipelineError: there is no Java 17 or 21.
@@ -41,12 +41,12 @@ def prepare() -> None:
 
 
 def driver_memory() -> str:
-    """How much memory the local JVM may take, as Spark writes it."""
+    """Return the memory limit of the local JVM, in Spark's notation."""
     return os.environ.get(MEMORY_VARIABLE, "3g")
 
 
 def iceberg_settings() -> dict[str, str]:
-    """How Spark gets Iceberg: the jar that `make engines` installed, else by its coordinates."""
+    """Return Spark's settings for Iceberg: the jar of `make engines`, or its coordinates."""
     given = os.environ.get(JAR_VARIABLE)
     jar = Path(given) if given else _installed_jar()
     if given and not Path(given).is_file():
@@ -55,7 +55,7 @@ def iceberg_settings() -> dict[str, str]:
 
 
 def of_outbox() -> dict[str, str]:
-    """Return what executors need to open the outbox: tables, region, endpoints; no credentials.
+    """Return the variables with which executors open the outbox: tables, region, endpoints.
 
     Raises:
         PipelineError: a table is not named.
@@ -68,7 +68,7 @@ def of_outbox() -> dict[str, str]:
 
 
 def adopt(settings: dict[str, str]) -> None:
-    """Set what `of_outbox` returned, in an executor."""
+    """Set the variables of `of_outbox` in an executor."""
     os.environ.update(settings)
 
 
@@ -98,7 +98,7 @@ def _javas() -> list[str]:
 
 
 def _home_of(java: str) -> Path | None:
-    """Return the home that a Java names, where Spark runs on its version."""
+    """Return the home of a Java, if Spark supports its version."""
     said = subprocess.run(
         [java, "-XshowSettings:properties", "-version"],
         capture_output=True,

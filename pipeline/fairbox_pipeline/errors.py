@@ -1,4 +1,4 @@
-"""What can go wrong, with the exit code that tells it."""
+"""Errors of the jobs, with their exit codes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """DynamoDB's exports to S3 as snapshots: manifests and checksums verified, items counted.
 
-A full export, or one followed by the incremental exports after it. Data files are found by the
-manifest alone: those of incremental exports lie in one folder with those of others.
+A full export, or one followed by the incremental exports after it. Data files are found only
+by the manifest, because those of several incremental exports share a folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from fairbox_pipeline import items
 from fairbox_pipeline.errors import PipelineError, UsageError
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.reading import escaped, one_file_a_batch
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file as the manifest has it."""
+    """A data file in the manifest."""
 
     uri: str
     items: int
@@ -50,12 +51,12 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the two manifests of an export say.
+    """The two manifests of an export.
 
     Attributes:
         uri: the folder of the manifests.
         table: ARN of the table.
-        full: whether it holds every item; else what changed.
+        full: whether it holds every item; otherwise it holds changes.
         begin, end: the window of an incremental export; of a full one both its time. ISO text.
         files: the data files.
     """
@@ -162,13 +163,13 @@ def _in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 
 class Snapshot:
-    """The items of a table at one moment, while the `with` block lasts: they are kept until then.
+    """The items of a table at one moment, cached while the `with` block lasts.
 
     Attributes:
         table: ARN of the table.
         time: of the snapshot, ISO text.
         items: DataFrame of the items of interest.
-        faults: DataFrame of `uri`, `line`, `fault`: what is not as the codec writes it.
+        faults: DataFrame of `uri`, `line`, `fault`: items that the codec would not write.
     """
 
     table: str
@@ -210,7 +211,7 @@ class Snapshot:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go of what was kept."""
+        """Release the cached data."""
         self._rows.unpersist()
 
     def _parsed(self) -> DataFrame:
@@ -228,7 +229,7 @@ class Snapshot:
                 raise
             parts.append(files.select(F.lit(number).cast("int").alias("export"), "path", "content"))
         if not parts:
-            return self._spark.createDataFrame([], schema)
+            return frame_of(self._spark, [], schema)
         content = parts[0]
         for part in parts[1:]:
             content = content.unionAll(part)
@@ -251,7 +252,7 @@ class Snapshot:
                     )
 
     def fault_report(self) -> str | None:
-        """Return one line on what could not be read, naming the first; None: all was read."""
+        """Return one line about unreadable items, naming the first; None: all were read."""
         count = self.faults.count()
         if not count:
             return None
@@ -261,7 +262,7 @@ class Snapshot:
 
 
 def _newest(rows: DataFrame) -> DataFrame:
-    """Keep each item as the last export has it; what that one says is deleted is gone."""
+    """Keep each item in the version of the last export; drop deleted items."""
     told = rows.where(F.col("kind").isin(items.ITEM, items.DELETED))
     order = Window.partitionBy("pk", "sk").orderBy(F.desc("export"), F.desc("written"))
     latest = told.withColumn("age", F.row_number().over(order)).where(F.col("age") == 1)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def write_file(spark: SparkSession, uri: str, content: bytes) -> None:
-    """Put a file into its place, whole or not at all.
+    """Write a file atomically.
 
     Raises:
         Py4JJavaError: it could not be written.

@@ -1,4 +1,4 @@
-"""Brings the tables up to date with an archive: events, malformed lines, messages.
+"""Update of the tables from an archive: events, malformed lines, messages.
 
 The order of the commits makes a crash harmless. Events first, each once by `event_id`; then
 malformed lines, each once by file, line and digest; then the list of files read: a file is listed
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.columns import DAMAGED
 from fairbox_pipeline.errors import ConflictError, EmptyArchiveError
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.reading import Tally, list_files, one_file_a_batch, read_archive
 from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
@@ -55,7 +56,7 @@ _SAME_LINE: Final = "ON t.file = s.file AND t.line = s.line AND t.digest = s.dig
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which events a run takes: `since` <= `at` < `until`, ms; None: open."""
+    """The events of a run: `since` <= `at` < `until`, ms; None: open."""
 
     since: int | None = None
     until: int | None = None
@@ -63,12 +64,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a run took from the archive.
+    """The files and lines of a run.
 
     Attributes:
-        files: how many files were read; those that are unchanged are not.
-        lines: how many lines they have.
-        damaged: why a file of this archive could not be read to its end, by its URI.
+        files: number of files read; unchanged files are skipped.
+        lines: number of their lines.
+        damaged: the reason for each file that could not be read to its end, by URI.
         missing_days: days without a file between the archive's first and its last.
     """
 
@@ -79,12 +80,12 @@ class Taken:
 
 
 def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -> Taken:
-    """Take what is new in an archive into the tables.
+    """Add the new files of an archive to the tables.
 
     Raises:
         UsageError: there is nothing at that place.
         EmptyArchiveError: there is no file of an archive in it.
-        ConflictError: other runs won every race; what is in the tables is whole.
+        ConflictError: other runs won every race; the tables are consistent.
     """
     marked = _marked(warehouse, archive, window)
     broken = F.col("damaged").isNotNull()
@@ -128,7 +129,7 @@ def _marked(warehouse: Warehouse, archive: str, window: Window) -> DataFrame:
 def _take(
     warehouse: Warehouse, archive: str, files: Sequence[Row], window: Window, teller: Teller
 ) -> tuple[int, dict[str, str]]:
-    """Take files into the tables; return how many lines they have, and which are damaged."""
+    """Add files to the tables; return their number of lines and the damaged ones."""
     uris = [row["uri"] for row in files]
     with one_file_a_batch(warehouse.spark):
         with teller.step("events"):
@@ -140,7 +141,7 @@ def _take(
         (r["uri"], r["length"], r["modified"], window.since, window.until, damaged.get(r["uri"]))
         for r in files
     ]
-    listed = warehouse.spark.createDataFrame(rows, FILES_TABLE.schema)
+    listed = frame_of(warehouse.spark, rows, FILES_TABLE.schema)
     actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri {actions}")
     return lines, damaged
@@ -149,8 +150,8 @@ def _take(
 def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tuple[int, list[str]]:
     """Append the events that are not in the table; return lines read, and files with faults.
 
-    The append is refused where another run added events since this one looked which are known;
-    then it looks again.
+    The append is refused if another run has added events since this one read the known ids;
+    then it reads them again.
 
     Raises:
         ConflictError: other runs won every race; nothing is written.
@@ -180,14 +181,14 @@ def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tup
 def _add_malformed(
     warehouse: Warehouse, archive: str, faulty: Sequence[str], again: Sequence[str]
 ) -> dict[str, str]:
-    """Put the malformed lines of files into their table; return which files are damaged, and why.
+    """Add the malformed lines of files to their table; return the damaged files with reasons.
 
-    A line that its file's end had cut goes, when the file was read again and has it whole: `again`
-    are those that were damaged when they were last read.
+    A cut line at the end of a file is removed when the file is read again and has the whole line:
+    `again` are the files that were damaged when they were last read.
     """
     if not faulty and not again:
         return {}
-    source = warehouse.spark.createDataFrame([], MALFORMED_TABLE.schema)
+    source = frame_of(warehouse.spark, [], MALFORMED_TABLE.schema)
     damaged: dict[str, str] = {}
     if faulty:
         lines = read_archive(warehouse.spark, faulty).select(*_OF_FAULTS)
@@ -207,8 +208,8 @@ def _add_malformed(
 def _whole_now(
     warehouse: Warehouse, archive: str, again: Sequence[str], found: DataFrame
 ) -> DataFrame:
-    """Return the cut lines of files read again that are not found any more."""
-    names = warehouse.spark.createDataFrame([(uri,) for uri in again], "uri string").select(
+    """Return the cut lines that are no longer found in files read again."""
+    names = frame_of(warehouse.spark, [(uri,) for uri in again], "uri string").select(
         name_in_archive(F.col("uri"), archive).alias("file")
     )
     cut = warehouse.read(MALFORMED_TABLE).where("cut").join(names, "file", "left_semi")
@@ -217,11 +218,11 @@ def _whole_now(
 
 
 def refresh_messages(warehouse: Warehouse) -> bool:
-    """Bring `messages` up to the events as they stand; return whether there was anything to do.
+    """Update `messages` from the current events; return whether anything changed.
 
-    All events of each message that got new ones are read, in the few columns that this takes. A
-    row never goes back: events only grow in number, and a row of fewer events than stand there is
-    not written, so that runs may race.
+    All events of each message with new ones are read, in the few columns needed. A row never goes
+    back: the number of events only grows, and a row of fewer events than the stored one is not
+    written, so that runs may race.
 
     Raises:
         ConflictError: other runs won every race.
@@ -246,7 +247,7 @@ def refresh_messages(warehouse: Warehouse) -> bool:
 
 
 def _covers(window: Window) -> Any:
-    """Whether a file was read for a window that has all of this one."""
+    """Whether a file was read for a window that contains this one."""
     since, until = F.col("since").isNull(), F.col("until").isNull()
     if window.since is not None:
         since = since | (F.col("since") <= window.since)
@@ -260,7 +261,7 @@ def _day_of(uri: str) -> Any:
 
 
 def missing_days(days: Sequence[str]) -> tuple[str, ...]:
-    """Return the days between the first and the last that are not among them; not dates: none."""
+    """Return the missing days between the first and the last; texts that are not dates: none."""
     found = set()
     for day in days:
         try:

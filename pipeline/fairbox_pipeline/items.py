@@ -61,11 +61,11 @@ Row = dict[str, Any]
 
 
 class ItemError(Exception):
-    """An item is not what the codec writes; the message says in which attribute."""
+    """An item that the codec would not write; the message names the attribute."""
 
 
 class Content(NamedTuple):
-    """One data file as Spark gives it: which export it is of, its place, its bytes."""
+    """One data file: the number of its export, its path, its bytes."""
 
     export: int
     uri: str

@@ -1,4 +1,4 @@
-"""How a job runs: arguments, session, tables brought up to date, figures, report of the run."""
+"""The run of a job: arguments, session, update of the tables, figures, report."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a job works with.
+    """The context of a job.
 
     Attributes:
         spark: the session; namespace `fairbox` is the warehouse's.
-        warehouse: the tables, brought up to date with the archive.
+        warehouse: the tables, updated from the archive.
         options: the arguments as parsed.
-        teller: for words on standard error.
+        teller: prints progress to standard error.
     """
 
     spark: SparkSession
@@ -59,7 +59,7 @@ class Job:
     Attributes:
         name: as the command takes it.
         about: one sentence for `--help`.
-        figures: does the work and returns what is printed.
+        figures: does the work and returns the printed figures.
         arguments: adds the job's own to a parser.
     """
 
@@ -72,8 +72,8 @@ class Job:
 def run(job: Job, argv: Sequence[str] | None = None) -> int:
     """Run a job and print its figures; return the exit code.
 
-    Every job first takes what is new in the archive into the tables, as `history` does; its
-    figures describe the tables as they stand then.
+    Every job first adds the new files of the archive to the tables, as `history` does; its
+    figures describe the updated tables.
     """
     parser = parser_of(job.name, job.about, job.arguments)
     options = parser.parse_args(argv)
@@ -120,7 +120,7 @@ def _warn(taken: Taken, teller: Teller) -> None:
 
 
 def _report(job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, began: float) -> None:
-    """Write the run into table `runs`, and tell it."""
+    """Write the run into table `runs` and print it."""
     work = meter.read()
     ended = time.time()
     row = row_of(

@@ -1,4 +1,4 @@
-"""Bytes of an archive file to lines, and lines to events or to what is wrong with them.
+"""Bytes of an archive file to lines, and lines to events or faults.
 
 Python, not Spark's own reader, for four reasons: Spark drops a damaged file whole or hides where it
 broke, knows no line numbers, accepts what follows a JSON object, and turns wrong types into NULL or
@@ -28,11 +28,11 @@ FIELDS: Final = (*REQUIRED, *OPTIONAL, *DRIFT)
 
 
 class DamagedError(Exception):
-    """A gzip stream that ends or breaks before its end; what came before is read."""
+    """A gzip stream that is cut or damaged; the part before is read."""
 
 
 class MalformedError(Exception):
-    """A line that is no event; the message says why."""
+    """A line that is not an event; the message gives the reason."""
 
 
 class Line(NamedTuple):
@@ -54,7 +54,7 @@ class Line(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Lines that stand together in a file.
+    """Consecutive lines of a file.
 
     Attributes:
         first: number of the first of them, from 1.
@@ -70,7 +70,7 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(content: bytes) -> Iterator[Chunk]:
-    """Yield all lines of a gzip file by the MiB, and at the end of a damaged one why it is."""
+    """Yield the lines of a gzip file in chunks of 1 MiB; a damaged file ends with the reason."""
     number = 1
     damage: str | None = None
     pieces = _gunzip(content)
@@ -99,13 +99,13 @@ def chunks_of(content: bytes) -> Iterator[Chunk]:
 
 
 def read_lines(content: bytes) -> Iterator[Line]:
-    """Yield every line of a gzip file, and at the end of a damaged one a line that says so."""
+    """Yield every line of a gzip file; a damaged file ends with a line for the damage."""
     for chunk in chunks_of(content):
         yield from lines_of(chunk)
 
 
 def lines_of(chunk: Chunk) -> Iterator[Line]:
-    """Yield the lines of a chunk, or the line that says what is damaged."""
+    """Yield the lines of a chunk, or the line for the damage."""
     if chunk.damage is not None:
         yield Line(chunk.first, reason=chunk.damage)
     last = len(chunk.raws) - 1
@@ -122,7 +122,7 @@ def _line(number: int, raw: bytes, *, cut: bool = False) -> Line:
 
 
 def _gunzip(content: bytes) -> Iterator[bytes]:
-    """Yield what a gzip file of any number of members holds.
+    """Yield the content of a gzip file of any number of members.
 
     Raises:
         DamagedError: after all that could be read.
@@ -147,7 +147,7 @@ def _gunzip(content: bytes) -> Iterator[bytes]:
 
 
 def _salvaged(stream: Any, content: bytes) -> Iterator[bytes]:
-    """Yield what comes before the place where a stream breaks, in ever smaller steps."""
+    """Yield the content before the damage of a stream, in ever smaller steps."""
     step = _PIECE
     while step:
         before = stream.copy()
@@ -195,7 +195,7 @@ def parse_event(raw: bytes) -> dict[str, Any]:
 def _sorted_by_type(
     found: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return the fields that are as they should be, those not known, and those of another type."""
+    """Return the valid fields, the unknown ones, and those of another type."""
     event: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     changed: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What the outbox still holds: a list that somebody made of it, or an export of its table."""
+"""The outstanding messages of the outbox: from a list, or from an export of its table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fairbox_pipeline import exports
 from fairbox_pipeline.errors import UsageError
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.reading import escaped
 from fairbox_pipeline.schemas import KEY
 
@@ -36,17 +37,17 @@ def read_outstanding(
 
     Args:
         spark: reads wherever Spark can.
-        uris: a list (NDJSON, a file or a folder, gzip where names end in `.gz`; other fields do
-            not matter), or an export of the outbox with the incremental ones after it. None:
-            nothing is named.
-        say: is told what of an export is not as it should be.
+        uris: a list (NDJSON, a file or a folder, gzip where names end in `.gz`; other fields are
+            ignored), or an export of the outbox with the incremental ones after it. None:
+            there is none.
+        say: prints the faults of an export.
 
     Raises:
         UsageError: there is nothing at that place, or a line is not of that form.
         PipelineError: an export does not agree with its manifest.
     """
     if not uris:
-        return spark.createDataFrame([], KEYS)
+        return frame_of(spark, [], KEYS)
     if any(exports.is_export(spark, uri) for uri in uris):
         return _exported(spark, uris, say)
     if len(uris) > 1:
@@ -55,7 +56,7 @@ def read_outstanding(
 
 
 def _exported(spark: SparkSession, uris: Sequence[str], say: Callable[[str], None]) -> DataFrame:
-    """Return what lies in the lanes `ready` and `later`, and is not marked as leaving."""
+    """Return the messages in the lanes `ready` and `later` that are not marked as leaving."""
     with exports.messages(spark, uris) as snapshot:
         told = snapshot.fault_report()
         if told is not None:

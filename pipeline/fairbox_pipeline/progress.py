@@ -1,4 +1,4 @@
-"""What a job tells on standard error while it works."""
+"""Progress of a job on standard error."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOOK_SECONDS: Final = 0.3
 
 
 class Teller:
-    """Says what is done, one line each; on a terminal, with a bar of Spark's tasks."""
+    """Prints one line per step; on a terminal, with a bar of Spark's tasks."""
 
     def __init__(self, spark: SparkSession | None = None, console: Console | None = None) -> None:
         self._spark = spark
         self._console = console or Console(file=sys.stderr, soft_wrap=True, highlight=False)
 
     def say(self, text: str) -> None:
-        """Tell one line."""
+        """Print one line."""
         self._console.print(f"fairbox: {text}", markup=False)
 
     @contextlib.contextmanager

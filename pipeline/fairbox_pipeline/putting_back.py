@@ -1,7 +1,7 @@
-"""Puts planned messages back into the outbox: in executors, in steps, at a bounded rate.
+"""Return of planned messages to the outbox: in executors, in steps, at a bounded rate.
 
 A step is one transaction of the library's `Outbox.replay`: its messages and the lane's cursor. So
-a lane goes on where it stood, whatever was killed, and nothing is put back twice.
+a lane continues after its last step, whatever was killed, and no message is put back twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REFUSED: Final = "refused"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one transaction puts back: messages by their positions; where it leaves the cursor."""
+    """One transaction: messages by their positions, and the new cursor."""
 
     messages: dict[int, Message]
 
@@ -46,21 +46,21 @@ class Step:
         return max(self.messages)
 
     def behind(self, position: int) -> Step | None:
-        """Return what of it lies behind a position; None: nothing."""
+        """Return the part after a position; None: nothing."""
         left = {at: message for at, message in self.messages.items() if at > position}
         return Step(left) if left else None
 
 
 @dataclass(slots=True)
 class Pacer:
-    """Keeps to a rate: waits until what was let through before is paid for."""
+    """A rate limit: it waits until earlier messages are paid for."""
 
     rate: float  # messages a second
     clock: Clock
     _free: float = field(default=0.0)
 
     def take(self, count: int) -> None:
-        """Wait for leave to send `count` messages."""
+        """Wait until `count` messages may be sent."""
         now = self.clock.now()
         self._free = max(self._free, now)
         if self._free > now:
@@ -70,12 +70,12 @@ class Pacer:
 
 @dataclass(slots=True)
 class Lane:
-    """One lane of a replay: reads its cursor, goes on behind it.
+    """One lane of a replay, which continues after its cursor.
 
     Attributes:
         replay, number: which.
-        outbox: where messages go.
-        bodies: where offloaded ones lie; None: there is no store.
+        outbox: receives the messages.
+        bodies: the store of offloaded bodies; None: there is none.
         pacer: the lane's own share of the rate.
     """
 
@@ -92,10 +92,10 @@ class Lane:
         return f"{self.replay}#{self.number}"
 
     def put_back(self, rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
-        """Put back the rows of the plan, in their order; return what became of them.
+        """Put back the rows of the plan in order; return the result.
 
         Raises:
-            FairboxError: the outbox did not take a step; those before it are in.
+            FairboxError: the outbox refused a step; earlier steps are written.
         """
         position = self.outbox.replay_position(self.cursor)
         for step in self._steps(rows, position):
@@ -103,7 +103,7 @@ class Lane:
         return +self.counts
 
     def _take(self, step: Step, position: int) -> int:
-        """Put back what of a step lies behind the cursor; return where that stands then."""
+        """Put back the part of a step after the cursor; return the new cursor."""
         left = step.behind(position)
         self.counts[DONE] += len(step.messages) - (len(left.messages) if left else 0)
         while left is not None:
@@ -123,9 +123,9 @@ class Lane:
         return position
 
     def _steps(self, rows: Iterable[Mapping[str, Any]], position: int) -> Iterator[Step]:
-        """Pack rows behind the cursor; a key of an ordered topic has one message in a step.
+        """Pack rows after the cursor; a key of an ordered topic has one message per step.
 
-        Readers may see a transaction's items one by one: order needs a commit between them.
+        Readers may see a transaction's items one by one, so order needs a commit between them.
         """
         messages: dict[int, Message] = {}
         keys: set[tuple[str, str]] = set()

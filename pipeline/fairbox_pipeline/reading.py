@@ -1,4 +1,4 @@
-"""The archive as DataFrames: which files there are, and what stands in them."""
+"""The archive as DataFrames: its files and their lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def list_files(spark: SparkSession, archive: str) -> DataFrame:
 
 
 class Tally:
-    """How many lines each file has, and which files have faults, counted while they are read.
+    """Lines and faults by file, counted while the files are read.
 
     A file that is read twice, because a task is repeated, counts once.
     """
@@ -66,7 +66,7 @@ class Tally:
 
 
 class _Merged(AccumulatorParam[Any]):
-    """Adds dicts by merging them."""
+    """An accumulator that merges dicts."""
 
     def zero(self, value: Any) -> Any:  # noqa: ARG002 - PySpark's signature
         return {}
@@ -97,7 +97,7 @@ def read_archive(spark: SparkSession, uris: Sequence[str], tally: Tally | None =
 
 
 class one_file_a_batch:  # noqa: N801 - reads as what it does: with one_file_a_batch(spark)
-    """While it is open, Python gets one file at a time: memory is that of one file a core."""
+    """Pass one file at a time to Python, so that memory is that of one file per core."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -117,5 +117,5 @@ def _binary(spark: SparkSession) -> DataFrameReader:
 
 
 def escaped(path: str) -> str:
-    """Return a path of which nothing is read as a pattern."""
+    """Return a path with all pattern characters escaped."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.schemas import RUNS_TABLE
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the stages of a run did.
+    """The work of a run's stages.
 
     Attributes:
-        stages: that ran to their end.
+        stages: number of completed stages.
         input_rows, output_rows: read and written by them, sources and tables alike.
         shuffle_bytes: written for other stages.
         spill_bytes: that went to disk because memory was short.
@@ -35,7 +36,7 @@ class Work:
 
 
 class WorkMeter:
-    """Reads from Spark's own status store what was done since the meter was made."""
+    """A meter of the work since its creation, from Spark's own status store."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
@@ -46,7 +47,7 @@ class WorkMeter:
         self._before = next((stage.stageId() for stage in self._stages()), -1)
 
     def read(self) -> Work:
-        """Return what the stages did that ended since."""
+        """Return the work of the stages that have ended since."""
         stages = takewhile(lambda stage: stage.stageId() > self._before, self._stages())
         ended = [s for s in stages if s.status().toString() == "COMPLETE"]
         skews = [skew for stage in ended if (skew := self._skew(stage)) is not None]
@@ -62,7 +63,7 @@ class WorkMeter:
     def _stages(self) -> Iterator[Any]:
         """Yield the stages that Spark remembers, the newest first, without their tasks' times.
 
-        The times are sorted anew for each stage that they are asked of: that is left to `_skew`.
+        Spark sorts the times for each stage requested, so only `_skew` requests them.
         """
         found = self._store.stageList(self._nothing, False, False, self._quantiles, self._nothing)
         remaining = found.iterator()
@@ -84,4 +85,4 @@ class WorkMeter:
 def row_of(spark: SparkSession, *, work: Work, **of_run: Any) -> DataFrame:
     """Return the row of table `runs`: `run`, `job`, `began`, `ended`, `files`, `lines` and work."""
     values = {name: getattr(work, name) for name in Work.__slots__} | of_run
-    return spark.createDataFrame([tuple(values[n] for n in RUNS_TABLE.names)], RUNS_TABLE.schema)
+    return frame_of(spark, [tuple(values[n] for n in RUNS_TABLE.names)], RUNS_TABLE.schema)

@@ -39,7 +39,7 @@ class Column:
     Attributes:
         name: of the column, and of the field of an archive line where it is one.
         type: Spark's.
-        meaning: what stands there, for the reference page.
+        meaning: description for the reference page.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What a table's files are kept apart by.
+    """The partitioning of a table's files.
 
     Attributes:
-        column: by its values.
-        width: by stretches of so many; None: each value for itself.
+        column: the column whose values partition.
+        width: width of ranges of values; None: one partition per value.
     """
 
     column: str
@@ -69,7 +69,7 @@ class Table:
 
     Attributes:
         name: in namespace `fairbox`.
-        meaning: what a row is.
+        meaning: description of a row.
         columns: in order.
         partition: empty: not partitioned.
         order: the sort order of written files.
@@ -94,7 +94,7 @@ class Table:
 
     @property
     def commented_schema(self) -> StructType:
-        """The same, with what stands in each column."""
+        """The same, with the meaning of each column."""
         return StructType(
             [
                 StructField(c.name, c.type, metadata={"comment": c.meaning} if c.meaning else None)

@@ -81,7 +81,7 @@ def _local_settings() -> dict[str, str]:
 
 
 def location(given: str) -> str:
-    """Return a URI or path as Spark takes it: local paths whole, URIs as they are.
+    """Return a URI or path for Spark: local paths absolute, URIs unchanged.
 
     `file:` URIs become paths; a slash at the end is dropped.
     """

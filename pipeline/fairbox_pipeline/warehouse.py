@@ -1,4 +1,4 @@
-"""The Iceberg tables of a warehouse: made, versioned, and written so that runs may race."""
+"""The Iceberg tables of a warehouse: created, versioned, and written so that runs may race."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _RACES: Final = (
 class Warehouse:
     """Tables of namespace `fairbox`, through one session.
 
-    Every write of a table is one Iceberg commit: it is there whole, or not at all.
+    Every write of a table is one Iceberg commit, so it is atomic.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
     def prepare(self) -> None:
-        """Make what is missing, and refuse what another version wrote.
+        """Create missing tables; refuse those of another version.
 
         Raises:
             VersionError: the warehouse is of another version; nothing has changed.
@@ -66,7 +66,7 @@ class Warehouse:
 
     @cached_property
     def _catalog(self) -> Any:
-        """Iceberg's own catalog: its metadata are at hand without a Spark job."""
+        """Iceberg's own catalog, which returns metadata without a Spark job."""
         name = self.spark.conf.get("spark.sql.defaultCatalog")
         session = self.spark._jsparkSession  # noqa: SLF001 - Python has no other door to catalogs
         # catalogs are set up from the session that is active in this thread
@@ -136,7 +136,7 @@ class Warehouse:
         return builder.withProperties(properties)
 
     def read(self, table: Table) -> DataFrame:
-        """Return a table as it stands."""
+        """Return the current table."""
         return self.spark.read.table(table.full_name)
 
     def snapshot(self, table: Table) -> int | None:
@@ -145,7 +145,7 @@ class Warehouse:
         return int(current.snapshotId()) if current else None
 
     def count(self, table: Table) -> int:
-        """Return how many rows a table has, from its metadata."""
+        """Return the number of rows of a table, from its metadata."""
         current = self._metadata(table).currentSnapshot()
         return int(current.summary().get("total-records")) if current else 0
 
@@ -189,7 +189,7 @@ class Warehouse:
         retried(lambda: rows.writeTo(table.full_name).append(), table.full_name)
 
     def replace(self, table: Table, rows: DataFrame) -> None:
-        """Put rows in the place of all that a table holds, in one commit."""
+        """Replace all rows of a table in one commit."""
         retried(lambda: rows.writeTo(table.full_name).overwrite(F.lit(True)), table.full_name)
 
     def merge(self, table: Table, rows: DataFrame, clauses: str) -> None:
@@ -232,10 +232,10 @@ def _check(table: Table, metadata: Any) -> None:
 
 
 def retried(write: Callable[[], object], what: str) -> None:
-    """Write, again where another run's commit came between.
+    """Write; retry after a conflicting commit of another run.
 
     Raises:
-        ConflictError: it did so every time.
+        ConflictError: every attempt conflicted.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -256,7 +256,7 @@ def lost_race(exc: BaseException) -> bool:
 
 
 def failure(exc: BaseException) -> PipelineError:
-    """Return what Spark raised as one line of this program's own."""
+    """Return an error of Spark as one line of this program's own."""
     text = str(exc)
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     told = causes[-1].removeprefix("Caused by: ") if causes else text.partition("\n")[0]

@@ -1,1 +1,1 @@
-"""The whole application in memory, under faults that a seed decides, against its promises."""
+"""The whole application in memory, under faults that a seed decides, against its guarantees."""

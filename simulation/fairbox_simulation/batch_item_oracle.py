@@ -1,4 +1,4 @@
-"""What must hold of batches whose items ride on messages; each breach is a sentence."""
+"""Invariants of batches whose items are carried by messages; each breach is a sentence."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fairbox.batches.ids import parse_item
 from fairbox.batches.models import COMPLETED_TOPIC, FailedItems, Leaf, Root
 from fairbox.codec.batches import read_record
 from fairbox.codec.messages import read_message
 from fairbox.codec.stream_records import read_record as read_change
+from fairbox.model.ids import parse_item
 from fairbox.testing.application import BATCHES, DELIVERIES
 
-from fairbox_simulation.batch_item_world import RIDES, RidingWorld
+from fairbox_simulation.batch_item_world import BATCH_TOPICS, BatchItemWorld
 from fairbox_simulation.batches.invariants import broken
 from fairbox_simulation.oracle import Oracle
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fairbox.model.stored_messages import StoredMessage
 
-    from fairbox_simulation.batch_item_world import Ride
+    from fairbox_simulation.batch_item_world import TrackedBatch
     from fairbox_simulation.chaos import Chaos
 
 
@@ -43,10 +43,10 @@ class Past:
     early: list[str] = field(default_factory=list)
 
 
-class RiderOracle:
+class BatchItemOracle:
     """Reads what became of the batches of a calm world, its streams read."""
 
-    def __init__(self, world: RidingWorld) -> None:
+    def __init__(self, world: BatchItemWorld) -> None:
         self._world = world
         self._app = world.app
         records = map(read_record, self._app.engine.items(BATCHES))
@@ -66,7 +66,7 @@ class RiderOracle:
 
     def _read(self) -> Past:
         past = Past()
-        carried = {ride.batch: ride.carried for ride in self._world.rides}
+        carried = {tracked.batch: tracked.carried for tracked in self._world.tracked}
         for place, record in enumerate(self._app.records()):
             change = read_change(record)
             stored = change.stored
@@ -90,27 +90,27 @@ class RiderOracle:
                 yield f"completed early: {batch}: {item} was outstanding"
 
     def breaches(self) -> list[str]:
-        """Return every breach; nothing when all promises were kept."""
+        """Return every breach; nothing when all guarantees were kept."""
         announced = [b for b, places in self.past.completed.items() for _ in places]
         problem = broken(self._app.engine.items(BATCHES), announced)
         found = [f"identity: {problem}"] if problem else []
         found += self.past.early
-        for ride in self._world.rides:
-            root = self._roots[ride.batch]
-            times = len(self.past.completed[ride.batch])
+        for tracked in self._world.tracked:
+            root = self._roots[tracked.batch]
+            times = len(self.past.completed[tracked.batch])
             if times != 1 or root.state != "complete":
-                found.append(f"announced not once: {ride.batch}, {root.state}, {times} times")
-            if root.total != len(ride.carried) or root.settled != root.total:
-                found.append(f"not all settled: {ride.batch}, {root.settled} of {root.total}")
-            for item, message_id in ride.carried.items():
-                found += self._item(ride.batch, item, message_id)
-            found += self._lost(ride)
+                found.append(f"announced not once: {tracked.batch}, {root.state}, {times} times")
+            if root.total != len(tracked.carried) or root.settled != root.total:
+                found.append(f"not all settled: {tracked.batch}, {root.settled} of {root.total}")
+            for item, message_id in tracked.carried.items():
+                found += self._item(tracked.batch, item, message_id)
+            found += self._lost(tracked)
         return found
 
-    def _lost(self, ride: Ride) -> Iterator[str]:
-        for name in RIDES[ride.topic]:
-            taken = set(self._app.destinations[f"sqs:{ride.topic}-{name}"].ids)
-            for item, message_id in ride.carried.items():
+    def _lost(self, tracked: TrackedBatch) -> Iterator[str]:
+        for name in BATCH_TOPICS[tracked.topic]:
+            taken = set(self._app.destinations[f"sqs:{tracked.topic}-{name}"].ids)
+            for item, message_id in tracked.carried.items():
                 if message_id not in taken and message_id not in self._dead:
                     yield f"lost: message {message_id} of item {item} for {name}"
 
@@ -118,8 +118,8 @@ class RiderOracle:
         """Return which items are pending although their messages have left the outbox."""
         return [
             f"pending behind its message: {item}"
-            for ride in self._world.rides
-            for item, message_id in ride.carried.items()
+            for tracked in self._world.tracked
+            for item, message_id in tracked.carried.items()
             if message_id not in self.past.there and self._is_pending(item)
         ]
 
@@ -146,15 +146,15 @@ class RiderOracle:
             yield f"failed though delivered: {item}"
 
 
-def run_riding(seed: int, chaos: Chaos, messages: int) -> list[str]:
+def run_batch_items(seed: int, chaos: Chaos, messages: int) -> list[str]:
     """Run a world with batches to its end and return every breach."""
-    world = RidingWorld(seed, chaos)
+    world = BatchItemWorld(seed, chaos)
     world.storm(messages)
     world.calm()
-    breaches = RiderOracle(world).resting()
+    breaches = BatchItemOracle(world).resting()
     world.heal()
     world.repair()
-    breaches += [*RiderOracle(world).breaches(), *Oracle(world).breaches()]
+    breaches += [*BatchItemOracle(world).breaches(), *Oracle(world).breaches()]
     if not world.marking.given_up:
         breaches += Oracle(world).counts(deaths=True)
     return breaches

@@ -1,4 +1,4 @@
-"""A simulated world in which batches ride along: items on messages, acks, cascades, redrives."""
+"""A simulated world with batches whose items are carried by messages: acks, cascades, redrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairbox.codec.batches import emptied
 from fairbox.dispatch.ports import Outcome
 from fairbox.testing.application import BATCHES
 
-from fairbox_simulation.chaos import Mood
+from fairbox_simulation.chaos import FailureMode
 from fairbox_simulation.world import World
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fairbox_simulation.chaos import Chaos
 
-RIDES = {"ride": ("only",), "pair": ("x", "y"), "line": ("first",)}
+BATCH_TOPICS = {"ride": ("only",), "pair": ("x", "y"), "line": ("first",)}
 _BODIES = (b"", b"", b"sick1", b"sick2", b"poison")
 BODIES = {"ride": _BODIES, "pair": (b"", b"half", b"half", b"sick1"), "line": _BODIES}
 NOT_YET = Outcome("refused", "it is not well yet", fault="message")
@@ -31,7 +31,7 @@ SLOWER = Outcome("throttled", "slower")
 
 
 @dataclass
-class Ride:
+class TrackedBatch:
     """A batch and the messages of one topic that carry its items: item -> message id."""
 
     batch: str
@@ -40,7 +40,7 @@ class Ride:
     sealed: bool = False
 
 
-class RidingWorld(World):
+class BatchItemWorld(World):
     """A world in which users also open batches, and operators redrive.
 
     Some messages are refused until they were redriven, some for ever, and some by one subscription
@@ -51,15 +51,15 @@ class RidingWorld(World):
         chaos: how much goes wrong.
     """
 
-    redriven: tuple[str, ...] = (*RIDES, "fragile")
+    redriven: tuple[str, ...] = (*BATCH_TOPICS, "fragile")
     idle = 0.8  # of users' acts, those that publish nothing to other topics
 
     def __init__(self, seed: int, chaos: Chaos) -> None:
         super().__init__(seed, chaos)
-        self.rides: list[Ride] = []
+        self.tracked: list[TrackedBatch] = []
         self._cascaded: str | None = None
         self.app.client.stormy = False
-        for topic, names in RIDES.items():
+        for topic, names in BATCH_TOPICS.items():
             retry = RetryPolicy(max_attempts=2, base=1, cap=8)
             ordering: Any = "key" if topic == "line" else "none"
             self.app.outbox.create_topic(Topic(topic, shards=2, ordering=ordering, retry=retry))
@@ -71,7 +71,7 @@ class RidingWorld(World):
 
     def _subscribe(self, topic: str, name: str) -> None:
         destination = self.app.destinations[f"sqs:{topic}-{name}"]
-        mood = Mood(
+        mode = FailureMode(
             destination,
             self.rng,
             self.chaos,
@@ -79,20 +79,20 @@ class RidingWorld(World):
             self._meanwhile,
             wait=self.app.clock.advance,
         )
-        self._moods.append(mood)
+        self._failure_modes.append(mode)
 
         def answer(message: StoredMessage) -> Outcome:
             body = message.message.body
             if body.startswith(b"sick") and message.redriven < int(body[4:]):
                 return NOT_YET
             if body == b"half" and not message.redriven:
-                return NOT_YET if name == "x" else self._slowly(message, mood)
-            return mood.answer(message)
+                return NOT_YET if name == "x" else self._slowly(message, mode)
+            return mode.answer(message)
 
         destination.answer = answer
         self.app.outbox.add_subscription(Subscription(topic, name, f"sqs:{topic}-{name}"))
 
-    def _slowly(self, message: StoredMessage, mood: Mood) -> Outcome:
+    def _slowly(self, message: StoredMessage, mode: FailureMode) -> Outcome:
         """Put a message off until it is dead for another, and then for a while.
 
         At times an operator redrives it in the very moment in which it is taken.
@@ -101,7 +101,7 @@ class RidingWorld(World):
             return SLOWER
         if self._storms and self.rng.random() < 0.7:
             self._redrive("pair")
-        return mood.answer(message)
+        return mode.answer(message)
 
     # what users do
 
@@ -117,17 +117,17 @@ class RidingWorld(World):
 
     def _ride(self) -> None:
         """Open a batch and publish its messages, or seal one."""
-        unsealed = [ride for ride in self.rides if not ride.sealed]
+        unsealed = [tracked for tracked in self.tracked if not tracked.sealed]
         if unsealed and self.rng.random() < 0.5:
             self._seal(self.rng.choice(unsealed))
             return
-        topic = self.rng.choice(list(RIDES))
-        ride = Ride(self.app.ids.next(), topic)
-        self.rides.append(ride)
-        self._again(lambda: self.app.batches.open(id=ride.batch))
+        topic = self.rng.choice(list(BATCH_TOPICS))
+        tracked = TrackedBatch(self.app.ids.next(), topic)
+        self.tracked.append(tracked)
+        self._again(lambda: self.app.batches.open(id=tracked.batch))
         count, size = self.rng.randint(1, 9), self.rng.randint(1, 4)
         groups = self._again(
-            lambda: self.app.batches.add(ride.batch, count, request_id="r", group_size=size)
+            lambda: self.app.batches.add(tracked.batch, count, request_id="r", group_size=size)
         )
         for item in [item for group in groups for item in group.item_ids()]:
             body = self.rng.choice(BODIES[topic])
@@ -138,14 +138,14 @@ class RidingWorld(World):
                 batch_item=item,
                 id=self.app.ids.next(),
             )
-            ride.carried[item] = message.id
+            tracked.carried[item] = message.id
             self._again(partial(self.app.outbox.add, message))
         if self.rng.random() < 0.4:
-            self._seal(ride)
+            self._seal(tracked)
 
-    def _seal(self, ride: Ride) -> None:
-        self._again(lambda: self.app.batches.seal(ride.batch))
-        ride.sealed = True
+    def _seal(self, tracked: TrackedBatch) -> None:
+        self._again(lambda: self.app.batches.seal(tracked.batch))
+        tracked.sealed = True
 
     def _again(self, work: Callable[[], Any]) -> Any:
         """Do a thing until it is answered, as users do."""
@@ -179,7 +179,7 @@ class RidingWorld(World):
         items = [item for body in taken for item in parse(body)]
 
         def work() -> None:
-            known, _ = self.app.batches.known(items)
+            known, _ = self.app.keeper.split_known(items)
             self.app.batches.ack(known)
 
         done = not taken or self.invoke(work)
@@ -193,7 +193,7 @@ class RidingWorld(World):
         causes = {cause for cause in map(emptied, images) if cause is not None}
         keys = [*sorted(c for c in causes if isinstance(c, LeafKey))]
         nodes = [*sorted(c for c in causes if isinstance(c, NodeKey))]
-        done = not causes or self.invoke(lambda: self.app.batches.cascade([*keys, *nodes]))
+        done = not causes or self.invoke(lambda: self.app.keeper.cascade([*keys, *nodes]))
         if records and done and not (self._storms and self.rng.random() < self.chaos.repeats):
             self._cascaded = records[-1]["dynamodb"]["SequenceNumber"]
 
@@ -205,11 +205,11 @@ class RidingWorld(World):
 
     def heal(self) -> None:
         """In a calm world: seal what is open, and redrive everything a few times."""
-        for ride in self.rides:
-            if not ride.sealed:
-                self._seal(ride)
+        for tracked in self.tracked:
+            if not tracked.sealed:
+                self._seal(tracked)
         for _ in range(3):
-            for topic in RIDES:
+            for topic in BATCH_TOPICS:
                 self.app.outbox.redrive(topic)
             self.calm()
 

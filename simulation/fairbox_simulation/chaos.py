@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world: faults of the tables, killed invocations, destinations."""
+"""Faults of a simulated world: of tables, of invocations, of destinations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chaos:
-    """How much goes wrong; each a probability of one occasion.
+    """A fault profile; each field is a probability per occasion.
 
     Attributes:
         tables: of each call to DynamoDB, one of its faults.
@@ -74,12 +74,12 @@ CALM = Chaos(
     lost_doorbells=0,
     frozen=0,
 )
-"""Only faults of which no promise allows a duplicate."""
+"""Only faults of which no guarantee allows a duplicate."""
 FREEZES: Final = (1.0, 20.0, 40.0, 130.0, 900.0)
 LATENESS: Final = (30.0, 90.0, 600.0, 7_200.0, 86_000.0)
 STALE_SECONDS: Final = 600.0
 LEASE_SECONDS: Final = 30.0
-"""What is frozen for longer has lost its stream batch or doorbell to another invocation."""
+"""A longer freeze loses the invocation's stream batch or doorbell to another one."""
 
 
 class Killed(BaseException):
@@ -157,7 +157,7 @@ class Client:
 
     @property
     def injected(self) -> Counter[tuple[str, Fault]]:
-        """How often which fault struck which operation."""
+        """Counts of injected faults, by operation and fault."""
         return self._faulty.injected
 
     def _look_up(self, request: dict[str, Any]) -> None:
@@ -194,13 +194,13 @@ OUTAGES: Final[Sequence[Outcome]] = (
     Outcome("throttled", "HTTP 429", retry_after=40.0),
     Outcome("gone", "HTTP 410"),
 )
-"""How a destination fails altogether; the third hangs until the time limit of a call."""
+"""Outages of a destination; the third hangs until the time limit of a call."""
 _HANGS: Final = 2
 _LIMIT_SECONDS: Final = 10.0
 
 
-class Mood:
-    """How one destination answers: by chance, with outages in which it takes nothing.
+class FailureMode:
+    """The failure mode of one destination: chance refusals, and outages in which it takes nothing.
 
     Attributes:
         outage: which; None: there is none.

@@ -10,7 +10,7 @@ from fairbox import FairboxError
 from fairbox.client.queue import Queue
 from fairbox.errors import StaleReceipt
 
-from fairbox_simulation.referee import Holding, Referee
+from fairbox_simulation.consumer_checker import ConsumerChecker, Holding
 
 if TYPE_CHECKING:
     import random
@@ -52,7 +52,7 @@ class Consumers:
         world: where they run; each call is an invocation of the world, and may end or freeze.
         topics: what they receive from.
         another: makes the outbox of another process, with its clock.
-        referee: is told of all that they are given and are answered.
+        checker: is told of all that they are given and are answered.
 
     Attributes:
         done: how often they did what.
@@ -63,12 +63,12 @@ class Consumers:
         world: World,
         topics: tuple[str, ...],
         another: Callable[[], tuple[Outbox, Skewed]],
-        referee: Referee,
+        checker: ConsumerChecker,
         count: int = 3,
     ) -> None:
         self._world = world
         self._topics = topics
-        self._referee = referee
+        self._checker = checker
         self._rng: random.Random = world.rng
         self._processes: list[Process] = []
         for _ in range(count):
@@ -116,7 +116,7 @@ class Consumers:
         for received in got:
             holding = Holding(topic, received.message, received.receipt, received.visible_at)
             process.holdings.append(holding)
-            self._referee.received(holding, process.now)
+            self._checker.received(holding, process.now)
         self.done["received"] += len(got)
         return len(got)
 
@@ -125,10 +125,10 @@ class Consumers:
         some = [
             process.holdings.pop(self._rng.randrange(len(process.holdings))) for _ in range(count)
         ]
-        there = {h.receipt: self._referee.lies(h) for h in some}
-        good = [h for h in some if self._referee.holds(h, process.now)]
+        there = {h.receipt: self._checker.lies(h) for h in some}
+        good = [h for h in some if self._checker.holds(h, process.now)]
         for holding in some:
-            self._referee.trying(holding)
+            self._checker.trying(holding)
         stale: list[str] = []
 
         def work() -> None:
@@ -141,9 +141,9 @@ class Consumers:
             self.done["acked"] += len(some) - len(stale)
             for holding in some:
                 if holding.receipt in stale:
-                    self._referee.refused(holding, process.now, good=holding in good)
+                    self._checker.refused(holding, process.now, good=holding in good)
                 elif there[holding.receipt]:
-                    self._referee.acked(holding, process.now)
+                    self._checker.acked(holding, process.now)
         self._keep(process, some)
 
     def _one(self, process: Process, drawn: float) -> None:
@@ -154,11 +154,11 @@ class Consumers:
         if drawn < 0.81:
             until = process.now + 60_000
             if self._world.invoke(partial(queue.extend, receipt, 60.0)):
-                self._referee.extended(holding, until)
+                self._checker.extended(holding, until)
                 self.done["extended"] += 1
             return
         del process.holdings[place]
-        self._referee.giving_back(holding)
+        self._checker.giving_back(holding)
         if drawn < 0.89:
             work = partial(queue.nack, receipt, self._rng.choice(DELAYS), "not now")
             self.done["nacked"] += self._world.invoke(work)
@@ -180,10 +180,10 @@ class Consumers:
     def _late(self) -> None:
         """Use a receipt that somebody else's has followed: it must change nothing."""
         process, holding = self._old[self._rng.randrange(len(self._old))]
-        if not self._referee.followed(holding):
+        if not self._checker.followed(holding):
             return
         self.done["late"] += 1
-        before = self._referee.state(holding)
+        before = self._checker.state(holding)
         calls: list[Callable[[], object]] = [
             partial(process.queue.ack, holding.receipt),
             partial(process.queue.extend, holding.receipt, 60.0),
@@ -196,7 +196,7 @@ class Consumers:
             answered = False
         else:
             answered = True
-        self._referee.used_late(holding, before, process.now, answered=answered)
+        self._checker.used_late(holding, before, process.now, answered=answered)
 
     def drain(self, topic: str) -> int:
         """Receive and acknowledge all that is there, in a calm world; return how much it was."""

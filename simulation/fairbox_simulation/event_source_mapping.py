@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fairbox_simulation.chaos import LATENESS
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Sequence
 
-    from fairbox_simulation.world import World
+    from fairbox.testing.application import MemoryApplication
+
+    from fairbox_simulation.chaos import Chaos
 
 STREAM_SHARDS = 3
 TRIES = 4
@@ -20,11 +23,33 @@ Record = dict[str, Any]
 Part = tuple[list[Record], int]  # records, tries left
 
 
+class Invoker(Protocol):
+    """A runner of invocations, and the source of chance and faults.
+
+    Attributes:
+        nights: how often a stream stood still for hours.
+    """
+
+    rng: random.Random
+    chaos: Chaos
+    nights: int
+
+    def strikes(self, share: float) -> bool:
+        """Whether a fault of this probability strikes now."""
+
+    def invoke(self, work: Callable[[], object], lose: Callable[[], None] | None = None) -> bool:
+        """Run one invocation; return whether it came to its end."""
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass, in which others act."""
+
+
 class Reader:
     """An event source mapping: one stream, several shards, order kept by partition key.
 
     Args:
-        world: whose stream of the outbox it reads.
+        app: whose stream of the outbox it reads.
+        invoker: runs the invocations.
         workers: instances of the function; an invocation goes to one that is free.
         batch: records of one invocation at most.
 
@@ -35,9 +60,15 @@ class Reader:
     """
 
     def __init__(
-        self, world: World, workers: Sequence[Callable[[list[Record]], object]], *, batch: int
+        self,
+        app: MemoryApplication,
+        invoker: Invoker,
+        workers: Sequence[Callable[[list[Record]], object]],
+        *,
+        batch: int,
     ) -> None:
-        self._world = world
+        self._app = app
+        self._invoker = invoker
         self._free = list(workers)
         self._batch = batch
         self._position: str | None = None
@@ -51,7 +82,7 @@ class Reader:
 
     def pull(self) -> None:
         """Take what is new in the stream into the shards' queues."""
-        records = self._world.app.records(self._position)
+        records = self._app.records(self._position)
         for record in records:
             pk = record["dynamodb"]["Keys"]["pk"]["S"]
             self._queues[sum(pk.encode()) % STREAM_SHARDS].append(record)
@@ -70,7 +101,7 @@ class Reader:
 
     def invoke(self) -> None:
         """Handle one batch of one shard, by an instance that is free."""
-        now = self._world.app.clock.now()
+        now = self._app.clock.now()
         ready = [
             n
             for n, queue in enumerate(self._queues)
@@ -80,17 +111,17 @@ class Reader:
         ]
         if not ready or not self._free:
             return
-        shard = self._world.rng.choice(ready)
-        if self._world.strikes(self._world.chaos.late):
+        shard = self._invoker.rng.choice(ready)
+        if self._invoker.strikes(self._invoker.chaos.late):
             self._stand_still(shard)
             return
         parts = self._returned.pop(shard, None) or self._next(shard)
         batch = [record for part, _ in parts for record in part]
-        handle = self._free.pop(self._world.rng.randrange(len(self._free)))
+        handle = self._free.pop(self._invoker.rng.randrange(len(self._free)))
         self._busy.add(shard)
         try:
             held = self._until_done(shard, parts, handle)
-            if held and self._world.rng.random() < self._world.chaos.repeats:
+            if held and self._invoker.rng.random() < self._invoker.chaos.repeats:
                 held = self._until_done(shard, deque([(batch, TRIES)]), handle)
         finally:
             self._free.append(handle)
@@ -99,18 +130,18 @@ class Reader:
 
     def _next(self, shard: int) -> deque[Part]:
         queue = self._queues[shard]
-        size = min(len(queue), self._world.rng.randint(1, self._batch))
+        size = min(len(queue), self._invoker.rng.randint(1, self._batch))
         return deque([([queue.popleft() for _ in range(size)], TRIES)])
 
     def _stand_still(self, shard: int) -> None:
-        seconds = self._world.rng.choice(LATENESS)
+        seconds = self._invoker.rng.choice(LATENESS)
         if seconds > LATENESS[2]:
-            self._world.nights += 1
-            if self._world.nights > NIGHTS:
+            self._invoker.nights += 1
+            if self._invoker.nights > NIGHTS:
                 return
         self.late += 1
-        self._still[shard] = self._world.app.clock.now() + seconds
-        self._world.pass_time(seconds)
+        self._still[shard] = self._app.clock.now() + seconds
+        self._invoker.pass_time(seconds)
 
     def _until_done(
         self, shard: int, parts: deque[Part], handle: Callable[[list[Record]], object]
@@ -135,18 +166,18 @@ class Reader:
             def work(part: list[Record] = part) -> object:
                 return handle(part)
 
-            done = self._world.invoke(work, lose)
+            done = self._invoker.invoke(work, lose)
             if not held:
                 return False
             if not done:
-                self._world.app.clock.advance(self._world.rng.choice([0.2, 2, 25]))
+                self._app.clock.advance(self._invoker.rng.choice([0.2, 2, 25]))
                 self._again(part, tries, parts)
         return True
 
     def _again(self, part: list[Record], tries: int, parts: deque[Part]) -> None:
-        if tries <= 0 and self._world.chaos.given_up:
-            name = f"batch-{self._world.rng.getrandbits(64):x}"
-            self._world.app.given_up.kept[name] = part
+        if tries <= 0 and self._invoker.chaos.given_up:
+            name = f"batch-{self._invoker.rng.getrandbits(64):x}"
+            self._app.given_up.kept[name] = part
             self.given_up += part
             return
         middle = len(part) // 2 or 1

@@ -1,4 +1,4 @@
-"""What must hold of a simulated world once all is quiet; each breach is a sentence."""
+"""Invariants of a simulated world at rest; each breach is a sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPEATING: Final = ("tables", "kills", "repeats", "lost_answers", "interleaved",
 
 
 class Oracle:
-    """Reads what a world came to, and names every breach of a promise.
+    """Reader of a world's final state, which names every breach of a guarantee.
 
     Args:
         world: one that is calm, its streams read.
@@ -33,7 +33,7 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self._world = world
         self._app = world.app
-        self._promises = world.producers.promises
+        self._calls = world.producers.calls
         lines = {e["event_id"]: e for e in map(json.loads, self._app.archive.lines)}
         self._events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for event in lines.values():
@@ -76,7 +76,7 @@ class Oracle:
         return found
 
     def breaches(self) -> list[str]:
-        """Return every breach; nothing when all promises were kept."""
+        """Return every breach; nothing when all guarantees were kept."""
         return [
             *self._lost(),
             *self._pulled(),
@@ -88,7 +88,7 @@ class Oracle:
 
     def _wanted(self) -> Iterator[tuple[str, str, str]]:
         """Yield (topic, id, subscription) of what was acknowledged on pushed topics."""
-        for message_id, ref in self._promises.published.items():
+        for message_id, ref in self._calls.published.items():
             for name in SUBSCRIPTIONS.get(ref.topic, ()):
                 yield ref.topic, message_id, name
 
@@ -101,14 +101,14 @@ class Oracle:
                 yield f"lost: {topic} {message_id} for {name}: {where}"
             if dead and not self._dead[message_id, name]:
                 yield f"a dead letter without history: {topic} {message_id} for {name}"
-        for message_id in self._cancelled - self._promises.cancelled:
+        for message_id in self._cancelled - self._calls.cancelled:
             yield f"cancelled by nobody: {message_id}"
 
     def _pulled(self) -> Iterator[str]:
-        for message_id, ref in self._promises.published.items():
+        for message_id, ref in self._calls.published.items():
             if ref.topic != "pulled" or message_id in self._cancelled:
                 continue
-            if message_id not in self._left and message_id not in self._promises.marked:
+            if message_id not in self._left and message_id not in self._calls.marked:
                 yield f"lost: pulled {message_id}: gone, and nobody marked it"
 
     def _ledger_breaches(self) -> Iterator[str]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, Message, MessagesNotWritten, RetryPolicy, Subscription, Topic
-from fairbox.codec.deferred_keys import read_holds
+from fairbox.codec.deferred_keys import read_deferred
 from fairbox.codec.keys import lane_pk, shard_key
 from fairbox.codec.messages import read_message
-from fairbox.dispatch.dispatcher import Dispatcher, in_turn
+from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.ordered.visit import YOUNG_MS
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.visits import Visits
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairbox.dynamodb.delivery_store import DynamoStore
-    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import OnDead
@@ -97,7 +97,7 @@ class OrderedWorld:
         self._checked: dict[int, int] = {}  # shard -> version of the row that was checked last
         self._down: set[str] = set()
         self._late: list[Late] = []
-        self.out_of_turn: set[str] = set()  # ids that no order is promised for
+        self.out_of_turn: set[str] = set()  # ids that no order is guaranteed for
         self.very_late: set[str] = set()  # committed when visits may have begun behind them
         self.published: dict[str, MessageRef] = {}
         self._looked = self.app.clock.now()
@@ -114,7 +114,7 @@ class OrderedWorld:
             self._doorbells,
             clock=clock,
             rng=self.app.rng,
-            fan_out=in_turn,
+            fan_out=run_sequentially,
         )
 
     def _store(self, clock: Skewed) -> DynamoStore:
@@ -122,7 +122,9 @@ class OrderedWorld:
         store = self.app.store_of(clock)
         write = store.write_holds
 
-        def late(shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+        def late(
+            shard: tuple[str, int, int], holds: DeferredKeys, version: int
+        ) -> DeferredKeys | None:
             if self._stormy and not self._nested and self.rng.random() < self.chaos.interleaved:
                 for _ in range(3):
                     self.app.clock.advance(self.rng.choice([0.1, 1, 3]))
@@ -265,11 +267,11 @@ class OrderedWorld:
                 self._check_claim(doorbell.shard)
 
     def _check_claim(self, shard: int) -> None:
-        """What lies before the row's start is held, or its doorbell is on the way."""
+        """Check that each message before the row's start is held, or its doorbell is on the way."""
         if self._nested:
             return  # the visit around this one has not written yet what it holds
         answer = self.app.engine.get_item(TableName=OUTBOX, Key=shard_key(TOPIC, 0, shard))
-        holds = read_holds(answer.get("Item", {}))
+        holds = read_deferred(answer.get("Item", {}))
         if self._checked.get(shard) == holds.version and self.rng.random() < 0.8:
             return
         self._checked[shard] = holds.version
@@ -311,7 +313,7 @@ class OrderedWorld:
                 return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
-    def _check_held(self, stored: StoredMessage, holds: Holds) -> None:
+    def _check_held(self, stored: StoredMessage, holds: DeferredKeys) -> None:
         for name in stored.lacking(frozenset(NAMES)):
             place = (name_digest(name), key_digest(stored))
             covered = any(
@@ -379,7 +381,7 @@ class OrderedWorld:
         self._redrive()
 
     def check(self) -> list[str]:
-        """Return every breach of a promise."""
+        """Return every breach of a guarantee."""
         dead = {
             (stored.ref.id, name)
             for item in self.app.engine.items(DELIVERIES)

@@ -1,4 +1,4 @@
-"""What the users of a simulated world do: publish, cancel, consume; and what was promised them."""
+"""Users of a simulated world, who publish, cancel and consume, and a record of their calls."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TOPICS = ("plain", "fan", "ordered", "pulled", "fragile", "slow")
 
 
 @dataclass
-class Promises:
-    """What was promised to users: acknowledged messages, cancels tried, marks tried."""
+class UserCalls:
+    """Calls of users: tried messages, acknowledged ones, tried cancels, tried marks."""
 
     published: dict[str, MessageRef] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class Producers:
         self._app = app
         self._ids = [IdGenerator(clock(), app.rng.getrandbits) for _ in range(PROCESSES)]
         self._rng = rng
-        self.promises = Promises()
+        self.calls = UserCalls()
         self._business = 0
 
     def act(self) -> int:
@@ -94,7 +94,7 @@ class Producers:
 
     def _publish(self, messages: list[Message], write: Callable[[list[Message]], None]) -> int:
         """Write until it is acknowledged, as a producer does that keeps the order of its keys."""
-        self.promises.tried.update(m.id for m in messages)
+        self.calls.tried.update(m.id for m in messages)
         while True:
             try:
                 write(messages)
@@ -104,7 +104,7 @@ class Producers:
             return len(messages)
 
     def _acknowledged(self, refs: list[MessageRef]) -> None:
-        self.promises.published.update({ref.id: ref for ref in refs})
+        self.calls.published.update({ref.id: ref for ref in refs})
 
     def _add(self, messages: list[Message]) -> None:
         self._acknowledged([self._app.outbox.add(messages[0])])
@@ -125,9 +125,9 @@ class Producers:
         self._acknowledged(self._app.outbox.transact([put], *messages))
 
     def _cancel(self) -> int:
-        refs = list(self.promises.published.values())[-50:]
+        refs = list(self.calls.published.values())[-50:]
         chosen = self._rng.sample(refs, min(len(refs), 2))
-        self.promises.cancelled.update(ref.id for ref in chosen)
+        self.calls.cancelled.update(ref.id for ref in chosen)
         with suppress(FairboxError):
             self._app.outbox.cancel(chosen, reason="changed my mind")
         return 0
@@ -135,6 +135,6 @@ class Producers:
     def _consume(self) -> int:
         with suppress(FairboxError):
             first = list(self._app.outbox.stored("ready", "pulled", limit=5))
-            self.promises.marked.update(stored.ref.id for stored in first)
+            self.calls.marked.update(stored.ref.id for stored in first)
             self._app.outbox.mark_delivered([stored.ref for stored in first])
         return 0

@@ -1,4 +1,4 @@
-"""The commands that replay what broke a promise, as it was and as small as it gets."""
+"""The commands that replay what broke a guarantee, as it was and as small as it gets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Weather:
-    """How the chaos of a run was asked for.
+class FaultOptions:
+    """The options that chose the faults of a run.
 
     Attributes:
-        name: of `WEATHERS`.
+        name: of `FAULT_PROFILES`.
         left_out: faults left out of it.
     """
 
@@ -31,13 +31,13 @@ class Weather:
 
 @dataclass(frozen=True)
 class Finding:
-    """A world that broke a promise.
+    """A world that broke a guarantee.
 
     Attributes:
         kind: of its first breach.
         failure: the world.
         command: replays it.
-        shrunk: a smaller one that breaks the same promise; None: nobody looked for one.
+        shrunk: a smaller one that breaks the same guarantee; None: nobody looked for one.
         smallest: replays that.
     """
 
@@ -67,19 +67,19 @@ class Finding:
         return found
 
 
-def command(scenario: Scenario, share: Share, weather: Weather) -> str:
+def command(scenario: Scenario, share: Share, options: FaultOptions) -> str:
     """Return the command line that runs this one world."""
     words = [f"fairbox simulate --scenario {scenario.name} --seed {share.seed}"]
     words.append(f"--messages {share.count}")
     if share.count > scenario.per_world:
         words.append("--seeds 1")
-    if weather.name:
-        words.append(f"--{weather.name}")
-    words += [f"--without {fault}" for fault in weather.left_out]
+    if options.name:
+        words.append(f"--{options.name}")
+    words += [f"--without {fault}" for fault in options.left_out]
     return " ".join(words)
 
 
-def findings(plan: Plan, weather: Weather, tally: Tally, *, shrink: bool) -> Iterator[Finding]:
+def findings(plan: Plan, options: FaultOptions, tally: Tally, *, shrink: bool) -> Iterator[Finding]:
     """Yield the failures of the lowest seeds, until each kind of breach has one."""
     told: set[str] = set()
     failures = {failure.share.seed: failure for failure in tally.first.values()}
@@ -88,16 +88,18 @@ def findings(plan: Plan, weather: Weather, tally: Tally, *, shrink: bool) -> Ite
         new = [kind for kind in kinds if kind not in told]
         if new:
             told.update(kinds)
-            yield _finding(plan, weather, failure, new[0], shrink=shrink)
+            yield _finding(plan, options, failure, new[0], shrink=shrink)
 
 
-def _finding(plan: Plan, weather: Weather, failure: Failure, kind: str, *, shrink: bool) -> Finding:
+def _finding(
+    plan: Plan, options: FaultOptions, failure: Failure, kind: str, *, shrink: bool
+) -> Finding:
     share = failure.share
-    again = command(plan.scenario, share, weather)
+    again = command(plan.scenario, share, options)
     if not shrink:
         return Finding(kind, failure, again)
     shrinker = Shrinker(plan.scenario, share.seed, plan.chaos, kind)
     shrunk = shrinker.shrink(Case(share.count), failure.breaches)
     smaller = Share(share.seed, shrunk.case.count)
-    simpler = Weather(weather.name, (*weather.left_out, *shrunk.case.left_out))
+    simpler = FaultOptions(options.name, (*options.left_out, *shrunk.case.left_out))
     return Finding(kind, failure, again, shrunk, command(plan.scenario, smaller, simpler))

@@ -26,7 +26,7 @@ CHUNK: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one world has of the whole: its seed, and how many messages or batches."""
+    """The share of one world: its seed, and its number of messages or batches."""
 
     seed: int
     count: int
@@ -34,7 +34,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Failure:
-    """A world that broke promises."""
+    """A world that broke guarantees."""
 
     share: Share
     breaches: tuple[str, ...]
@@ -42,7 +42,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run.
+    """A plan of a run.
 
     Attributes:
         scenario: the worlds.
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def worlds(self) -> int:
-        """How many worlds there are."""
+        """The number of worlds."""
         return self.seeds or -(-self.count // self.scenario.per_world)
 
     @property
     def total(self) -> int:
-        """How many messages or batches there are in all."""
+        """The number of messages or batches in all worlds."""
         return self.count * (self.seeds or 1)
 
     def shares(self) -> Iterator[Share]:
@@ -82,12 +82,12 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What came of a run so far.
+    """The result of a run so far.
 
     Attributes:
         worlds: that were run.
         count: messages or batches of them.
-        broken: worlds that broke a promise.
+        broken: worlds that broke a guarantee.
         first: kind of breach -> the failure of the lowest seed that has it.
     """
 
@@ -110,7 +110,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What some worlds came to."""
+    """The result of some worlds."""
 
     worlds: int
     count: int

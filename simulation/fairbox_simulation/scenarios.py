@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairbox_simulation.batches.world import World as BatchWorld
 
 FAULTS: Final = tuple(field.name for field in fields(Chaos))
-"""What may go wrong; each can be left out."""
+"""All faults; each can be left out."""
 
 STORMY: Final = Chaos(
     tables=0.2,
@@ -41,8 +41,8 @@ STORMY: Final = Chaos(
 )
 """About five times as many faults as there are without a word."""
 
-WEATHERS: Final = {"": Chaos(), "calm": CALM, "stormy": STORMY}
-"""How much goes wrong, by the option's name; calm: only destinations that refuse."""
+FAULT_PROFILES: Final = {"": Chaos(), "calm": CALM, "stormy": STORMY}
+"""Fault profiles by the option's name; calm: only destinations that refuse."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Scenario:
     Attributes:
         name: of the scenario.
         summary: what the world has, in a line.
-        run: seed, chaos and how many messages (or batches) -> every breach of a promise, each as
+        run: seed, chaos and how many messages (or batches) -> every breach of a guarantee, each as
             `kind: what exactly`. The same arguments give the same breaches in any process.
         unit: what is counted.
         per_world: how many of them one world has at its natural size.
@@ -71,7 +71,7 @@ class Scenario:
     around: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def breaches(self, seed: int, chaos: Chaos, count: int) -> list[str]:
-        """Run one world; what it raises breaks a promise too."""
+        """Run one world; what it raises breaks a guarantee too."""
         try:
             return self.run(seed, chaos, count)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this seed's
@@ -79,7 +79,7 @@ class Scenario:
 
 
 def kind_of(breach: str) -> str:
-    """Return which promise a breach breaks, without what exactly: what is before the colon."""
+    """Return the kind of a breach: the text before its colon."""
     return breach.partition(":")[0]
 
 
@@ -136,19 +136,19 @@ def _whole(seed: int, chaos: Chaos, messages: int) -> list[str]:
     return run_whole(seed, chaos, messages)
 
 
-def _riding(seed: int, chaos: Chaos, messages: int) -> list[str]:
-    from fairbox_simulation.batch_item_oracle import run_riding  # noqa: PLC0415
+def _batch_items(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox_simulation.batch_item_oracle import run_batch_items  # noqa: PLC0415
 
-    return run_riding(seed, chaos, messages)
+    return run_batch_items(seed, chaos, messages)
 
 
 @lru_cache(maxsize=1)
 def _batch_world(chaos: Chaos) -> BatchWorld:
     """Return a world of lean batches, whose tables are made anew by each run."""
-    from fairbox_simulation.batches.world import Weather, World  # noqa: PLC0415
+    from fairbox_simulation.batches.world import FaultProfile, World  # noqa: PLC0415
 
     # there an actor meets a fault or its end at each call, not once an invocation
-    return World(Weather(faults=chaos.tables * 0.75, kills=chaos.kills / 2))
+    return World(FaultProfile(faults=chaos.tables * 0.75, kills=chaos.kills / 2))
 
 
 def _batches(seed: int, chaos: Chaos, batches: int) -> list[str]:
@@ -177,7 +177,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     for scenario in (
         Scenario(
             "whole",
-            "everything at once: all of the below, queues with consumers, redrives, cleanup",
+            "the full system: all of the below, queues with consumers, redrives, cleanup",
             _whole,
             per_world=150,
         ),
@@ -204,8 +204,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ),
         Scenario(
             "riding",
-            "as delivery, with batches whose items ride on messages, and redrives",
-            _riding,
+            "as delivery, with batches whose items are carried by messages, and redrives",
+            _batch_items,
             per_world=60,
         ),
         Scenario(

@@ -1,4 +1,4 @@
-"""Makes the world of a failing seed smaller, as long as it breaks the same promise."""
+"""Makes the world of a failing seed smaller, as long as it breaks the same guarantee."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 RUNS: Final = 200
 """Worlds that are tried for one failure, at most."""
 _DOWN: Final = 8
-"""Sizes that are tried below one whose next smaller one keeps its promises."""
+"""Sizes that are tried below one whose next smaller one keeps its guarantees."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A world that breaks a promise: how many messages or batches, and faults left out."""
+    """A world that breaks a guarantee: how many messages or batches, and faults left out."""
 
     count: int
     left_out: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Shrinker:
         """Return the smallest case that was found; the one given where none is smaller.
 
         Args:
-            case: that breaks the promise.
+            case: that breaks the guarantee.
             breaches: that it shows.
         """
         self._tried[case] = breaches
@@ -79,7 +79,7 @@ class Shrinker:
         return Shrunk(case, self._tried[case], len(self._tried) - 1)
 
     def _fails(self, case: Case) -> bool:
-        """Whether a case breaks the same promise; what may not be tried any more does not."""
+        """Whether a case breaks the same guarantee; what may not be tried any more does not."""
         if case not in self._tried:
             if len(self._tried) > self._runs:
                 return False

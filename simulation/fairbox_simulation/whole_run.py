@@ -1,4 +1,4 @@
-"""The whole application in one world: how it is run to its end, and what must hold then."""
+"""The full-system scenario: a run of its world to the end, and the invariants that hold then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairbox.codec.messages import read_message
 from fairbox.model.ids import time_of
 from fairbox.testing.application import BATCHES, DELIVERIES
 
-from fairbox_simulation.batch_item_oracle import RiderOracle
+from fairbox_simulation.batch_item_oracle import BatchItemOracle
 from fairbox_simulation.oracle import Oracle
 from fairbox_simulation.resizing_world import breaches_of
 from fairbox_simulation.whole_world import FED, FEEDER, QUEUES, WholeWorld
@@ -27,7 +27,7 @@ READABLE_DAYS: Final = 7
 
 
 def run_whole(seed: int, chaos: Chaos, messages: int) -> list[str]:
-    """Run a world of everything to its end and return every breach, as "kind: details"."""
+    """Run the full-system scenario to its end; return every breach, as "kind: details"."""
     return finish(WholeWorld(seed, chaos), messages)
 
 
@@ -35,7 +35,7 @@ def finish(world: WholeWorld, messages: int) -> list[str]:
     """Storm, calm, heal, drain, repair and clean a world; return every breach."""
     world.storm(messages)
     world.calm()
-    breaches = RiderOracle(world).resting()
+    breaches = BatchItemOracle(world).resting()
     world.heal()
     world.drain_queues()
     gave_up = bool(world.marking.given_up)
@@ -44,7 +44,7 @@ def finish(world: WholeWorld, messages: int) -> list[str]:
     world.repair()
     oracle = Oracle(world)
     breaches += [*oracle.counts(deaths=not gave_up), *oracle.breaches()]
-    breaches += [*RiderOracle(world).breaches(), *breaches_of(world)]
+    breaches += [*BatchItemOracle(world).breaches(), *breaches_of(world)]
     breaches += Account(world).breaches()
     return [*breaches, *erased_early(world), *forgotten(world)]
 
@@ -58,7 +58,7 @@ class Account:
 
     def __init__(self, world: WholeWorld) -> None:
         self._world = world
-        self._referee = world.referee
+        self._checker = world.checker
         events = [json.loads(line) for line in world.app.archive.lines]
         self._cancelled = {e["id"] for e in events if e["event"] == "cancelled"}
         self._died = {e["id"] for e in events if e["event"] == "dead"}
@@ -68,19 +68,19 @@ class Account:
         self._lying = world.in_queues()
 
     def breaches(self) -> list[str]:
-        """Return what is nowhere, what is in two places, and what consumers were wrongly told."""
-        found = list(self._referee.breaches)
+        """Return messages that are nowhere or in two places, and wrong answers to consumers."""
+        found = list(self._checker.breaches)
         found += [f"never received: {topic} {i}" for topic, i in sorted(self._lying)]
-        for message_id, ref in self._world.producers.promises.published.items():
+        for message_id, ref in self._world.producers.calls.published.items():
             if ref.topic in (*QUEUES, FEEDER):
                 found += self._of_message(ref.topic, message_id)
-        return found + self._referee.disorder(self._died)
+        return found + self._checker.disorder(self._died)
 
     def _of_message(self, topic: str, message_id: str) -> Iterator[str]:
         end = (FED if topic == FEEDER else topic), message_id
         places = {end, (topic, message_id)}
-        taken = end in self._referee.taken
-        tried = end in self._referee.tried
+        taken = end in self._checker.taken
+        tried = end in self._checker.tried
         dead = bool(places & self._dead)
         if not (taken or tried or dead or places & self._lying or message_id in self._cancelled):
             yield f"lost: {topic} {message_id}: nobody acked it, and it is nowhere"
@@ -112,5 +112,5 @@ def forgotten(world: WholeWorld) -> list[str]:
         world.clean()
         world.app.engine.expire(BATCHES)
     kept = map(read_record, world.app.engine.items(BATCHES))
-    ended = {ride.batch for ride in world.rides}
+    ended = {tracked.batch for tracked in world.tracked}
     return [f"never erased: {r}" for r in kept if not isinstance(r, Root) and r.batch in ended]

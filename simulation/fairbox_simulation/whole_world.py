@@ -1,7 +1,7 @@
-"""One simulated world of the whole application: all that runs concerns the same tables.
+"""The world of the full-system scenario: all parts of the application over the same tables.
 
-Producers, relay, visits, sweep, repair, cleanup, resizes, redrives, batches that ride on messages,
-queues with consumers, and a topic that feeds another.
+Producers, relay, visits, sweep, repair, cleanup, resizes, redrives, batches whose items are carried
+by messages, queues with consumers, and a topic that feeds another.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from fairbox import FairboxError, RetryPolicy, Subscription, Topic
 from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.testing.application import OUTBOX
 
-from fairbox_simulation.batch_item_world import RIDES, RidingWorld
+from fairbox_simulation.batch_item_world import BATCH_TOPICS, BatchItemWorld
+from fairbox_simulation.consumer_checker import ConsumerChecker
 from fairbox_simulation.consumers import Consumers
-from fairbox_simulation.referee import Referee
 from fairbox_simulation.resizing_world import Crowd, ResizingWorld
 from fairbox_simulation.world import SUBSCRIPTIONS
 
@@ -35,7 +35,7 @@ QUEUES: Final = (UNORDERED, ORDERED, FED)
 OPEN_HOURS: Final = 24 * 60  # longer than a world lasts: nobody leaves its batches
 
 
-class Everybody(Crowd):
+class AllProducers(Crowd):
     """Producers of all topics, who also edit, postpone and make due what waits in queues."""
 
     topics = (*Crowd.topics, UNORDERED, UNORDERED, ORDERED, ORDERED, FEEDER)
@@ -55,7 +55,7 @@ class Everybody(Crowd):
         return super().act()
 
     def _change(self) -> None:
-        waiting = [r for r in list(self.promises.published.values())[-80:] if r.topic == UNORDERED]
+        waiting = [r for r in list(self.calls.published.values())[-80:] if r.topic == UNORDERED]
         if not waiting:
             return
         ref = self._rng.choice(waiting)
@@ -71,25 +71,25 @@ class Everybody(Crowd):
             return  # it is held, or gone, or the tables failed: then it is as it was, or changed
         self.changed += 1
         if moved is not None:
-            self.promises.published[ref.id] = moved
+            self.calls.published[ref.id] = moved
 
 
-class WholeWorld(ResizingWorld, RidingWorld):
-    """All in one.
+class WholeWorld(ResizingWorld, BatchItemWorld):
+    """All parts of the application at once.
 
     Args:
         seed: chooses everything.
         chaos: how much goes wrong.
 
     Attributes:
-        referee, consumers: of the pulled topics.
+        checker, consumers: of the pulled topics.
         cleaned: runs of the cleanup.
     """
 
     idle = 0.35
     pulled = frozenset({"pulled", *QUEUES})
     resized = (*SUBSCRIPTIONS, UNORDERED, ORDERED, FED, FEEDER)
-    redriven = (*RIDES, "fragile", UNORDERED, ORDERED, FED, FEEDER)
+    redriven = (*BATCH_TOPICS, "fragile", UNORDERED, ORDERED, FED, FEEDER)
 
     def __init__(self, seed: int, chaos: Chaos) -> None:
         super().__init__(seed, chaos)
@@ -100,9 +100,9 @@ class WholeWorld(ResizingWorld, RidingWorld):
             self.app.outbox.create_topic(Topic(name, shards=2, ordering=ordering, retry=retry))  # type: ignore[arg-type]  # one of both
         self._feed(retry)
         self.app.client.stormy = True
-        self.producers: Everybody = Everybody(self, self.rng)
-        self.referee = Referee(self.app, ordered=(ORDERED,), repeated=(FED,))
-        self.consumers = Consumers(self, QUEUES, self._process, self.referee)
+        self.producers: AllProducers = AllProducers(self, self.rng)
+        self.checker = ConsumerChecker(self.app, ordered=(ORDERED,), repeated=(FED,))
+        self.consumers = Consumers(self, QUEUES, self._process, self.checker)
         self.cleaned = 0
         self._cleaned_at = self.app.clock.now()
 

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, RetryPolicy, Subscription, Topic
-from fairbox.dispatch.dispatcher import Dispatcher, in_turn
+from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
@@ -20,12 +20,12 @@ from fairbox_simulation.chaos import (
     STALE_SECONDS,
     Chaos,
     Client,
+    FailureMode,
     Fuse,
     FusedAcks,
     FusedArchive,
     FusedDoorbells,
     Killed,
-    Mood,
     Skewed,
 )
 from fairbox_simulation.event_source_mapping import Reader
@@ -83,8 +83,8 @@ class World:
             index_lag=STALE_SECONDS if chaos.stale else 0.0,
         )
         self._make_topics()
-        self._moods = [
-            Mood(
+        self._failure_modes = [
+            FailureMode(
                 self.app.destinations[f"sqs:{topic}-{name}"],
                 self.rng,
                 chaos,
@@ -127,8 +127,8 @@ class World:
         self._visits = [Visits(self._dispatcher()) for _ in range(WORKERS)]
         clocks = [self.clock() for _ in range(WORKERS)]
         markings = [Marking(self.app.store_of(clock), archive, clock, acks) for clock in clocks]
-        self.relay = Reader(self, [_until(r.handle, r._clock) for r in relays], batch=100)
-        self.marking = Reader(self, [m.handle for m in markings], batch=150)
+        self.relay = Reader(self.app, self, [_until(r.handle, r._clock) for r in relays], batch=100)
+        self.marking = Reader(self.app, self, [m.handle for m in markings], batch=150)
 
     def _dispatcher(self) -> Dispatcher:
         clock = self.clock()
@@ -138,7 +138,7 @@ class World:
             self._doorbells,
             clock=clock,
             rng=self.app.rng,
-            fan_out=in_turn,
+            fan_out=run_sequentially,
         )
 
     def strikes(self, share: float) -> bool:
@@ -283,17 +283,17 @@ class World:
             else:
                 self.app.clock.advance(self.rng.choice([0.2, 1, 3, 15]))
                 if self.rng.random() < self.chaos.outages:
-                    mood = self.rng.choice(self._moods)
-                    begins = mood.outage is None and self.chaos.away > 0
-                    mood.outage = self.rng.randrange(len(OUTAGES)) if begins else None
+                    mode = self.rng.choice(self._failure_modes)
+                    begins = mode.outage is None and self.chaos.away > 0
+                    mode.outage = self.rng.randrange(len(OUTAGES)) if begins else None
             self._schedules()
 
     def calm(self, hours: float = 4) -> None:
         """Stop all faults and let time pass until all streams are read and all is delivered."""
         self._storms = False
         self.app.client.stormy = False
-        for mood in self._moods:
-            mood.stormy, mood.outage = False, None
+        for mode in self._failure_modes:
+            mode.stormy, mode.outage = False, None
         self.relay.go_on()
         self.marking.go_on()
         self._resume()

@@ -1,1 +1,1 @@
-"""What stacks are put together from: one function, its triggers, its permissions, its alarms."""
+"""Components of the stacks: a function, its triggers, its permissions, its alarms."""

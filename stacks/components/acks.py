@@ -1,4 +1,4 @@
-"""The ack queue: items of batches to ack, gathered for a window, and what could not be acked."""
+"""The ack queue: items of batches to ack, gathered for a window, and failed acks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
 
 MAXIMUM_RECEIVES: Final = 10
-"""A window that is cut off by its time limit has made progress, so more than for doorbells."""
+"""More receives than for doorbells: a window cut off by its time limit has made progress."""
 RETENTION: Final = Duration.days(14)
-"""An ack is nobody's to repeat: it stays as long as a queue keeps anything."""
+"""No client repeats an ack, so it is kept as long as a queue allows."""
 _TIMEOUTS: Final = 6
 
 
@@ -24,7 +24,7 @@ class AckQueue(Construct):
     """The queue in front of `ack_batches`.
 
     Attributes:
-        queue: standard: acks know no order.
+        queue: standard, because acks have no order.
         dead_letters: messages that failed too often; moved back once the cause is gone.
     """
 

@@ -1,4 +1,4 @@
-"""One way to make an alarm: it says what is wrong, and it always tells somebody."""
+"""Alarms: each describes the problem and always notifies a topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def alarm_above(
     periods: int = 1,
     missing_is_bad: bool = False,
 ) -> cloudwatch.Alarm:
-    """Alarm when `metric` is over `threshold` for `periods` of its own; tell the recovery too."""
+    """Alarm when `metric` exceeds `threshold` for `periods`; notify the recovery, too."""
     alarm = cloudwatch.Alarm(
         scope,
         id_,

@@ -124,7 +124,7 @@ def _resource(bucket: s3.Bucket) -> CfnElement:
 
 
 def _ageing(config: Config) -> s3.LifecycleRule:
-    """Cheaper storage with age, readable at once all the time: the pipeline reads it at any age."""
+    """Return cheaper storage classes by age, all readable at once, as the pipeline needs."""
     return s3.LifecycleRule(
         transitions=[
             s3.Transition(

@@ -29,7 +29,7 @@ def private_bucket(
     lifecycle_rules: Sequence[s3.LifecycleRule],
     key: kms.IKey | None = None,
 ) -> s3.Bucket:
-    """A bucket for the application alone; with a key, that key is asked for once a while."""
+    """A bucket for the application alone; with a key, S3 caches its data keys."""
     return s3.Bucket(
         scope,
         id_,

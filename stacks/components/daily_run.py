@@ -29,11 +29,11 @@ TABLES: Final = "tables"
 JOB_SECONDS: Final = 4 * 3600
 RETRIES: Final = 2
 _SETTLING_SECONDS: Final = 600
-"""What a slow stream reader and Firehose's own retries may add to its buffer."""
+"""Time that a slow stream reader and Firehose's own retries may add to its buffering."""
 _POLL_SECONDS: Final = 60
 _MOMENT: Final = "$.outbox.time"
 _RULE: Final = "StepFunctionsGetEventsForEMRServerlessJobRule"
-"""The managed rule by which Step Functions hears that a job has ended."""
+"""The managed rule that notifies Step Functions of the end of a job."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class DailyRun(Construct):
         )
 
     def _until_exported(self, snapshot: Snapshot) -> tuple[sfn.CustomState, sfn.Pass]:
-        """Look each minute; return the first state and the one after the last look."""
+        """Poll each minute; return the first state and the one after the last poll."""
         name = f"{snapshot.id}Export"
         look = sfn.CustomState(
             self,
@@ -298,7 +298,7 @@ def _resource(scope: Construct, rest: str) -> str:
 
 
 def _token(what: str, paths: list[str]) -> str:
-    """Text of 64 hex digits: the same for the same work, another for a try after a failure."""
+    """Return 64 hex digits: equal for the same work, different for a try after a failure."""
     parts = [*paths, "$.window", "$$.State.RetryCount", "$$.Execution.RedriveCount"]
     marks = " ".join("{}" for _ in parts)
     return f"States.Hash(States.Format('{what} {marks}', {', '.join(parts)}), 'SHA-256')"

@@ -1,4 +1,4 @@
-"""The dashboard: what waits, what was sent, who is behind, what failed."""
+"""The dashboard: waiting and sent messages, lags, failures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _graph(title: str, *lines: cloudwatch.IMetric) -> cloudwatch.GraphWidget:
 
 
 def _waiting() -> list[cloudwatch.IWidget]:
-    """How much is outstanding, since when, and what is dead."""
+    """Outstanding messages, their age, and dead messages."""
     return [
         _graph(
             title, metrics.total(name).with_(label="all topics"), metrics.by_topic(name, "Maximum")
@@ -75,7 +75,7 @@ def _waiting() -> list[cloudwatch.IWidget]:
 
 
 def _partitions() -> list[cloudwatch.IWidget]:
-    """The same of each partition, by the logical name that it was registered with."""
+    """The same for each partition, by its registered logical name."""
     return [
         _graph(f"{title}, by partition", metrics.by_partition(name, "Maximum"))
         for title, name in (
@@ -87,7 +87,7 @@ def _partitions() -> list[cloudwatch.IWidget]:
 
 
 def _sent() -> list[cloudwatch.IWidget]:
-    """What went, what failed and what died, a minute, by topic."""
+    """Deliveries, failures and deaths per minute, by topic."""
     return [
         _graph(f"{name}, a minute, by topic", metrics.by_topic(name, "Sum"))
         for name in (metrics.SENT, metrics.FAILED, metrics.DEAD)
@@ -95,7 +95,7 @@ def _sent() -> list[cloudwatch.IWidget]:
 
 
 def _destinations() -> list[list[cloudwatch.IWidget]]:
-    """How each destination takes its messages: what it is sent, how late, whether it is cut off."""
+    """Each destination: its calls, its delay, and its circuit."""
     circuits = (
         (metrics.OPEN_CIRCUITS, "open"),
         (metrics.PAUSED_SUBSCRIPTIONS, "paused"),
@@ -121,7 +121,7 @@ def _destinations() -> list[list[cloudwatch.IWidget]]:
 
 
 def _consumed() -> list[cloudwatch.IWidget]:
-    """What consumers took and settled, a minute; what was lost is done twice."""
+    """Messages received and settled per minute; messages with lost receipts are handled twice."""
     settled = (metrics.ACKED, metrics.GIVEN_BACK, metrics.LOST_RECEIPTS)
     return [
         _graph("Received, a minute, by topic", metrics.by_topic(metrics.RECEIVED, "Sum")),
@@ -131,7 +131,7 @@ def _consumed() -> list[cloudwatch.IWidget]:
 
 
 def _shares() -> list[cloudwatch.IWidget]:
-    """Who has how much of what is sent: its bytes, by destination and topic."""
+    """Shares of the sent bytes, by destination and topic."""
     return [
         cloudwatch.GraphWidget(
             title="Share of the bytes sent, by destination and topic (%)",
@@ -165,7 +165,7 @@ def _depth(queue: sqs.Queue) -> cloudwatch.Metric:
 
 
 def _batches(ack_queues: Sequence[sqs.Queue]) -> list[list[cloudwatch.IWidget]]:
-    """How many batches are open and since when, how they end, and how acks come in."""
+    """Open batches and their age, ends of batches, and acks."""
     ended = (metrics.BATCHES_COMPLETED, metrics.BATCHES_ORPHANED)
     acks = (metrics.BATCH_ACKS, metrics.BATCH_ACKS_DROPPED)
     return [

@@ -1,4 +1,4 @@
-"""The doorbell queues: visits to make now (FIFO), visits for later, and what could not be made."""
+"""The doorbell queues: visits to make now (FIFO), visits for later, and failed visits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from aws_cdk import aws_sqs as sqs
 
 VISIBILITY_SECONDS: Final = 90
-"""Three times the visit's time-out: a crash stalls its group for so long at most."""
+"""Three times the visit's timeout: a crash blocks its group for at most this long."""
 MAXIMUM_RECEIVES: Final = 5
 RETENTION: Final = Duration.days(1)
-"""A doorbell is a hint, and the sweep rings again for what is overdue."""
+"""A doorbell is a hint: the sweep enqueues another visit of overdue shards."""
 
 
 class Doorbells(Construct):
@@ -26,7 +26,7 @@ class Doorbells(Construct):
 
     Attributes:
         now: FIFO; message group `{topic}#{shard mod 8}`, so that one shard has one visit at a time.
-        later: standard, for FIFO knows no delay of one message; what is due is passed on to `now`.
+        later: standard, because FIFO queues delay no single message; due doorbells go to `now`.
         dead_letters: the queues of doorbells that failed too often, of `now` and of `later`.
     """
 

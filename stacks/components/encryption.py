@@ -1,4 +1,4 @@
-"""A customer's key for what holds messages, and who may use it: by what they may do, no more."""
+"""A customer's key for all resources with messages, and the narrow permissions to use it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def encryption_key(scope: Construct, config: Config) -> kms.IKey | None:
 
 
 def key_actions(actions: Iterable[str]) -> dict[str, set[str]]:
-    """What of a key these IAM actions need, by the service through which it is used."""
+    """Return the key actions that these IAM actions need, by the service that uses the key."""
     needed: dict[str, set[str]] = {}
     for action in actions:
         service, _, name = action.partition(":")
@@ -70,17 +70,17 @@ def key_actions(actions: Iterable[str]) -> dict[str, set[str]]:
 
 @jsii.implements(IAspect)
 class UseKey:
-    """Lets every policy use the key, through the services that it may use and in no other way.
+    """An aspect that lets every policy use the key only through the services that it may use.
 
     Args:
-        key: what the resources are encrypted with.
+        key: encrypts the resources.
     """
 
     def __init__(self, key: kms.IKey) -> None:
         self._key = key
 
     def visit(self, node: IConstruct) -> None:
-        """Add to a policy what its statements need; other constructs stay as they are."""
+        """Add the needed key actions to a policy; leave other constructs unchanged."""
         if not isinstance(node, iam.Policy | iam.ManagedPolicy):
             return
         document = Stack.of(node).resolve(node.document) or {}

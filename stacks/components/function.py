@@ -31,7 +31,7 @@ _ALARM_PERIOD: Final = Duration.minutes(5)
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What every function shares, whatever its stack.
+    """The parts that all functions share, in any stack.
 
     Attributes:
         functions: the folder of the functions' folders.
@@ -53,7 +53,7 @@ class FairboxFunction(Construct):
 
     Attributes:
         function: the function itself.
-        role: its own role; what it may do is said by `allow`.
+        role: its own role; `allow` adds permissions.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class FairboxFunction(Construct):
         self._alarm(platform.alarm_topic)
 
     def allow(self, permissions: Iterable[Permission]) -> None:
-        """Let the function do what `permissions` say."""
+        """Grant `permissions` to the function."""
         for permission in permissions:
             self.role.add_to_principal_policy(permission.statement)
             for rule, reason in permission.accepted:
                 acknowledge(self.role, rule, reason)
 
     def _alarm(self, topic: sns.ITopic) -> None:
-        """Tell of errors and of throttles."""
+        """Alarm on errors and throttles."""
         for what in ("Errors", "Throttles"):
             alarm_above(
                 self,
@@ -122,7 +122,7 @@ class FairboxFunction(Construct):
 
 
 def _environment(platform: Platform, name: str) -> dict[str, str]:
-    """The variables of every function."""
+    """Return the variables of every function."""
     return {
         "FAIRBOX_OUTBOX_TABLE": platform.outbox.table_name,
         "FAIRBOX_DELIVERIES_TABLE": platform.deliveries.table_name,
@@ -142,7 +142,7 @@ def _log_group(scope: Construct, config: Config) -> logs.LogGroup:
 
 
 def _role(scope: Construct, log_group: logs.LogGroup) -> iam.Role:
-    """A role that may write the function's own logs; the managed policy would open every group."""
+    """Return a role for the function's own logs; the managed policy would allow every group."""
     role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     role.add_to_policy(
         iam.PolicyStatement(
@@ -154,10 +154,10 @@ def _role(scope: Construct, log_group: logs.LogGroup) -> iam.Role:
 
 
 def _layers(stack: Stack, platform: Platform) -> list[lambda_.ILayerVersion]:
-    """The stack's own versions of the layers.
+    """Return the stack's own versions of the layers.
 
-    A version's ARN changes with its content, and what another stack imports may not change: so
-    versions are not shared between stacks, only their assets are.
+    A version's ARN changes with its content, and an imported value must not change: so stacks share
+    the assets, not the versions.
     """
     wanted = {
         "FairboxLayer": (platform.fairbox_layer, "The library fairbox."),
@@ -195,12 +195,12 @@ def _acknowledge_findings(function: FairboxFunction) -> None:
 
 
 def retention_days(days: int) -> logs.RetentionDays:
-    """The member of the CDK's enumeration that stands for `days` (one that CloudWatch knows)."""
+    """Return the member of the CDK's enumeration for `days`."""
     return _RETENTIONS[days]
 
 
 def removal_policy(config: Config) -> RemovalPolicy:
-    """What becomes of tables, buckets and logs when their stack goes."""
+    """Return the removal policy of tables, buckets and logs."""
     return RemovalPolicy.RETAIN if config.keeps_data else RemovalPolicy.DESTROY
 
 

@@ -42,12 +42,12 @@ GIVEN_BACK: Final = "GivenBack"
 LOST_RECEIPTS: Final = "LostReceipts"
 
 SERVICE: Final = "fairbox"
-"""Dimension `service` of all of them, whatever function they come from."""
+"""Dimension `service` of all metrics, of any function."""
 MINUTE: Final = Duration.minutes(1)
 
 
 def total(name: str) -> cloudwatch.Metric:
-    """A figure over all topics, as `count_outstanding` gives it each minute."""
+    """Return a figure over all topics, written by `count_outstanding` each minute."""
     return cloudwatch.Metric(
         namespace=METRICS_NAMESPACE,
         metric_name=name,
@@ -58,22 +58,22 @@ def total(name: str) -> cloudwatch.Metric:
 
 
 def hourly(name: str) -> cloudwatch.Metric:
-    """A figure that is written each hour."""
+    """Return a figure that is written each hour."""
     return total(name).with_(period=Duration.hours(1))
 
 
 def summed(name: str, period: Duration = MINUTE) -> cloudwatch.Metric:
-    """What happened in a time, over all functions."""
+    """Return a sum over all functions."""
     return total(name).with_(statistic="Sum", period=period)
 
 
 def by_topic(name: str, statistic: str) -> cloudwatch.MathExpression:
-    """A figure of each topic: found by search, for topics come and go."""
+    """Return a figure of each topic, by a search, because topics come and go."""
     return _found("service,topic", name, statistic)
 
 
 def by_partition(name: str, statistic: str) -> cloudwatch.MathExpression:
-    """A figure of each partition of the partitioned queues, under the logical name."""
+    """Return a figure of each partition of the partitioned queues, by logical name."""
     return _found("service,queue,partition", name, statistic)
 
 
@@ -88,7 +88,7 @@ def _found(dimensions: str, name: str, statistic: str) -> cloudwatch.MathExpress
 
 
 def by_destination(name: str, statistic: str) -> cloudwatch.MathExpression:
-    """A figure of each topic's each destination: found by search, for they come and go."""
+    """Return a figure of each destination of each topic, by a search, because they come and go."""
     dimensions = f"{METRICS_NAMESPACE},service,topic,subscription"
     query = f'{{{dimensions}}} MetricName="{name}" service="{SERVICE}"'
     return cloudwatch.MathExpression(
@@ -100,7 +100,7 @@ def by_destination(name: str, statistic: str) -> cloudwatch.MathExpression:
 
 
 def while_growing(metric: cloudwatch.Metric) -> cloudwatch.MathExpression:
-    """The figure in minutes in which it grew, else 0."""
+    """Return the figure in minutes in which it grew, otherwise 0."""
     return cloudwatch.MathExpression(
         expression="IF(DIFF(figure) > 0, figure, 0)",
         using_metrics={"figure": metric},
@@ -109,7 +109,7 @@ def while_growing(metric: cloudwatch.Metric) -> cloudwatch.MathExpression:
 
 
 def shares(name: str) -> cloudwatch.MathExpression:
-    """Each destination's and topic's percentage of a figure, of all that are written so."""
+    """Return the percentage of a figure for each destination and topic."""
     query = (
         f'{{{METRICS_NAMESPACE},service,destination,topic}} MetricName="{name}" service="{SERVICE}"'
     )
@@ -120,5 +120,5 @@ def shares(name: str) -> cloudwatch.MathExpression:
 
 
 def iterator_age(function: lambda_.IFunction) -> cloudwatch.Metric:
-    """How far `function` is behind the stream, in milliseconds."""
+    """Return the lag of `function` behind the stream, in milliseconds."""
     return function.metric("IteratorAge", period=MINUTE, statistic="Maximum")

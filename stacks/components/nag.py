@@ -1,4 +1,4 @@
-"""Acknowledges one finding of the AwsSolutions rules on one construct, with its reason."""
+"""Acknowledgement of one finding of the AwsSolutions rules on one construct, with its reason."""
 
 from __future__ import annotations
 

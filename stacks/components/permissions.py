@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_sqs as sqs
 
 FAILURES_PREFIX: Final = "aws/lambda"
-"""Below it Lambda keeps the stream batches that it gives up."""
+"""Prefix of the stream batches that Lambda gives up."""
 READ_ITEMS: Final = ("GetItem", "BatchGetItem", "Query")
 """Reads by key; a scan is granted by name."""
 WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
@@ -39,7 +39,7 @@ _SEND_ACTIONS: Final = {
     "kms": ("kms:GenerateDataKey", "kms:Decrypt"),
 }
 FAST_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "kms")
-"""Where the relay sends to by itself; functions are left to visits."""
+"""Services that the relay sends to; functions are left to visits."""
 ALL_SERVICES: Final = (*FAST_SERVICES, "lambda")
 
 
@@ -76,7 +76,7 @@ def on_objects(bucket: s3.IBucket, *actions: str, below: str = "") -> Permission
 
 
 def list_bucket(bucket: s3.IBucket) -> Permission:
-    """List `bucket`: without it S3 answers for a missing object as for a forbidden one."""
+    """List `bucket`; without it S3 answers 403 for a missing object."""
     return _allow(["s3:ListBucket"], bucket.bucket_arn)
 
 
@@ -118,7 +118,7 @@ def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]
 
 
 def read_stream(table: dynamodb.ITable, stream: str) -> list[Permission]:
-    """What Lambda needs to read `stream` of `table` in a function's name."""
+    """Return Lambda's permissions to read `stream` of `table` for a function."""
     listing = _allow(["dynamodb:ListStreams"], f"{table.table_arn}/stream/*")
     reason = "Streams are listed by table: the ARN of one stream does not do for that action."
     return [
@@ -132,6 +132,6 @@ def read_stream(table: dynamodb.ITable, stream: str) -> list[Permission]:
 
 
 def consume(queue: sqs.IQueue) -> Permission:
-    """What Lambda needs to read `queue` in a function's name."""
+    """Return Lambda's permissions to read `queue` for a function."""
     actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
     return _allow((f"sqs:{action}" for action in actions), queue.queue_arn)

@@ -1,4 +1,4 @@
-"""Queues: encrypted, only over TLS, repetition bounded, with an alarm on what is put aside."""
+"""Queues: encrypted, only over TLS, with bounded repetition and an alarm on dead letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DEAD_LETTER_RETENTION: Final = Duration.days(14)
 KEY_REUSE: Final = Duration.hours(1)
-"""How long SQS keeps a data key of a customer's key for each sender: 24 requests a day."""
+"""Time for which SQS reuses a data key for each sender: 24 requests a day."""
 
 
 def private_queue(
@@ -53,7 +53,7 @@ def private_queue(
 
 
 def alarm_when_not_empty(queue: sqs.Queue, description: str, topic: sns.ITopic) -> None:
-    """Tell when a queue of dead letters holds one."""
+    """Alarm when a dead-letter queue holds a message."""
     alarm_above(
         queue,
         "NotEmpty",

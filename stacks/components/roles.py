@@ -1,4 +1,4 @@
-"""What producers, consumers, operators and readers may do: one set of statements for each."""
+"""Policies of producers, consumers, operators and readers: one set of statements each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from fairbox import codec
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec import batches as batch_codec
 
 from stacks.components.nag import wildcard_finding, wildcard_route_finding
@@ -32,7 +32,7 @@ STAGE: Final = "$default"
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the policies are about."""
+    """The resources of the policies."""
 
     outbox: dynamodb.ITable
     deliveries: dynamodb.ITable
@@ -45,9 +45,9 @@ class Resources:
 
 
 def producer(of: Resources) -> list[Permission]:
-    """Publish, alone, in bulk and in transactions; read what topics there are, and nothing else."""
+    """Publish, singly, in bulk and in transactions; list topics, and nothing else."""
     return [
-        _rows("ReadTopics", of.outbox, ("Query",), names.CONFIG),
+        _rows("ReadTopics", of.outbox, ("Query",), attr.CONFIG),
         # what a put replaces it could return
         _rows("Publish", of.outbox, ("PutItem", "BatchWriteItem"), *LANES, returns_nothing=True),
         _rows("TellWhenDelayedMessagesAreDue", of.outbox, ("UpdateItem",), HINTS),
@@ -68,7 +68,7 @@ def producer(of: Resources) -> list[Permission]:
 def consumer(of: Resources) -> list[Permission]:
     """Receive from pulled topics and settle; publish nothing, change no topic."""
     return [
-        _rows("ReadTopics", of.outbox, ("Query", "GetItem"), names.CONFIG),
+        _rows("ReadTopics", of.outbox, ("Query", "GetItem"), attr.CONFIG),
         _rows(
             "ReceiveAndSettle",
             of.outbox,
@@ -106,7 +106,7 @@ def consumer(of: Resources) -> list[Permission]:
 
 
 def operator(of: Resources) -> list[Permission]:
-    """Everything that the library does, on the items of the tables; no change of the tables."""
+    """All operations of the library on the items of the tables; no change of the tables."""
     tables = _tables(of)
     return [
         _statement("Operate", _dynamodb(*_READS, *_WRITES), *tables),
@@ -122,7 +122,7 @@ def operator(of: Resources) -> list[Permission]:
 
 
 def reader(of: Resources) -> list[Permission]:
-    """Read everything, bodies and archive among it; change nothing."""
+    """Read everything, including bodies and archive; change nothing."""
     tables = _tables(of)
     return [
         _statement("Read", _dynamodb(*_READS), *tables),
@@ -135,7 +135,7 @@ def reader(of: Resources) -> list[Permission]:
 
 
 def _examine(of: Resources) -> list[Permission]:
-    """What `fairbox doctor` asks: descriptions of what the stacks hold, and figures."""
+    """Requests of `fairbox doctor`: descriptions of the stacks' resources, and figures."""
     described = {
         ("cloudformation", "stack/Fairbox*"): ("DescribeStacks", "ListStackResources"),
         ("lambda", "function:Fairbox*"): ("GetFunctionConcurrency", "GetFunctionConfiguration"),
@@ -191,7 +191,7 @@ def _rows(
 ) -> Permission:
     """Actions on the items of a table under these partition keys.
 
-    `ForAllValues` holds where a request names no key, so one must be named.
+    `ForAllValues` is true if a request names no key, so the statement requires one.
     """
     conditions: dict[str, dict[str, object]] = {
         "ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(partitions)},

@@ -33,7 +33,7 @@ DATABASE: Final = "fairbox"
 CATALOG: Final = "glue"
 """The default catalog of a run; without one, the session takes a folder."""
 ICEBERG_JAR: Final = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
-"""Where releases have it."""
+"""Its path in EMR releases."""
 _IDLE_MINUTES: Final = 2
 _GB_A_VCPU: Final = 8
 _DISK: Final = "1000 GB"
@@ -41,11 +41,11 @@ _TABLE_ACTIONS: Final = ("GetTable", "GetTables", "CreateTable", "UpdateTable", 
 
 
 class SparkApplication(Construct):
-    """Where the jobs run.
+    """The Spark application that runs the jobs.
 
     Attributes:
         application: starts with a job, stops after it; nothing is kept warm.
-        entry, code, environment: what a job is started with, in S3.
+        entry, code, environment: the parts of a job's package, in S3.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class SparkApplication(Construct):
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the code and with what it imports."""
+        """Digest that changes with the code and its dependencies."""
         return "-".join(a.asset_hash[:16] for a in (self.entry, self.code, self.environment))
 
     def submit_parameters(self, warehouse: str) -> str:
-        """Return what every job hands to `spark-submit`."""
+        """Return the `spark-submit` parameters of every job."""
         catalog = f"spark.sql.catalog.{CATALOG}"
         python = f"python{SPARK_PYTHON}"
         settings = {

@@ -1,4 +1,4 @@
-"""What starts functions: a table's stream, a queue, a clock; each with bounded repetition."""
+"""Triggers of functions: a table's stream, a queue, a clock; each with bounded repetition."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _NONE: Final[Pattern] = {codec.SIZE: {"N": [{"exists": False}]}}
 
 
 def inserted(lane: str) -> Pattern:
-    """Filter of stream records: a message that came into `lane`."""
+    """Return a filter of stream records: a message that entered `lane`."""
     keys = {codec.PK: {"S": [{"prefix": f"{lane}#"}]}}
     return {"dynamodb": {"Keys": keys, "NewImage": _ANY, "OldImage": _NONE}}
 
 
 def any_message() -> list[Pattern]:
-    """Filters of stream records: a message that came, changed or went; no other row."""
+    """Return filters of stream records: a message added, changed or removed; no other row."""
     return [{"dynamodb": {"NewImage": _ANY}}, {"dynamodb": {"OldImage": _ANY}}]
 
 
 def emptied_or_ended() -> list[Pattern]:
-    """Filters of the batches' stream: a group or node emptied, or a batch that has just ended."""
+    """Return filters of the batches' stream: a group or node emptied, or a batch just ended."""
     absent = [{"exists": False}]
     root = {
         codec.SK: {"S": [batch_codec.ROOT_SK]},
         batch_codec.STATE: {"S": sorted(ENDED)},
-        batch_codec.TOLD: {"BOOL": absent},
+        batch_codec.NOTIFIED: {"BOOL": absent},
         batch_codec.ERASED: {"N": absent},
     }
     emptied = {batch_codec.COUNT: {"N": ["0"]}}
@@ -59,9 +59,9 @@ def emptied_or_ended() -> list[Pattern]:
 class StreamTrigger(Construct):
     """A table's stream in front of a function.
 
-    Repetition is bounded by count; a batch that fails is halved until what fails is alone, and what
-    is given up lies with its records in a bucket. With `maximum_age_seconds`, older is given
-    up unseen: only for a function whose work is then done by others.
+    Retries are bounded by count; a failed batch is halved until the failing record is alone, and
+    given-up batches are stored with their records in a bucket. With `maximum_age_seconds`, older
+    records are given up unread: only for a function whose work others then do.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class StreamTrigger(Construct):
 class QueueTrigger(Construct):
     """A queue in front of a function; its dead-letter policy bounds repetition.
 
-    Without a window, messages are taken as they come; a batch of more than ten needs one.
+    Without a window, messages are received immediately; a batch of more than ten needs one.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class QueueTrigger(Construct):
 
 
 class ClockTrigger(Construct):
-    """A schedule in front of a function: a run that fails is not repeated, the next one follows."""
+    """A schedule in front of a function: a failed run is not repeated; the next one follows."""
 
     def __init__(
         self, scope: Construct, id_: str, *, function: FairboxFunction, every: Duration

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ReadTimeoutError
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import COMPLETED_TOPIC, ORPHANED_TOPIC, Batches
 from fairbox.client.outbox import Outbox
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
@@ -48,7 +49,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is there before, what runs, and what must hold when all has run without a crash."""
+    """A starting state, processes, and the invariant when all have run without a crash."""
 
     name: str
     prepare: Callable[[Batches], Any]
@@ -69,7 +70,7 @@ _State = tuple[Any, tuple[_Local, ...], int, tuple[str, ...]]
 
 @dataclass
 class Report:
-    """What a search saw: states, states checked for recovery, and the first violation."""
+    """The result of a search: states, states checked for recovery, and the first violation."""
 
     states: int = 0
     tables: int = 0
@@ -121,19 +122,19 @@ class Explorer:
     """Searches one scenario.
 
     Args:
-        twin: breaks the `Batches` that every process gets; None: the code as it is shipped.
+        mutant: breaks the `Batches` that every process gets; None: the code as it is shipped.
         most: states after which a search gives up with an error.
     """
 
     def __init__(
         self,
         scenario: Scenario,
-        twin: Callable[[Batches], None] | None = None,
+        mutant: Callable[[Batches], None] | None = None,
         *,
         most: int = 60_000,
     ) -> None:
         self._scenario = scenario
-        self._twin = twin
+        self._mutant = mutant
         self._most = most
         self._engine = MemoryDynamoDB(ManualClock(_START))
         self._checked: set[int] = set()
@@ -214,8 +215,8 @@ class Explorer:
             rng=rng,
             ids=IdGenerator(clock, random.Random(number + 1000).getrandbits),
         )
-        if self._twin is not None and not plain:
-            self._twin(made)
+        if self._mutant is not None and not plain:
+            self._mutant(made)
         return made
 
     def _problem(self, saved: Any, tables: int, locals_: tuple[_Local, ...]) -> str:
@@ -252,9 +253,9 @@ class Explorer:
         """Do what the stream brings: every emptied item and every end that was not told."""
         for _ in range(3):
             found = pieces(self._items())
-            batches.cascade(found.emptied())
+            BatchMaintenance(batches).cascade(found.emptied())
             for batch in found.untold():
-                batches.tell(batch)
+                BatchMaintenance(batches).notify_parent(batch)
 
     def _items(self) -> list[dict[str, Any]]:
         return [row.item for row in _rows(self._engine._engine.tables[BATCHES].store)]

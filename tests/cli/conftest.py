@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.runs import Cli
+from tests.support.cli_runs import Cli
 
 
 @pytest.fixture

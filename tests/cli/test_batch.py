@@ -10,7 +10,7 @@ from fairbox import BatchBusy
 from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.cli import item_input as items
 
-from tests.cli.runs import NOBODY, Cli
+from tests.support.cli_runs import NOBODY, Cli
 
 if TYPE_CHECKING:
     from pathlib import Path

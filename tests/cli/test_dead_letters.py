@@ -12,7 +12,7 @@ from tests.cli.test_queue import kill, receive, send
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.runs import Cli
+    from tests.support.cli_runs import Cli
 
 
 @pytest.fixture

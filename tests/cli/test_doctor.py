@@ -8,7 +8,7 @@ from fairbox import Topic
 from fairbox.doctor.examination import checks
 
 if TYPE_CHECKING:
-    from tests.cli.runs import Cli
+    from tests.support.cli_runs import Cli
 
 
 def test_without_findings_it_says_how_many_there_were_and_ends_well(cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""What holds for every verb: options, exit codes, one-line errors, help, completion."""
+"""Rules for every verb: options, exit codes, one-line errors, help, completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairbox.cli.session import cell
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Throttled, Unavailable
 from typer.main import get_command
 
-from tests.cli.runs import NOBODY, Cli
+from tests.support.cli_runs import NOBODY, Cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

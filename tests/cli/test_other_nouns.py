@@ -13,7 +13,7 @@ from fairbox.cli import pipeline
 from fairbox.cli.session import Session
 from fairbox.dispatch.ports import Outcome
 
-from tests.cli.runs import NOBODY, Cli
+from tests.support.cli_runs import NOBODY, Cli
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -115,6 +115,7 @@ def world(dynamodb_local_endpoint: str) -> World:
     return made
 
 
+@pytest.mark.extended  # test_batch has calls of bounded size
 def test_ten_thousand_ids_from_standard_input_complete_a_batch(world: World) -> None:
     batch = world.json("batch", "open", "--user-key", "catalog-7")["id"]
     added = world.run("batch", "add", batch, "10000", "--request-id", "r1", "--items")
@@ -132,6 +133,7 @@ def test_ten_thousand_ids_from_standard_input_complete_a_batch(world: World) -> 
     assert again == {"ids": 10_000, "changed": 0, "completed": []}
 
 
+@pytest.mark.extended  # starts processes, for seconds
 def test_seal_waits_while_acks_arrive_from_others(world: World) -> None:
     batch = world.json("batch", "open")["id"]
     [group] = world.batches.add(batch, 30, request_id="r")
@@ -185,6 +187,7 @@ def test_a_terminal_shows_a_bar_and_an_interrupt_ends_quietly(world: World) -> N
     assert b"Traceback" not in shown
 
 
+@pytest.mark.extended  # starts processes, for seconds
 def test_what_fails_ends_with_1_and_usage_with_2_and_stdout_stays_clean(world: World) -> None:
     nobody = str(uuid.uuid4())
     cases = [

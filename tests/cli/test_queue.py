@@ -8,7 +8,7 @@ import pytest
 from fairbox import Message, RetryPolicy, Subscription, Topic
 
 if TYPE_CHECKING:
-    from tests.cli.runs import Cli
+    from tests.support.cli_runs import Cli
 
 
 @pytest.fixture

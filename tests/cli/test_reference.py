@@ -18,7 +18,7 @@ from fairbox_pipeline.jobs.replay import arguments
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from tests.cli.runs import Cli
+    from tests.support.cli_runs import Cli
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)

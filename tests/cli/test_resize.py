@@ -11,7 +11,7 @@ from fairbox.codec.keys import message_key
 from fairbox.testing.application import OUTBOX
 
 if TYPE_CHECKING:
-    from tests.cli.runs import Cli
+    from tests.support.cli_runs import Cli
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import Message, Topic
 
-from tests.cli.terminals import SECONDS, Terminal
+from tests.support.terminals import SECONDS, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cli.runs import Cli
+    from tests.support.cli_runs import Cli
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 from fairbox import Topic
 from fairbox.cli.app import app
-from tests.cli.runs import Cli
+from tests.support.cli_runs import Cli
 from tests.cli.test_shell import send
 cli = Cli()
 cli.application.outbox.create_topic(Topic("jobs", shards=1))

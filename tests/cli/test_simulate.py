@@ -1,4 +1,4 @@
-"""`fairbox simulate`: what it runs, what it says of a broken promise, and what it refuses."""
+"""`fairbox simulate`: what it runs, what it says of a broken guarantee, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairbox_simulation.scenarios import SCENARIOS, Scenario
 if TYPE_CHECKING:
     from fairbox_simulation.chaos import Chaos
 
-    from tests.cli.runs import Cli
+    from tests.support.cli_runs import Cli
 
 FAIRBOX = str(Path(sys.executable).with_name("fairbox"))
 ALONE = ("--workers", "1")
@@ -44,7 +44,7 @@ def test_every_scenario_is_listed_with_what_it_has(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_runs_so_many_messages_and_keeps_its_promises(cli: Cli, scenario: str) -> None:
+def test_a_scenario_runs_so_many_messages_and_keeps_its_guarantees(cli: Cli, scenario: str) -> None:
     unit = SCENARIOS[scenario].unit
     run = cli.ok("simulate", "--scenario", scenario, "--messages", "30", "--json", *ALONE)
     told = run.json
@@ -53,7 +53,7 @@ def test_a_scenario_runs_so_many_messages_and_keeps_its_promises(cli: Cli, scena
 
 def test_the_whole_is_said_exactly_and_by_how_many_worlds(cli: Cli, broken: str) -> None:
     run = cli.ok("simulate", "--scenario", broken, "--messages", "120", *ALONE)
-    assert run.out == ("120 messages of fake in 3 worlds from seed 0 on: every promise was kept\n")
+    assert run.out == ("120 messages of fake in 3 worlds from seed 0 on: every guarantee held\n")
     run = cli.ok("simulate", "--scenario", broken, "--seeds", "4", "--json", *ALONE)
     assert (run.json["worlds"], run.json["messages"]) == (4, 200)
     run = cli.ok("simulate", "--scenario", broken, "--minutes", "0", *ALONE)
@@ -61,7 +61,7 @@ def test_the_whole_is_said_exactly_and_by_how_many_worlds(cli: Cli, broken: str)
     assert "10,000 were left" in run.out
 
 
-def test_a_broken_promise_ends_with_1_and_the_commands_that_replay_it(
+def test_a_broken_guarantee_ends_with_1_and_the_commands_that_replay_it(
     cli: Cli, broken: str
 ) -> None:
     run = cli("simulate", "--scenario", broken, "--messages", "2000", *ALONE)
@@ -69,8 +69,8 @@ def test_a_broken_promise_ends_with_1_and_the_commands_that_replay_it(
     assert run.err == "seed 12: lost: the fourth\n"
     first, *_, last = run.lines
     replay = "fairbox simulate --scenario fake --seed 12 --messages 50"
-    assert first == f"seed 12 breaks promises; again: {replay}"
-    assert last == "2,000 messages of fake in 40 worlds from seed 0 on: 1 broke a promise"
+    assert first == f"seed 12 breaks guarantees; again: {replay}"
+    assert last == "2,000 messages of fake in 40 worlds from seed 0 on: 1 broke a guarantee"
     [smallest] = [line for line in run.lines if line.startswith("smallest (4 messages, without")]
     _, again = smallest.split("): ")
     shown = cli(*shlex.split(again)[1:], "--no-shrink", *ALONE)
@@ -133,8 +133,8 @@ def test_calm_stormy_and_faults_left_out_reach_the_world(
         ("--stormy", "--without", "lost-answers", "--without", "kills"),
     ):
         cli.ok("simulate", "--scenario", "fake", "--messages", "1", *options, *ALONE)
-    assert seen[:2] == [scenarios.WEATHERS[""], scenarios.WEATHERS["calm"]]
-    stormy = scenarios.WEATHERS["stormy"]
+    assert seen[:2] == [scenarios.FAULT_PROFILES[""], scenarios.FAULT_PROFILES["calm"]]
+    stormy = scenarios.FAULT_PROFILES["stormy"]
     assert (seen[2].lost_answers, seen[2].kills, seen[2].tables) == (0, 0, stormy.tables)
 
 
@@ -151,13 +151,13 @@ def test_it_needs_neither_environment_nor_tables_and_takes_several_processes() -
     assert done.stdout.startswith("520 batches of batches in 520 worlds")
 
 
-def test_no_other_verb_waits_for_the_worlds_and_what_they_need_is_named() -> None:
+@pytest.mark.parametrize("missing", ["fairbox_simulation", "greenlet"])
+def test_no_other_verb_waits_for_the_worlds_and_what_they_need_is_named(missing: str) -> None:
     code = (
-        "import sys\nsys.modules['greenlet'] = None\n"
+        f"import sys\nsys.modules['{missing}'] = None\n"
         "from fairbox.cli.__main__ import main\n"
-        "assert not any(name.startswith('fairbox_simulation') for name in sys.modules)\n"
         "from fairbox.cli.app import app\n"
-        "assert not any(name.startswith('fairbox_simulation') for name in sys.modules)\n"
+        "assert not any(name.startswith('fairbox_simulation.') for name in sys.modules)\n"
         "sys.argv = ['fairbox', 'simulate', '--scenario', 'batches']\n"
         "main()\n"
     )
@@ -165,4 +165,5 @@ def test_no_other_verb_waits_for_the_worlds_and_what_they_need_is_named() -> Non
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 1
-    assert done.stderr == "fairbox: greenlet is missing: pip install 'fairbox[simulation]'\n"
+    name = missing.replace("_", "-")
+    assert done.stderr == f"fairbox: {name} is missing: pip install 'fairbox[simulation]'\n"

@@ -10,7 +10,7 @@ import boto3
 from botocore.config import Config
 from fairbox import BatchBusy, Batches
 
-from tests.contract.batch_world import World
+from tests.support.batch_tables import World
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -24,7 +24,7 @@ GROUP_SIZE = OWN * WORKERS
 
 @dataclass(frozen=True)
 class Share:
-    """Which process this is, and what it works on."""
+    """The number of a process, and its work."""
 
     endpoint: str
     prefix: str
@@ -34,7 +34,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Done:
-    """What a process was told: items that its calls changed, batches that they completed."""
+    """The answers to a process: items that its calls changed, batches that they completed."""
 
     number: int
     changed: int

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BatchBusy, BatchEnded, Batches, BatchSealed, UnknownItems
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.codec.batches import emptied
 from fairbox_simulation.batches.invariants import broken
 
-from tests.contract.batch_world import World, made_world
+from tests.support.batch_tables import World, made_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,7 +101,7 @@ def test_an_image_of_an_emptied_item_asks_for_a_cascade(world: World) -> None:
     batches.ack(ids(batch, [0, 64]))
     found = {repr(emptied(item)) for item in world.items()} - {"None"}
     assert len(found) == 3  # two leaves and the node over the second
-    assert batches.cascade([]) == []
+    assert BatchMaintenance(batches).cascade([]) == []
 
 
 def test_lists_go_on_from_where_a_page_ended(world: World) -> None:
@@ -144,7 +145,7 @@ def test_many_workers_on_one_leaf_lose_no_ack_and_complete_once(world: World) ->
     for thread in threads:
         thread.join(60)
     keys = [child for child in map(emptied, world.items()) if child and not isinstance(child, str)]
-    completed += batches.cascade(keys)
+    completed += BatchMaintenance(batches).cascade(keys)
     assert completed == [batch]
     assert len(world.completed()) == 1
     assert batches.progress(batch).acked == 48

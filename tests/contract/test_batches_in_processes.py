@@ -6,6 +6,7 @@ import multiprocessing
 from typing import TYPE_CHECKING
 
 import pytest
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.codec.batches import emptied
 from fairbox_simulation.batches.invariants import broken, pieces
 
@@ -18,10 +19,10 @@ from tests.contract.ack_processes import (
     client_of,
     work,
 )
-from tests.contract.batch_world import made_world
+from tests.support.batch_tables import made_world
 
 if TYPE_CHECKING:
-    from tests.contract.batch_world import World
+    from tests.support.batch_tables import World
 
 ITEMS = GROUPS * GROUP_SIZE
 _LONGEST = 120  # seconds; a few on a quiet machine
@@ -64,7 +65,7 @@ def test_sixteen_processes_complete_one_batch_once(
     assert [d.error for d in done if d.error] == []
     keys = [child for child in map(emptied, world.items()) if child and not isinstance(child, str)]
     # who lost a race three times leaves the rest to the stream: this is what it does
-    completed = [*(b for d in done for b in d.completed), *batches.cascade(keys)]
+    completed = [*(b for d in done for b in d.completed), *BatchMaintenance(batches).cascade(keys)]
     assert completed == [batch]
     [message] = world.completed()
     assert (message["id"], message["total"], message["acked"]) == (batch, ITEMS, ITEMS)

@@ -83,6 +83,7 @@ def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
     return [process.stdout.readline().strip() for _ in range(count)]
 
 
+@pytest.mark.extended  # kills processes, for seconds each
 @pytest.mark.parametrize("ordering", ["none", "key"])
 def test_every_message_is_accounted_for_though_consumers_are_killed(
     yard: Yard, ordering: str

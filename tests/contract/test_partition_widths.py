@@ -19,11 +19,11 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.dispatch.ordered.resize_barrier import Cutover
+from fairbox.dispatch.ordered.resize_barrier import ResizeBarrier
 from fairbox.model.epochs import Epoch
 from fairbox.model.sharding import partition_name, partition_number
 
-from tests.contract.rig import Rig
+from tests.support.outbox_fixture import Setup
 
 if TYPE_CHECKING:
     from fairbox import Outbox, Received
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 KEYS = [f"key-{n}" for n in range(12)]
 
 
-class QueueRig(Rig):
-    """A rig with partitioned queue `email` of two partitions, ordered, two shards each."""
+class QueueRig(Setup):
+    """A setup with partitioned queue `email` of two partitions, ordered, two shards each."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +67,7 @@ class QueueRig(Rig):
 
 
 @pytest.fixture
-def rig(client: Any) -> QueueRig:
+def setup(client: Any) -> QueueRig:
     return QueueRig(client)
 
 
@@ -76,95 +76,99 @@ def at(key: str, partitions: int) -> str:
 
 
 class TestAnnouncing:
-    def test_routes_change_when_it_begins_and_not_before(self, rig: QueueRig) -> None:
-        assert rig.send(*KEYS) == [at(key, 2) for key in KEYS]
-        result = rig.emails.resize(rig.outbox, 5)
+    def test_routes_change_when_it_begins_and_not_before(self, setup: QueueRig) -> None:
+        assert setup.send(*KEYS) == [at(key, 2) for key in KEYS]
+        result = setup.emails.resize(setup.outbox, 5)
         assert (result.queue, result.before, result.partitions) == ("email", 2, 5)
         assert result.changed
-        assert 60_000 <= result.since - rig.now <= 120_000
-        rig.clock.advance(31)
-        assert rig.send(*KEYS) == [at(key, 2) for key in KEYS]
-        assert rig.emails.partitions == 2
-        rig.clock.advance((result.since - rig.now) / 1000)
-        assert rig.send(*KEYS) == [at(key, 5) for key in KEYS]
-        assert rig.emails.partitions == 5
-        assert [rig.emails.route_by_key(key)["topic"] for key in KEYS] == [
+        assert 60_000 <= result.since - setup.now <= 120_000
+        setup.clock.advance(31)
+        assert setup.send(*KEYS) == [at(key, 2) for key in KEYS]
+        assert setup.emails.partitions == 2
+        setup.clock.advance((result.since - setup.now) / 1000)
+        assert setup.send(*KEYS) == [at(key, 5) for key in KEYS]
+        assert setup.emails.partitions == 5
+        assert [setup.emails.route_by_key(key)["topic"] for key in KEYS] == [
             at(key, 5) for key in KEYS
         ]
-        assert {rig.emails.route_by_index(n)["topic"] for n in range(5)} == set(rig.emails.names)
+        assert {setup.emails.route_by_index(n)["topic"] for n in range(5)} == set(
+            setup.emails.names
+        )
 
-    def test_new_partitions_have_the_settings_of_the_first(self, rig: QueueRig) -> None:
-        rig.resize(3)
-        first, new = (rig.outbox.topic(name).topic for name in ("email", "email__p2"))
+    def test_new_partitions_have_the_settings_of_the_first(self, setup: QueueRig) -> None:
+        setup.resize(3)
+        first, new = (setup.outbox.topic(name).topic for name in ("email", "email__p2"))
         assert (new.shards, new.ordering, new.retention) == (2, "key", first.retention)
         assert new.partition is not None
         assert (new.partition.number, new.partition.count) == (2, 3)
-        PartitionedQueue("email", 3).create(rig.outbox, shards=2, ordering="key")
+        PartitionedQueue("email", 3).create(setup.outbox, shards=2, ordering="key")
         with pytest.raises(TopicConflict, match="resize changes the number"):
-            PartitionedQueue("email", 2).create(rig.outbox, shards=2, ordering="key")
+            PartitionedQueue("email", 2).create(setup.outbox, shards=2, ordering="key")
 
-    def test_a_message_made_before_and_added_later_goes_where_it_went(self, rig: QueueRig) -> None:
-        made = [rig.mail(key) for key in KEYS]
-        first = rig.emails.send_many(rig.queue, made)
-        rig.resize(5)
-        assert rig.emails.send_many(rig.queue, made) == first
-        assert len(rig.items()) == len(KEYS)
+    def test_a_message_made_before_and_added_later_goes_where_it_went(
+        self, setup: QueueRig
+    ) -> None:
+        made = [setup.mail(key) for key in KEYS]
+        first = setup.emails.send_many(setup.queue, made)
+        setup.resize(5)
+        assert setup.emails.send_many(setup.queue, made) == first
+        assert len(setup.items()) == len(KEYS)
 
     def test_a_queue_object_of_another_number_sends_by_the_registered_one(
-        self, rig: QueueRig
+        self, setup: QueueRig
     ) -> None:
-        rig.resize(5)
+        setup.resize(5)
         fixed = PartitionedQueue("email", 2)
-        refs = fixed.send_many(rig.queue, [rig.mail(key) for key in KEYS])
+        refs = fixed.send_many(setup.queue, [setup.mail(key) for key in KEYS])
         assert [ref.topic for ref in refs] == [at(key, 5) for key in KEYS]
-        actions = fixed.transact_items(rig.process, rig.mail("key-3"))
+        actions = fixed.transact_items(setup.process, setup.mail("key-3"))
         assert f"#{at('key-3', 5)}#" in actions[0]["Put"]["Item"]["pk"]["S"]
 
     def test_the_same_number_changes_nothing_and_may_be_asked_for_again(
-        self, rig: QueueRig
+        self, setup: QueueRig
     ) -> None:
-        assert rig.outbox.resize_queue("email", 2).changed is False
-        first = rig.outbox.resize_queue("email", 4)
-        again = rig.outbox.resize_queue("email", 4)
+        assert setup.outbox.resize_queue("email", 2).changed is False
+        first = setup.outbox.resize_queue("email", 4)
+        again = setup.outbox.resize_queue("email", 4)
         assert (again.since, again.before, again.changed) == (first.since, 2, False)
 
     def test_another_number_is_refused_until_the_announced_one_has_begun(
-        self, rig: QueueRig
+        self, setup: QueueRig
     ) -> None:
-        first = rig.outbox.resize_queue("email", 4)
+        first = setup.outbox.resize_queue("email", 4)
         with pytest.raises(ResizeUnderway) as refused:
-            rig.outbox.resize_queue("email", 8)
+            setup.outbox.resize_queue("email", 8)
         assert refused.value.since == first.since
-        rig.clock.advance(120)
-        assert rig.outbox.resize_queue("email", 8).changed
+        setup.clock.advance(120)
+        assert setup.outbox.resize_queue("email", 8).changed
 
-    def test_it_is_refused_while_a_partition_is_resized(self, rig: QueueRig) -> None:
-        rig.outbox.resize("email__p1", 4)
+    def test_it_is_refused_while_a_partition_is_resized(self, setup: QueueRig) -> None:
+        setup.outbox.resize("email__p1", 4)
         with pytest.raises(ResizeUnderway) as refused:
-            rig.outbox.resize_queue("email", 4)
+            setup.outbox.resize_queue("email", 4)
         assert refused.value.topic == "email__p1"
-        assert [s.topic.name for s in rig.outbox.topics()] == ["email", "email__p1"]
+        assert [s.topic.name for s in setup.outbox.topics()] == ["email", "email__p1"]
 
     @pytest.mark.parametrize("partitions", [0, -1, 1001, True, 2.0, "4", None])
-    def test_a_number_that_is_none_is_refused(self, rig: QueueRig, partitions: Any) -> None:
+    def test_a_number_that_is_none_is_refused(self, setup: QueueRig, partitions: Any) -> None:
         with pytest.raises(InvalidInput, match="partitions: expected a whole number"):
-            rig.outbox.resize_queue("email", partitions)
+            setup.outbox.resize_queue("email", partitions)
 
-    def test_what_is_no_pulled_queue_of_partitions_is_refused(self, rig: QueueRig) -> None:
-        rig.outbox.create_topic(Topic("plain"))
+    def test_what_is_no_pulled_queue_of_partitions_is_refused(self, setup: QueueRig) -> None:
+        setup.outbox.create_topic(Topic("plain"))
         with pytest.raises(UnknownTopic):
-            rig.outbox.resize_queue("nothing", 2)
+            setup.outbox.resize_queue("nothing", 2)
         for name in ("plain", "email__p1"):
             with pytest.raises(TopicConflict, match="not the logical name"):
-                rig.outbox.resize_queue(name, 4)
-        rig.outbox.add_subscription(Subscription("email__p1", "billing", "sqs:billing"))
+                setup.outbox.resize_queue(name, 4)
+        setup.outbox.add_subscription(Subscription("email__p1", "billing", "sqs:billing"))
         with pytest.raises(TopicIsPushed):
-            rig.outbox.resize_queue("email", 4)
+            setup.outbox.resize_queue("email", 4)
 
     def test_one_that_was_cut_off_half_way_does_no_harm_and_is_made_again(
-        self, rig: QueueRig, monkeypatch: pytest.MonkeyPatch
+        self, setup: QueueRig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        change, told = rig.outbox.tables.topics.change, []
+        change, told = setup.outbox.tables.topics.change, []
 
         def fails(name: str, decide: Any) -> Any:
             if name == "email":
@@ -172,43 +176,43 @@ class TestAnnouncing:
             told.append(name)
             return change(name, decide)
 
-        monkeypatch.setattr(rig.outbox.tables.topics, "change", fails)
+        monkeypatch.setattr(setup.outbox.tables.topics, "change", fails)
         with pytest.raises(Unavailable):
-            rig.outbox.resize_queue("email", 4)
+            setup.outbox.resize_queue("email", 4)
         monkeypatch.undo()
         assert told == ["email__p1", "email__p2", "email__p3"]
-        rig.clock.advance(100)
-        assert rig.send(*KEYS) == [at(key, 2) for key in KEYS]
-        rig.resize(4)
-        assert rig.send(*KEYS) == [at(key, 4) for key in KEYS]
-        assert drain(rig) == dict.fromkeys(KEYS, 2)
+        setup.clock.advance(100)
+        assert setup.send(*KEYS) == [at(key, 2) for key in KEYS]
+        setup.resize(4)
+        assert setup.send(*KEYS) == [at(key, 4) for key in KEYS]
+        assert drain(setup) == dict.fromkeys(KEYS, 2)
 
     def test_numbers_that_are_done_with_are_forgotten_and_partitions_stay_known(
-        self, rig: QueueRig
+        self, setup: QueueRig
     ) -> None:
-        rig.outbox.create_topic(Topic("sms"))
-        PartitionedQueue("sms", 2).create(rig.outbox)
+        setup.outbox.create_topic(Topic("sms"))
+        PartitionedQueue("sms", 2).create(setup.outbox)
         for partitions in (4, 3):
-            rig.outbox.resize_queue("sms", partitions)
-            rig.clock.advance(3600)
-        rig.outbox.resize_queue("sms", 1)
-        widths = rig.outbox.topic("sms").widths
+            setup.outbox.resize_queue("sms", partitions)
+            setup.clock.advance(3600)
+        setup.outbox.resize_queue("sms", 1)
+        widths = setup.outbox.topic("sms").widths
         assert [(w.number, w.shards) for w in widths] == [(2, 3), (3, 1)]
-        assert len(PartitionedQueue.registered(rig.outbox, "sms").names) == 4
+        assert len(PartitionedQueue.registered(setup.outbox, "sms").names) == 4
 
 
-def drain(rig: QueueRig) -> dict[str, int]:
+def drain(setup: QueueRig) -> dict[str, int]:
     """Receive and acknowledge until nothing comes; return how many messages each key had."""
     found: dict[str, int] = {}
     idle = 0
     while idle < 12:
-        rig.clock.advance(1.5)
-        received = rig.receive()
+        setup.clock.advance(1.5)
+        received = setup.receive()
         for one in received:
             key = one.message.partition_key or ""
             found[key] = found.get(key, 0) + 1
         if received:
-            rig.queue.ack(one.receipt for one in received)
+            setup.queue.ack(one.receipt for one in received)
         idle = 0 if received else idle + 1
     return found
 
@@ -216,58 +220,58 @@ def drain(rig: QueueRig) -> dict[str, int]:
 class TestOrder:
     @pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2), (1, 3), (3, 1)])
     def test_a_key_goes_on_in_its_new_partition_once_its_old_one_is_done(
-        self, rig: QueueRig, before: int, after: int
+        self, setup: QueueRig, before: int, after: int
     ) -> None:
         if before != 2:
-            rig.resize(before)
+            setup.resize(before)
         moving = next(k for k in KEYS if at(k, before) != at(k, after))
         staying = (
             next(k for k in KEYS if k != moving and at(k, before) != at(moving, before))
             if before > 1
             else None
         )
-        rig.send(moving)
-        rig.clock.advance(3)
-        (held,) = [one for _ in range(4) for one in rig.receive()]
-        rig.resize(after)
-        rig.send(moving, *([staying] if staying else []))
-        rig.clock.advance(4)
-        found = [one.message.partition_key for _ in range(4) for one in rig.receive()]
+        setup.send(moving)
+        setup.clock.advance(3)
+        (held,) = [one for _ in range(4) for one in setup.receive()]
+        setup.resize(after)
+        setup.send(moving, *([staying] if staying else []))
+        setup.clock.advance(4)
+        found = [one.message.partition_key for _ in range(4) for one in setup.receive()]
         assert moving not in found
         if staying:
             assert found == [staying]
-        rig.queue.ack([held.receipt])
-        rig.clock.advance(2)
-        assert moving in [one.message.partition_key for _ in range(4) for one in rig.receive()]
+        setup.queue.ack([held.receipt])
+        setup.clock.advance(2)
+        assert moving in [one.message.partition_key for _ in range(4) for one in setup.receive()]
 
 
 class Traffic:
     """Producers with views of several ages and consumers that stop half way, by chance."""
 
-    def __init__(self, rig: QueueRig, seed: int) -> None:
-        self._rig = rig
+    def __init__(self, setup: QueueRig, seed: int) -> None:
+        self._rig = setup
         self._rng = random.Random(seed)
-        self._views: list[Outbox] = [rig.another(rig.clock) for _ in range(3)]
+        self._views: list[Outbox] = [setup.another(setup.clock) for _ in range(3)]
         self._sent: dict[str, list[str]] = {key: [] for key in KEYS}
         self._done: dict[str, list[str]] = {key: [] for key in KEYS}
         self._holding: list[Received] = []
 
     def step(self) -> None:
-        rig, rng = self._rig, self._rng
-        rig.clock.advance(rng.choice((0.1, 1.0, 5.0)))
+        setup, rng = self._rig, self._rng
+        setup.clock.advance(rng.choice((0.1, 1.0, 5.0)))
         if rng.random() < 0.6:
-            message = rig.mail(rng.choice(KEYS))
+            message = setup.mail(rng.choice(KEYS))
             queue = PartitionedQueue.registered(rng.choice(self._views), "email")
             view = rng.choice(self._views)
             queue.send_many(Queue.over(view), [message])
             self._sent[message.partition_key or ""].append(message.id)
         for one in self._holding:
-            rig.queue.ack([one.receipt])
+            setup.queue.ack([one.receipt])
             self._done[one.message.partition_key or ""].append(one.message.id)
         self._holding = []
         if rng.random() < 0.7:
-            name = rng.choice(rig.emails.names)
-            self._holding = rig.queue.receive(name, rng.choice((1, 3)), 60)
+            name = rng.choice(setup.emails.names)
+            self._holding = setup.queue.receive(name, rng.choice((1, 3)), 60)
 
     def end(self) -> None:
         """Let consumers take what is left; check what came, and in which order."""
@@ -290,46 +294,47 @@ class Traffic:
         return [key for key, ids in self._done.items() if ids != self._sent[key]]
 
 
-def run(rig: QueueRig, seed: int, steps: int) -> Traffic:
-    traffic = Traffic(rig, seed)
+def run(setup: QueueRig, seed: int, steps: int) -> Traffic:
+    traffic = Traffic(setup, seed)
     for partitions in (5, 3, 6):
         for _ in range(steps):
             traffic.step()
-        rig.outbox.resize_queue("email", partitions)
-        end = rig.clock.now() + 80
-        while rig.clock.now() < end:
+        setup.outbox.resize_queue("email", partitions)
+        end = setup.clock.now() + 80
+        while setup.clock.now() < end:
             traffic.step()
     traffic.end()
     return traffic
 
 
 class TestUnderLoad:
+    @pytest.mark.extended  # threads under load, for seconds each
     @pytest.mark.parametrize("seed", range(2))
     def test_nothing_is_lost_and_keys_keep_their_order_while_it_grows_and_shrinks(
-        self, rig: QueueRig, seed: int
+        self, setup: QueueRig, seed: int
     ) -> None:
-        traffic = run(rig, seed, 15)
+        traffic = run(setup, seed, 15)
         assert (traffic.lost, traffic.out_of_order) == (0, [])
-        assert [item for item in rig.items() if item["sk"]["S"] != "!"] == []
+        assert [item for item in setup.items() if item["sk"]["S"] != "!"] == []
 
     def test_a_partition_that_does_not_wait_for_others_would_break_the_order(
-        self, rig: QueueRig, monkeypatch: pytest.MonkeyPatch
+        self, setup: QueueRig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Cutover, "_partitions", lambda *_: [])
-        rig.send(*KEYS)
-        rig.clock.advance(3)
-        held = rig.receive()
+        monkeypatch.setattr(ResizeBarrier, "_partitions", lambda *_: [])
+        setup.send(*KEYS)
+        setup.clock.advance(3)
+        held = setup.receive()
         assert held
-        rig.resize(5)
-        rig.send(*KEYS)
-        rig.clock.advance(4)
-        early = {one.message.partition_key for _ in range(20) for one in rig.receive()}
+        setup.resize(5)
+        setup.send(*KEYS)
+        setup.clock.advance(4)
+        early = {one.message.partition_key for _ in range(20) for one in setup.receive()}
         assert early & {one.message.partition_key for one in held}
 
 
-def test_the_row_of_the_logical_name_keeps_the_history(rig: QueueRig) -> None:
-    result = rig.resize(4)
-    state = rig.outbox.topic("email")
+def test_the_row_of_the_logical_name_keeps_the_history(setup: QueueRig) -> None:
+    result = setup.resize(4)
+    state = setup.outbox.topic("email")
     assert state.widths == (Epoch(0, 2, 0), Epoch(1, 4, result.since))
     assert [epoch.since for epoch in state.epochs] == [0, result.since]
-    assert rig.outbox.topic("email__p3").widths == ()
+    assert setup.outbox.topic("email__p3").widths == ()

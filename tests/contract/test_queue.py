@@ -20,20 +20,20 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.outbox import Outbox
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.dynamodb import claims
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.model.receipts import Receipt
 from fairbox.testing.faults import Fault
 
-from tests.contract.rig import Rig
+from tests.support.outbox_fixture import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class QueueRig(Rig):
-    """A rig with a queue over its outbox, and topics `none` and `key` of that ordering."""
+class QueueRig(Setup):
+    """A setup with a queue over its outbox, and topics `none` and `key` of that ordering."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +69,7 @@ class QueueRig(Rig):
 
 
 @pytest.fixture
-def rig(client: Any) -> QueueRig:
+def setup(client: Any) -> QueueRig:
     return QueueRig(client)
 
 
@@ -79,43 +79,43 @@ TOPICS = pytest.mark.parametrize("topic", ["none", "key"])
 @TOPICS
 class TestHolding:
     def test_a_message_is_received_once_and_gone_when_acknowledged(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        (sent,) = rig.send(topic, headers={"a": "b"}, content_type="text/plain")
-        received = rig.one(topic)
+        (sent,) = setup.send(topic, headers={"a": "b"}, content_type="text/plain")
+        received = setup.one(topic)
         assert received.message.id == sent.id
         assert (received.message.headers, received.message.content_type) == (
             {"a": "b"},
             "text/plain",
         )
         assert received.receive_count == 1
-        assert rig.receive(topic) == []
-        rig.queue.ack(received.receipt)
-        rig.queue.ack([received.receipt])  # again: it is done
-        assert rig.lying() == []
-        rig.clock.advance(3600)
-        assert rig.receive(topic) == []
+        assert setup.receive(topic) == []
+        setup.queue.ack(received.receipt)
+        setup.queue.ack([received.receipt])  # again: it is done
+        assert setup.lying() == []
+        setup.clock.advance(3600)
+        assert setup.receive(topic) == []
 
     def test_what_is_not_acknowledged_in_time_is_received_again(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        (sent,) = rig.send(topic)
-        rig.one(topic, timeout=30)
-        rig.clock.advance(29)
-        assert rig.receive(topic) == []
-        rig.clock.advance(1)
-        second = rig.one(topic)
+        (sent,) = setup.send(topic)
+        setup.one(topic, timeout=30)
+        setup.clock.advance(29)
+        assert setup.receive(topic) == []
+        setup.clock.advance(1)
+        second = setup.one(topic)
         assert (second.message.id, second.receive_count) == (sent.id, 2)
 
     def test_a_stale_receipt_is_refused_and_changes_nothing(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.send(topic)
-        first = rig.one(topic)
-        rig.clock.advance(30)
-        second = rig.one(topic)
-        before = rig.items()
-        queue = rig.queue
+        setup.send(topic)
+        first = setup.one(topic)
+        setup.clock.advance(30)
+        second = setup.one(topic)
+        before = setup.items()
+        queue = setup.queue
         calls: list[Callable[[], object]] = [
             lambda: queue.ack(first.receipt),
             lambda: queue.nack(first.receipt, 5, "late"),
@@ -127,99 +127,101 @@ class TestHolding:
             with pytest.raises(StaleReceipt) as stale:
                 call()
             assert stale.value.receipts == (first.receipt,)
-            assert rig.items() == before
+            assert setup.items() == before
         queue.ack(second.receipt)
-        assert rig.lying() == []
+        assert setup.lying() == []
 
     def test_an_end_that_others_made_of_it_is_not_told_to_be_an_acknowledgement(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.send(topic)
-        first = rig.one(topic)
-        rig.clock.advance(30)
-        rig.queue.ack(rig.one(topic).receipt)
-        assert rig.lying() == []
+        setup.send(topic)
+        first = setup.one(topic)
+        setup.clock.advance(30)
+        setup.queue.ack(setup.one(topic).receipt)
+        assert setup.lying() == []
         with pytest.raises(StaleReceipt):
-            rig.queue.ack(first.receipt)
+            setup.queue.ack(first.receipt)
 
-    def test_of_several_receipts_the_good_ones_are_served(self, rig: QueueRig, topic: str) -> None:
-        rig.send(topic, 3)
-        first, *others = rig.receive(topic)
-        rig.queue.nack(first.receipt, 60)
+    def test_of_several_receipts_the_good_ones_are_served(
+        self, setup: QueueRig, topic: str
+    ) -> None:
+        setup.send(topic, 3)
+        first, *others = setup.receive(topic)
+        setup.queue.nack(first.receipt, 60)
         with pytest.raises(StaleReceipt) as stale:
-            rig.queue.ack([first.receipt, *(r.receipt for r in others)])
+            setup.queue.ack([first.receipt, *(r.receipt for r in others)])
         assert stale.value.receipts == (first.receipt,)
-        assert rig.lying() == [first.message.id]
+        assert setup.lying() == [first.message.id]
 
-    def test_a_nack_delays_and_its_reason_is_kept(self, rig: QueueRig, topic: str) -> None:
-        (ref,) = rig.send(topic)
-        rig.queue.nack(rig.one(topic).receipt, 40, "no database")
-        rig.clock.advance(39)
-        assert rig.receive(topic) == []
-        rig.clock.advance(1)
-        assert rig.one(topic).receive_count == 2
-        stored = rig.outbox.find(ref)
+    def test_a_nack_delays_and_its_reason_is_kept(self, setup: QueueRig, topic: str) -> None:
+        (ref,) = setup.send(topic)
+        setup.queue.nack(setup.one(topic).receipt, 40, "no database")
+        setup.clock.advance(39)
+        assert setup.receive(topic) == []
+        setup.clock.advance(1)
+        assert setup.one(topic).receive_count == 2
+        stored = setup.outbox.find(ref)
         assert stored is not None
         assert [(f.attempt, f.error) for f in stored.states["pull"].history] == [(1, "no database")]
 
-    def test_a_nack_without_delay_comes_back_at_once(self, rig: QueueRig, topic: str) -> None:
-        rig.send(topic, 8)
-        for received in rig.receive(topic):
-            rig.queue.nack(received.receipt)
-        assert len(rig.receive(topic)) == 8
+    def test_a_nack_without_delay_comes_back_at_once(self, setup: QueueRig, topic: str) -> None:
+        setup.send(topic, 8)
+        for received in setup.receive(topic):
+            setup.queue.nack(received.receipt)
+        assert len(setup.receive(topic)) == 8
 
     def test_extending_holds_longer_even_when_it_comes_late(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.send(topic)
-        received = rig.one(topic, timeout=10)
-        rig.clock.advance(12)  # nobody else has it yet
-        rig.queue.extend(received.receipt, 20)
-        rig.clock.advance(19)
-        assert rig.receive(topic) == []
-        rig.queue.ack(received.receipt)
-        assert rig.lying() == []
+        setup.send(topic)
+        received = setup.one(topic, timeout=10)
+        setup.clock.advance(12)  # nobody else has it yet
+        setup.queue.extend(received.receipt, 20)
+        setup.clock.advance(19)
+        assert setup.receive(topic) == []
+        setup.queue.ack(received.receipt)
+        assert setup.lying() == []
 
     def test_unless_told_otherwise_it_gives_ten_for_thirty_seconds(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.topic("one", shards=1, ordering=topic)
-        rig.receive("one")  # somebody has looked from the head
-        rig.send("one", 12)
-        received = rig.queue.receive("one")
+        setup.topic("one", shards=1, ordering=topic)
+        setup.receive("one")  # somebody has looked from the head
+        setup.send("one", 12)
+        received = setup.queue.receive("one")
         assert len(received) == 10
-        assert {r.visible_at for r in received} == {round((rig.clock.now() + 30) * 1000)}
+        assert {r.visible_at for r in received} == {round((setup.clock.now() + 30) * 1000)}
 
     def test_the_topic_s_back_off_grows_with_the_attempts_up_to_its_cap(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
         retry = RetryPolicy(max_attempts=9, base=10, cap=50)
-        rig.topic("patient", shards=1, ordering=topic, retry=retry)
-        rig.send("patient")
+        setup.topic("patient", shards=1, ordering=topic, retry=retry)
+        setup.send("patient")
         for attempt, bound in enumerate((20, 40, 50, 50), start=1):
-            received = rig.one("patient")
+            received = setup.one("patient")
             assert received.receive_count == attempt
-            rig.queue.nack(received.receipt, None, "again")
-            rig.clock.advance(9.9)
-            assert rig.receive("patient") == []
-            rig.clock.advance(bound - 9.9)
-        assert rig.one("patient").receive_count == 5
+            setup.queue.nack(received.receipt, None, "again")
+            setup.clock.advance(9.9)
+            assert setup.receive("patient") == []
+            setup.clock.advance(bound - 9.9)
+        assert setup.one("patient").receive_count == 5
 
-    def test_a_release_does_not_count(self, rig: QueueRig, topic: str) -> None:
-        rig.send(topic)
-        rig.queue.release(rig.one(topic).receipt)
-        assert rig.one(topic).receive_count == 1
+    def test_a_release_does_not_count(self, setup: QueueRig, topic: str) -> None:
+        setup.send(topic)
+        setup.queue.release(setup.one(topic).receipt)
+        assert setup.one(topic).receive_count == 1
 
     def test_after_the_last_attempt_it_is_dead_with_its_history(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        (ref,) = rig.send(topic)
-        rig.queue.nack(rig.one(topic).receipt, 0, "first")
-        rig.one(topic, timeout=1)
-        rig.clock.advance(1)  # a crash counts as an attempt
-        rig.queue.nack(rig.one(topic).receipt, 0, "third")
-        assert rig.lying() == []
-        (letter,) = rig.outbox.dead(topic)
+        (ref,) = setup.send(topic)
+        setup.queue.nack(setup.one(topic).receipt, 0, "first")
+        setup.one(topic, timeout=1)
+        setup.clock.advance(1)  # a crash counts as an attempt
+        setup.queue.nack(setup.one(topic).receipt, 0, "third")
+        assert setup.lying() == []
+        (letter,) = setup.outbox.dead(topic)
         assert (letter.id, letter.reason) == (ref.id, "third")
         assert letter.stored is not None
         history = [(f.attempt, f.error) for f in letter.stored.states["pull"].history]
@@ -228,58 +230,58 @@ class TestHolding:
         assert letter.subscriptions == {"pull"}
 
     def test_a_consumer_that_always_crashes_fills_the_dead_letters_too(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.send(topic)
+        setup.send(topic)
         for _ in range(3):
-            rig.one(topic, timeout=1)
-            rig.clock.advance(1)
-        assert rig.receive(topic) == []
-        assert rig.lying() == []
-        (letter,) = rig.outbox.dead(topic)
+            setup.one(topic, timeout=1)
+            setup.clock.advance(1)
+        assert setup.receive(topic) == []
+        assert setup.lying() == []
+        (letter,) = setup.outbox.dead(topic)
         assert letter.reason == "not acknowledged in time"
 
-    def test_what_is_given_up_is_dead_at_once(self, rig: QueueRig, topic: str) -> None:
-        rig.send(topic)
-        rig.queue.bury(rig.one(topic).receipt, "hopeless")
-        assert rig.lying() == []
-        assert [letter.reason for letter in rig.outbox.dead(topic)] == ["hopeless"]
+    def test_what_is_given_up_is_dead_at_once(self, setup: QueueRig, topic: str) -> None:
+        setup.send(topic)
+        setup.queue.bury(setup.one(topic).receipt, "hopeless")
+        assert setup.lying() == []
+        assert [letter.reason for letter in setup.outbox.dead(topic)] == ["hopeless"]
 
     def test_an_item_that_nobody_can_read_is_dead_and_not_in_the_way(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        (ref,) = rig.send(topic)
+        (ref,) = setup.send(topic)
         item = {"pk": {"S": f"ready#{topic}#0#{ref.shard}"}, "sk": {"S": "00-junk"}}
-        rig.engine.put_item(TableName=rig.table, Item=item | {"z": {"N": "1"}})
-        assert rig.one(topic).message.id == ref.id
-        assert [letter.raw != "" for letter in rig.outbox.dead(topic)] == [True]
-        assert rig.lying() == [ref.id]
+        setup.engine.put_item(TableName=setup.table, Item=item | {"z": {"N": "1"}})
+        assert setup.one(topic).message.id == ref.id
+        assert [letter.raw != "" for letter in setup.outbox.dead(topic)] == [True]
+        assert setup.lying() == [ref.id]
 
-    def test_large_bodies_come_whole(self, rig: QueueRig, topic: str) -> None:
-        body = rig.rng.randbytes(400_000)
-        message = rig.message(topic, body)
-        rig.queue.send(message)
-        assert rig.one(topic).message.body == body
+    def test_large_bodies_come_whole(self, setup: QueueRig, topic: str) -> None:
+        body = setup.rng.randbytes(400_000)
+        message = setup.message(topic, body)
+        setup.queue.send(message)
+        assert setup.one(topic).message.body == body
 
     def test_a_body_out_of_reach_is_a_failed_attempt_with_its_reason(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        (ref,) = rig.send(topic, body=rig.rng.randbytes(400_000))
-        fetch = rig.bodies.get
+        (ref,) = setup.send(topic, body=setup.rng.randbytes(400_000))
+        fetch = setup.bodies.get
 
         def out_of_reach(bucket: str, key: str) -> bytes:
             raise Unavailable("get_object", "timed out")
 
-        rig.bodies.get = out_of_reach  # type: ignore[method-assign]  # a broken store
-        assert rig.queue.receive(topic) + rig.queue.receive(topic) == []
-        stored = rig.outbox.find(ref)
+        setup.bodies.get = out_of_reach  # type: ignore[method-assign]  # a broken store
+        assert setup.queue.receive(topic) + setup.queue.receive(topic) == []
+        stored = setup.outbox.find(ref)
         assert stored is not None
         assert [f.error for f in stored.states["pull"].history] == [
             "its body: get_object failed: timed out"
         ]
-        rig.bodies.get = fetch  # type: ignore[method-assign]  # it works again
-        rig.clock.advance(60)
-        assert len(rig.one(topic).message.body) == 400_000
+        setup.bodies.get = fetch  # type: ignore[method-assign]  # it works again
+        setup.clock.advance(60)
+        assert len(setup.one(topic).message.body) == 400_000
 
 
 @TOPICS
@@ -301,119 +303,119 @@ class TestRefusals:
         ],
     )
     def test_receive_names_the_field(
-        self, rig: QueueRig, topic: str, field: str, arguments: dict[str, Any]
+        self, setup: QueueRig, topic: str, field: str, arguments: dict[str, Any]
     ) -> None:
-        rig.send(topic)
+        setup.send(topic)
         with pytest.raises(InvalidInput) as refused:
-            rig.queue.receive(topic, **arguments)
+            setup.queue.receive(topic, **arguments)
         assert refused.value.field == field
-        assert len(rig.receive(topic)) == 1  # and holds nothing
+        assert len(setup.receive(topic)) == 1  # and holds nothing
 
     def test_receipts_that_are_none_are_refused_before_anything_is_done(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.send(topic, 2)
-        good, other = (r.receipt for r in rig.receive(topic))
+        setup.send(topic, 2)
+        good, other = (r.receipt for r in setup.receive(topic))
         forged = str(Receipt.parse(good))[:-2] + ("AA" if good[-2:] != "AA" else "BB")
         for bad in (good[:-1], good[1:], good + "=", "", "x", forged, good.swapcase(), other * 9):
             with pytest.raises(InvalidInput):
-                rig.queue.ack([good, bad])
+                setup.queue.ack([good, bad])
             with pytest.raises(InvalidInput):
-                rig.queue.extend(bad, 60)
+                setup.queue.extend(bad, 60)
             with pytest.raises(InvalidInput):
-                rig.queue.nack(bad)
-        assert len(rig.lying()) == 2
+                setup.queue.nack(bad)
+        assert len(setup.lying()) == 2
 
     def test_a_receipt_with_the_token_of_another_message_is_stale(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.send(topic, 2)
-        one, two = (Receipt.parse(r.receipt) for r in rig.receive(topic))
+        setup.send(topic, 2)
+        one, two = (Receipt.parse(r.receipt) for r in setup.receive(topic))
         crossed = str(Receipt(one.ref, one.place, two.token, one.until))
-        for call in (rig.queue.ack, rig.queue.nack, rig.queue.release):
+        for call in (setup.queue.ack, setup.queue.nack, setup.queue.release):
             with pytest.raises(StaleReceipt):
                 call(crossed)
-        assert len(rig.lying()) == 2
+        assert len(setup.lying()) == 2
 
     @pytest.mark.parametrize("seconds", [0, -5, 43_201, float("nan"), None])
     def test_extending_by_what_is_no_time_is_refused(
-        self, rig: QueueRig, topic: str, seconds: Any
+        self, setup: QueueRig, topic: str, seconds: Any
     ) -> None:
-        rig.send(topic)
-        receipt = rig.one(topic).receipt
+        setup.send(topic)
+        receipt = setup.one(topic).receipt
         with pytest.raises(InvalidInput) as refused:
-            rig.queue.extend(receipt, seconds)
+            setup.queue.extend(receipt, seconds)
         assert refused.value.field == "seconds"
 
     def test_a_pushed_topic_is_refused_two_seconds_after_it_became_so(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        rig.send(topic)
-        assert rig.receive(topic, wanted=1)
-        rig.outbox.add_subscription(Subscription(topic, "billing", "sqs:q"))
+        setup.send(topic)
+        assert setup.receive(topic, wanted=1)
+        setup.outbox.add_subscription(Subscription(topic, "billing", "sqs:q"))
         with pytest.raises(TopicIsPushed):
-            rig.queue.receive(topic)
+            setup.queue.receive(topic)
 
-    def test_an_unknown_topic_is_refused(self, rig: QueueRig, topic: str) -> None:
+    def test_an_unknown_topic_is_refused(self, setup: QueueRig, topic: str) -> None:
         with pytest.raises(UnknownTopic):
-            rig.queue.receive(topic + "x")
+            setup.queue.receive(topic + "x")
 
 
 @TOPICS
 class TestRaces:
-    def test_what_another_claims_meanwhile_is_left_to_it(self, rig: QueueRig, topic: str) -> None:
-        rig.topic("narrow", shards=1, ordering=topic)
-        others = Queue.over(rig.another(rig.clock))
-        rig.receive("narrow")  # somebody has looked from the head
-        rig.send("narrow", 1)
-        rig.queue.ack(rig.one("narrow").receipt)  # and something was held before
-        rig.send("narrow", 6)
+    def test_what_another_claims_meanwhile_is_left_to_it(self, setup: QueueRig, topic: str) -> None:
+        setup.topic("narrow", shards=1, ordering=topic)
+        others = Queue.over(setup.another(setup.clock))
+        setup.receive("narrow")  # somebody has looked from the head
+        setup.send("narrow", 1)
+        setup.queue.ack(setup.one("narrow").receipt)  # and something was held before
+        setup.send("narrow", 6)
         name = "batch_execute_statement" if topic == "none" else "update_item"
-        write = getattr(rig.engine, name)
+        write = getattr(setup.engine, name)
         taken: list[Received] = []
 
         def first_the_other(**request: Any) -> Any:
-            rig.client.__dict__.pop(name, None)
+            setup.client.__dict__.pop(name, None)
             taken.extend(others.receive("narrow", 3))
             return write(**request)
 
-        rig.client.__dict__[name] = first_the_other
-        mine = [r for _ in range(3) for r in rig.queue.receive("narrow", 3)]
+        setup.client.__dict__[name] = first_the_other
+        mine = [r for _ in range(3) for r in setup.queue.receive("narrow", 3)]
         assert len(taken) == 3
         assert len(mine) == 3
         assert not {r.message.id for r in mine} & {r.message.id for r in taken}
-        rig.queue.ack(r.receipt for r in (*taken, *mine))
-        assert rig.lying() == []
+        setup.queue.ack(r.receipt for r in (*taken, *mine))
+        assert setup.lying() == []
 
 
 class TestUnordered:
-    def test_a_delayed_message_is_received_when_it_is_due(self, rig: QueueRig) -> None:
+    def test_a_delayed_message_is_received_when_it_is_due(self, setup: QueueRig) -> None:
         for delay in (5, 300, 200 * 86_400):
-            (ref,) = rig.send("none", delay=delay)
-            rig.receive("none")
-            rig.clock.advance(delay - 3 - 1)
-            assert rig.receive("none") == []
-            rig.clock.advance(1)
-            received = rig.one("none")
+            (ref,) = setup.send("none", delay=delay)
+            setup.receive("none")
+            setup.clock.advance(delay - 3 - 1)
+            assert setup.receive("none") == []
+            setup.clock.advance(1)
+            received = setup.one("none")
             assert received.message.id == ref.id
-            rig.queue.ack(received.receipt)
+            setup.queue.ack(received.receipt)
 
-    def test_a_delayed_send_calls_for_a_look_when_it_is_due(self, rig: QueueRig) -> None:
-        rig.receive("none")  # the next look is a minute off
-        (ref,) = rig.send("none", delay=5)
-        assert rig.receive("none") == []
-        rig.clock.advance(2)
-        assert rig.one("none").message.id == ref.id
+    def test_a_delayed_send_calls_for_a_look_when_it_is_due(self, setup: QueueRig) -> None:
+        setup.receive("none")  # the next look is a minute off
+        (ref,) = setup.send("none", delay=5)
+        assert setup.receive("none") == []
+        setup.clock.advance(2)
+        assert setup.one("none").message.id == ref.id
 
-    def test_of_two_consumers_one_looks_from_the_head(self, rig: QueueRig) -> None:
-        rig.topic("narrow", shards=1)
-        others = Queue.over(rig.another(rig.clock))
+    def test_of_two_consumers_one_looks_from_the_head(self, setup: QueueRig) -> None:
+        setup.topic("narrow", shards=1)
+        others = Queue.over(setup.another(setup.clock))
         others.receive("narrow")
-        rig.clock.advance(60)
-        update, query, looks = rig.engine.update_item, rig.engine.query, []
+        setup.clock.advance(60)
+        update, query, looks = setup.engine.update_item, setup.engine.query, []
 
         def first_the_other(**request: Any) -> Any:
-            rig.client.__dict__.pop("update_item", None)
+            setup.client.__dict__.pop("update_item", None)
             others.receive("narrow")
             return update(**request)
 
@@ -422,215 +424,219 @@ class TestUnordered:
             looks.append(pk) if pk.startswith("later#") else None
             return query(**request)
 
-        rig.client.__dict__ |= {"update_item": first_the_other, "query": counted}
-        assert rig.queue.receive("narrow") == []
+        setup.client.__dict__ |= {"update_item": first_the_other, "query": counted}
+        assert setup.queue.receive("narrow") == []
         assert looks == ["later#narrow#0#0"]
 
-    def test_a_long_poll_returns_with_the_first_message(self, rig: QueueRig) -> None:
-        rig.send("none", delay=8)
-        began = rig.clock.now()
-        assert len(rig.queue.receive("none", wait=20)) == 1
-        assert 4 <= rig.clock.now() - began <= 7
+    def test_a_long_poll_returns_with_the_first_message(self, setup: QueueRig) -> None:
+        setup.send("none", delay=8)
+        began = setup.clock.now()
+        assert len(setup.queue.receive("none", wait=20)) == 1
+        assert 4 <= setup.clock.now() - began <= 7
 
-    def test_a_long_poll_ends_empty(self, rig: QueueRig) -> None:
-        began = rig.clock.now()
-        assert rig.queue.receive("none", wait=3) == []
-        assert 3 <= rig.clock.now() - began <= 3.1
+    def test_a_long_poll_ends_empty(self, setup: QueueRig) -> None:
+        began = setup.clock.now()
+        assert setup.queue.receive("none", wait=3) == []
+        assert 3 <= setup.clock.now() - began <= 3.1
 
-    def test_a_claim_whose_answer_was_lost_is_held(self, rig: QueueRig) -> None:
-        rig.send("none", 3, partition_key="k")
-        rig.client.next("batch_execute_statement", Fault.APPLIED_THEN_TIMEOUT)
-        received = rig.receive("none")
+    def test_a_claim_whose_answer_was_lost_is_held(self, setup: QueueRig) -> None:
+        setup.send("none", 3, partition_key="k")
+        setup.client.next("batch_execute_statement", Fault.APPLIED_THEN_TIMEOUT)
+        received = setup.receive("none")
         assert len(received) == 3
-        rig.client.next("batch_execute_statement", Fault.APPLIED_THEN_TIMEOUT)
-        rig.queue.ack(r.receipt for r in received)
-        assert rig.lying() == []
+        setup.client.next("batch_execute_statement", Fault.APPLIED_THEN_TIMEOUT)
+        setup.queue.ack(r.receipt for r in received)
+        assert setup.lying() == []
 
 
 class TestOrdered:
-    def test_one_message_of_a_key_is_held_and_the_others_go_on(self, rig: QueueRig) -> None:
-        stuck = rig.send("key", 3, partition_key="stuck")
-        others = [rig.send("key", 1, partition_key=f"k{n}")[0] for n in range(5)]
-        got = rig.receive("key", timeout=1000)
+    def test_one_message_of_a_key_is_held_and_the_others_go_on(self, setup: QueueRig) -> None:
+        stuck = setup.send("key", 3, partition_key="stuck")
+        others = [setup.send("key", 1, partition_key=f"k{n}")[0] for n in range(5)]
+        got = setup.receive("key", timeout=1000)
         assert {r.message.id for r in got} == {stuck[0].id, *(o.id for o in others)}
-        rig.queue.ack(r.receipt for r in got if r.message.partition_key != "stuck")
-        assert rig.receive("key") == []
-        rig.queue.ack(r.receipt for r in got if r.message.partition_key == "stuck")
-        assert rig.one("key").message.id == stuck[1].id
+        setup.queue.ack(r.receipt for r in got if r.message.partition_key != "stuck")
+        assert setup.receive("key") == []
+        setup.queue.ack(r.receipt for r in got if r.message.partition_key == "stuck")
+        assert setup.one("key").message.id == stuck[1].id
 
-    def test_the_messages_of_a_key_come_in_order_whatever_fails(self, rig: QueueRig) -> None:
-        refs = rig.send("key", 4, partition_key="k")
+    def test_the_messages_of_a_key_come_in_order_whatever_fails(self, setup: QueueRig) -> None:
+        refs = setup.send("key", 4, partition_key="k")
         seen = []
         for attempt in range(12):
-            received = rig.one("key")
+            received = setup.one("key")
             seen.append(received.message.id)
             if attempt % 3 == 2:
-                rig.queue.ack(received.receipt)
+                setup.queue.ack(received.receipt)
             else:
-                rig.queue.nack(received.receipt)
+                setup.queue.nack(received.receipt)
         assert seen == [ref.id for ref in refs for _ in range(3)]
 
-    def test_a_shard_has_sixty_four_keys_in_flight(self, rig: QueueRig) -> None:
-        rig.topic("wide", shards=1, ordering="key")
-        rig.send("wide", 80)
-        held = [r for _ in range(10) for r in rig.queue.receive("wide", 20)]
+    def test_a_shard_has_sixty_four_keys_in_flight(self, setup: QueueRig) -> None:
+        setup.topic("wide", shards=1, ordering="key")
+        setup.send("wide", 80)
+        held = [r for _ in range(10) for r in setup.queue.receive("wide", 20)]
         assert len(held) == 64
-        rig.queue.ack(r.receipt for r in held)
-        assert len([r for _ in range(5) for r in rig.queue.receive("wide", 20)]) == 16
+        setup.queue.ack(r.receipt for r in held)
+        assert len([r for _ in range(5) for r in setup.queue.receive("wide", 20)]) == 16
 
-    def test_counts_and_claims_of_one_row_leave_each_other_alone(self, rig: QueueRig) -> None:
-        refs = rig.send("key", 4)
-        held = rig.receive("key")
-        assert rig.queue.stats("key").in_flight == 4
-        rig.deliver(*refs)  # counts, by the row's other conditions
-        assert rig.queue.stats("key").in_flight == 4
-        rig.queue.ack(r.receipt for r in held)
-        assert rig.queue.stats("key").in_flight == 0
+    def test_counts_and_claims_of_one_row_leave_each_other_alone(self, setup: QueueRig) -> None:
+        refs = setup.send("key", 4)
+        held = setup.receive("key")
+        assert setup.queue.stats("key").in_flight == 4
+        setup.deliver(*refs)  # counts, by the row's other conditions
+        assert setup.queue.stats("key").in_flight == 4
+        setup.queue.ack(r.receipt for r in held)
+        assert setup.queue.stats("key").in_flight == 0
 
 
 @TOPICS
 class TestOperating:
-    def test_an_edited_message_comes_as_it_is_now(self, rig: QueueRig, topic: str) -> None:
-        (ref,) = rig.send(topic, partition_key="k", headers={"a": "1"})
-        rig.queue.edit(ref, body=b"new", headers={"b": "2"}, content_type="text/new")
-        received = rig.one(topic)
+    def test_an_edited_message_comes_as_it_is_now(self, setup: QueueRig, topic: str) -> None:
+        (ref,) = setup.send(topic, partition_key="k", headers={"a": "1"})
+        setup.queue.edit(ref, body=b"new", headers={"b": "2"}, content_type="text/new")
+        received = setup.one(topic)
         assert received.message.body == b"new"
         assert received.message.headers == {"b": "2"}
         assert (received.message.content_type, received.message.partition_key) == ("text/new", "k")
 
     def test_what_is_held_is_neither_edited_nor_moved_nor_cancelled(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        (ref,) = rig.send(topic)
-        received = rig.one(topic)
+        (ref,) = setup.send(topic)
+        received = setup.one(topic)
         calls: list[Callable[[], object]] = [
-            lambda: rig.queue.edit(ref, body=b"new"),
-            lambda: rig.queue.reschedule(ref),
-            lambda: rig.queue.cancel([ref]),
+            lambda: setup.queue.edit(ref, body=b"new"),
+            lambda: setup.queue.reschedule(ref),
+            lambda: setup.queue.cancel([ref]),
         ]
         for call in calls:
             with pytest.raises(MessagesClaimed) as refused:
                 call()
             assert refused.value.claimed == (ref,)
-        rig.queue.ack(received.receipt)
+        setup.queue.ack(received.receipt)
         for call in calls:
             with pytest.raises(MessagesNotFound):
                 call()
 
-    def test_a_cancelled_message_is_not_received(self, rig: QueueRig, topic: str) -> None:
-        gone, stays = rig.send(topic, 2)
-        rig.queue.cancel([gone], reason="mistake")
-        assert [received.message.id for received in rig.receive(topic)] == [stays.id]
-        assert rig.lying() == [stays.id]
+    def test_a_cancelled_message_is_not_received(self, setup: QueueRig, topic: str) -> None:
+        gone, stays = setup.send(topic, 2)
+        setup.queue.cancel([gone], reason="mistake")
+        assert [received.message.id for received in setup.receive(topic)] == [stays.id]
+        assert setup.lying() == [stays.id]
 
     def test_a_claim_that_began_before_an_edit_does_not_stand(
-        self, rig: QueueRig, topic: str
+        self, setup: QueueRig, topic: str
     ) -> None:
-        (ref,) = rig.send(topic)
+        (ref,) = setup.send(topic)
         name = "batch_execute_statement" if topic == "none" else "update_item"
-        call = getattr(rig.engine, name)
-        other = Queue.over(rig.another(rig.clock))
+        call = getattr(setup.engine, name)
+        other = Queue.over(setup.another(setup.clock))
 
         def first_the_operator(**request: Any) -> Any:
             if topic == "none" or request["Key"]["pk"]["S"].startswith("ready#"):
-                rig.client.__dict__.pop(name, None)
+                setup.client.__dict__.pop(name, None)
                 other.edit(ref, body=b"edited")
             return call(**request)
 
-        rig.client.__dict__[name] = first_the_operator
-        got = [r for _ in range(4) for r in rig.queue.receive(topic)]
+        setup.client.__dict__[name] = first_the_operator
+        got = [r for _ in range(4) for r in setup.queue.receive(topic)]
         assert [r.message.body for r in got] == [b"edited"]
 
-    def test_purging_empties_the_topic_with_progress(self, rig: QueueRig, topic: str) -> None:
-        rig.send(topic, partition_key="k")
-        held = rig.receive(topic)
-        rig.send(topic, 130)
+    def test_purging_empties_the_topic_with_progress(self, setup: QueueRig, topic: str) -> None:
+        setup.send(topic, partition_key="k")
+        held = setup.receive(topic)
+        setup.send(topic, 130)
         if topic == "none":
-            rig.send(topic, 7, delay=500)
-        held += rig.receive(topic, wanted=3)
+            setup.send(topic, 7, delay=500)
+        held += setup.receive(topic, wanted=3)
         told: list[int] = []
-        count = len(rig.lying())
-        assert rig.queue.purge(topic, reason="tests", progress=told.append) == count
+        count = len(setup.lying())
+        assert setup.queue.purge(topic, reason="tests", progress=told.append) == count
         assert told[-1] == count
         assert told == sorted(told)
-        assert rig.lying() == []
-        assert rig.queue.purge(topic) == 0
-        (ref,) = rig.send(topic, partition_key="k")  # which nobody holds any more
-        assert rig.one(topic).message.id == ref.id
-        rig.queue.ack(r.receipt for r in held)  # what is gone counts as acknowledged
+        assert setup.lying() == []
+        assert setup.queue.purge(topic) == 0
+        (ref,) = setup.send(topic, partition_key="k")  # which nobody holds any more
+        assert setup.one(topic).message.id == ref.id
+        setup.queue.ack(r.receipt for r in held)  # what is gone counts as acknowledged
 
 
 @TOPICS
-class TestBrokenTwins:
+class TestMutants:
     """Each breaks one rule on purpose; what holds that rule must fail."""
 
     def test_a_cancel_that_is_only_said_is_found(
-        self, rig: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
+        self, setup: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Outbox, "cancel", lambda *_, **__: None)
         with pytest.raises(AssertionError, match="contains one more item"):
-            TestOperating().test_a_cancelled_message_is_not_received(rig, topic)
+            TestOperating().test_a_cancelled_message_is_not_received(setup, topic)
 
     def test_changing_what_is_held_is_found(
-        self, rig: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
+        self, setup: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         shipped = Edits.find
 
-        def twin(self: Edits, ref: MessageRef, _: int, *, ordered: bool) -> Any:
+        def mutant(self: Edits, ref: MessageRef, _: int, *, ordered: bool) -> Any:
             return shipped(self, ref, 1 << 60, ordered=ordered)  # when every claim has ended
 
-        monkeypatch.setattr(Edits, "find", twin)
+        monkeypatch.setattr(Edits, "find", mutant)
         with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-            TestOperating().test_what_is_held_is_neither_edited_nor_moved_nor_cancelled(rig, topic)
+            TestOperating().test_what_is_held_is_neither_edited_nor_moved_nor_cancelled(
+                setup, topic
+            )
 
     def test_a_claim_that_asks_for_no_edit_is_found(
-        self, rig: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
+        self, setup: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if topic == "none":
             shipped = claims._fences
             monkeypatch.setattr(
                 claims,
                 "_fences",
-                lambda m: {n: v for n, v in shipped(m).items() if n != names.EDITS},
+                lambda m: {n: v for n, v in shipped(m).items() if n != attr.EDITS},
             )
         else:
             write = Edits._write  # without a new version of the shard's row
             monkeypatch.setattr(Edits, "_write", lambda *given, **_: write(*given))
         with pytest.raises(AssertionError, match="edited"):
-            TestOperating().test_a_claim_that_began_before_an_edit_does_not_stand(rig, topic)
+            TestOperating().test_a_claim_that_began_before_an_edit_does_not_stand(setup, topic)
 
 
 class TestRescheduling:
-    def test_a_waiting_message_is_made_due_now(self, rig: QueueRig) -> None:
-        (ref,) = rig.send("none", delay=5000)
-        rig.receive("none")
-        moved = rig.queue.reschedule(ref)
+    def test_a_waiting_message_is_made_due_now(self, setup: QueueRig) -> None:
+        (ref,) = setup.send("none", delay=5000)
+        setup.receive("none")
+        moved = setup.queue.reschedule(ref)
         assert (moved.id, moved.due) == (ref.id, None)
-        assert rig.one("none").message.id == ref.id
-        assert rig.lying() == [ref.id]
+        assert setup.one("none").message.id == ref.id
+        assert setup.lying() == [ref.id]
 
-    def test_a_waiting_message_is_made_due_later(self, rig: QueueRig) -> None:
-        (ref,) = rig.send("none", delay=10)
-        moved = rig.queue.reschedule(ref, 100)
-        rig.clock.advance(99)
-        assert rig.receive("none") == []
-        rig.clock.advance(1)
-        assert rig.one("none").message.id == ref.id
-        assert rig.outbox.find(moved) is not None
+    def test_a_waiting_message_is_made_due_later(self, setup: QueueRig) -> None:
+        (ref,) = setup.send("none", delay=10)
+        moved = setup.queue.reschedule(ref, 100)
+        setup.clock.advance(99)
+        assert setup.receive("none") == []
+        setup.clock.advance(1)
+        assert setup.one("none").message.id == ref.id
+        assert setup.outbox.find(moved) is not None
 
-    def test_a_ready_message_is_made_due_later_and_now_again(self, rig: QueueRig) -> None:
-        (ref,) = rig.send("none")
-        assert rig.queue.reschedule(ref, 100) == ref
-        assert rig.receive("none") == []
-        rig.queue.reschedule(ref)
-        received = rig.one("none")
+    def test_a_ready_message_is_made_due_later_and_now_again(self, setup: QueueRig) -> None:
+        (ref,) = setup.send("none")
+        assert setup.queue.reschedule(ref, 100) == ref
+        assert setup.receive("none") == []
+        setup.queue.reschedule(ref)
+        received = setup.one("none")
         assert received.receive_count == 1
 
-    def test_the_wait_of_an_ordered_message_is_ended_but_none_is_made(self, rig: QueueRig) -> None:
-        (ref,) = rig.send("key")
-        rig.queue.nack(rig.one("key").receipt, 500)
+    def test_the_wait_of_an_ordered_message_is_ended_but_none_is_made(
+        self, setup: QueueRig
+    ) -> None:
+        (ref,) = setup.send("key")
+        setup.queue.nack(setup.one("key").receipt, 500)
         with pytest.raises(InvalidInput):
-            rig.queue.reschedule(ref, 5)
-        assert rig.receive("key") == []
-        rig.queue.reschedule(ref)
-        assert rig.one("key").receive_count == 2
+            setup.queue.reschedule(ref, 5)
+        assert setup.receive("key") == []
+        setup.queue.reschedule(ref)
+        assert setup.one("key").receive_count == 2

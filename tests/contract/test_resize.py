@@ -8,10 +8,9 @@ import pytest
 from fairbox import InvalidInput, Message, MessageRef, Queue, ResizeUnderway, UnknownTopic
 from fairbox.dispatch.maintenance.epoch_retirement import RetireReport, Retiring
 from fairbox.dynamodb.epochs import EpochTable
-from fairbox.model.epochs import Epoch
-from fairbox.model.sharding import shard_number
+from fairbox.model.epochs import Epoch, shard_number
 
-from tests.contract.rig import Rig
+from tests.support.outbox_fixture import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from fairbox import Outbox
 
 
-class ResizeRig(Rig):
-    """A rig with a pulled topic `orders` of four shards."""
+class ResizeRig(Setup):
+    """A setup with a pulled topic `orders` of four shards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,102 +66,106 @@ class ResizeRig(Rig):
 
 
 @pytest.fixture
-def rig(client: Any) -> ResizeRig:
+def setup(client: Any) -> ResizeRig:
     return ResizeRig(client)
 
 
-def spread(rig: ResizeRig, count: int = 12, outbox: Outbox | None = None) -> list[MessageRef]:
-    messages = [rig.message(partition_key=f"k{n}") for n in range(count)]
-    return (outbox or rig.outbox).add_many(messages)
+def spread(setup: ResizeRig, count: int = 12, outbox: Outbox | None = None) -> list[MessageRef]:
+    messages = [setup.message(partition_key=f"k{n}") for n in range(count)]
+    return (outbox or setup.outbox).add_many(messages)
 
 
 class TestAnnouncing:
-    def test_the_new_width_holds_from_a_minute_on(self, rig: ResizeRig) -> None:
-        now = rig.now
-        result = rig.outbox.resize("orders", 8)
+    def test_the_new_width_holds_from_a_minute_on(self, setup: ResizeRig) -> None:
+        now = setup.now
+        result = setup.outbox.resize("orders", 8)
         assert (result.topic, result.before, result.changed) == ("orders", 4, True)
         assert result.epoch == Epoch(1, 8, now + 60_000)
-        assert {ref.epoch for ref in spread(rig)} == {0}
-        rig.clock.advance(59)
-        assert {ref.epoch for ref in spread(rig)} == {0}
-        rig.clock.advance(1)
-        refs = spread(rig, 40)
+        assert {ref.epoch for ref in spread(setup)} == {0}
+        setup.clock.advance(59)
+        assert {ref.epoch for ref in spread(setup)} == {0}
+        setup.clock.advance(1)
+        refs = spread(setup, 40)
         assert {ref.epoch for ref in refs} == {1}
         assert {ref.shard for ref in refs} == set(range(8))
         assert [ref.shard for ref in refs] == [shard_number(f"k{n}", 8) for n in range(40)]
-        assert rig.outbox.topic("orders").topic.shards == 8
+        assert setup.outbox.topic("orders").topic.shards == 8
 
     def test_the_same_width_changes_nothing_and_may_be_asked_for_again(
-        self, rig: ResizeRig
+        self, setup: ResizeRig
     ) -> None:
-        assert rig.outbox.resize("orders", 4).changed is False
-        first = rig.outbox.resize("orders", 2)
-        again = rig.outbox.resize("orders", 2)
+        assert setup.outbox.resize("orders", 4).changed is False
+        first = setup.outbox.resize("orders", 2)
+        again = setup.outbox.resize("orders", 2)
         assert (again.epoch, again.before, again.changed) == (first.epoch, 4, False)
-        assert rig.epochs() == [0, 1]
+        assert setup.epochs() == [0, 1]
 
     def test_another_width_is_refused_until_the_announced_one_has_begun(
-        self, rig: ResizeRig
+        self, setup: ResizeRig
     ) -> None:
-        first = rig.outbox.resize("orders", 8)
+        first = setup.outbox.resize("orders", 8)
         with pytest.raises(ResizeUnderway) as refused:
-            rig.outbox.resize("orders", 16)
+            setup.outbox.resize("orders", 16)
         assert (refused.value.topic, refused.value.since) == ("orders", first.epoch.since)
-        rig.clock.advance(60)
-        assert rig.outbox.resize("orders", 16).epoch.number == 2
+        setup.clock.advance(60)
+        assert setup.outbox.resize("orders", 16).epoch.number == 2
 
     @pytest.mark.parametrize("shards", [0, -1, 1001, True, 2.0, "8", None])
-    def test_a_width_that_is_none_is_refused(self, rig: ResizeRig, shards: Any) -> None:
+    def test_a_width_that_is_none_is_refused(self, setup: ResizeRig, shards: Any) -> None:
         with pytest.raises(InvalidInput, match="shards: expected a whole number from 1 to 1000"):
-            rig.outbox.resize("orders", shards)
-        assert rig.epochs() == [0]
+            setup.outbox.resize("orders", shards)
+        assert setup.epochs() == [0]
 
-    def test_a_topic_that_is_not_there_cannot_be_resized(self, rig: ResizeRig) -> None:
+    def test_a_topic_that_is_not_there_cannot_be_resized(self, setup: ResizeRig) -> None:
         with pytest.raises(UnknownTopic):
-            rig.outbox.resize("nothing", 8)
+            setup.outbox.resize("nothing", 8)
 
-    def test_settings_may_change_during_a_resize_and_keep_the_epochs(self, rig: ResizeRig) -> None:
-        rig.resize(8)
-        rig.topic(shards=8, retention=3600)
-        rig.outbox.pause_topic("orders")
-        state = rig.outbox.topic("orders")
-        assert (rig.epochs(), state.topic.retention, state.paused) == ([0, 1], 3600, True)
+    def test_settings_may_change_during_a_resize_and_keep_the_epochs(
+        self, setup: ResizeRig
+    ) -> None:
+        setup.resize(8)
+        setup.topic(shards=8, retention=3600)
+        setup.outbox.pause_topic("orders")
+        state = setup.outbox.topic("orders")
+        assert (setup.epochs(), state.topic.retention, state.paused) == ([0, 1], 3600, True)
 
 
 class TestProducers:
-    def test_a_producer_with_an_old_view_writes_where_all_others_look(self, rig: ResizeRig) -> None:
-        late = rig.another(rig.clock)
-        old = spread(rig, outbox=late)
-        rig.outbox.resize("orders", 16)
-        rig.clock.advance(29)
-        old += spread(rig, outbox=late)  # its copy knows nothing of the resize
-        rig.clock.advance(31)
-        new = spread(rig, outbox=late)
+    def test_a_producer_with_an_old_view_writes_where_all_others_look(
+        self, setup: ResizeRig
+    ) -> None:
+        late = setup.another(setup.clock)
+        old = spread(setup, outbox=late)
+        setup.outbox.resize("orders", 16)
+        setup.clock.advance(29)
+        old += spread(setup, outbox=late)  # its copy knows nothing of the resize
+        setup.clock.advance(31)
+        new = spread(setup, outbox=late)
         assert ({r.epoch for r in old}, {r.epoch for r in new}) == ({0}, {1})
-        found = [m.id for m in rig.outbox.outstanding("orders")]
+        found = [m.id for m in setup.outbox.outstanding("orders")]
         assert found == [r.id for r in old + new]
 
     def test_a_message_made_before_the_cut_and_added_behind_it_goes_to_the_old_epoch(
-        self, rig: ResizeRig
+        self, setup: ResizeRig
     ) -> None:
-        message = rig.message(partition_key="k")
-        added = rig.message(partition_key="k")
-        first = rig.outbox.add(added)
-        rig.resize(8)
-        ref = rig.outbox.add(message)
+        message = setup.message(partition_key="k")
+        added = setup.message(partition_key="k")
+        first = setup.outbox.add(added)
+        setup.resize(8)
+        ref = setup.outbox.add(message)
         assert (ref.epoch, ref.shard) == (0, shard_number("k", 4))
-        assert rig.outbox.add(added) == first  # again: it is found, and there is one
-        assert rig.outbox.outstanding_count("orders") == 2
+        assert setup.outbox.add(added) == first  # again: it is found, and there is one
+        assert setup.outbox.outstanding_count("orders") == 2
 
-    def test_an_id_behind_another_goes_to_the_epoch_of_its_own_time(self, rig: ResizeRig) -> None:
-        early = rig.message()
-        rig.resize(8)
-        now = rig.message()
-        assert rig.outbox.add(Message(topic="orders", body=b"", after=now.id)).epoch == 1
-        last = Message(topic="orders", body=b"", id=rig.ids.next(after=early.id))
-        assert rig.outbox.add(last).epoch == 1
-        assert [m.id for m in rig.outbox.outstanding("orders")] == [
-            r.id for r in sorted_refs(rig.outbox)
+    def test_an_id_behind_another_goes_to_the_epoch_of_its_own_time(self, setup: ResizeRig) -> None:
+        early = setup.message()
+        setup.resize(8)
+        now = setup.message()
+        assert setup.outbox.add(Message(topic="orders", body=b"", after=now.id)).epoch == 1
+        last = Message(topic="orders", body=b"", id=setup.ids.next(after=early.id))
+        assert setup.outbox.add(last).epoch == 1
+        assert [m.id for m in setup.outbox.outstanding("orders")] == [
+            r.id for r in sorted_refs(setup.outbox)
         ]
 
 
@@ -172,13 +175,13 @@ def sorted_refs(outbox: Outbox) -> Sequence[MessageRef]:
 
 @pytest.mark.parametrize("width", [2, 8])
 class TestReading:
-    def test_every_reader_goes_through_all_epochs(self, rig: ResizeRig, width: int) -> None:
-        refs = spread(rig)
-        waiting = rig.outbox.add(rig.message(delay=3600))
-        rig.resize(width)
-        refs += spread(rig)
-        waiting_too = rig.outbox.add(rig.message(delay=3600))
-        outbox = rig.another(rig.clock)
+    def test_every_reader_goes_through_all_epochs(self, setup: ResizeRig, width: int) -> None:
+        refs = spread(setup)
+        waiting = setup.outbox.add(setup.message(delay=3600))
+        setup.resize(width)
+        refs += spread(setup)
+        waiting_too = setup.outbox.add(setup.message(delay=3600))
+        outbox = setup.another(setup.clock)
         assert [m.id for m in outbox.outstanding("orders")] == [r.id for r in refs]
         assert [m.id for m in outbox.waiting("orders")] == [waiting.id, waiting_too.id]
         assert outbox.outstanding_count("orders") == len(refs) + 2
@@ -187,155 +190,157 @@ class TestReading:
         }
         assert [m.id for m in outbox.get_many(refs)] == [r.id for r in refs]
 
-    def test_consumers_receive_from_all_epochs(self, rig: ResizeRig, width: int) -> None:
-        refs = spread(rig, 20)
-        rig.resize(width)
-        refs += spread(rig, 20)
-        rig.clock.advance(3)
-        assert sorted(rig.received()) == [r.id for r in refs]
-        assert rig.outbox.outstanding_count("orders") == 0
+    def test_consumers_receive_from_all_epochs(self, setup: ResizeRig, width: int) -> None:
+        refs = spread(setup, 20)
+        setup.resize(width)
+        refs += spread(setup, 20)
+        setup.clock.advance(3)
+        assert sorted(setup.received()) == [r.id for r in refs]
+        assert setup.outbox.outstanding_count("orders") == 0
 
-    def test_a_purge_empties_all_epochs(self, rig: ResizeRig, width: int) -> None:
-        spread(rig)
-        rig.resize(width)
-        spread(rig)
-        rig.clock.advance(1)
-        assert rig.queue.purge("orders") == 24
-        assert rig.outbox.outstanding_count("orders") == 0
+    def test_a_purge_empties_all_epochs(self, setup: ResizeRig, width: int) -> None:
+        spread(setup)
+        setup.resize(width)
+        spread(setup)
+        setup.clock.advance(1)
+        assert setup.queue.purge("orders") == 24
+        assert setup.outbox.outstanding_count("orders") == 0
 
     def test_dead_letters_of_every_epoch_are_listed_and_redriven_into_their_own(
-        self, rig: ResizeRig, width: int
+        self, setup: ResizeRig, width: int
     ) -> None:
-        old = rig.outbox.add(rig.message(partition_key="old"))
-        rig.die(old)
-        rig.resize(width)
-        new = rig.outbox.add(rig.message(partition_key="new"))
-        rig.clock.advance(1)
-        rig.die(new)
-        assert [letter.id for letter in rig.outbox.dead("orders")] == [old.id, new.id]
-        assert rig.outbox.redrive("orders", [old.id]).refs == (old,)  # by its id alone
-        assert rig.outbox.redrive("orders").refs == (new,)
-        assert {s.ref for s in rig.outbox.stored("ready", "orders")} == {old, new}
+        old = setup.outbox.add(setup.message(partition_key="old"))
+        setup.die(old)
+        setup.resize(width)
+        new = setup.outbox.add(setup.message(partition_key="new"))
+        setup.clock.advance(1)
+        setup.die(new)
+        assert [letter.id for letter in setup.outbox.dead("orders")] == [old.id, new.id]
+        assert setup.outbox.redrive("orders", [old.id]).refs == (old,)  # by its id alone
+        assert setup.outbox.redrive("orders").refs == (new,)
+        assert {s.ref for s in setup.outbox.stored("ready", "orders")} == {old, new}
 
 
 class TestRetiring:
-    def drained(self, rig: ResizeRig) -> None:
+    def drained(self, setup: ResizeRig) -> None:
         """Let the old epoch's time pass, and its messages be gone."""
-        spread(rig)
-        rig.resize(8)
-        rig.received()
-        rig.clock.advance(900)
+        spread(setup)
+        setup.resize(8)
+        setup.received()
+        setup.clock.advance(900)
 
-    def test_an_empty_epoch_is_closed_and_then_leaves_the_list(self, rig: ResizeRig) -> None:
-        self.drained(rig)
-        assert rig.retire() == RetireReport(closed=1)
-        assert rig.epochs() == [0, 1]
-        rig.clock.advance(299)
-        assert rig.retire() == RetireReport()
-        rig.clock.advance(1)
-        assert rig.retire() == RetireReport(retired=1)
-        assert rig.epochs() == [1]
-        assert rig.retire() == RetireReport()
+    def test_an_empty_epoch_is_closed_and_then_leaves_the_list(self, setup: ResizeRig) -> None:
+        self.drained(setup)
+        assert setup.retire() == RetireReport(closed=1)
+        assert setup.epochs() == [0, 1]
+        setup.clock.advance(299)
+        assert setup.retire() == RetireReport()
+        setup.clock.advance(1)
+        assert setup.retire() == RetireReport(retired=1)
+        assert setup.epochs() == [1]
+        assert setup.retire() == RetireReport()
 
-    def test_nothing_is_left_of_its_rows(self, rig: ResizeRig) -> None:
-        self.drained(rig)
+    def test_nothing_is_left_of_its_rows(self, setup: ResizeRig) -> None:
+        self.drained(setup)
         for _ in range(2):
-            rig.retire()
-            rig.clock.advance(300)
+            setup.retire()
+            setup.clock.advance(300)
         keys = [
             item["pk"]["S"]
-            for item in rig.engine.scan(TableName=rig.table, ConsistentRead=True)["Items"]
+            for item in setup.engine.scan(TableName=setup.table, ConsistentRead=True)["Items"]
         ]
         assert [key for key in keys if "#orders#0" in key] == []
         assert any("#orders#1" in key for key in keys)
 
-    def test_an_epoch_whose_time_is_just_past_still_takes_messages(self, rig: ResizeRig) -> None:
-        message = rig.message()
-        rig.resize(8)
-        rig.clock.advance(898)
-        assert rig.retire() == RetireReport()
-        assert rig.outbox.add(message).epoch == 0
+    def test_an_epoch_whose_time_is_just_past_still_takes_messages(self, setup: ResizeRig) -> None:
+        message = setup.message()
+        setup.resize(8)
+        setup.clock.advance(898)
+        assert setup.retire() == RetireReport()
+        assert setup.outbox.add(message).epoch == 0
 
     @pytest.mark.parametrize("what", ["ready", "later", "dead"])
-    def test_an_epoch_stays_while_any_lane_holds_a_message(self, rig: ResizeRig, what: str) -> None:
-        ref = rig.outbox.add(rig.message(delay=86400 if what == "later" else 0))
+    def test_an_epoch_stays_while_any_lane_holds_a_message(
+        self, setup: ResizeRig, what: str
+    ) -> None:
+        ref = setup.outbox.add(setup.message(delay=86400 if what == "later" else 0))
         if what == "dead":
-            rig.die(ref)
-        rig.resize(8)
-        rig.clock.advance(3600)
+            setup.die(ref)
+        setup.resize(8)
+        setup.clock.advance(3600)
         for _ in range(3):
-            assert rig.retire() == RetireReport()
-            rig.clock.advance(3600)
-        assert rig.epochs() == [0, 1]
-        assert rig.outbox.get(ref) is not None
+            assert setup.retire() == RetireReport()
+            setup.clock.advance(3600)
+        assert setup.epochs() == [0, 1]
+        assert setup.outbox.get(ref) is not None
 
     def test_what_an_old_view_writes_into_a_closed_epoch_keeps_it_listed(
-        self, rig: ResizeRig
+        self, setup: ResizeRig
     ) -> None:
-        message, another = rig.message(), rig.message()
-        late = rig.another(rig.clock)
-        self.drained(rig)
+        message, another = setup.message(), setup.message()
+        late = setup.another(setup.clock)
+        self.drained(setup)
         late.outstanding_count("orders")  # its copy is of before
-        assert rig.retire() == RetireReport(closed=1)
-        rig.clock.advance(20)
+        assert setup.retire() == RetireReport(closed=1)
+        setup.clock.advance(20)
         ref = late.add(message)
         assert ref.epoch == 0
-        rig.clock.advance(10)
+        setup.clock.advance(10)
         assert late.add(another).epoch == 1  # as everybody who knows that it is closed
         for _ in range(3):
-            rig.clock.advance(3600)
-            assert rig.retire() == RetireReport()
-        assert rig.epochs() == [0, 1]
-        assert sorted(rig.received()) == sorted([message.id, another.id])
-        assert rig.retire() == RetireReport(retired=1)
+            setup.clock.advance(3600)
+            assert setup.retire() == RetireReport()
+        assert setup.epochs() == [0, 1]
+        assert sorted(setup.received()) == sorted([message.id, another.id])
+        assert setup.retire() == RetireReport(retired=1)
 
-    def test_removing_a_closed_epoch_moves_no_message(self, rig: ResizeRig) -> None:
-        message = rig.message(partition_key="k")
-        self.drained(rig)
-        rig.retire()
-        rig.clock.advance(300)
-        placed = rig.outbox.add(message)
+    def test_removing_a_closed_epoch_moves_no_message(self, setup: ResizeRig) -> None:
+        message = setup.message(partition_key="k")
+        self.drained(setup)
+        setup.retire()
+        setup.clock.advance(300)
+        placed = setup.outbox.add(message)
         assert (placed.epoch, placed.shard) == (1, shard_number("k", 8))
-        rig.retire()
-        rig.clock.advance(31)
-        assert rig.epochs() == [1]
-        assert rig.outbox.add(message) == placed
-        assert rig.outbox.outstanding_count("orders") == 1
+        setup.retire()
+        setup.clock.advance(31)
+        assert setup.epochs() == [1]
+        assert setup.outbox.add(message) == placed
+        assert setup.outbox.outstanding_count("orders") == 1
 
-    def test_an_epoch_in_the_middle_may_leave_before_an_older_one(self, rig: ResizeRig) -> None:
-        ref = rig.outbox.add(rig.message())
-        rig.die(ref)
-        rig.resize(8)
-        message = rig.message(partition_key="k")
-        rig.resize(2)
-        rig.clock.advance(3600)
-        rig.retire()
-        placed = rig.outbox.add(message)
-        rig.clock.advance(3600)
-        assert rig.retire() == RetireReport(retired=1)
-        assert rig.epochs() == [0, 2]
-        rig.clock.advance(60)
-        assert rig.outbox.add(message) == placed
-        assert rig.outbox.outstanding_count("orders") == 1
+    def test_an_epoch_in_the_middle_may_leave_before_an_older_one(self, setup: ResizeRig) -> None:
+        ref = setup.outbox.add(setup.message())
+        setup.die(ref)
+        setup.resize(8)
+        message = setup.message(partition_key="k")
+        setup.resize(2)
+        setup.clock.advance(3600)
+        setup.retire()
+        placed = setup.outbox.add(message)
+        setup.clock.advance(3600)
+        assert setup.retire() == RetireReport(retired=1)
+        assert setup.epochs() == [0, 2]
+        setup.clock.advance(60)
+        assert setup.outbox.add(message) == placed
+        assert setup.outbox.outstanding_count("orders") == 1
 
-    def test_many_old_epochs_are_too_many(self, rig: ResizeRig) -> None:
+    def test_many_old_epochs_are_too_many(self, setup: ResizeRig) -> None:
         widths = [4, 5]
         for n in range(1, 32):
-            rig.resize(widths[n % 2])
+            setup.resize(widths[n % 2])
         with pytest.raises(Exception, match="32 epochs still hold messages"):
-            rig.outbox.resize("orders", widths[0])
+            setup.outbox.resize("orders", widths[0])
 
 
 class TestProgress:
-    def test_it_tells_where_each_epoch_stands_and_what_lies_in_it(self, rig: ResizeRig) -> None:
-        refs = spread(rig)
-        rig.outbox.resize("orders", 8)
-        assert [s.phase for s in rig.outbox.epochs("orders")] == ["current", "announced"]
-        rig.clock.advance(61)
-        assert [s.phase for s in rig.outbox.epochs("orders")] == ["draining", "current"]
-        rig.deliver(*refs)
-        rig.clock.advance(900)
-        rig.retire()
-        statuses = rig.outbox.epochs("orders")
+    def test_it_tells_where_each_epoch_stands_and_what_lies_in_it(self, setup: ResizeRig) -> None:
+        refs = spread(setup)
+        setup.outbox.resize("orders", 8)
+        assert [s.phase for s in setup.outbox.epochs("orders")] == ["current", "announced"]
+        setup.clock.advance(61)
+        assert [s.phase for s in setup.outbox.epochs("orders")] == ["draining", "current"]
+        setup.deliver(*refs)
+        setup.clock.advance(900)
+        setup.retire()
+        statuses = setup.outbox.epochs("orders")
         assert [s.phase for s in statuses] == ["closed", "current"]
         assert [s.empty for s in statuses] == [True, True]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.application import LocalApplication
-from local.synthesis import synthesise
+from local.cloudformation.synthesis import synthesise
 from local.triggers.attach import TriggerSettings
 from local.workspace import Workspace
 from tests.e2e.sink import Sink

@@ -45,7 +45,7 @@ GARBAGE = (
 
 @dataclass
 class Fanout:
-    """What happened.
+    """The events of a fan-out.
 
     Attributes:
         batch, parent: the nested batch of many items, and the one of two items that it settles.

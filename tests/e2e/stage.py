@@ -1,4 +1,4 @@
-"""What the end-to-end tests play on: one running application, and what stands around it."""
+"""The stage of the end-to-end tests: one running application, and the services around it."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from fairbox import Message, MessageRef, Throttled, Unavailable
 
 from local.application import LocalApplication
-from local.engines import DynamoDbLocal
-from local.faults import FaultProxy, Faults
+from local.engines.servers import DynamoDbLocal
+from local.faults.proxy import FaultProxy, Faults
 from local.triggers.attach import TriggerSettings
 from tests.e2e.sink import Sink
 from tests.e2e.stage import Queue, Stage, eventually, hard
@@ -38,7 +38,7 @@ FASTER_SCHEDULES = 20.0  # a minute takes 3 s
 
 @dataclass
 class Flow:
-    """What the producers did: messages acknowledged by topic, and errors that they saw.
+    """The producers' record: messages acknowledged by topic, and the errors that they saw.
 
     `unsure` are ids of messages that a producer wrote again without knowing whether it had: only
     these may be there twice.

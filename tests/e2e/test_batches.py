@@ -27,12 +27,14 @@ def fanout(stage: Stage) -> Fanout:
     return run(stage)
 
 
+@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
 def test_both_functions_were_killed_again_and_again_with_work_in_hand(fanout: Fanout) -> None:
     assert fanout.killed["AckBatches"] > 2
     assert fanout.killed["CascadeBatches"] > 0
     assert fanout.failed_messages > 0
 
 
+@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
 def test_nothing_is_announced_while_an_item_is_pending(fanout: Fanout) -> None:
     assert fanout.early == []
     before = fanout.before_last
@@ -40,6 +42,7 @@ def test_nothing_is_announced_while_an_item_is_pending(fanout: Fanout) -> None:
     assert (before.state, before.pending, before.total) == ("sealed", 1, ITEMS)
 
 
+@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
 def test_each_batch_is_announced_exactly_once(fanout: Fanout) -> None:
     time.sleep(3)  # for a second one
     messages = {body["id"]: body for body in fanout.announced()}
@@ -51,12 +54,14 @@ def test_each_batch_is_announced_exactly_once(fanout: Fanout) -> None:
     assert [parent[k] for k in ("total", "acked", "failed")] == [2, 1, 1]
 
 
+@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
 def test_progress_is_exact_at_the_end(fanout: Fanout) -> None:
     found = fanout.batches.progress(fanout.batch)
     assert (found.state, found.pending, found.exact) == ("complete", 0, True)
     assert (found.total, found.acked, found.failed) == (ITEMS, ITEMS - FAILED, FAILED)
 
 
+@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
 def test_no_ack_is_put_aside_and_garbage_is_dropped(fanout: Fanout) -> None:
     app = fanout.stage.app
     queues = [name for name in app.template.of_type("AWS::SQS::Queue") if name.startswith("Acks")]
@@ -75,6 +80,7 @@ def test_no_ack_is_put_aside_and_garbage_is_dropped(fanout: Fanout) -> None:
     eventually(lambda: set(waiting().values()) == {"0"}, failing=waiting)
 
 
+@pytest.mark.extended  # waits; test_clean_orphans.py has it in memory
 def test_an_orphan_is_reported_by_a_dry_run_and_reaped_by_a_run(stage: Stage) -> None:
     orphaned = listening(stage, ORPHANED_TOPIC)
     long_ago = batches_of(stage, ManualClock(time.time() - 20 * DAY))

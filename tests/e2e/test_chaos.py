@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from local.chaos import journal
+from local.accounting import journal
 from local.workspace import FOLDER_VARIABLE, REPOSITORY, Workspace
 from tests.e2e.stage import PATIENCE
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(900)]
+# tests/local accounts for told runs; what harm does to the functions is in the simulation
+pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.extended]
 
 FEWEST = 60
 RUN = ["--minutes", "0.25", "--rate", "10", "--pause", "1", "--seed", "11", "--fewest", str(FEWEST)]
@@ -44,7 +45,7 @@ def running(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a chaos run left behind."""
+    """The result of a chaos run."""
     folder = tmp_path_factory.mktemp("chaos") / "run"
     done = subprocess.run(
         command("run", *RUN, "--folder", str(folder)),

@@ -35,7 +35,7 @@ def wait_taken(stage: Stage, topic: str, refs: set[MessageRef]) -> None:
     eventually(lambda: not missing(), failing=lambda: f"{missing()} of {topic} are missing")
 
 
-@pytest.mark.parametrize("how", ["fails", "hangs"])
+@pytest.mark.parametrize("how", ["fails", pytest.param("hangs", marks=pytest.mark.extended)])
 def test_a_destination_that_takes_nothing_is_probed_and_gets_all_when_it_is_back(
     stage: Stage, how: str
 ) -> None:
@@ -72,6 +72,7 @@ def test_a_destination_that_takes_nothing_is_probed_and_gets_all_when_it_is_back
     stage.wait_recorded(topic, [(ref.id, "hook") for ref in refs])
 
 
+@pytest.mark.extended  # waits; tests/unit/model/test_subscription_status.py has the rule
 def test_a_wait_that_a_destination_asks_for_is_kept_by_all_of_its_messages(stage: Stage) -> None:
     topic = stage.topic("throttles", retry=PATIENT, shards=2)
     asked = [True]
@@ -92,6 +93,7 @@ def test_a_wait_that_a_destination_asks_for_is_kept_by_all_of_its_messages(stage
     assert all(found.attempts == 1 for found in stage.deliveries(topic))
 
 
+@pytest.mark.extended  # waits; tests/unit/model/test_subscription_status.py has the rule
 def test_a_receiver_that_wants_no_more_is_paused_until_somebody_resumes_it(stage: Stage) -> None:
     topic = stage.topic("gone", retry=PATIENT, shards=2)
     gone = [True]
@@ -120,6 +122,7 @@ def test_a_receiver_that_wants_no_more_is_paused_until_somebody_resumes_it(stage
     assert all(found.attempts == 1 for found in stage.deliveries(topic))
 
 
+@pytest.mark.extended  # waits; tests/unit/model/test_subscription_status.py has the rule
 def test_a_pause_by_hand_holds_back_one_subscription_alone(stage: Stage) -> None:
     topic, queue = stage.topic("paused"), stage.queue()
     stage.subscribe(topic, {"hook": stage.sink.url(topic), "queue": f"sqs:{queue.url}"})

@@ -19,10 +19,10 @@ from fairbox.cli.shell import SHORT
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from local import iceberg
+from local.engines import iceberg
 from local.workspace import Workspace
-from tests.cli.terminals import SECONDS, Terminal
 from tests.e2e.stage import Stage, eventually
+from tests.support.terminals import SECONDS, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,6 +83,8 @@ class Cli:
         return self("queue", "receive", topic, "--wait", "10", *options)
 
 
+LONG = ("replays", "subscriptions")
+"""Scenes that wait for minutes; tests/cli runs their verbs in memory."""
 SCENES: dict[str, tuple[Callable[[Cli], None], frozenset[str]]] = {}
 
 
@@ -261,7 +263,7 @@ def subscriptions(cli: Cli) -> None:
     cli("queue", "ack", fed["receipt"])
 
 
-@scene("outbox count", "outbox outstanding", "outbox delivered", "outbox sweep", "outbox replay")
+@scene("outbox count", "outbox outstanding", "outbox delivered", "outbox sweep")
 def outbox(cli: Cli) -> None:
     topic = cli.topic("cli-outbox", "--ordering", "key")  # of which rings deliver the young too
     ref = cli.one("message", "send", topic, "x")["ref"]
@@ -273,6 +275,17 @@ def outbox(cli: Cli) -> None:
         lambda: [found["ref"] for found in cli("outbox", "delivered", topic)] == [ref],
         failing=lambda: cli("outbox", "outstanding", topic),
     )
+    eventually(
+        lambda: {line["event"] for line in cli.stage.archive(topic)} == {"added", "delivered"},
+        failing=lambda: cli.stage.archive(topic),
+    )
+
+
+@scene("outbox replay")
+def replays(cli: Cli) -> None:
+    topic = cli.topic("cli-replayed")
+    cli.stage.subscribe(topic, {"hook": cli.stage.sink.url(topic)})
+    cli("message", "send", topic, "x")
     eventually(
         lambda: {line["event"] for line in cli.stage.archive(topic)} == {"added", "delivered"},
         failing=lambda: cli.stage.archive(topic),
@@ -308,7 +321,14 @@ def test_every_verb_of_the_command_line_is_in_a_scene() -> None:
     assert played | {"shell"} == tree()  # which has a test of its own below
 
 
-@pytest.mark.parametrize("name", sorted(SCENES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # a JVM of its own; tests/pipeline replays too
+        pytest.param(name, marks=pytest.mark.extended if name in LONG else ())
+        for name in sorted(SCENES)
+    ],
+)
 def test_a_scene_plays_the_verbs_that_it_names(name: str, cli: Cli) -> None:
     play, verbs = SCENES[name]
     play(cli)
@@ -331,6 +351,13 @@ def deleting(stage: Stage) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _deletion_begins_early(request: pytest.FixtureRequest) -> None:
+    """Let the deletion go on beside the other tests, where its own is to run."""
+    if any("deleting" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("deleting")
+
+
 @dataclass
 class ShellTerminal:
     """`fairbox shell` on a terminal.
@@ -350,10 +377,7 @@ class ShellTerminal:
             self.terminal.until(pattern)
 
 
-def test_every_verb_of_the_shell_works_on_a_terminal(
-    stage: Stage, deleting: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    assert deleting.poll() is None  # it goes on beside this test
+def test_every_verb_of_the_shell_works_on_a_terminal(stage: Stage, tmp_path: Path) -> None:
     topic = stage.topic("cli-shell", shards=1)
     program = Cli(stage, tmp_path)
     refs = [program.one("message", "send", topic, body)["ref"] for body in ("one", "two")]
@@ -395,6 +419,7 @@ def test_every_verb_of_the_shell_works_on_a_terminal(
     assert program.one("outbox", "count", topic)["outstanding"] == 1
 
 
+@pytest.mark.extended  # takes the minute that a deletion waits
 def test_a_topic_is_deleted_by_a_process_that_waits(
     stage: Stage, deleting: subprocess.Popen[str], tmp_path: Path
 ) -> None:

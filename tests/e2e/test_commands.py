@@ -62,6 +62,7 @@ def exports(workspace: Workspace) -> dict[str, str]:
     return dict(line.removeprefix("export ").split("=", 1) for line in lines)
 
 
+@pytest.mark.extended  # starts a second application
 def test_up_returns_when_everything_answers_and_down_ends_it(moved: Workspace) -> None:
     nothing = run(moved, "local", "status")
     assert (nothing.returncode, nothing.stderr) == (1, "fairbox: nothing runs\n")
@@ -94,6 +95,7 @@ def test_up_returns_when_everything_answers_and_down_ends_it(moved: Workspace) -
     assert run(moved, "local", "status").returncode == 1
 
 
+@pytest.mark.extended  # publishing, batches and the page have tests of their own
 def test_the_demo_ends_well_and_writes_its_summary(moved: Workspace) -> None:
     demo = run(moved, "local.demo", "-n", "60")
     assert demo.returncode == 0, demo.stdout[-2000:] + demo.stderr[-2000:]

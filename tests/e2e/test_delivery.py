@@ -7,12 +7,12 @@ import time
 
 import pytest
 from fairbox import Message, MessagesNotFound
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import key, lane_pk
 from fairbox.model.topics import PULL
 
-from tests.e2e.archive_lines import check_line
 from tests.e2e.stage import BUSINESS_TABLE, Stage, eventually
+from tests.support.archive_lines import check_line
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
@@ -110,6 +110,7 @@ def test_a_body_that_does_not_fit_an_item_arrives_whole(stage: Stage) -> None:
     stage.wait_recorded(topic, [(ref.id, "hook"), (ref.id, "queue")])
 
 
+@pytest.mark.extended  # waits for seconds on the running application
 def test_a_delayed_message_arrives_when_it_is_due_and_not_before(stage: Stage) -> None:
     topic, queue = stage.topic("later"), stage.queue()
     stage.subscribe(topic, {"queue": f"sqs:{queue.url}"})
@@ -135,6 +136,7 @@ def test_a_delayed_message_arrives_when_it_is_due_and_not_before(stage: Stage) -
     assert (line["id"], line["reason"]) == (cancelled.id, "changed my mind")
 
 
+@pytest.mark.extended  # waits for seconds on the running application
 def test_a_pulled_topic_is_left_alone_until_the_caller_marks(stage: Stage) -> None:
     pulled, pushed, queue = stage.topic("pulled"), stage.topic("pushed"), stage.queue()
     stage.subscribe(pushed, {"queue": f"sqs:{queue.url}"})
@@ -157,6 +159,7 @@ def test_a_pulled_topic_is_left_alone_until_the_caller_marks(stage: Stage) -> No
     stage.wait_unlisted(pulled)
 
 
+@pytest.mark.extended  # waits for seconds on the running application
 def test_a_change_of_subscriptions_is_in_force_when_the_call_returns(stage: Stage) -> None:
     topic, first, second = stage.topic("changing"), stage.queue(), stage.queue()
     stage.subscribe(topic, {"first": f"sqs:{first.url}"})
@@ -185,7 +188,11 @@ def test_an_unreadable_item_goes_to_the_dead_letters_and_stops_nothing(stage: St
     first = stage.outbox.add(Message(topic=topic, body=b"first"))
     good = stage.outbox.add(Message(topic=topic, body=b"good"))
     raw = key(lane_pk("ready", topic, 0, 0), Message(topic=topic, body=b"").id)
-    raw |= {names.SIZE: {"N": "3"}, names.VERSION: {"N": "999"}, names.BODY: {"S": "odd"}}
+    raw |= {
+        attr.SIZE: {"N": "3"},
+        attr.VERSION: {"N": "999"},
+        attr.BODY: {"S": "odd"},
+    }
     client = stage.app.clients["dynamodb"]
     client.put_item(TableName=stage.app.env["FAIRBOX_OUTBOX_TABLE"], Item=raw)
     after = stage.outbox.add(Message(topic=topic, body=b"after"))
@@ -197,9 +204,9 @@ def test_an_unreadable_item_goes_to_the_dead_letters_and_stops_nothing(stage: St
     )
     (letter,) = stage.outbox.dead(topic)
     assert letter.stored is None
-    assert letter.id == raw[names.SK]["S"]
+    assert letter.id == raw[attr.SK]["S"]
     assert "99" in letter.reason
-    assert json.loads(letter.raw)[names.BODY] == {"S": "odd"}
+    assert json.loads(letter.raw)[attr.BODY] == {"S": "odd"}
     stage.wait_recorded(topic, [(ref.id, "queue") for ref in (first, good, after)])
     eventually(
         lambda: stage.outbox.outstanding_count(topic) == 0,

@@ -11,9 +11,9 @@ import pytest
 from fairbox import Message, RetryPolicy
 from fairbox.observability.metrics import DEAD, DEAD_COUNT, FAILED, OUTSTANDING_COUNT
 
-from tests.e2e.archive_lines import check_line
 from tests.e2e.sink import REFUSES, TAKES
 from tests.e2e.stage import Stage, eventually
+from tests.support.archive_lines import check_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +72,7 @@ def test_a_subscription_that_fails_delays_itself_only(stage: Stage) -> None:
     assert all("500" in line["reason"] for line in failed)
 
 
+@pytest.mark.extended  # waits for seconds on the running application
 def test_the_state_of_a_waiting_message_says_who_lacks_it_and_why(stage: Stage) -> None:
     slow = RetryPolicy(max_attempts=10, base=60, cap=60)
     topic, queue = stage.topic("waiting", retry=slow), stage.queue()
@@ -100,6 +101,7 @@ def test_the_state_of_a_waiting_message_says_who_lacks_it_and_why(stage: Stage) 
     assert len(stage.sink.calls(topic)) == 1
 
 
+@pytest.mark.extended  # waits for seconds on the running application
 def test_what_never_recovers_dies_with_reason_and_history(stage: Stage) -> None:
     short = RetryPolicy(max_attempts=3, base=0.05, cap=0.2)
     topic, queue = stage.topic("doomed", retry=short), stage.queue()
@@ -146,6 +148,7 @@ def test_what_never_recovers_dies_with_reason_and_history(stage: Stage) -> None:
     assert (counted[DEAD_COUNT], counted[OUTSTANDING_COUNT]) == (1, 0)
 
 
+@pytest.mark.extended  # waits for seconds on the running application
 def test_an_ordered_topic_keeps_first_deliveries_in_order_through_failures(stage: Stage) -> None:
     patient = RetryPolicy(max_attempts=100, base=0.05, cap=0.2)
     topic = stage.topic("ordered", ordering="key", retry=patient, shards=2)

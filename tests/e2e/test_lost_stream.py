@@ -45,6 +45,7 @@ def losing(stage: Stage, topic: str, lost: list[str]) -> Iterator[None]:
             del trigger.hear
 
 
+@pytest.mark.extended  # waits for repair and sweep
 def test_what_the_stream_lost_is_delivered_after_repair_and_sweep(stage: Stage) -> None:
     topic, queue = stage.topic("forgotten"), stage.queue()
     stage.subscribe(topic, {"queue": f"sqs:{queue.url}"})

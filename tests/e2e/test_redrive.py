@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 SHORT = RetryPolicy(max_attempts=2, base=0.05, cap=0.2)
 
 
+@pytest.mark.extended  # tests/unit/client/test_redrive.py redrives in memory
 def test_a_fan_out_of_messages_survives_death_and_redrive_and_completes_once(stage: Stage) -> None:
     env = stage.app.env
     tables = (env["FAIRBOX_OUTBOX_TABLE"], env["FAIRBOX_DELIVERIES_TABLE"])

@@ -14,7 +14,8 @@ from local.workspace import REPOSITORY
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600)]
+# tests/local judges told runs
+pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.extended]
 
 MINUTES = 0.5
 # in so short a run a process still warms up: what a leak of 20 KB an invocation makes is over it

@@ -1,4 +1,4 @@
-"""What holds after a storm of faults, repetitions and the end of relay and database."""
+"""The account after a storm of faults, repetitions and killed processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from tests.e2e.storm import Flow
 
-pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600)]
+# the simulation has every fault of it
+pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.extended]
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,9 @@ from urllib.parse import urlencode
 
 import jsonschema
 from fairbox.api.app import App
+from fairbox.api.context import Api
 from fairbox.api.openapi import openapi
-from fairbox.api.routes import ROUTES, Api
+from fairbox.api.openapi_route import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "tests" / "events"
-DOCUMENT = openapi()
+DOCUMENT = openapi(ROUTES)
 _TEXT = ("application/json", "application/cloudevents", "text/")
 
 
@@ -60,7 +61,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back; checked against the OpenAPI document."""
+    """An answer, checked against the OpenAPI document."""
 
     status: int
     headers: Mapping[str, str]

@@ -111,7 +111,7 @@ class _Body:
 
 @dataclass(frozen=True)
 class Context:
-    """What Lambda says of an invocation."""
+    """The context that Lambda gives an invocation."""
 
     milliseconds: int = SECONDS_LEFT * 1000
 

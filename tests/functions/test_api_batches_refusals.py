@@ -1,4 +1,4 @@
-"""What bad input gets over HTTP where batches are meant: a problem, and nothing changed."""
+"""Bad input to the routes of batches: a problem, and nothing changed."""
 
 from __future__ import annotations
 

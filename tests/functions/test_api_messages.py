@@ -213,7 +213,7 @@ def test_a_real_event_lists_messages(api: ApiClient) -> None:
 def test_a_body_that_cannot_be_fetched_hides_no_message(api: ApiClient) -> None:
     (ref,) = add(api, 1, body=b"small")
     (gone,) = add(api, 1, body=random.Random(3).randbytes(500_000))
-    api.application.outbox._bodies = None
+    api.application.outbox._context.bodies = None
     shown = api.page("orders").json["messages"]
     assert [m["ref"] for m in shown] == [ref, gone]
     assert [m["body_omitted"] for m in shown] == [None, "unavailable"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-from fairbox.api.problems import KINDS
-from fairbox.api.routes import ROUTES
+from fairbox.api.openapi_route import ROUTES
+from fairbox.problems import KINDS
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from scripts import write_openapi

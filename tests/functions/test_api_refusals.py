@@ -1,4 +1,4 @@
-"""What bad input gets over HTTP: a problem that names the field, and nothing written."""
+"""Bad input over HTTP: a problem that names the field, and nothing written."""
 
 from __future__ import annotations
 

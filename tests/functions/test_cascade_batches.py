@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.observability.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 
@@ -18,7 +19,9 @@ DONE: dict[str, Any] = {"batchItemFailures": []}
 LONG = Context(600_000)
 
 
-def rig(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Any], Any]) -> tuple[Functions, Any]:
+def functions_over(
+    monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Any], Any]
+) -> tuple[Functions, Any]:
     made: list[Any] = []
 
     def keep(client: Any) -> Any:
@@ -35,10 +38,10 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
 
 def ack_and_die(functions: Functions, ids: list[str]) -> None:
     """Ack as a process that is killed between the leaves and their parents."""
-    ending: Any = functions.batches._ending
-    ending.cascade = lambda _: []
+    cascade: Any = functions.batches._context.cascade
+    cascade.cascade = lambda _: []
     functions.batches.ack(ids)
-    del ending.cascade
+    del cascade.cascade
 
 
 def groups(functions: Functions, count: int, **fields: Any) -> tuple[str, list[str]]:
@@ -61,7 +64,7 @@ def test_it_finishes_what_was_cut_off_up_to_the_message(functions: Functions) ->
 def test_a_hundred_emptied_groups_are_one_write_of_their_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    functions, meter = rig(monkeypatch, CostMeter)
+    functions, meter = functions_over(monkeypatch, CostMeter)
     batch, items = groups(functions, 264)
     ack_and_die(functions, items[64:164])
     event = functions.stream()
@@ -78,7 +81,7 @@ def test_a_hundred_emptied_groups_are_one_write_of_their_parent(
 def test_what_fails_is_named_by_its_lowest_number_and_the_rest_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    functions, faulty = rig(monkeypatch, lambda c: FaultyDynamoDB(c, random.Random(1)))
+    functions, faulty = functions_over(monkeypatch, lambda c: FaultyDynamoDB(c, random.Random(1)))
     # three roots, cleared one after another: the second one's write is refused to the end
     made = [groups(functions, 2) for _ in range(3)]
     for _, items in made:
@@ -98,7 +101,7 @@ def test_what_fails_is_named_by_its_lowest_number_and_the_rest_is_done(
 
 
 def test_of_several_failures_the_lowest_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions, faulty = rig(monkeypatch, lambda c: FaultyDynamoDB(c, random.Random(1)))
+    functions, faulty = functions_over(monkeypatch, lambda c: FaultyDynamoDB(c, random.Random(1)))
     made = [groups(functions, 2) for _ in range(3)]
     for _, items in made:
         ack_and_die(functions, items[:1])
@@ -140,7 +143,7 @@ class Rival:
 
 
 def test_a_cascade_that_loses_every_race_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions, rival = rig(monkeypatch, Rival)
+    functions, rival = functions_over(monkeypatch, Rival)
     batch, items = groups(functions, 96)
     ack_and_die(functions, items)
     event = functions.stream()
@@ -154,7 +157,7 @@ def test_a_cascade_that_loses_every_race_comes_again(monkeypatch: pytest.MonkeyP
 
 
 def test_a_root_that_others_keep_writing_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions, rival = rig(monkeypatch, Rival)
+    functions, rival = functions_over(monkeypatch, Rival)
     batch, items = groups(functions, 2)
     ack_and_die(functions, items)
     event = functions.stream()
@@ -181,7 +184,7 @@ def test_a_root_that_others_keep_writing_comes_again(monkeypatch: pytest.MonkeyP
 def test_a_fault_that_passes_loses_nothing_and_announces_once(
     monkeypatch: pytest.MonkeyPatch, operation: str, fault: Fault
 ) -> None:
-    functions, faulty = rig(monkeypatch, lambda c: FaultyDynamoDB(c, random.Random(3)))
+    functions, faulty = functions_over(monkeypatch, lambda c: FaultyDynamoDB(c, random.Random(3)))
     batch, items = groups(functions, 96)
     ack_and_die(functions, items)
     faulty.next(operation, fault)
@@ -194,10 +197,10 @@ def test_a_fault_that_passes_loses_nothing_and_announces_once(
 def test_the_parent_of_a_nested_batch_is_told_when_nobody_else_did(functions: Functions) -> None:
     parent, (item,) = groups(functions, 1)
     child, items = groups(functions, 1, parent_item=item)
-    ending: Any = functions.batches._ending
-    ending.tell = lambda *_: []
+    cascade: Any = functions.batches._context.cascade
+    cascade.notify_parent = lambda *_: []
     functions.batches.ack(items)
-    del ending.tell
+    del cascade.notify_parent
     assert [m["id"] for m in functions.announced()] == [child]
     for _ in range(2):
         assert functions.invoke("cascade_batches", functions.stream()) == DONE
@@ -206,13 +209,15 @@ def test_the_parent_of_a_nested_batch_is_told_when_nobody_else_did(functions: Fu
 
 @pytest.mark.parametrize("how", ["throttled", "outrun"])
 def test_a_tell_that_fails_comes_again(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    functions, rival = rig(monkeypatch, lambda c: Rival(FaultyDynamoDB(c, random.Random(3))))
+    functions, rival = functions_over(
+        monkeypatch, lambda c: Rival(FaultyDynamoDB(c, random.Random(3)))
+    )
     parent, (item,) = groups(functions, 1)
     _, items = groups(functions, 1, parent_item=item)
-    ending: Any = functions.batches._ending
-    ending.tell = lambda *_: []
+    cascade: Any = functions.batches._context.cascade
+    cascade.notify_parent = lambda *_: []
     functions.batches.fail(items)
-    del ending.tell
+    del cascade.notify_parent
     event = {"Records": functions.stream()["Records"][-1:]}  # the root's, without the leaf's
     if how == "throttled":
         rival.next("transact_write_items", *[Fault.THROTTLING] * 8)
@@ -233,8 +238,8 @@ def test_ends_are_counted_whoever_brought_them_about(
         functions.batches.ack(items)
     orphan, _ = groups(functions, 1)
     functions.clock.advance(20 * 24 * 3600)
-    assert functions.batches.look(orphan).fate == "reaped"
-    functions.batches.erase(orphan)
+    assert BatchMaintenance(functions.batches).check_orphan(orphan).fate == "reaped"
+    BatchMaintenance(functions.batches).erase(orphan)
     cancelled, _ = groups(functions, 1)
     functions.batches.cancel(cancelled)
     assert functions.invoke("cascade_batches", functions.stream()) == DONE

@@ -123,8 +123,8 @@ def test_the_last_ack_of_a_group_is_activity_of_its_batch(functions: Functions) 
 
 def test_what_a_crash_left_is_finished_and_not_reaped(functions: Functions) -> None:
     batch = functions.batch(1)
-    ending: Any = functions.batches._ending
-    ending.cascade = lambda _: []
+    cascade: Any = functions.batches._context.cascade
+    cascade.cascade = lambda _: []
     functions.batches.ack([f"{batch}:0:0"])
     functions.clock.advance(30 * DAY)
     report = clean(functions)

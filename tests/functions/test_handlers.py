@@ -275,8 +275,8 @@ def test_repair_replays_what_the_cascade_gave_up_and_keeps_what_still_fails(
     functions: Functions,
 ) -> None:
     batch = functions.batch(1, 1)
-    ending: Any = functions.batches._ending
-    ending.cascade = lambda _: []  # whoever acks dies before it looks at the parent
+    cascade: Any = functions.batches._context.cascade
+    cascade.cascade = lambda _: []  # whoever acks dies before it looks at the parent
     functions.batches.ack([f"{batch}:0:0", f"{batch}:1:0"])
     name = "aws/lambda/cascade-batches/shard/2026/11/21/batch.json"
     payload = json.dumps(functions.stream())

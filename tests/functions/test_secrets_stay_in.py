@@ -11,11 +11,11 @@ from fairbox import InvalidInput, Message, RetryPolicy, StaleReceipt, Subscripti
 from fairbox.client.queue import Queue
 from fairbox.model.ids import IdGenerator
 
-from tests.cli.runs import Cli
 from tests.functions import canaries
 from tests.functions.api_client import ApiClient, load_handler, read_event
 from tests.functions.canaries import BEARER, BODY, CARD, ESCAPES, FORGED, TOKEN, Echo
 from tests.functions.running import Functions
+from tests.support.cli_runs import Cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

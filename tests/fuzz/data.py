@@ -1,4 +1,4 @@
-"""What is there while the API is fuzzed, made again from time to time under the same names."""
+"""The data behind the fuzzed API, made again from time to time under the same names."""
 
 from __future__ import annotations
 

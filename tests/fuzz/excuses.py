@@ -1,4 +1,4 @@
-"""What schemathesis finds and what is right nevertheless: each with the reason."""
+"""Findings of schemathesis that are correct behaviour, each with the reason."""
 
 from __future__ import annotations
 

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fairbox.api.app import App
-from fairbox.api.routes import ROUTES, Api
+from fairbox.api.context import Api
+from fairbox.api.openapi_route import ROUTES
 
-from local.http_api import ApiRoute, Gateway
-from local.invoker import InvokeResult
+from local.functions.invoker import InvokeResult
+from local.gateway.http_api import ApiRoute, Gateway
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -24,7 +25,7 @@ CREDENTIALS = (
     "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261121/eu-west-1/execute-api/aws4_request,"
     " SignedHeaders=host;x-amz-date, Signature=" + "0" * 64
 )
-"""What a signed request shows; the signature is the gateway's to check, not the function's."""
+"""The headers of a signed request; the gateway checks the signature, not the function."""
 
 _SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=\S+, ?SignedHeaders=\S+, ?Signature=[0-9a-f]{64}"

@@ -1,4 +1,4 @@
-"""What is fuzzed: each target reads what strangers wrote, and gives a value or its one error.
+"""The fuzzed readers: each reads a stranger's input and returns a value or raises one error.
 
 Run as hypothesis tests in CI, and guided by coverage with `make fuzz`.
 """
@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from fairbox.api.cursors import read_cursor, unpack_cursor, write_cursor
 from fairbox.api.models import State
-from fairbox.api.problems import Refusal
 from fairbox.api.request import member_text, parse_json
 from fairbox.aws.sqs_doorbells import decode, encode
 from fairbox.batches.ack_messages import parse as parse_acks
-from fairbox.batches.ids import check_batch_id
 from fairbox.batches.models import FailedItems, Leaf, Metadata, Node, Request, Root
 from fairbox.client.message_pages import Place
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
 from fairbox.codec import attributes as names
 from fairbox.codec.batches import emptied, item_of, newly_ended, read_record
 from fairbox.codec.dead_letters import read_dead
-from fairbox.codec.deferred_keys import holds_values, read_holds
+from fairbox.codec.deferred_keys import deferred_values, read_deferred
 from fairbox.codec.hints import hint_values, read_hint
-from fairbox.codec.key_claims import held_values, read_held
+from fairbox.codec.key_claims import claim_values, read_claims
 from fairbox.codec.keys import key
 from fairbox.codec.ledger import ledger_item, read_ledger
 from fairbox.codec.messages import message_item, read_message, stored_item
@@ -35,17 +33,17 @@ from fairbox.codec.stream_records import image_item
 from fairbox.codec.subscription_status import read_spent
 from fairbox.codec.topics import read_topics, subscription_item, topic_item
 from fairbox.errors import InvalidInput, Unreadable
-from fairbox.model.batch_items import parse_item
 from fairbox.model.bodies import compress, decompress
-from fairbox.model.ids import parse_id
-from fairbox.model.key_claims import HeldRow
+from fairbox.model.ids import check_batch_id, parse_id, parse_item
+from fairbox.model.key_claims import KeyClaims
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt
+from fairbox.problems import Refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz.damage import attributes, damaged, damaged_json, damaged_text, outcome
-from tests.unit import strategies
+from tests.support import strategies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,26 +140,26 @@ def shard_items(item: dict[str, Any]) -> None:
     row = outcome(lambda: read_shard(item), Unreadable)
     if not isinstance(row, Unreadable):
         assert read_shard(shard_item(row)) == row
-    outcome(lambda: read_held(item), Unreadable)
-    outcome(lambda: read_holds(item), Unreadable)
+    outcome(lambda: read_claims(item), Unreadable)
+    outcome(lambda: read_deferred(item), Unreadable)
     outcome(lambda: read_spent(item), Unreadable)
     read_hint(item, 3)
 
 
 @target
 @given(
-    damaged(st.builds(held_values, st.builds(HeldRow, _SMALL)))
+    damaged(st.builds(claim_values, st.builds(KeyClaims, _SMALL)))
     | st.binary(max_size=200).map(lambda b: {names.ROW_VERSION: {"N": "1"}, names.HELD: {"B": b}})
     | st.binary(max_size=200).map(lambda b: {names.ROW_VERSION: {"N": "1"}, names.HOLDS: {"B": b}})
 )
 def packed_rows(item: dict[str, Any]) -> None:
     """The packed part of a shard's row: what was packed, or `Unreadable`."""
-    held = outcome(lambda: read_held(item), Unreadable)
+    held = outcome(lambda: read_claims(item), Unreadable)
     if not isinstance(held, Unreadable):
-        assert read_held(held_values(held)).entries == held.entries
-    holds = outcome(lambda: read_holds(item), Unreadable)
+        assert read_claims(claim_values(held)).entries == held.entries
+    holds = outcome(lambda: read_deferred(item), Unreadable)
     if not isinstance(holds, Unreadable):
-        assert read_holds(holds_values(holds)).entries == holds.entries
+        assert read_deferred(deferred_values(holds)).entries == holds.entries
 
 
 @target

@@ -1,4 +1,4 @@
-"""What strangers wrote is read, or refused by the one error that is documented."""
+"""A stranger's input is read, or refused by the one documented error."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from fairbox.dispatch.ports import Outcome, Verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.destinations.examples import FixedClock, stored
-from tests.unit.destinations.servers import Server, status
+from tests.support.destination_examples import FixedClock, stored
+from tests.support.webhook_server import Server, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

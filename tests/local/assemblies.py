@@ -1,4 +1,4 @@
-"""Cloud assemblies for the tests: templates written down as the CDK writes them."""
+"""Cloud assemblies for the tests: templates in the CDK's layout."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from local.assembly import Assembly
-from local.identities import Identities
-from local.template import Template
+from local.cloudformation.assembly import Assembly
+from local.cloudformation.identities import Identities
+from local.cloudformation.template import Template
 
-TOY = Path(__file__).parent / "toy" / "function"
-TOY_KEY = "a1b2c3.zip"
+SAMPLE = Path(__file__).parent / "sample" / "function"
+SAMPLE_KEY = "a1b2c3.zip"
 
 
 def write_assembly(folder: Path, stacks: dict[str, dict[str, Any]]) -> Path:
-    """Write stacks (name to template) as an assembly whose only asset is the toy function."""
+    """Write stacks (name to template) as an assembly whose only asset is the sample function."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(TOY, folder / "asset.a1b2c3", dirs_exist_ok=True)
+    shutil.copytree(SAMPLE, folder / "asset.a1b2c3", dirs_exist_ok=True)
     artifacts: dict[str, Any] = {}
     for name, template in stacks.items():
         (folder / f"{name}.template.json").write_text(json.dumps(template), encoding="utf-8")
@@ -26,7 +26,7 @@ def write_assembly(folder: Path, stacks: dict[str, dict[str, Any]]) -> Path:
             "files": {
                 "a1b2c3": {
                     "source": {"path": "asset.a1b2c3", "packaging": "zip"},
-                    "destinations": {"current": {"bucketName": "assets", "objectKey": TOY_KEY}},
+                    "destinations": {"current": {"bucketName": "assets", "objectKey": SAMPLE_KEY}},
                 }
             }
         }
@@ -50,9 +50,9 @@ def read_template(folder: Path, stacks: dict[str, dict[str, Any]]) -> Template:
     )
 
 
-def toy_function(**properties: Any) -> dict[str, Any]:
-    """A function resource with the toy's code."""
-    code = {"S3Bucket": {"Fn::Sub": "assets-${AWS::AccountId}"}, "S3Key": TOY_KEY}
+def sample_function(**properties: Any) -> dict[str, Any]:
+    """A function resource with the sample's code."""
+    code = {"S3Bucket": {"Fn::Sub": "assets-${AWS::AccountId}"}, "S3Key": SAMPLE_KEY}
     return {
         "Type": "AWS::Lambda::Function",
         "Properties": {

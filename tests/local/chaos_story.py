@@ -1,13 +1,13 @@
-"""A small run as its journals tell it, which tests change by a line to see what is found."""
+"""A small run as journals; tests change a line and check the findings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from local.chaos import journal
-from local.chaos.account import Account, account
-from local.chaos.evidence import load, write_state
+from local.accounting import journal
+from local.accounting.account import Account, account
+from local.accounting.evidence import load, write_state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,17 +38,17 @@ class Story:
         return id_
 
     def sends(self, name: str, topic: str, *, key: str | None = None, how: str = "add") -> str:
-        """A producer tries a message, and is told that it is there."""
+        """A producer tries a message, which is acknowledged."""
         id_ = self.tries(name, topic, key=key, how=how)
         self.produced.append({"t": "ok", "n": name, "topic": topic, "ref": ref(topic, id_)})
         return id_
 
     def says(self, what: str, name: str, topic: str) -> None:
-        """A producer writes down what it did to a message."""
+        """A producer records an operation on a message."""
         self.produced.append({"t": what, "n": name, "topic": topic})
 
     def arrives(self, name: str, topic: str, taker: str, id_: str, *, edition: int = 0) -> None:
-        """A taker has a message."""
+        """A message arrives at a taker."""
         self._clock += 1
         self.arrived.append(
             {"topic": topic, "taker": taker, "n": name, "e": edition, "at": self._clock}
@@ -56,11 +56,11 @@ class Story:
         self.arrived[-1]["ref"] = ref(topic, id_)
 
     def records(self, topic: str, taker: str, id_: str) -> None:
-        """The ledger has a delivery."""
+        """The ledger records a delivery."""
         self.state.append(("ledger", {"topic": topic, "taker": taker, "id": id_}))
 
     def delivers(self, name: str, topic: str, taker: str, id_: str, **arrival: Any) -> None:
-        """A taker has a message, and the ledger has it."""
+        """A message arrives at a taker and in the ledger."""
         self.arrives(name, topic, taker, id_, **arrival)
         self.records(topic, taker, id_)
 
@@ -80,7 +80,7 @@ class Story:
         self.arrived[-1] |= {"failed": failed, "at": 1}
 
     def told(self) -> Account:
-        """Write it all down and return the account of what was written."""
+        """Write all lines and return the account."""
         for kind, lines in (("producers", self.produced), ("arrivals", self.arrived)):
             path = self.folder / "journals" / kind / "one.jsonl"
             path.unlink(missing_ok=True)

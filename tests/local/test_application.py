@@ -13,7 +13,7 @@ import pytest
 
 from local.application import LocalApplication, Options
 from local.workspace import LocalError, Ports, Workspace
-from tests.local.assemblies import TOY_KEY, table, toy_function, write_assembly
+from tests.local.assemblies import SAMPLE_KEY, sample_function, table, write_assembly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
 
-def toy_stacks() -> dict[str, dict[str, Any]]:
+def sample_stacks() -> dict[str, dict[str, Any]]:
     queue = {
         "FifoQueue": True,
         "VisibilityTimeout": 90,
@@ -68,23 +68,23 @@ def app_resources() -> dict[str, Any]:
     }
     integration = {
         "IntegrationType": "AWS_PROXY",
-        "IntegrationUri": {"Fn::GetAtt": ["Toy", "Arn"]},
+        "IntegrationUri": {"Fn::GetAtt": ["Sample", "Arn"]},
         "PayloadFormatVersion": "2.0",
     }
     route = {
-        "RouteKey": "POST /toys/{name}",
+        "RouteKey": "POST /samples/{name}",
         "AuthorizationType": "AWS_IAM",
         "Target": {"Fn::Join": ["/", ["integrations", {"Ref": "Integration"}]]},
     }
     mapping = {
         "EventSourceArn": {"Fn::ImportValue": "Storage:Stream"},
-        "FunctionName": {"Ref": "Toy"},
+        "FunctionName": {"Ref": "Sample"},
     }
-    layer = {"Content": {"S3Bucket": "assets", "S3Key": TOY_KEY}}
+    layer = {"Content": {"S3Bucket": "assets", "S3Key": SAMPLE_KEY}}
     return {
         "Role": {"Type": "AWS::IAM::Role"},
         "Layer": {"Type": "AWS::Lambda::LayerVersion", "Properties": layer},
-        "Toy": toy_function(Environment={"Variables": variables}, Layers=[{"Ref": "Layer"}]),
+        "Sample": sample_function(Environment={"Variables": variables}, Layers=[{"Ref": "Layer"}]),
         "Mapping": {"Type": "AWS::Lambda::EventSourceMapping", "Properties": mapping},
         "Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"ProtocolType": "HTTP"}},
         "Integration": {"Type": "AWS::ApiGatewayV2::Integration", "Properties": integration},
@@ -94,7 +94,7 @@ def app_resources() -> dict[str, Any]:
 
 
 class Recorder:
-    """Stands in for the triggers: keeps what it was given, and when it ran."""
+    """A trigger double that records its arguments and its running time."""
 
     name = "recorder"
 
@@ -117,7 +117,7 @@ class Recorder:
 @pytest.fixture
 def make(tmp_path: Path, engine_root: Workspace) -> Callable[..., LocalApplication]:
     def made(recorder: Recorder | None = None, **changes: Any) -> LocalApplication:
-        folder = write_assembly(tmp_path / "cdk.out", changes.pop("stacks", toy_stacks()))
+        folder = write_assembly(tmp_path / "cdk.out", changes.pop("stacks", sample_stacks()))
         attach = (recorder or Recorder()).attach
         return LocalApplication(folder, Options(workspace=engine_root, attach=attach), **changes)
 
@@ -137,12 +137,12 @@ def test_an_application_runs_from_its_templates(
 ) -> None:
     recorder = Recorder()
     with make(recorder) as app:
-        status, headers, body = post(f"{app.api_url}/toys/a", {"sleep": 0})
+        status, headers, body = post(f"{app.api_url}/samples/a", {"sleep": 0})
         assert (status, body, headers["location"]) == (201, "ö".encode(), "/here")
         assert headers.get_all("set-cookie") == ["a=1", "b=2"]
 
         event = {"action": "put", "item": {"pk": {"S": "from the function"}}}
-        done = app.invoker.invoke("Toy", json.dumps(event).encode())
+        done = app.invoker.invoke("Sample", json.dumps(event).encode())
         assert done.function_error is None
         found = app.clients["dynamodb"].scan(TableName=app.env["FAIRBOX_OUTBOX_TABLE"])
         assert found["Items"] == [{"pk": {"S": "from the function"}}]
@@ -168,22 +168,24 @@ def test_an_application_runs_from_its_templates(
         assert mapping["FunctionName"] in recorder.function_names
         assert recorder.heard == ["start"]
     assert recorder.heard == ["start", "stop"]
-    assert b"REPORT" in (engine_root.log / "Toy.log").read_bytes()
+    assert b"REPORT" in (engine_root.log / "Sample.log").read_bytes()
 
 
+@pytest.mark.extended  # starts an application of its own
 def test_an_application_ends_without_leaving_a_thread_or_process(
     make: Callable[..., LocalApplication],
 ) -> None:
     before = set(threading.enumerate())
     with make() as app:
-        app.invoker.invoke("Toy", b"{}")
-        pids = [*app.pids().values(), *app.invoker.pool("Toy").pids()]
+        app.invoker.invoke("Sample", b"{}")
+        pids = [*app.pids().values(), *app.invoker.pool("Sample").pids()]
         assert len(pids) == 3
     left = {thread.name for thread in set(threading.enumerate()) - before}
     assert not {name for name in left if not name.startswith("Thread-")}
     assert app.pids() == {}
 
 
+@pytest.mark.extended  # starts an application of its own
 def test_durable_tables_are_there_again(make: Callable[..., LocalApplication]) -> None:
     with make(durable=True) as app:
         table_name = app.resources["Table"]
@@ -192,13 +194,14 @@ def test_durable_tables_are_there_again(make: Callable[..., LocalApplication]) -
         assert app.clients["dynamodb"].scan(TableName=table_name)["Count"] == 1
 
 
+@pytest.mark.extended  # starts an application of its own
 def test_a_given_engine_is_used_and_left_running_and_functions_may_reach_it_by_a_proxy(
     make: Callable[..., LocalApplication],
 ) -> None:
     with make() as owner:
         endpoint = owner.dynamodb.endpoint
         with make(dynamodb_endpoint=endpoint, proxy=lambda given: f"{given}/") as app:
-            seen = json.loads(app.invoker.invoke("Toy", b'{"action":"environment"}').payload)
+            seen = json.loads(app.invoker.invoke("Sample", b'{"action":"environment"}').payload)
             assert seen["AWS_ENDPOINT_URL_DYNAMODB"] == f"{endpoint}/"
             assert set(app.pids()) == {"services"}
             assert app.env["AWS_ENDPOINT_URL_DYNAMODB"] == endpoint
@@ -208,7 +211,7 @@ def test_a_given_engine_is_used_and_left_running_and_functions_may_reach_it_by_a
 def test_an_unknown_resource_or_trigger_stops_the_start(
     make: Callable[..., LocalApplication],
 ) -> None:
-    stacks = toy_stacks()
+    stacks = sample_stacks()
     stacks["App"]["Resources"]["Machine"] = {"Type": "AWS::StepFunctions::StateMachine"}
     with pytest.raises(LocalError, match="Machine"), make(stacks=stacks):
         pass

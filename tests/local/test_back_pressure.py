@@ -1,4 +1,4 @@
-"""What the local gateway refuses where more comes than it lets in, and how it says so."""
+"""Back-pressure of the local gateway: refusals of excess requests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from local.http_api import BODY_LIMIT, ApiRoute, Gateway
-from local.invoker import InvokeResult
-from local.throttling import TokenBucket, read_throttle
-from local.web import WebServer
+from local.functions.invoker import InvokeResult
+from local.gateway.http_api import BODY_LIMIT, ApiRoute, Gateway
+from local.gateway.throttling import TokenBucket, read_throttle
+from local.gateway.web_server import WebServer
 from local.workspace import LocalError, choose_port
 from tests.local.assemblies import read_template
 
@@ -29,7 +29,7 @@ AT_ONCE = 4
 
 @dataclass
 class HeldInvoker:
-    """Holds every call until it is let go, and counts the most that it held."""
+    """An invoker that blocks every call until released and counts the most blocked calls."""
 
     let_go: threading.Event = field(default_factory=threading.Event)
     entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))

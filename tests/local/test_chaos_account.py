@@ -1,4 +1,4 @@
-"""The account of a chaos run finds each thing that must not be, and nothing where all is well."""
+"""The account of a chaos run finds each violation, and none in a correct run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.chaos import journal
+from local.accounting import journal
 from local.chaos.__main__ import main
 from tests.local.chaos_story import (
     COPIED,

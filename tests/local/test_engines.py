@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local import dynamodb_local, engines, payloads
-from local.dynamodb_local import LockedFile, locked_files
-from local.endpoints import Endpoints
-from local.processes import ManagedProcess, accepts_connections
+from local.engines import installation, payloads, servers
+from local.engines.endpoints import Endpoints
+from local.engines.installation import LockedFile, locked_files
+from local.processes.managed import ManagedProcess, accepts_connections
 from local.triggers.sources import EngineStream
 from local.workspace import LocalError, Ports, Workspace, choose_port
 
@@ -28,7 +28,7 @@ def test_the_lock_names_the_engine_by_coordinates_and_hashes_alone() -> None:
     assert len(files) == 82
     assert "DynamoDBLocal-3.1.0.jar" in {file.name for file in files}
     assert all(len(file.sha256) == 64 for file in files)
-    assert "://" not in dynamodb_local.LOCK_FILE.read_text(encoding="utf-8")
+    assert "://" not in installation.LOCK_FILE.read_text(encoding="utf-8")
 
 
 def test_a_malformed_lock_is_refused(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_malformed_lock_is_refused(tmp_path: Path) -> None:
 
 
 class FakeMaven:
-    """Gives one file's content, as a resolver would; thrice wrong does it get it."""
+    """A resolver of one file that returns given contents in turn."""
 
     def __init__(self, cache: Path, contents: list[bytes]) -> None:
         self.cache, self.contents = cache, contents
@@ -70,8 +70,8 @@ def install_with(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lock: Path, contents: list[bytes]
 ) -> bool:
     maven = FakeMaven(tmp_path / "cached.jar", contents)
-    monkeypatch.setattr(dynamodb_local, "maven", lambda _: maven)
-    return dynamodb_local.install(Workspace(root=tmp_path / "local"), lock_file=lock)
+    monkeypatch.setattr(installation, "maven", lambda _: maven)
+    return installation.install(Workspace(root=tmp_path / "local"), lock_file=lock)
 
 
 def test_what_an_interrupted_download_left_is_fetched_again(
@@ -158,7 +158,7 @@ def test_a_missing_java_is_named_with_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(LocalError, match="Java 17 or 21 is missing"):
-        engines.find_java()
+        servers.find_java()
 
 
 def test_an_old_java_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_an_old_java_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(LocalError, match="missing"):
-        engines.find_java()
+        servers.find_java()
 
 
 def program(tmp_path: Path, code: str) -> ManagedProcess:
@@ -218,15 +218,15 @@ def test_a_process_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> 
 def test_an_engine_that_does_not_answer_is_refused(tmp_path: Path) -> None:
     nowhere = f"http://127.0.0.1:{choose_port(0, 'dynamodb')}"
     with pytest.raises(LocalError, match="FAIRBOX_LOCAL_DYNAMODB_ENDPOINT"):
-        engines.start_dynamodb(
+        servers.start_dynamodb(
             port=0, durable=None, workspace=Workspace(root=tmp_path), given=nowhere
         )
 
 
 @pytest.fixture
-def durable(tmp_path: Path, engine_root: Any) -> Iterator[engines.DynamoDbLocal]:
+def durable(tmp_path: Path, engine_root: Any) -> Iterator[servers.DynamoDbLocal]:
     """An engine with a folder, and a streamed table `kept`."""
-    engine = engines.DynamoDbLocal(durable=tmp_path / "data", workspace=engine_root).start()
+    engine = servers.DynamoDbLocal(durable=tmp_path / "data", workspace=engine_root).start()
     try:
         clients_of(engine)["dynamodb"].create_table(
             TableName="kept",
@@ -240,14 +240,15 @@ def durable(tmp_path: Path, engine_root: Any) -> Iterator[engines.DynamoDbLocal]
         engine.stop()
 
 
-def clients_of(engine: engines.DynamoDbLocal) -> Any:
+def clients_of(engine: servers.DynamoDbLocal) -> Any:
     url = engine.endpoint
     return Endpoints(dynamodb=url, services=url, firehose=url).clients()
 
 
+@pytest.mark.extended  # a durable engine of its own, for chaos runs only
 @pytest.mark.engine
 def test_a_durable_engine_that_is_asked_to_end_keeps_the_transaction_that_it_just_acknowledged(
-    durable: engines.DynamoDbLocal,
+    durable: servers.DynamoDbLocal,
 ) -> None:
     client = clients_of(durable)["dynamodb"]
     names = {f"{number}" for number in range(4)}
@@ -259,9 +260,10 @@ def test_a_durable_engine_that_is_asked_to_end_keeps_the_transaction_that_it_jus
     assert {item["pk"]["S"] for item in found} == names
 
 
+@pytest.mark.extended  # a durable engine of its own, for chaos runs only
 @pytest.mark.engine
 def test_a_durable_engine_keeps_its_tables_and_their_streams_over_a_kill(
-    durable: engines.DynamoDbLocal,
+    durable: servers.DynamoDbLocal,
 ) -> None:
     engine, clients = durable, clients_of(durable)
     client = clients["dynamodb"]

@@ -1,4 +1,4 @@
-"""Exports of the local engine's tables: laid out as DynamoDB's own, and true to the items."""
+"""Exports of the local engine's tables: DynamoDB's layout, and all items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 
 from local.__main__ import main
-from local.export import export_tables
+from local.engines.export import export_tables
 from local.workspace import LocalError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The proxy before the database: what it injects, in the database's own wire format."""
+"""The fault proxy: faults in the database's own wire format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 
-from local.faults import FaultProxy, Faults, _Handler
+from local.faults.proxy import FaultProxy, Faults, _Handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ OPERATIONS: list[tuple[str, dict[str, Any]]] = [
 
 
 class Upstream(ThreadingHTTPServer):
-    """A fake engine that keeps what it was asked and answers what it is told to."""
+    """A fake engine that records requests and returns given answers."""
 
     daemon_threads = True
 

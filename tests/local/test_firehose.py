@@ -1,4 +1,4 @@
-"""Firehose: when an object is written, under which key, with what in it."""
+"""Firehose: times, keys and contents of the objects it writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.firehose import DeliveryStream, Firehose, StreamSettings, expand_prefix
+from local.engines.firehose import DeliveryStream, Firehose, StreamSettings, expand_prefix
 from local.workspace import LocalError
 
 PREFIX = "archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/"
@@ -19,7 +19,7 @@ START = datetime(2026, 11, 21, 23, 59, 58, tzinfo=UTC)
 
 
 class Bucket:
-    """Keeps objects; refuses while it is `down`."""
+    """A store of objects that refuses calls while it is `down`."""
 
     def __init__(self) -> None:
         self.objects: list[dict[str, Any]] = []

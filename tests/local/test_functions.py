@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.functions import FunctionSpec
-from local.metrics import FunctionLogs, metric_data
-from local.pool import LocalInvoker, PoolSettings
+from local.functions.logs import FunctionLogs, metric_data
+from local.functions.pool import LocalInvoker, PoolSettings
+from local.functions.specs import FunctionSpec
 from local.workspace import LocalError
-from tests.local.assemblies import TOY
+from tests.local.assemblies import SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,17 +38,17 @@ def running(
 ) -> Iterator[LocalInvoker]:
     counter = itertools.count(1)
     spec = FunctionSpec(
-        name="Toy",
-        physical="App-Toy",
+        name="Sample",
+        physical="App-Sample",
         handler=handler,
-        task_root=TOY,
+        task_root=SAMPLE,
         environment={"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "MINE": "1"},
         timeout=timeout,
         log_format=log_format,
     )
     logs = FunctionLogs(tmp_path / "log")
     invoker = LocalInvoker(
-        {"Toy": spec},
+        {"Sample": spec},
         settings=PoolSettings(**{"processes": 2, **settings}),
         log=logs,
         new_id=lambda: f"id-{next(counter)}",
@@ -67,7 +67,7 @@ def invoker(tmp_path: Path) -> Iterator[LocalInvoker]:
 
 
 def call(invoker: LocalInvoker, **event: Any) -> dict[str, Any]:
-    result = invoker.invoke("Toy", json.dumps(event).encode())
+    result = invoker.invoke("Sample", json.dumps(event).encode())
     answer = json.loads(result.payload)
     assert isinstance(answer, dict)
     return {**answer, "function_error": result.function_error}
@@ -93,10 +93,10 @@ def test_a_function_answers_and_its_process_stays_warm(invoker: LocalInvoker) ->
 
 
 def test_a_function_is_found_by_each_of_its_names(invoker: LocalInvoker) -> None:
-    arn = "arn:aws:lambda:us-east-1:123456789012:function:App-Toy"
-    pids = {json.loads(invoker.invoke(name, b"{}").payload)["pid"] for name in ("App-Toy", arn)}
+    arn = "arn:aws:lambda:us-east-1:123456789012:function:App-Sample"
+    pids = {json.loads(invoker.invoke(name, b"{}").payload)["pid"] for name in ("App-Sample", arn)}
     assert len(pids) == 1
-    assert invoker.functions() == ["Toy"]
+    assert invoker.functions() == ["Sample"]
     with pytest.raises(LocalError, match="Nobody"):
         invoker.invoke("Nobody", b"{}")
 
@@ -107,8 +107,8 @@ def test_a_process_sees_its_own_environment_and_nothing_else(
     monkeypatch.setenv("LEAKED", "yes")
     seen = call(invoker, action="environment")
     assert seen["MINE"] == "1"
-    assert seen["AWS_LAMBDA_FUNCTION_NAME"] == "App-Toy"
-    assert seen["LAMBDA_TASK_ROOT"] == str(TOY)
+    assert seen["AWS_LAMBDA_FUNCTION_NAME"] == "App-Sample"
+    assert seen["LAMBDA_TASK_ROOT"] == str(SAMPLE)
     assert "LEAKED" not in seen
     assert "HOME" not in seen
 
@@ -119,7 +119,7 @@ def test_a_function_that_logs_in_json_writes_one_object_a_line_whatever_it_is_gi
     said = 'x\n{"level": "INFO"}\x1b[2J'
     with running(tmp_path, log_format="JSON") as made:
         call(made, action="log", said=said)
-        path = tmp_path / "log" / "Toy.log"
+        path = tmp_path / "log" / "Sample.log"
         wait_for(lambda: path.is_file() and b"constant" in path.read_bytes())
         objects = [json.loads(x) for x in path.read_text().splitlines() if x.startswith("{")]
     (line,) = [one for one in objects if one.get("message") == "constant"]
@@ -154,7 +154,7 @@ def test_a_killed_process_is_reported_and_replaced(invoker: LocalInvoker) -> Non
     with ThreadPoolExecutor(1) as pool:
         busy = pool.submit(call, invoker, action="sleep", seconds=15)
         wait_for(lambda: state_of(pid) == "S")
-        assert invoker.kill("Toy") == 1
+        assert invoker.kill("Sample") == 1
         failed = busy.result()
     assert failed["function_error"] == "Unhandled"
     assert "signal: killed" in failed["errorMessage"]
@@ -201,22 +201,22 @@ def test_a_worn_process_is_recycled(tmp_path: Path) -> None:
     with running(tmp_path, recycle_after=2) as invoker:
         pids = [call(invoker)["pid"] for _ in range(4)]
         assert pids[0] == pids[1] != pids[2] == pids[3]
-        invoker.recycle("Toy")
+        invoker.recycle("Sample")
         assert call(invoker)["pid"] != pids[3]
 
 
 def test_processes_are_told_by_how_often_they_were_called(tmp_path: Path) -> None:
     with running(tmp_path) as invoker:
         pids = [call(invoker)["pid"] for _ in range(2)]
-        assert invoker.pool("Toy").pids(calls=2) == pids[:1]
-        assert invoker.pool("Toy").pids(calls=3) == []
+        assert invoker.pool("Sample").pids(calls=2) == pids[:1]
+        assert invoker.pool("Sample").pids(calls=3) == []
 
 
 def test_closing_ends_all_processes_and_whoever_waits(invoker: LocalInvoker) -> None:
     with ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(call, invoker, action="sleep", seconds=15) for _ in range(3)]
-        wait_for(lambda: len(invoker.pool("Toy").pids()) == 2)
-        pids = invoker.pool("Toy").pids()
+        wait_for(lambda: len(invoker.pool("Sample").pids()) == 2)
+        pids = invoker.pool("Sample").pids()
         time.sleep(0.1)
         invoker.close()
         results = [one.result()["function_error"] for one in calls]
@@ -226,7 +226,7 @@ def test_closing_ends_all_processes_and_whoever_waits(invoker: LocalInvoker) -> 
 
 def test_what_a_function_prints_is_in_its_log(invoker: LocalInvoker, tmp_path: Path) -> None:
     call(invoker, action="print", line={"level": "INFO"})
-    log = tmp_path / "log" / "Toy.log"
+    log = tmp_path / "log" / "Sample.log"
     wait_for(lambda: b'{"level": "INFO"}\n' in log.read_bytes())
     assert b"START RequestId: id-" in log.read_bytes()
     assert b"REPORT RequestId: id-" in log.read_bytes()
@@ -278,7 +278,7 @@ def test_metrics_of_many_lines_are_put_together_and_none_is_lost(tmp_path: Path)
     cloudwatch = FakeCloudWatch()
     logs = FunctionLogs(tmp_path, cloudwatch=cloudwatch)
     for _ in range(300):
-        logs.write("Toy", json.dumps(METRIC).encode() + b"\n")
+        logs.write("Sample", json.dumps(METRIC).encode() + b"\n")
     logs.close()
     assert sum(count for _, count in cloudwatch.put) == 600
     assert len(cloudwatch.put) < 10

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.http_api import BODY_LIMIT, ApiRoute, Gateway, choose_route, read_routes
-from local.http_events import Match, Request, build_event, read_result
-from local.invoker import InvokeResult
-from local.web import WebServer
+from local.functions.invoker import InvokeResult
+from local.gateway.http_api import BODY_LIMIT, ApiRoute, Gateway, choose_route, read_routes
+from local.gateway.http_events import Match, Request, build_event, read_result
+from local.gateway.web_server import WebServer
 from local.workspace import LocalError, choose_port
-from tests.local.assemblies import read_template, toy_function
+from tests.local.assemblies import read_template, sample_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,9 +219,9 @@ def test_a_request_that_no_route_takes_finds_none() -> None:
 
 
 def api_template(folder: Path, *, route: dict[str, Any], stage: str = "$default") -> Any:
-    function = {"Fn::GetAtt": ["Toy", "Arn"]}
+    function = {"Fn::GetAtt": ["Sample", "Arn"]}
     resources = {
-        "Toy": toy_function(),
+        "Sample": sample_function(),
         "Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"ProtocolType": "HTTP"}},
         "Integration": {
             "Type": "AWS::ApiGatewayV2::Integration",
@@ -249,7 +249,7 @@ def api_template(folder: Path, *, route: dict[str, Any], stage: str = "$default"
 def test_the_templates_routes_lead_to_their_functions(tmp_path: Path) -> None:
     (route,) = read_routes(api_template(tmp_path, route={"AuthorizationType": "AWS_IAM"}))
     assert route.key == "GET /topics"
-    assert route.function == "arn:aws:lambda:us-east-1:123456789012:function:App-Toy"
+    assert route.function == "arn:aws:lambda:us-east-1:123456789012:function:App-Sample"
     assert route.iam
 
 

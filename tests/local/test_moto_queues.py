@@ -10,7 +10,7 @@ import pytest
 from moto.sqs import models
 from moto.sqs.exceptions import ReceiptHandleIsInvalid
 
-from local import moto_queues
+from local.engines import moto_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a process started ends with it, in whatever way that ends, and nothing else does."""
+"""The reaper ends the children of a process, however it ends, and no other process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from local.processes import ManagedProcess
+from local.processes.managed import ManagedProcess
 from local.workspace import REPOSITORY
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SECONDS = 20.0
 OWNER = """
 import signal, sys
 from pathlib import Path
-from local.processes import ManagedProcess
+from local.processes.managed import ManagedProcess
 
 sleeper = [sys.executable, "-c", "import time; time.sleep(120)"]
 started = [ManagedProcess(name="s", command=sleeper, log_file=Path(sys.argv[1])) for _ in "ab"]
@@ -117,7 +117,10 @@ def test_what_has_ended_and_what_was_forgotten_is_left_alone(tmp_path: Path) -> 
     ended = subprocess.Popen([sys.executable, "-c", ""], process_group=0)
     ended.wait()
     reaper = subprocess.Popen(
-        [sys.executable, "-m", "local.reaper"], stdin=subprocess.PIPE, cwd=REPOSITORY, text=True
+        [sys.executable, "-m", "local.processes.reaper"],
+        stdin=subprocess.PIPE,
+        cwd=REPOSITORY,
+        text=True,
     )
     bystander = ManagedProcess(
         name="b",

@@ -1,4 +1,4 @@
-"""Soak runs: what they call growth, recovery and back-pressure, on series that are made up."""
+"""Soak runs: growth, recovery and back-pressure, on synthetic series."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from fairbox.model.ids import IdGenerator
 from fairbox.testing import ManualClock
 
-from local.chaos.account import Account, Finding
-from local.chaos.evidence import Arrival, Evidence, load
-from local.chaos.journal import Journal
+from local.accounting.account import Account, Finding
+from local.accounting.evidence import Arrival, Evidence, load
+from local.accounting.journal import Journal
 from local.soak.flood import ACCEPTED, TOO_MANY, Flood, answered
-from local.soak.judging import Bounds, Result, faults
 from local.soak.latencies import Latency, delayed, latencies
 from local.soak.memory import HOUR, MEGABYTE, Memory, Sampler, memories, resident
 from local.soak.phases import SHARES, Phase
 from local.soak.trends import Trend, trend
+from local.soak.verdict import Bounds, Result, faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

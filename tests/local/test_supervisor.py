@@ -1,4 +1,4 @@
-"""The background process: its state, what a killed one leaves, and when to synthesise."""
+"""The background process: its state, leftovers of a killed one, and synthesis."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.__main__ import main
+from local.cloudformation.synthesis import synthesise
 from local.supervisor import Supervisor
-from local.synthesis import synthesise
 from local.workspace import LocalError, Workspace
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_a_state_without_its_supervisor_is_no_state(tmp_path: Path) -> None:
 
 def test_engines_that_a_killed_supervisor_left_are_ended(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    engine = sleeper("local.services")
+    engine = sleeper("local.engines.moto_server")
     try:
         write_state(workspace, engine.pid)
         assert Supervisor(workspace).stop() is False

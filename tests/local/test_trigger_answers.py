@@ -1,4 +1,4 @@
-"""What functions' answers mean, and what mappings' properties are refused."""
+"""Meanings of functions' answers, and refused properties of mappings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.invoker import InvokeResult
+from local.functions.invoker import InvokeResult
 from local.triggers import QueueMapping, Schedule, StreamMapping
 from local.triggers.answers import Failure, failed_messages, stream_failure
 from tests.local.trigger_fakes import ERROR, OK, report
@@ -179,4 +179,4 @@ def test_a_schedule_refuses_what_it_does_not_know_by_name(
     change: dict[str, Any], names: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(names)):
-        Schedule.from_properties("AWS::Events::Rule", RULE | change)
+        Schedule.from_properties(RULE | change)

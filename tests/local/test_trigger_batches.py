@@ -1,4 +1,4 @@
-"""The batch former: nothing lost, order kept, retries bounded, poison isolated."""
+"""Batching of a lane: nothing lost, order kept, retries bounded, poison isolated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.local.trigger_fakes import stream_record
 
 @dataclass
 class Run:
-    """Plays a lane against a function, with a clock of its own."""
+    """A lane driven against a function, on its own clock."""
 
     lane: Lane
     poison: set[int] = field(default_factory=set)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from local.faults import FaultProxy, Faults
+from local.faults.proxy import FaultProxy, Faults
 from local.triggers import attach
 from tests.local.trigger_fakes import FakeInvoker, wait_for
 

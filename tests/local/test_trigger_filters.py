@@ -1,4 +1,4 @@
-"""Event filters: Lambda's documented rules, and refusal of what is not known."""
+"""Event filters: Lambda's documented rules, and refusal of unknown operators."""
 
 from __future__ import annotations
 
@@ -49,21 +49,13 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     (image(Id={S: [None]}), event(Id={S: None}), True),
     (image(Id={S: [None]}), event(Id={S: ""}), False),
     (image(Id={S: [None]}), event(), False),
-    # and, or, or over several fields
+    # all fields
     (image(A={S: ["x"]}, B={S: ["y"]}), event(A={S: "x"}, B={S: "y"}), True),
     (image(A={S: ["x"]}, B={S: ["y"]}), event(A={S: "x"}, B={S: "z"}), False),
-    (image(**{"$or": [{"A": {S: ["x"]}}, {"B": {S: ["y"]}}]}), event(B={S: "y"}), True),
-    (image(**{"$or": [{"A": {S: ["x"]}}, {"B": {S: ["y"]}}]}), event(B={S: "x"}), False),
-    ({"$or": [{"eventName": ["REMOVE"]}, {"eventID": ["1"]}]}, event(), True),
-    ({"$or": [{"eventName": ["REMOVE"]}, {"eventID": ["1"]}], "eventName": ["X"]}, event(), False),
-    # prefix, suffix, case
+    # prefix
     ({"dynamodb": {"Keys": {"pk": {S: [{"prefix": "ready#"}]}}}}, event(), True),
     ({"dynamodb": {"Keys": {"pk": {S: [{"prefix": "dead#"}]}}}}, event(), False),
     ({"dynamodb": {"Keys": {"pk": {S: [{"prefix": "dead#"}, {"prefix": "re"}]}}}}, event(), True),
-    ({"dynamodb": {"Keys": {"pk": {S: [{"suffix": "#3"}]}}}}, event(), True),
-    ({"dynamodb": {"Keys": {"pk": {S: [{"suffix": "#4"}]}}}}, event(), False),
-    (image(N={S: [{"equals-ignore-case": "JoHn"}]}), event(N={S: "john"}), True),
-    (image(N={S: [{"equals-ignore-case": "JoHn"}]}), event(N={S: "joh"}), False),
     # exists, which looks at leaves only
     (image(z={"N": [{"exists": True}]}), event(z={"N": "1"}), True),
     (image(z={"N": [{"exists": True}]}), event(), False),
@@ -72,16 +64,6 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     (image(z=[{"exists": True}]), event(z={"N": "1"}), False),
     (image(z=[{"exists": False}]), event(z={"N": "1"}), True),
     ({"dynamodb": {"OldImage": {"z": {"N": [{"exists": False}]}}}}, event(), True),
-    # anything-but
-    (image(W={S: [{"anything-but": ["Rain"]}]}), event(W={S: "Sun"}), True),
-    (image(W={S: [{"anything-but": ["Rain", "Snow"]}]}), event(W={S: "Snow"}), False),
-    (image(W={S: [{"anything-but": "Rain"}]}), event(W={S: "Rain"}), False),
-    (image(W={S: [{"anything-but": ["Rain"]}]}), event(), False),
-    # numbers: true numbers of the record, never an item's attribute
-    ({"dynamodb": {"SizeBytes": [{"numeric": ["=", 59]}]}}, event(), True),
-    ({"dynamodb": {"SizeBytes": [{"numeric": [">", 10, "<=", 59]}]}}, event(), True),
-    ({"dynamodb": {"SizeBytes": [{"numeric": [">", 59]}]}}, event(), False),
-    (image(N={"N": [{"numeric": [">", 1]}]}), event(N={"N": "5"}), False),
     # a list in the event counts as its elements
     (image(T={"SS": ["b"]}), event(T={"SS": ["a", "b"]}), True),
     (image(T={"SS": ["c"]}), event(T={"SS": ["a", "b"]}), False),
@@ -106,14 +88,15 @@ def test_a_pattern_matches_as_documented(
         ('{"dynamodb": {}}', "'dynamodb'"),
         ('{"detail": ["x"]}', "'detail'"),
         ('{"eventName": [{"wildcard": "*"}]}', "'wildcard'"),
+        ('{"eventName": [{"suffix": "T"}]}', "'suffix'"),
+        ('{"eventName": [{"anything-but": ["INSERT"]}]}', "'anything-but'"),
+        ('{"dynamodb": {"SizeBytes": [{"numeric": ["=", 59]}]}}', "'numeric'"),
+        ('{"dynamodb": {"$or": [{"Keys": ["x"]}]}}', "operator '.or'"),
         ('{"eventName": [{"cidr": "10.0.0.0/8"}]}', "'cidr'"),
-        ('{"eventName": [{"prefix": "a", "suffix": "b"}]}', "alone"),
+        ('{"eventName": [{"prefix": "a", "exists": true}]}', "alone"),
         ('{"eventName": [{"prefix": 3}]}', "'prefix'"),
         ('{"eventName": [{"exists": "yes"}]}', "'exists'"),
-        ('{"eventName": [{"anything-but": {"prefix": "a"}}]}', "'anything-but'"),
-        ('{"eventName": [{"numeric": ["~", 3]}]}', "'~'"),
         ('{"eventName": [["INSERT"]]}', "expected"),
-        ('{"$or": []}', "'\\$or'"),
         ('{"eventName": ["A"], "eventName": ["B"]}', "twice"),
         ('{"eventName": ["' + "x" * 4096 + '"]}', "4096"),
     ],

@@ -17,7 +17,7 @@ from tests.local.trigger_fakes import ERROR, OK, FakeInvoker, report, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from local.invoker import InvokeResult
+    from local.functions.invoker import InvokeResult
 
 
 @pytest.fixture(scope="module")

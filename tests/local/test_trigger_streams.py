@@ -1,4 +1,4 @@
-"""Streams: reading shards, fanning out to mappings, delivering, and reporting what is given up."""
+"""Streams: reading shards, fan-out to mappings, delivery, and reports of given-up batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.local.trigger_fakes import ERROR, OK, FakeInvoker, report, wait_for, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from local.invoker import InvokeResult
+    from local.functions.invoker import InvokeResult
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/outbox/stream/2026-11-21T00:00:00.000"
 
@@ -71,7 +71,7 @@ class FakeStream:
 
 
 class Ear:
-    """Remembers what a reader tells."""
+    """A listener that records what it hears."""
 
     def __init__(self) -> None:
         self.orders: list[int] = []

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from local.invoker import InvokeResult
+from local.functions.invoker import InvokeResult
 from local.triggers.records import StreamRecord
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def wire_record(
 
 
 class FakeInvoker:
-    """Answers by a function of the event; keeps what it was asked."""
+    """An invoker that answers by a function of the event and records its calls."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], InvokeResult] = lambda _: OK) -> None:
         self.answer = answer

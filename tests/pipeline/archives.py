@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox.model.sharding import shard_number
+from fairbox.model.epochs import shard_number
 
 if TYPE_CHECKING:
     from pathlib import Path

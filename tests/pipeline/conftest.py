@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox_pipeline import session
 
-from local import iceberg
-from local.workspace import Workspace
+from local.engines import iceberg
+from local.workspace import REPOSITORY, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,7 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
+    "spark.python.daemon.module": "tests.support.spark_daemon",
     # what is remembered of the past is sorted again and again
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "200",
@@ -62,7 +64,12 @@ def _no_sockets_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[SparkSession]:
     iceberg.install(Workspace())
-    first = session.start(SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        # Python workers have the environment that the JVM starts with
+        patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+        patch.setenv("AWS_ACCESS_KEY_ID", "local")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "local")
+        first = session.start(SMALL)
     yield first
     first.stop()
 

@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from fairbox.model.sharding import shard_number
+from fairbox.model.epochs import shard_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ def event_of(line: bytes) -> dict[str, Any] | None:
 
 
 class Oracle:
-    """What the jobs must say of some lines and of what the outbox holds."""
+    """The figures that the jobs must print for some lines and an outbox."""
 
     def __init__(self, lines: Iterable[bytes], outstanding: Iterable[dict[str, Any]] = ()) -> None:
         self.malformed = 0

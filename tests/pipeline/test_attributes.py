@@ -1,4 +1,4 @@
-"""What the pipeline reads of items is what the library's codec writes."""
+"""The attributes that the pipeline reads are those that the library's codec writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairbox_pipeline import attributes, items
 from hypothesis import given
 
 from tests.pipeline.exporting import wire
-from tests.unit import strategies
+from tests.support import strategies
 
 
 def test_the_names_of_a_message_s_attributes_are_the_codec_s() -> None:

@@ -47,6 +47,7 @@ def test_no_archive_and_an_empty_one_are_told_apart(
     assert not said.out
 
 
+@pytest.mark.extended  # test_missing_days_lie_between... has the rule
 def test_missing_days_are_named_and_do_not_matter(pipeline: Pipeline) -> None:
     put(pipeline, "a", line("added", 1), day="dt=2025-11-18/hour=00")
     put(pipeline, "b", line("added", 2), day="dt=2025-11-21/hour=00")
@@ -54,6 +55,7 @@ def test_missing_days_are_named_and_do_not_matter(pipeline: Pipeline) -> None:
     assert "no file of 2025-11-19, 2025-11-20" in pipeline.said
 
 
+@pytest.mark.extended  # four runs; test_lines has the cut file
 def test_a_half_written_file_is_named_and_read_again_when_it_is_whole(pipeline: Pipeline) -> None:
     put(pipeline, "other", line("added", 999), b"broken")
     file = put(pipeline, "half", *(line("added", n, text=f"{n * 7919:x}") for n in range(500)))
@@ -76,6 +78,7 @@ def test_a_half_written_file_is_named_and_read_again_when_it_is_whole(pipeline: 
     assert [row["text"] for row in pipeline.rows("malformed")] == ["broken"]
 
 
+@pytest.mark.extended  # test_parts_in_any_order reads a file again
 def test_a_file_delivered_again_with_other_content_is_read(pipeline: Pipeline) -> None:
     put(pipeline, "a", line("added", 1))
     pipeline.run("history")
@@ -83,6 +86,7 @@ def test_a_file_delivered_again_with_other_content_is_read(pipeline: Pipeline) -
     assert pipeline.run("history")["states"] == {"delivered": 1}
 
 
+@pytest.mark.extended  # a run of its own
 def test_a_malformed_line_is_kept_with_its_file_and_number(pipeline: Pipeline) -> None:
     put(pipeline, "a", line("added", 1), b"\xffgarbage", line("added", 2) | {"at": "1"})
     assert pipeline.run("history")["malformed"] == 2
@@ -107,6 +111,7 @@ def test_fields_that_are_new_or_changed_are_kept_aside(pipeline: Pipeline) -> No
     }
 
 
+@pytest.mark.extended  # test_lines has the long line
 def test_a_line_of_ten_megabytes_goes_through(pipeline: Pipeline) -> None:
     put(pipeline, "a", line("added", 1, body="x" * 10_000_000), b"y" * 10_000_000)
     assert pipeline.run("history")["malformed"] == 1
@@ -116,6 +121,7 @@ def test_a_line_of_ten_megabytes_goes_through(pipeline: Pipeline) -> None:
     assert lengths[0][0] == 10_000_000
 
 
+@pytest.mark.extended  # three runs for one filter
 def test_a_window_takes_its_events_and_the_rest_comes_later(pipeline: Pipeline) -> None:
     # the folders lie about the times
     put(

@@ -31,7 +31,7 @@ def packed(raws: Sequence[bytes]) -> bytes:
 
 
 def expected(line: Line) -> dict[str, Any]:
-    """What one line stands for, field by field."""
+    """The fields of one line."""
     row = dict.fromkeys(LINE_SCHEMA.names) | {"uri": URI, "line": line.number}
     if line.event is not None:
         row |= line.event | {"kind": EVENT}

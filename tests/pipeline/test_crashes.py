@@ -37,7 +37,7 @@ TABLES = ("events", "messages", "malformed", "files")
 
 
 class Crash(Exception):
-    """Where a test cuts a run off."""
+    """The error that ends a run in the middle."""
 
 
 def crash(*_: object, **__: object) -> None:
@@ -51,6 +51,7 @@ def archive(pipeline: Pipeline) -> Archive:
     return made
 
 
+@pytest.mark.extended  # several runs for one rule
 def test_a_crash_between_events_and_messages_is_repaired_by_the_next_run(
     pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_crash_between_events_and_messages_is_repaired_by_the_next_run(
     assert "no file is new or changed" in pipeline.said
 
 
+@pytest.mark.extended  # as the crash above, at other tables
 @pytest.mark.parametrize("table", [MALFORMED_TABLE, FILES_TABLE], ids=lambda table: table.name)
 def test_a_crash_after_events_reads_the_files_again_and_adds_nothing_twice(
     pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch, table: Table
@@ -89,6 +91,7 @@ def test_a_crash_after_events_reads_the_files_again_and_adds_nothing_twice(
     assert "reading 3 files" in pipeline.said
 
 
+@pytest.mark.extended  # several runs for one rule
 def test_a_run_that_loses_the_race_looks_again_and_adds_no_event_twice(
     pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_run_that_loses_the_race_looks_again_and_adds_no_event_twice(
     assert other
 
 
+@pytest.mark.extended  # losing one race is the test above
 def test_a_run_that_loses_every_race_writes_nothing_and_says_so(
     pipeline: Pipeline,
     archive: Archive,
@@ -131,6 +135,7 @@ def test_a_run_that_loses_every_race_writes_nothing_and_says_so(
     assert {t: after[t] for t in TABLES[1:]} == {t: before[t] for t in TABLES[1:]}
 
 
+@pytest.mark.extended  # several runs for one rule
 def test_a_message_never_goes_back_to_fewer_events(pipeline: Pipeline, archive: Archive) -> None:
     pipeline.run("history")
     before = pipeline.contents("messages")
@@ -155,6 +160,7 @@ def test_a_message_never_goes_back_to_fewer_events(pipeline: Pipeline, archive: 
     assert pipeline.contents("messages") == before
 
 
+@pytest.mark.extended  # two runs for a rare repair
 def test_messages_are_rebuilt_where_the_history_of_events_is_gone(
     pipeline: Pipeline, archive: Archive
 ) -> None:
@@ -164,6 +170,7 @@ def test_messages_are_rebuilt_where_the_history_of_events_is_gone(
     assert pipeline.run("history") == Oracle(archive.lines()).history()
 
 
+@pytest.mark.extended  # a JVM of its own; crashes above are quicker
 def test_a_run_that_is_killed_is_completed_by_the_next(pipeline: Pipeline) -> None:
     archive = random_archive(12, messages=200, files=4)
     archive.write(pipeline.archive)
@@ -198,6 +205,7 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -
         time.sleep(0.01)
 
 
+@pytest.mark.extended  # a JVM of its own
 def test_the_command_prints_one_object_and_nothing_else(
     pipeline: Pipeline, archive: Archive
 ) -> None:

@@ -81,6 +81,7 @@ def test_an_empty_table_is_an_empty_snapshot(spark: SparkSession, bucket: Bucket
     assert ids(exports.messages(spark, [str(bucket.full([]))])) == []
 
 
+@pytest.mark.extended  # an export of its own, and Spark over it: seconds
 def test_checksums_under_either_name_and_manifests_by_path_are_taken(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_checksums_under_either_name_and_manifests_by_path_are_taken(
     assert not exports.is_export(spark, str(tmp_path))
 
 
+@pytest.mark.extended  # an export of its own, and Spark over it: seconds
 def test_incremental_exports_change_what_the_full_one_says(
     spark: SparkSession, bucket: Bucket
 ) -> None:
@@ -112,6 +114,7 @@ def test_incremental_exports_change_what_the_full_one_says(
     assert ids(exports.messages(spark, [str(full), str(first)])) == [2, 3, 4]
 
 
+@pytest.mark.extended  # an export of its own, and Spark over it: seconds
 def test_exports_that_make_no_snapshot_are_refused(spark: SparkSession, bucket: Bucket) -> None:
     full = bucket.full([item(1)])
     late = bucket.incremental([], "2026-11-19T05:30:00Z", "2026-11-19T06:00:00Z")
@@ -169,6 +172,7 @@ def test_a_data_file_that_was_altered_cut_or_lost_is_refused(
         pass
 
 
+@pytest.mark.extended  # an export of its own, and Spark over it: seconds
 def test_counts_that_do_not_agree_are_refused(spark: SparkSession, bucket: Bucket) -> None:
     folder = bucket.full([item(1), item(2), item(3)])
     path, entry = first_file(folder)
@@ -187,6 +191,7 @@ def test_counts_that_do_not_agree_are_refused(spark: SparkSession, bucket: Bucke
         exports.messages(spark, [str(folder)])
 
 
+@pytest.mark.extended  # an export of its own, and Spark over it: seconds
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -228,6 +233,7 @@ def test_trackers_come_with_their_bits(spark: SparkSession, bucket: Bucket) -> N
     assert int.from_bytes(rows["failed"]["bits"], "little") == 0b1
 
 
+@pytest.mark.extended  # the parts are tested above, the job in test_jobs
 def test_reconcile_takes_an_export_for_what_the_outbox_holds(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:

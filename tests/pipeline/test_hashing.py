@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairbox.model.sharding import partition_number, shard_number
+from fairbox.model.epochs import shard_number
+from fairbox.model.sharding import partition_number
 from fairbox_pipeline import hashing
+from fairbox_pipeline.frames import frame_of
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def test_the_golden_vectors_are_computed_natively(spark: SparkSession) -> None:
         *(hashing.partition_number(key, F.lit(n)) for n in (4, 1000)),
         hashing.partition_hash(key),
     ]
-    frame = spark.createDataFrame([(key,) for key, _ in golden], "key string")
+    frame = frame_of(spark, [(key,) for key, _ in golden], "key string")
     computed = [[int(n) for n in row] for row in frame.select(*columns).collect()]
     assert computed == [numbers for _, numbers in golden]
     plan = frame.select(*columns)._jdf.queryExecution().toString()
@@ -48,7 +50,7 @@ def test_random_keys_hash_as_the_library_hashes_them(spark: SparkSession) -> Non
     alphabet = "az09 -_/#.äß日本🦊\u0000\u200b"
     keys = ["".join(rng.choices(alphabet, k=rng.randrange(40))) for _ in range(3000)]
     widths = [rng.randrange(1, 1001) for _ in keys]
-    frame = spark.createDataFrame(list(zip(keys, widths, strict=True)), "key string, width int")
+    frame = frame_of(spark, list(zip(keys, widths, strict=True)), "key string, width int")
     rows = frame.select(
         "key",
         "width",

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Pipeline
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.extended) for seed in (2, 3))]
+)
 def test_all_jobs_say_what_the_definitions_say(
     pipeline: Pipeline, tmp_path: Path, seed: int
 ) -> None:
@@ -65,6 +67,7 @@ def check_sizing(figures: dict[str, Any], oracle: Oracle) -> None:
     assert not figures
 
 
+@pytest.mark.extended  # three runs; a second run is below
 def test_parts_in_any_order_give_the_tables_of_the_whole(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from fairbox.testing.application import MemoryBodies
 from fairbox.testing.faults import Fault, FaultyDynamoDB
 from fairbox_pipeline.putting_back import BY, OF, Lane, Pacer
 
-from tests.unit.app import App
+from tests.support.application import App
 
 
 def rows(app: App, count: int, **more: Any) -> list[dict[str, Any]]:

@@ -134,6 +134,7 @@ def kill_when(process: subprocess.Popen[str], reader: Reader, count: int) -> Non
     process.wait()
 
 
+@pytest.mark.extended  # two JVMs of its own; test_putting_back resumes in memory
 @pytest.mark.engine
 @pytest.mark.timeout(1200)
 def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
@@ -187,6 +188,30 @@ def check_content(taken: list[Any]) -> None:
         assert message.headers["traceparent"] == f"t{n}"
 
 
+@pytest.mark.engine
+def test_a_replay_puts_back_what_is_chosen_and_nothing_twice(
+    pipeline: Pipeline,
+    outbox: Outbox,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    lines = [added(n) for n in range(20)] + [ended("delivered", n) for n in range(0, 20, 2)]
+    write(pipeline.archive, lines)
+    chosen = ("replay", "--state", "delivered", "--replay", "r1", "--lanes", "2")
+    assert pipeline.run(*chosen)["outcome"] == {"added": 10}
+    back = list(outbox.scan_outstanding())
+    assert Counter(message.headers[OF].split("/")[-1] for message in back) == Counter(
+        uid(n) for n in range(0, 20, 2)
+    )
+    assert {message.headers[BY] for message in back} == {"r1"}
+    check_content(back)
+    again = pipeline.run("replay", "--replay", "r1")["outcome"]
+    assert (sum(again.values()), again.get("added", 0)) == (10, 0)
+
+
+@pytest.mark.extended  # a run of its own
 def test_a_dry_run_counts_and_costs_and_writes_nothing(pipeline: Pipeline, archive: Path) -> None:
     pipeline.archive = archive
     dry = pipeline.run("replay", "--state", "delivered", "--dry-run")
@@ -203,6 +228,7 @@ def test_a_dry_run_counts_and_costs_and_writes_nothing(pipeline: Pipeline, archi
     assert dead["chosen"] == len([n for n in range(MESSAGES) if n % 21 == 0 and n % 10])
 
 
+@pytest.mark.extended  # a run of its own
 def test_what_does_not_fit_is_one_line_and_an_exit_code(
     pipeline: Pipeline, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +247,7 @@ def test_what_does_not_fit_is_one_line_and_an_exit_code(
     assert pipeline.rows("replays") == []
 
 
+@pytest.mark.extended  # a run of its own
 @pytest.mark.engine
 def test_a_topic_that_is_gone_stops_the_replay_before_it_begins(
     pipeline: Pipeline,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.model.ids import parse_id, time_of
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.transforms import replay
 from fairbox_pipeline.transforms.replay import Choice
@@ -28,7 +29,7 @@ def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
         whole = {"topic": "t", "epoch": 0, "shard": n % 4, "id": uid(n), "added_at": n, "size": 2}
         whole = {"state": "delivered", "ordering": "none", **whole, **row}
         made.append(tuple(whole.get(name) for name in MESSAGES_TABLE.names))
-    return spark.createDataFrame(made, MESSAGES_TABLE.schema)
+    return frame_of(spark, made, MESSAGES_TABLE.schema)
 
 
 def ids(found: DataFrame) -> list[str]:
@@ -65,7 +66,8 @@ def test_a_choice_narrows_by_everything_that_it_names(
 
 def test_findings_choose_what_they_name(spark: SparkSession) -> None:
     table = messages(spark, {}, {}, {})
-    findings = spark.createDataFrame(
+    findings = frame_of(
+        spark,
         [("lost", "t", 0, 1, uid(1)), ("stuck", "t", 0, 2, uid(2)), ("lost", "t", 9, 0, uid(0))],
         "kind string, topic string, epoch long, shard long, id string",
     )
@@ -134,8 +136,10 @@ def test_content_is_that_of_the_earliest_added(spark: SparkSession) -> None:
         at | {"at": 4, "event_id": "c", "body": "first", "headers": {"h": "v"}},
         at | {"at": 3, "event_id": "d", "event": "delivered"},
     ]
-    events = spark.createDataFrame(
-        [tuple(row.get(name) for name in EVENTS_TABLE.names) for row in rows], EVENTS_TABLE.schema
+    events = frame_of(
+        spark,
+        [tuple(row.get(name) for name in EVENTS_TABLE.names) for row in rows],
+        EVENTS_TABLE.schema,
     )
     (found,) = replay.with_content(table, events).collect()
     assert (found["body"], found["headers"]) == ("first", {"h": "v"})
@@ -143,7 +147,8 @@ def test_content_is_that_of_the_earliest_added(spark: SparkSession) -> None:
 
 
 def test_units_are_whole_kilobytes_by_item(spark: SparkSession) -> None:
-    table = spark.createDataFrame(
+    table = frame_of(
+        spark,
         [
             ("a", "k", None, None, 100),
             ("a", None, {"h": "v"}, None, 900),

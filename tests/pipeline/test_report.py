@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.report import charts, figures
 from fairbox_pipeline.report.figures import MOST_POINTS, Span
 from fairbox_pipeline.report.page import Part, Table, render
@@ -28,7 +29,7 @@ def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
     for n, row in enumerate(rows):
         whole = {"topic": "t", "epoch": 0, "shard": 0, "id": f"{n}", "state": "outstanding"} | row
         made.append(tuple(whole.get(name) for name in MESSAGES_TABLE.names))
-    return spark.createDataFrame(made, MESSAGES_TABLE.schema)
+    return frame_of(spark, made, MESSAGES_TABLE.schema)
 
 
 @pytest.mark.parametrize("length", [0, 1, 1000, 59_999, 3_600_000, 86_400_000 * 400, 10**13])
@@ -102,7 +103,7 @@ def test_skew_is_that_of_the_newest_epoch(spark: SparkSession) -> None:
 
 def test_attempts_are_counted_by_how_many(spark: SparkSession) -> None:
     rows = [("delivered", n) for n in (1, 1, 2, 4, 5, 9, 10, 70)] + [("dead", 3), ("failed", 1)]
-    events = spark.createDataFrame(rows, "event string, attempt long")
+    events = frame_of(spark, rows, "event string, attempt long")
     found = {(r["event"], r["tries"]): r["count"] for r in figures.attempts(events).collect()}
     assert found == {
         ("delivered", "1"): 2,
@@ -115,7 +116,7 @@ def test_attempts_are_counted_by_how_many(spark: SparkSession) -> None:
 
 
 class Elements(HTMLParser):
-    """What a browser makes of a page: elements with their attributes, and text."""
+    """A page as a browser reads it: elements with their attributes, and text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -210,6 +211,7 @@ def test_the_page_holds_every_part_and_nothing_of_the_data_runs(pipeline: Pipeli
     assert not list(pipeline.warehouse.glob("*.new"))
 
 
+@pytest.mark.extended  # the full page is above
 def test_a_page_of_few_messages_is_a_page(pipeline: Pipeline) -> None:
     write(pipeline.archive, [added(1)])
     pipeline.run("report")
@@ -218,6 +220,7 @@ def test_a_page_of_few_messages_is_a_page(pipeline: Pipeline) -> None:
     assert "Nothing was delivered." in page
 
 
+@pytest.mark.extended  # a JVM of its own; test_jobs runs each job
 def test_all_runs_history_reconcile_and_report_in_one_session(pipeline: Pipeline) -> None:
     write(pipeline.archive, lines_of_everything())
     found = pipeline.run("all")

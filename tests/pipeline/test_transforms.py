@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.ingest import missing_days
 from fairbox_pipeline.outstanding import KEYS
 from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
@@ -17,21 +18,27 @@ from fairbox_pipeline.transforms.sizing import load_of_shards, load_of_topics, s
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 HOUR = 3_600_000
 Told = tuple[str, int] | tuple[str, int, str]
 
 
-def events(spark: SparkSession, *told: Told, **fields: Any) -> DataFrame:
+def event_rows(told: Sequence[Told], **fields: Any) -> list[tuple[Any, ...]]:
     """Make the events of one message from (event, at, subscription)."""
     rows = []
     for number, (event, at, *subscription) in enumerate(told):
         row: dict[str, Any] = dict.fromkeys(EVENTS_TABLE.names)
         row |= {"event": event, "at": at, "topic": "t", "epoch": 0, "shard": 0, "id": "m"}
         row |= {"event_id": str(number), "subscription": next(iter(subscription), None)} | fields
-        rows.append(row)
-    return spark.createDataFrame([tuple(r.values()) for r in rows], EVENTS_TABLE.schema)
+        rows.append(tuple(row.values()))
+    return rows
+
+
+def events(spark: SparkSession, *told: Told, **fields: Any) -> DataFrame:
+    return frame_of(spark, event_rows(told, **fields), EVENTS_TABLE.schema)
 
 
 def message(spark: SparkSession, **fields: Any) -> DataFrame:
@@ -43,33 +50,37 @@ def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
     empty: dict[str, Any] = dict.fromkeys(MESSAGES_TABLE.names)
     key = {"topic": "t", "epoch": 0, "shard": 0, "id": "m"}
     told = [tuple((empty | key | row).values()) for row in rows]
-    return spark.createDataFrame(told, MESSAGES_TABLE.schema)
+    return frame_of(spark, told, MESSAGES_TABLE.schema)
 
 
-@pytest.mark.parametrize(
-    ("told", "state"),
-    [
-        ([("added", 1)], "outstanding"),
-        ([("added", 1), ("failed", 2, "a")], "outstanding"),
-        ([("delivered", 2, "a")], "delivered"),
-        ([("delivered", 2, "a"), ("failed", 1, "a")], "delivered"),
-        ([("delivered", 2, "a"), ("failed", 1, "b")], "outstanding"),
-        ([("delivered", 2, "a"), ("dead", 3, "b"), ("redriven", 4)], "outstanding"),
-        ([("dead", 5, "a"), ("redriven", 4)], "dead"),
-        ([("dead", 5, "a"), ("redriven", 5), ("delivered", 1, "a")], "delivered"),
-        ([("dead", 5, "a"), ("redriven", 6), ("dead", 7, "a")], "dead"),
-        ([("dead", 5, "a"), ("expired", 1)], "expired"),
-        ([("expired", 1), ("purged", 1)], "purged"),
-        ([("purged", 1), ("cancelled", 9), ("delivered", 2, "a")], "cancelled"),
-        ([("delivered", 2)], "delivered"),
-    ],
-)
-def test_the_state_is_the_first_that_holds_whatever_came_first(
-    spark: SparkSession, told: list[Told], state: str
-) -> None:
-    for order in (told, told[::-1]):
-        (row,) = messages_of(events(spark, *order)).collect()
-        assert row["state"] == state
+STATES: list[tuple[list[Told], str]] = [
+    ([("added", 1)], "outstanding"),
+    ([("added", 1), ("failed", 2, "a")], "outstanding"),
+    ([("delivered", 2, "a")], "delivered"),
+    ([("delivered", 2, "a"), ("failed", 1, "a")], "delivered"),
+    ([("delivered", 2, "a"), ("failed", 1, "b")], "outstanding"),
+    ([("delivered", 2, "a"), ("dead", 3, "b"), ("redriven", 4)], "outstanding"),
+    ([("dead", 5, "a"), ("redriven", 4)], "dead"),
+    ([("dead", 5, "a"), ("redriven", 5), ("delivered", 1, "a")], "delivered"),
+    ([("dead", 5, "a"), ("redriven", 6), ("dead", 7, "a")], "dead"),
+    ([("dead", 5, "a"), ("expired", 1)], "expired"),
+    ([("expired", 1), ("purged", 1)], "purged"),
+    ([("purged", 1), ("cancelled", 9), ("delivered", 2, "a")], "cancelled"),
+    ([("delivered", 2)], "delivered"),
+]
+
+
+def test_the_state_is_the_first_that_holds_whatever_came_first(spark: SparkSession) -> None:
+    rows: list[tuple[Any, ...]] = []
+    for number, (told, _) in enumerate(STATES):
+        rows += event_rows(told, id=f"{number}")
+        rows += event_rows(told[::-1], id=f"{number} backwards")
+    found = messages_of(frame_of(spark, rows, EVENTS_TABLE.schema)).collect()
+    assert {row["id"]: row["state"] for row in found} == {
+        f"{number}{order}": state
+        for number, (_, state) in enumerate(STATES)
+        for order in ("", " backwards")
+    }
 
 
 def test_a_message_counts_and_times_its_events(spark: SparkSession) -> None:
@@ -143,16 +154,24 @@ def test_an_hour_that_no_calendar_has_is_told_in_milliseconds(spark: SparkSessio
     assert hours == [str(nanoseconds - nanoseconds % HOUR), None]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "needed"),
-    [([0], 1), ([1024 * 14_000], 1), ([1024 * 14_000 + 1], 2), ([1024 * 14_000] * 3, 3)],
-)
 def test_a_topic_needs_a_shard_for_each_700_units_of_its_busiest_minute(
-    spark: SparkSession, sizes: list[int], needed: int
+    spark: SparkSession,
 ) -> None:
-    rows = [{"id": str(n), "size": size, "added_at": 59_999} for n, size in enumerate(sizes)]
-    rows.append({"id": "later", "size": 1024 * 13_000, "added_at": 60_000})
-    assert [tuple(r) for r in shards_needed(messages(spark, *rows)).collect()] == [("t", needed)]
+    sizes_of = {
+        "nothing": [0],
+        "full": [1024 * 14_000],
+        "over": [1024 * 14_000 + 1],
+        "three": [1024 * 14_000] * 3,
+    }
+    rows: list[dict[str, Any]] = []
+    for topic, sizes in sizes_of.items():
+        of_topic = [
+            {"id": str(n), "size": size, "added_at": 59_999} for n, size in enumerate(sizes)
+        ]
+        of_topic.append({"id": "later", "size": 1024 * 13_000, "added_at": 60_000})
+        rows += [row | {"topic": topic} for row in of_topic]
+    found = {tuple(row) for row in shards_needed(messages(spark, *rows)).collect()}
+    assert found == {("nothing", 1), ("full", 1), ("over", 2), ("three", 3)}
 
 
 def test_skew_is_of_the_newest_epoch_and_counts_its_empty_shards(spark: SparkSession) -> None:
@@ -192,29 +211,24 @@ def test_a_topic_without_order_has_no_disorder(spark: SparkSession) -> None:
     assert order_of(spark, ("b", 0, 1), ("a", 1, 2), ordering="none") == []
 
 
-@pytest.mark.parametrize(("added_at", "found"), [(0, 1), (1, 0), (None, 0)])
-def test_a_message_is_stuck_when_it_is_held_for_longer(
-    spark: SparkSession, added_at: int | None, found: int
-) -> None:
-    held = spark.createDataFrame([("t", 0, 0, "m")], KEYS)
-    made = message(spark, added_at=added_at)
-    assert stuck(made, held, latest=1001, after_ms=1000).count() == found
+def test_a_message_is_stuck_when_it_is_held_for_longer(spark: SparkSession) -> None:
+    added_at = {"longer": 0, "not longer": 1, "unknown": None}
+    held = frame_of(spark, [("t", 0, 0, id_) for id_ in added_at], KEYS)
+    made = messages(spark, *({"id": id_, "added_at": at} for id_, at in added_at.items()))
+    found = stuck(made, held, latest=1001, after_ms=1000).collect()
+    assert [row["id"] for row in found] == ["longer"]
     assert stuck(made, held.limit(0), latest=1001, after_ms=1000).count() == 0
 
 
-@pytest.mark.parametrize(
-    ("uri", "archive", "name"),
-    [
+def test_a_file_has_one_name_whatever_part_of_the_archive_is_read(spark: SparkSession) -> None:
+    told = [
         ("file:/a/dt=2026-01-01/hour=05/x.json.gz", "/a", "dt=2026-01-01/hour=05/x.json.gz"),
         ("file:/a/dt=2026-01-01/x.json.gz", "/a/dt=2026-01-01", "dt=2026-01-01/x.json.gz"),
         ("s3://b/a/deep/x.json.gz", "s3://b/a/", "deep/x.json.gz"),
-    ],
-)
-def test_a_file_has_one_name_whatever_part_of_the_archive_is_read(
-    spark: SparkSession, uri: str, archive: str, name: str
-) -> None:
-    (row,) = spark.range(1).select(name_in_archive(F.lit(uri), archive)).collect()
-    assert row[0] == name
+    ]
+    names = [name_in_archive(F.lit(uri), archive) for uri, archive, _ in told]
+    (row,) = spark.range(1).select(*names).collect()
+    assert list(row) == [name for _, _, name in told]
 
 
 def test_missing_days_lie_between_the_first_and_the_last() -> None:

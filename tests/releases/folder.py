@@ -15,9 +15,9 @@ from fairbox.aws.sqs_doorbells import decode, encode
 from fairbox.batches.ack_messages import pack
 from fairbox.codec.batches import read_record
 from fairbox.codec.dead_letters import read_dead
-from fairbox.codec.deferred_keys import read_holds
+from fairbox.codec.deferred_keys import read_deferred
 from fairbox.codec.hints import SHARDS_A_ROW, read_hint
-from fairbox.codec.key_claims import read_held
+from fairbox.codec.key_claims import read_claims
 from fairbox.codec.ledger import read_ledger
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import is_shard_row, read_shard
@@ -142,7 +142,7 @@ def _outbox(items: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     for item in items:
         lane = item["pk"]["S"].split("#")[0]
         if is_shard_row(item):
-            row = {"row": read_shard(item), "held": read_held(item), "holds": read_holds(item)}
+            row = {"row": read_shard(item), "held": read_claims(item), "holds": read_deferred(item)}
             yield _name(item), {name: plain(model) for name, model in row.items()}
         elif lane in ("ready", "later"):
             yield _name(item), plain(read_message(item))

@@ -1,4 +1,4 @@
-"""What only a newer release can read stays, and what a newer release put beside survives."""
+"""Items and attributes of a newer release stay where they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairbox.errors import DeadLettersUnreadable
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from tests.releases.loading import UNKNOWN
-from tests.unit.app import POISONED, App
+from tests.support.application import POISONED, App
 
 if TYPE_CHECKING:
     from collections.abc import Callable

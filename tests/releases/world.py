@@ -28,7 +28,7 @@ _BROKEN: Final = {"z": {"N": "1"}, "b": {"B": b"\x00\xff"}}
 
 @dataclass(slots=True)
 class World:
-    """What a release left.
+    """The items and messages that a release left.
 
     Attributes:
         app: the application.

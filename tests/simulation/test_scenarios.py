@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput
+from fairbox_simulation import runner
 from fairbox_simulation.chaos import CALM, Chaos
-from fairbox_simulation.reproduction import Weather, command, findings
+from fairbox_simulation.reproduction import FaultOptions, command, findings
 from fairbox_simulation.runner import Failure, Part, Plan, Share, Tally, run_all
-from fairbox_simulation.scenarios import SCENARIOS, WEATHERS, Scenario, kind_of, without
+from fairbox_simulation.scenarios import FAULT_PROFILES, SCENARIOS, Scenario, kind_of, without
 from fairbox_simulation.shrinker import Case, Shrinker
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def test_a_seed_of_every_scenario_repeats_to_the_last_call_in_another_process() 
 
 
 def test_a_batch_is_the_same_alone_and_after_others() -> None:
-    scenario, chaos = SCENARIOS["batches"], WEATHERS["stormy"]
+    scenario, chaos = SCENARIOS["batches"], FAULT_PROFILES["stormy"]
     assert scenario.run(40, chaos, 1) == []
     from fairbox_simulation.scenarios import _batch_world  # noqa: PLC0415 - looked into
 
@@ -98,11 +99,12 @@ class TestManyWorlds:
         assert tally.first == {"lost": Failure(Share(7, 10), lost)}
         assert seen == [500, 1000, 1500, 2000, 2005]
 
-    def test_processes_come_to_the_same(self) -> None:
-        plan = Plan(SCENARIOS["batches"], Chaos(), seed=3, count=520)
+    def test_processes_come_to_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runner, "CHUNK", 20)  # so that a few batches are several parts
+        plan = Plan(SCENARIOS["batches"], Chaos(), seed=3, count=70)
         tallies = [run_all(plan, workers=w, late=never, told=lambda *_: None) for w in (1, 2)]
         assert tallies[0] == tallies[1]
-        assert tallies[0].count == 520
+        assert tallies[0].count == 70
 
     def test_when_it_is_late_no_more_worlds_begin(self, scenario: Scenario) -> None:
         answers = iter([False, False, True])
@@ -116,7 +118,7 @@ class TestManyWorlds:
             tally.add(Part(1, 1, [Failure(Share(seed, 1), (f"lost: {seed}", "early: x"))]))
         assert {kind: f.share.seed for kind, f in tally.first.items()} == {"lost": 2, "early": 2}
 
-    def test_what_a_world_raises_breaks_a_promise(self) -> None:
+    def test_what_a_world_raises_breaks_a_guarantee(self) -> None:
         def run(*_: object) -> list[str]:
             raise KeyError("nothing there")
 
@@ -131,7 +133,7 @@ def test_a_fault_left_out_is_nothing_and_an_unknown_one_is_told() -> None:
 
 
 class TestShrinking:
-    """A world that breaks two promises, of which one needs kills and three messages."""
+    """A world that breaks two guarantees, of which one needs kills and three messages."""
 
     def world(self, seed: int, chaos: Chaos, messages: int) -> list[str]:
         self.runs.append(messages)
@@ -177,20 +179,20 @@ def replayed(line: str) -> list[str]:
     return scenario.breaches(int(options["--seed"]), chaos, int(options["--messages"]))
 
 
-def found_in(plan: Plan, weather: Weather) -> Sequence[Any]:
+def found_in(plan: Plan, options: FaultOptions) -> Sequence[Any]:
     tally = run_all(plan, workers=1, late=never, told=lambda *_: None)
-    return list(findings(plan, weather, tally, shrink=True))
+    return list(findings(plan, options, tally, shrink=True))
 
 
-class TestBrokenTwins:
-    """What is found in code with a broken rule is made small, and its command shows it again."""
+class TestMutants:
+    """A finding in a mutant is made small, and its command shows it again."""
 
     def test_a_lost_message_is_shown_by_a_few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from tests.simulation.test_simulation import delete_before_sending  # noqa: PLC0415
 
         delete_before_sending(monkeypatch)
         plan = Plan(SCENARIOS["delivery"], Chaos(), seed=3, count=90)
-        finding = found_in(plan, Weather())[0]
+        finding = found_in(plan, FaultOptions())[0]
         assert finding.kind == "lost"
         assert finding.shrunk.case.count < 60
         assert len(finding.shrunk.case.left_out) > 5
@@ -201,7 +203,7 @@ class TestBrokenTwins:
 
     def test_each_kind_of_breach_is_told_once(self, scenario: Scenario) -> None:
         plan = Plan(scenario, CALM, seed=0, count=2005)
-        [finding] = found_in(plan, Weather("calm", ("away",)))
+        [finding] = found_in(plan, FaultOptions("calm", ("away",)))
         assert finding.command == (
             "fairbox simulate --scenario fake --seed 7 --messages 10 --calm --without away"
         )
@@ -212,5 +214,7 @@ class TestBrokenTwins:
 
 
 def test_a_world_over_its_natural_size_is_replayed_as_one() -> None:
-    line = command(replace(SCENARIOS["delivery"], per_world=450), Share(1, 451), Weather("stormy"))
+    line = command(
+        replace(SCENARIOS["delivery"], per_world=450), Share(1, 451), FaultOptions("stormy")
+    )
     assert line == "fairbox simulate --scenario delivery --seed 1 --messages 451 --seeds 1 --stormy"

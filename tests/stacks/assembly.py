@@ -67,7 +67,7 @@ class Assembly:
         ]
 
     def permissions(self, role: str) -> dict[str, set[str]]:
-        """What a role may do: actions by plain name of the resource."""
+        """The permissions of a role: actions by plain name of the resource."""
         allowed: dict[str, set[str]] = {}
         for statement in self.statements(role):
             assert statement["Effect"] == "Allow"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from local.assembly import Assembly
-from local.identities import FUNCTION, MAPPING, QUEUE, TABLES, Identities
-from local.template import Template
+from local.cloudformation.assembly import Assembly
+from local.cloudformation.identities import FUNCTION, MAPPING, QUEUE, TABLES, Identities
+from local.cloudformation.template import Template
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def refused(code: str, operation: str, text: str = "") -> ClientError:
 
 @dataclass
 class Described:
-    """What each describing call answers; tests change it as the world would.
+    """The answers to describing calls; tests change them as AWS would.
 
     Attributes:
         denied: operations that the caller may not call.

@@ -1,4 +1,4 @@
-"""What requests to DynamoDB ask of IAM, and whether a policy of the templates allows it."""
+"""The permissions that requests to DynamoDB need, compared with the templates' policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kind of user calls on the tables against its managed policy: enough, and no more."""
+"""The calls of each kind of user against its managed policy: enough, and no more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMINES = {
     for call in calls
     if service not in ("kinesis", "sns") and call != "describe_event_bus"
 }
-"""What `fairbox doctor` asks of Fairbox's own resources: descriptions, and figures."""
+"""The actions of `fairbox doctor` on Fairbox's own resources: descriptions, and figures."""
 READS = {"GetItem", "BatchGetItem", "Query", "Scan"}
 WRITES = {
     "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "PartiQLUpdate", "PartiQLDelete",

@@ -1,4 +1,4 @@
-"""What the HTTP API promises: who may call it, what it logs, what it takes."""
+"""The stack of the HTTP API: authorisation, logs, limits."""
 
 from __future__ import annotations
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.stacks.assembly import Assembly
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,6 +49,13 @@ def test_it_finds_node_by_itself_and_writes_the_assembly_in_silence(tmp_path: Pa
     }
 
 
+def test_the_deployment_page_names_the_stacks_that_are_made(assembly: Assembly) -> None:
+    page = (ROOT / "docs/how-to/deploy.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"`(Fairbox\w+)`", page)) == set(assembly.templates)
+
+
+@pytest.mark.extended  # a synthesis of its own; the test above runs the program
 def test_it_obeys_the_cdk_command_line(tmp_path: Path) -> None:
     done = run(CDK_OUTDIR=str(tmp_path), CDK_CONTEXT_JSON='{"profile": "local"}')
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stacks import assets
+from stacks.packages import JOBS, build_code
 from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -81,24 +82,46 @@ def test_bytecode_names_no_time_and_the_path_that_lambda_has(built: tuple[Path, 
         assert files
         unchecked_hash = (1).to_bytes(4, "little")
         assert all(path.read_bytes()[4:8] == unchecked_hash for path in files)
-    outbox = built[1] / "python/fairbox/__pycache__/outbox.cpython-313.pyc"
-    assert b"/opt/python/fairbox/outbox.py" in outbox.read_bytes()
+    outbox = built[1] / "python/fairbox/client/__pycache__/outbox.cpython-313.pyc"
+    assert b"/opt/python/fairbox/client/outbox.py" in outbox.read_bytes()
 
 
-def test_the_library_is_shipped_whole(built: tuple[Path, Path]) -> None:
-    source = ROOT / assets.LIBRARY
-    wanted = {
-        path.relative_to(source)
-        for path in source.rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    }
+def test_the_layer_holds_what_functions_run_and_nothing_else(built: tuple[Path, Path]) -> None:
     python = built[1] / "python"
-    shipped = {
-        path.relative_to(python)
-        for path in python.rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    }
-    assert shipped == wanted
+    shipped = {path.relative_to(python) for path in python.rglob("*") if path.suffix != ".pyc"}
+    files = {path for path in shipped if (python / path).is_file()}
+    wanted = {path.relative_to(ROOT / assets.LIBRARY) for path in assets.shipped_files(ROOT)}
+    assert files == wanted
+    packages = {path.parts[1] for path in files if len(path.parts) > 2}
+    assert packages >= {"api", "client", "dispatch", "dynamodb", "runtime"}
+    assert not packages & {"cli", "doctor", "testing", "simulation"}
+    assert {path.parts[0] for path in files} == {"fairbox"}
+
+
+@pytest.mark.parametrize("package", assets.NOT_SHIPPED)
+def test_a_comment_in_what_is_not_shipped_changes_no_layer_and_no_job(
+    package: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "project"
+    for folder in (assets.LIBRARY, JOBS):
+        shutil.copytree(ROOT / folder, root / folder)
+    (tmp_path / "out").mkdir()
+
+    def shipped() -> tuple[dict[str, str], str, bytes]:
+        layer = assets.build_library(root, tmp_path / "out", None)
+        stamp = (tmp_path / "out/fairbox.stamp").read_text()
+        return digests(layer), stamp, build_code(root, tmp_path / "out").read_bytes()
+
+    before = shipped()
+    with (root / assets.LIBRARY / "fairbox" / package / "__init__.py").open("a") as file:
+        file.write("# a comment\n")
+    assert shipped() == before
+    with (root / assets.LIBRARY / "fairbox/model/__init__.py").open("a") as file:
+        file.write("# a comment\n")
+    layer, stamp, code = shipped()
+    assert layer != before[0]
+    assert stamp != before[1]
+    assert code != before[2]
 
 
 def project(folder: Path) -> Path:

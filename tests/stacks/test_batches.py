@@ -1,4 +1,4 @@
-"""What the stack of batches promises: acks gather, cascades repeat, and neither is lost."""
+"""The stack of batches: acks gather, cascades repeat, and neither is lost."""
 
 from __future__ import annotations
 

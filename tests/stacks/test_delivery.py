@@ -1,4 +1,4 @@
-"""What delivery promises: repetition is bounded, nothing given up is lost, and filters fit."""
+"""The stack of delivery: bounded repetition, no loss of given-up batches, filters that fit."""
 
 from __future__ import annotations
 

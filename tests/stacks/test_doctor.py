@@ -12,7 +12,7 @@ from botocore.exceptions import EndpointConnectionError
 from fairbox import Subscription, Topic
 from fairbox.doctor import aws
 from fairbox.doctor.aws import Aws, NotAnswered
-from fairbox.doctor.deployment import Patient
+from fairbox.doctor.deployment import Deployment
 from fairbox.doctor.examination import checks, examine
 from fairbox.errors import InvalidInput
 from fairbox.settings import Settings
@@ -22,7 +22,7 @@ from tests.stacks.assembly import listed
 from tests.stacks.conftest import ROOT
 from tests.stacks.described import Described, refused
 from tests.stacks.test_access import EXAMINES
-from tests.unit.app import POISONED, App
+from tests.support.application import POISONED, App
 
 if TYPE_CHECKING:
     from fairbox.doctor.findings import Finding
@@ -48,9 +48,9 @@ class World:
         (url,) = (u for u in self.aws.queues if part in u)
         return url
 
-    def patient(self, **more: Any) -> Patient:
+    def deployment(self, **more: Any) -> Deployment:
         settings = Settings(self.environment)
-        return Patient(
+        return Deployment(
             self.app.outbox,
             settings,
             Aws(self.aws.client, self.app.clock.sleep),
@@ -59,7 +59,7 @@ class World:
         )
 
     def examine(self, *only: str, **more: Any) -> list[Finding]:
-        return list(examine(self.patient(**more), only))
+        return list(examine(self.deployment(**more), only))
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +85,14 @@ def test_nothing_is_wrong_with_the_application_as_it_is_deployed(world: World) -
 
 
 def test_what_is_asked_is_bounded_and_only_describes(world: World) -> None:
-    patient = world.patient()
-    list(examine(patient))
+    deployment = world.deployment()
+    list(examine(deployment))
     described = ("describe_", "list_", "get_")
     assert all(call.startswith(described) for call in world.aws.calls)
     assert {c for calls in aws.READS.values() for c in calls} >= set(world.aws.calls)
-    assert patient.aws.calls == len(world.aws.calls) < 120
+    assert deployment.aws.calls == len(world.aws.calls) < 120
     with pytest.raises(ValueError, match="only reads"):
-        patient.aws.ask("dynamodb", "delete_table", TableName="x")
+        deployment.aws.ask("dynamodb", "delete_table", TableName="x")
 
 
 def _set(place: Callable[[World], Any], **values: Any) -> Break:

@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, dict[str, set[str]]] = {
 
 
 def uses(statements: list[dict[str, Any]]) -> dict[str, set[str]]:
-    """What of the key statements allow, by service; each must name the key and the service."""
+    """The actions on the key, by service; each statement must name the key and the service."""
     found: dict[str, set[str]] = {}
     for one in statements:
         actions = {a for a in listed(one["Action"]) if a.startswith("kms:")}

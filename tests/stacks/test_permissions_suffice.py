@@ -1,4 +1,4 @@
-"""What each function calls on the tables against what its role may do: no engine enforces IAM."""
+"""The calls of each function on the tables against its role: no engine enforces IAM."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from fairbox import Batches, Message, Subscription, Topic
 from fairbox.batches.ack_messages import pack
 from fairbox.batches.ack_window import ack_messages
-from fairbox.client.batch_maintenance import Keeper
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.dispatch.stream.batch_records import cascade_records
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 from tests.stacks.test_permissions import EXPECTED
@@ -191,10 +190,10 @@ def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:
         ids = [i for group in range(97) for i in (f"{batch}:{group}:0", f"{batch}:{group}:1")]
         with recorder.as_function("AckBatches"):
             if who != "AckBatches":  # it dies before it cascades
-                ending: Any = app.batches._ending
-                ending.cascade = lambda _: []
+                cascade: Any = app.batches._context.cascade
+                cascade.cascade = lambda _: []
                 app.batches.ack(ids)
-                del ending.cascade
+                del cascade.cascade
             else:
                 acked = ack_messages(enumerated(pack(ids)), started(app), deadline=1e10)
                 assert acked.completed == [batch]
@@ -204,7 +203,7 @@ def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:
                 app.clock.advance(25 * HOUR)
                 assert started(app).clean(deadline=1e10, open_hours=24, sealed_hours=24)
             elif who != "AckBatches":
-                cascade_records(records, started(app), deadline=1e10)
+                started(app).cascade_records(records, deadline=1e10)
         assert app.batches.progress(batch).state == "complete", who
         ended.append(batch)
     with recorder.as_function("CountOutstanding"):
@@ -217,8 +216,8 @@ def keep_batches(app: MemoryApplication, recorder: Recorder) -> None:
     assert cleaned.erased >= len(ended)
 
 
-def started(app: MemoryApplication) -> Keeper:
-    """What a function has after a cold start, in an application that has no topic of batches."""
+def started(app: MemoryApplication) -> BatchMaintenance:
+    """The state after a cold start, in an application without a topic of batches."""
     for item in app.engine.items(OUTBOX):
         if "fairbox.batches" in item["sk"]["S"]:
             app.engine.delete_item(TableName=OUTBOX, Key={n: item[n] for n in ("pk", "sk")})
@@ -230,7 +229,7 @@ def started(app: MemoryApplication) -> Keeper:
         clock=app.clock,
         rng=app.rng,
     )
-    return Keeper(batches)
+    return BatchMaintenance(batches)
 
 
 def enumerated(bodies: list[str]) -> list[tuple[str, str]]:

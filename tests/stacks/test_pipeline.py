@@ -174,7 +174,7 @@ def test_a_run_that_fails_hangs_or_is_stopped_tells_somebody(assembly: Assembly)
 
 
 def tables(assembly: Assembly, role: str) -> dict[str, set[str]]:
-    """What a role may do, without the package's own objects and Glue."""
+    """The permissions of a role, without the package's own objects and Glue."""
     allowed = assembly.permissions(role)
     return {name: what for name, what in allowed.items() if "cdk-" not in name}
 

@@ -1,4 +1,4 @@
-"""What storage promises: nothing is lost by a mistake, nothing is readable by others."""
+"""The stack of storage: no loss by a mistake, no access for others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import codec
 from fairbox.batches.models import Root
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec import batches as batch_codec
 from fairbox.dynamodb.definitions import batches_definition
 
@@ -67,7 +67,7 @@ def test_the_outstanding_index_finds_shards_by_the_time_to_look_at_them(
         codec.LATER_COUNT,
         codec.READY_DEATHS,
         codec.LATER_DEATHS,
-        names.PURGED_DEAD,
+        attr.PURGED_DEAD,
     }
     types = {one["AttributeName"]: one["AttributeType"] for one in outbox["AttributeDefinitions"]}
     assert types == {codec.PK: "S", codec.SK: "S", codec.BUCKET: "S", codec.LOOK_AT: "N"}

@@ -115,7 +115,7 @@ WITHOUT_RESOURCE: Final = frozenset(
         *("logs:DescribeResourcePolicies", "logs:DescribeLogGroups", "cloudwatch:GetMetricData"),
     ]
 )
-"""What stands on `*`: all that may."""
+"""The actions that may be allowed on `*`."""
 
 PERMISSIONS: Final[dict[tuple[str, str], str]] = {
     (_RUN, "logs:PutResourcePolicy"): "a state machine opens its log group to the delivery of logs",

@@ -9,7 +9,8 @@ import sys
 
 import fairbox
 import pytest
-from fairbox import Message, MessageRef, errors
+from fairbox import Message, MessageRef, errors, testing
+from fairbox.dispatch import ports
 
 SURFACE = {
     "BodyTooLarge", "Delivery", "FairboxError", "InvalidInput", "Message", "MessageRef",
@@ -47,6 +48,12 @@ def test_other_names_are_attribute_errors() -> None:
 def test_the_outbox_has_what_users_call_each_documented() -> None:
     for name in OUTBOX:
         assert inspect.getdoc(getattr(fairbox.Outbox, name))
+
+
+def test_outcomes_of_a_destination_are_public_names_of_the_test_doubles() -> None:
+    assert testing.TAKEN is ports.TAKEN
+    assert testing.Outcome is ports.Outcome
+    assert {"TAKEN", "Outcome"} <= set(testing.__all__)
 
 
 def test_importing_the_package_imports_nothing_that_costs_a_cold_start() -> None:

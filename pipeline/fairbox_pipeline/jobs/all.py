@@ -1,4 +1,4 @@
-"""Job `all`: `history`, `reconcile` and `report` in one session, over what is new once."""
+"""Job `all`: `history`, `reconcile` and `report` in one session, with one update of the tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `reconcile` and `report` take."""
+    """Add the arguments of `reconcile` and `report`."""
     for job in (reconcile.JOB, report.JOB):
         job.arguments(parser)
 

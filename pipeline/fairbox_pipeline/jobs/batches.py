@@ -1,4 +1,4 @@
-"""Job `batches`: batch progress rebuilt from the history, compared with what the trackers say."""
+"""Job `batches`: batch progress rebuilt from the history and compared with the trackers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMED: Final = 100
-"""Differing items that are named in the figures; the table counts all."""
+"""Number of differing items named in the figures; the table counts all."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def figures(context: Context) -> Figures:
-    """Rebuild, compare, keep in table `batches`, and return all of it."""
+    """Rebuild, compare, write table `batches`, and return the figures."""
     messages = context.warehouse.read(MESSAGES_TABLE)
     items = batches.items_of(messages)
     odd: list[dict[str, object]] = []

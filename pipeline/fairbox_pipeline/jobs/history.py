@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def figures(context: Context) -> Figures:
-    """Count what stands in the tables."""
+    """Count the rows of the tables."""
     tables = context.warehouse
     counted = tables.read(MESSAGES_TABLE).groupBy("topic", "state").count()
     states: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Job `reconcile`: what was lost, duplicated, out of order, is stuck, or in a wrong shard."""
+"""Job `reconcile`: messages lost, duplicated, out of order, stuck, or in a wrong shard."""
 
 from __future__ import annotations
 

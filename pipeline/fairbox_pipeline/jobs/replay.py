@@ -95,7 +95,7 @@ def _whole(text: str) -> int:
 
 
 def figures(context: Context) -> Figures:
-    """Plan, or take up the plan that there is; then put back."""
+    """Plan, or resume the existing plan; then put messages back."""
     options = context.options
     given = any(getattr(options, name) not in (None, []) for name in _SELECTORS)
     name = options.replay or str(uuid.uuid4())
@@ -130,7 +130,7 @@ def figures(context: Context) -> Figures:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for, as it is kept with the plan."""
+    """Return the request, as it is stored with the plan."""
     return {
         **{name: getattr(options, name) for name in _SELECTORS},
         "everything": options.everything,
@@ -161,7 +161,7 @@ def _content(context: Context, options: argparse.Namespace | None) -> DataFrame:
 
 
 def _costs(name: str, asked: dict[str, Any], content: DataFrame, *, dry_run: bool) -> Figures:
-    """Count what is put back, and what it costs until it is delivered again."""
+    """Count the messages to put back, and their cost until they are delivered again."""
     bodiless = replay.without_body(content).count()
     rows = replay.units(content).orderBy("topic").collect()
     topics = {row["topic"]: row["messages"] for row in rows}
@@ -183,10 +183,10 @@ def _costs(name: str, asked: dict[str, Any], content: DataFrame, *, dry_run: boo
 
 
 def _check_topics(names: list[str]) -> None:
-    """Look before the first message goes in.
+    """Check the topics before the first message is put back.
 
     Raises:
-        PipelineError: a topic is not there any more, or the outbox cannot be reached.
+        PipelineError: a topic no longer exists, or the outbox cannot be reached.
     """
     from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.errors import FairboxError  # noqa: PLC0415 - not every job has the library

@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def figures(context: Context) -> Figures:
-    """Write the page; return where it is."""
+    """Write the page; return its path."""
     read = context.warehouse.read
     report = Report(
         Tables(

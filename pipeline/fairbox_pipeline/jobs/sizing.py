@@ -24,7 +24,7 @@ MOST_KEYS: Final = 100
 
 
 def figures(context: Context) -> Figures:
-    """Return what lies in each shard and topic, and the fullest keys."""
+    """Return the load of each shard and topic, and the fullest keys."""
     messages = context.warehouse.read(MESSAGES_TABLE)
     shards = load_of_shards(messages)
     topics = load_of_topics(shards, shards_needed(messages))

@@ -85,7 +85,7 @@ def short(value: float | None) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """Return milliseconds as people say them."""
+    """Return milliseconds as a readable duration."""
     if ms is None:
         return ""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
@@ -139,7 +139,7 @@ def lines(
 
 
 def _marks(least: float, most: float) -> list[float]:
-    """Return the durations (ms) that people know, from just below to just above two of them."""
+    """Return the round durations (ms) that enclose two durations."""
     below = max((mark for mark in _MARKS if mark <= least), default=_MARKS[0])
     above = min((mark for mark in _MARKS if mark >= most), default=_MARKS[-1])
     return [mark for mark in _MARKS if below <= mark <= above]
@@ -164,7 +164,7 @@ def wide_bars(labels: Sequence[str], values: Sequence[float], *, name: str, titl
 
 
 def _svg(chart: Any, title: str) -> str:
-    """Return the drawing with a name for those who cannot see it, and nothing from elsewhere."""
+    """Return the drawing with an accessible name and without external resources."""
     # its styles are bound to this: the same figures give the same page
     chart.uuid = "c" + hashlib.sha256(title.encode()).hexdigest()[:12]
     svg: str = chart.render(is_unicode=True)

@@ -1,4 +1,4 @@
-"""What the report shows, as small tables: each a DataFrame step over the warehouse's tables."""
+"""Figures of the report as small tables: each is a DataFrame step over the warehouse's tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+
+from fairbox_pipeline.frames import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -193,7 +195,7 @@ def fairness(moved: DataFrame, span: Span) -> DataFrame:
     every topic is served alike, 1/n when one of n has everything.
     """
     spark = moved.sparkSession
-    starts = spark.createDataFrame([(start,) for start in span.starts], "start long")
+    starts = frame_of(spark, [(start,) for start in span.starts], "start long")
     # a topic that waits while nothing of it moves has its part in every step
     grid = moved.select("topic").distinct().crossJoin(F.broadcast(starts))
     steps = moved.groupBy("topic", span.start_of(F.col("at")).alias("start")).agg(

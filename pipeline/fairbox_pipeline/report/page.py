@@ -1,4 +1,4 @@
-"""The page: parts with charts and tables into one HTML file that asks nothing of a network."""
+"""The page: parts with charts and tables in one HTML file without network requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Part:
         title, about: the question, and how the answer is to be read.
         svg: the chart; its texts are escaped already.
         table: the figures behind it.
-        nothing: what is said where there is neither.
+        nothing: text if there is neither.
         wide: over the whole width.
     """
 
@@ -55,7 +55,7 @@ class Part:
 
     @property
     def chart(self) -> Markup:
-        """The chart as it goes into the page."""
+        """The chart's markup."""
         return Markup(self.svg)  # noqa: S704 - made by `charts`, which escapes every text
 
 

@@ -1,4 +1,4 @@
-"""The parts of the report: each asks the tables one question, and draws the answer."""
+"""The parts of the report: each answers one question from the tables and draws it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Report:
     """Reads the tables once for each part.
 
     Args:
-        tables: as they stand.
+        tables: the current tables.
         topics: figures by rank, kept: `ranked_topics`.
     """
 
@@ -57,7 +57,7 @@ class Report:
         self._labels = charts.clock_labels(self.span.starts)
 
     def close(self) -> None:
-        """Let go of what was kept."""
+        """Release the cached data."""
         self._ranks.unpersist()
 
     def _topic_names(self) -> dict[int, str]:
@@ -68,7 +68,7 @@ class Report:
         return dict(sorted(names.items(), key=lambda item: item[0] or len(rows) + 1))
 
     def about(self) -> str:
-        """Say what time and which figures the page covers."""
+        """Return a sentence about the time and figures of the page."""
         if self._totals is None or not self._totals["messages"]:
             return "There is no message in the tables."
         return (

@@ -1,4 +1,4 @@
-"""Batch progress from the history, and from what the trackers say: both by item, then by batch."""
+"""Batch progress from the history and from the trackers, by item and by batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACKED: Final = "acked"
 FAILED: Final = "failed"
 PENDING: Final = "pending"
 SETTLED: Final = "settled"
-"""Acked or failed: which of them the tracker no longer knows."""
+"""Acked or failed; the tracker no longer distinguishes them."""
 _ENDED: Final = ("cancelled", "reaped")
 _OUTCOMES: Final = (ACKED, FAILED, PENDING)
 _KINDS: Final = ("leaf", "failed")
@@ -103,7 +103,7 @@ def trackers_by_batch(trackers: DataFrame, leaves: DataFrame) -> DataFrame:
 
 
 def tracked(items: DataFrame, leaves: DataFrame, by_batch: DataFrame) -> DataFrame:
-    """Add `tracked` to items: what the tracker says of each; null where it cannot say.
+    """Add `tracked` to items: the tracker's state of each; null: unknown to it.
 
     `unknown`: an item that was never issued.
     """
@@ -155,9 +155,9 @@ def by_batch(items: DataFrame, of_trackers: DataFrame | None) -> DataFrame:
 
 
 def _same() -> Column:
-    """Whether history and tracker say the same of an item.
+    """Whether history and tracker agree on an item.
 
-    An item that a message still carries may have been settled by a call, which no message tells.
+    An item of an outstanding message may have been settled by a call, which the history lacks.
     """
     settled = F.col("outcome").isin(ACKED, FAILED)
     return (
@@ -168,7 +168,7 @@ def _same() -> Column:
 
 
 def differing(items: DataFrame, most: int) -> DataFrame:
-    """Name items of which history and tracker say different things, `most` at most."""
+    """Name items on which history and tracker differ, `most` at most."""
     odd = items.where(F.col("tracked").isNotNull() & ~_same())
     named = F.concat_ws(":", "batch", "group", "index").alias("item")
     ranked = odd.withColumn(

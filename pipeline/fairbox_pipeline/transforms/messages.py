@@ -1,4 +1,4 @@
-"""Events to messages: what became of each, whatever order its events came in."""
+"""Events to messages: the state of each, independent of the order of its events."""
 
 from __future__ import annotations
 
@@ -91,17 +91,17 @@ def _seen(kind: str) -> Column:
 
 
 def _added() -> Column:
-    """What `added` tells; of several, the least struct is the earliest."""
+    """Return the fields of `added`; among several, the least struct is the earliest."""
     return F.struct("at", "event_id", *_OF_ADDED)
 
 
 def _lacking() -> Column:
-    """Whether a subscription is named that has not taken the message."""
+    """Whether a named subscription lacks the message."""
     return F.col("subscription").isNotNull() & F.col("first_delivered_at").isNull()
 
 
 def _entry() -> Column:
-    """The entry of a subscription, or of deliveries that name none; null where there is neither."""
+    """Return the entry of a subscription, or of deliveries without one; null: neither."""
     told = F.col("subscription").isNotNull() | (F.col("deliveries") > 0)
     fields = MESSAGES_TABLE.schema["subscriptions"].dataType.elementType.names  # type: ignore[attr-defined]
     return F.when(told, F.struct(*fields))

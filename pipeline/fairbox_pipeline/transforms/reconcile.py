@@ -1,4 +1,4 @@
-"""Messages to findings: what was lost, duplicated, out of order, is stuck or in a wrong shard."""
+"""Messages to findings: lost, duplicated, out of order, stuck or in a wrong shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lost(messages: DataFrame, outstanding: DataFrame) -> DataFrame:
-    """Find messages whose state is `outstanding` and that the outbox does not hold."""
+    """Find messages in state `outstanding` that the outbox does not hold."""
     kept = messages.where(F.col("state") == "outstanding")
     gone = kept.join(outstanding.select(*KEY), list(KEY), "left_anti")
     return _findings(gone, "lost", F.format_string("last event at %d", "last_at"))
@@ -73,8 +73,8 @@ def stuck(messages: DataFrame, outstanding: DataFrame, latest: int, after_ms: fl
 def wrong_shard(messages: DataFrame) -> DataFrame:
     """Find messages that are not in the shard of their key (of their id, without one).
 
-    The shards of a (topic, epoch) are one more than the greatest number seen. A message of which
-    no `added` was seen is not judged: its key is not known.
+    The number of shards of a (topic, epoch) is one more than the greatest number seen. A message
+    without `added` is not judged, because its key is unknown.
     """
     widths = messages.groupBy("topic", "epoch").agg((F.max("shard") + 1).alias("shards"))
     judged = messages.where(F.col("added_at").isNotNull()).join(

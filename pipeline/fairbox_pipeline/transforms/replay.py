@@ -1,4 +1,4 @@
-"""What a replay puts back, in which order, under which ids: the plan, before it is written."""
+"""The plan of a replay: its messages, their order and their ids."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _LOW_BITS: Final = 20
-"""Of a position, in the random part of a new id; what is above counts milliseconds on."""
+"""Bits of a position in the random part of a new id; higher positions advance its milliseconds."""
 _HASH_DIGITS: Final = 13
 _ITEM_BYTES: Final = 160
-"""About what an item has beside body, key and headers."""
+"""Approximate bytes of an item beside body, key and headers."""
 _CONTENT: Final = ("partition_key", "content_type", "headers", "body", "body_encoding", "body_uri")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages to put back; what is None or empty does not narrow.
+    """The choice of messages to put back; None or empty does not restrict.
 
     Attributes:
         topics, keys, states: any of these.
@@ -38,7 +38,7 @@ class Choice:
 
 
 def chosen(messages: DataFrame, choice: Choice) -> DataFrame:
-    """Keep the messages that a choice takes."""
+    """Keep the chosen messages."""
     found = messages.where(F.col("added_at").isNotNull())
     for name, values in (
         ("topic", choice.topics),
@@ -61,7 +61,7 @@ def named_by(messages: DataFrame, findings: DataFrame, kinds: tuple[str, ...]) -
 
 
 def with_content(messages: DataFrame, events: DataFrame) -> DataFrame:
-    """Add what the earliest `added` of each message tells of its content."""
+    """Add the content fields of the earliest `added` of each message."""
     added = events.where(F.col("event") == "added")
     first = F.min_by(F.struct(*_CONTENT), F.struct("at", "event_id")).alias("content")
     contents = added.groupBy(*KEY).agg(first)
@@ -84,7 +84,7 @@ def planned(
     Args:
         messages: chosen, with content.
         replay: the replay's id; the same plan is made of it again.
-        lanes: how many are put back at a time.
+        lanes: number of concurrent lanes.
         started: the time of new ids, ms.
         same_ids: whether messages keep their ids.
 

@@ -1,4 +1,4 @@
-"""Who acts on simulated batches: producers, workers, the stream's function, the cleanup."""
+"""Actors on simulated batches: producers, workers, the stream's function, the cleanup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fairbox.client.batch_maintenance import Keeper
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.errors import (
     BatchBusy,
     BatchEnded,
@@ -44,7 +44,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Plan:
-    """What producers do with one batch.
+    """The plan of the producers of one batch.
 
     Attributes:
         parent: the place of an item of the first batch, of which this one is a part.
@@ -182,7 +182,7 @@ class Cast:
 
     def cascade(self, records: list[Cause]) -> bool:
         """Do what these records ask for, as the stream's function does; return whether all is."""
-        finished = Keeper(self._batches).finish(dict.fromkeys(records), deadline=math.inf)
+        finished = BatchMaintenance(self._batches).finish(dict.fromkeys(records), deadline=math.inf)
         self._oracle.completed(finished.completed)
         return not finished.left
 
@@ -193,9 +193,10 @@ class Cast:
         if hours == 0:
             self._oracle.ending.update(plan.batch for plan in self._plans)  # a part goes with it
         try:
-            self._batches.look(batch, open_hours=hours, sealed_hours=hours)
+            maintenance = BatchMaintenance(self._batches)
+            maintenance.check_orphan(batch, open_hours=hours, sealed_hours=hours)
             if self._rng.random() < 0.5:
-                self._batches.erase(batch, limit=1)
+                maintenance.erase(batch, limit=1)
         except (*BUSY, FairboxError):
             pass
 

@@ -1,4 +1,4 @@
-"""What is true of the batches table at every moment, whoever has crashed or is about to write."""
+"""Invariants of the batches table at every moment, whoever has crashed or is about to write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox.batches.ids import bit_of, first_group, node_of, slot_of
 from fairbox.batches.models import (
     FailedItems,
     Leaf,
@@ -15,7 +14,11 @@ from fairbox.batches.models import (
     NodeKey,
     Request,
     Root,
+    bit_of,
+    first_group,
     item_ids,
+    node_of,
+    slot_of,
 )
 from fairbox.codec.batches import read_record
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Cause = LeafKey | NodeKey | str
-"""What a stream record asks for: an emptied leaf or node cleared, an ended batch's parent told."""
+"""Work of a stream record: clear an emptied leaf or node, or notify an ended batch's parent."""
 
 
 @dataclass
@@ -58,7 +61,7 @@ class Pieces:
         return {item for leaf in self.leaves.values() for item in item_ids(leaf)}
 
     def emptied(self) -> list[LeafKey | NodeKey]:
-        """What the stream has brought, or will."""
+        """Work that the stream has brought or will bring."""
         leaves: list[LeafKey | NodeKey] = [x.key for x in self.leaves.values() if not x.count]
         return leaves + [node.key for node in self.nodes.values() if not node.bits]
 

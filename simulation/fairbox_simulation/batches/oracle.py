@@ -1,4 +1,4 @@
-"""What must hold of simulated batches: judged from what callers were told, and what is stored."""
+"""Invariants of simulated batches, over the answers that callers got and the stored records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairbox_simulation.batches.invariants import broken_pieces
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fairbox.batches.models import Group
+    from fairbox.batches.results import Group
 
     from fairbox_simulation.batches.tables import Announced, Tables
 
@@ -90,7 +90,7 @@ class Oracle:
         self._accuse("acked, and pending again: ", pending & self._sure())
 
     def _sure(self) -> set[str]:
-        """What was acked and never failed: no retry can put it back."""
+        """Items that were acked and never failed: no retry can put them back."""
         return self._acked - self._fails
 
     def left(self) -> list[str]:

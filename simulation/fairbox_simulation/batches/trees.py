@@ -6,9 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from fairbox.batches import additions as adding
-from fairbox.batches import ids
-from fairbox.batches import progress as looking
+from fairbox.batches import additions, models, tree_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,14 +18,14 @@ def small_trees() -> Iterator[None]:
 
     Inside of another one it changes nothing, and costs nothing.
     """
-    if int(ids.ROOT_GROUPS) == 1:
+    if int(models.ROOT_GROUPS) == 1:
         yield
         return
     with ExitStack() as stack:
-        for module in (ids, adding, looking):
+        for module in (models, additions, tree_reads):
             stack.enter_context(patch.object(module, "ROOT_GROUPS", 1))
-        for module in (ids, adding):
+        for module in (models, additions):
             stack.enter_context(patch.object(module, "NODE_GROUPS", 2))
-        stack.enter_context(patch.object(adding, "SMALL_GROUPS", 2))
-        stack.enter_context(patch.object(adding, "CHUNK", 2))
+        stack.enter_context(patch.object(additions, "SMALL_GROUPS", 2))
+        stack.enter_context(patch.object(additions, "CHUNK", 2))
         yield

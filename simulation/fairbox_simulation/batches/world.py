@@ -30,8 +30,8 @@ _COLLECTED_EVERY = 1000
 
 
 @dataclass(frozen=True)
-class Weather:
-    """How much goes wrong, and who is about; each a probability.
+class FaultProfile:
+    """A fault profile of batches; each field is a probability.
 
     Attributes:
         faults: that a call meets a fault.
@@ -49,16 +49,16 @@ class Weather:
     watchers: float = 0.05
 
 
-FAIR = Weather()
-STORMY = Weather(faults=0.15, kills=0.06)
+USUAL = FaultProfile()
+STORMY = FaultProfile(faults=0.15, kills=0.06)
 
 
 class World:
     """Runs simulations one after the other over the same tables.
 
     Args:
-        weather: of all of them.
-        twin: breaks the `Batches` of the actors; None: the code as it is shipped.
+        profile: of all of them.
+        mutant: breaks the `Batches` of the actors; None: the code as it is shipped.
         database: makes what they work on.
 
     Attributes:
@@ -68,12 +68,12 @@ class World:
 
     def __init__(
         self,
-        weather: Weather = FAIR,
-        twin: Callable[[Batches], None] | None = None,
+        profile: FaultProfile = USUAL,
+        mutant: Callable[[Batches], None] | None = None,
         database: Callable[[ManualClock], Database] = LeanDatabase,
     ) -> None:
-        self._weather = weather
-        self._twin = twin
+        self._profile = profile
+        self._mutant = mutant
         self._tables = Tables(database)
         self.trace: list[tuple[str, str]] = []
         self.batches = 0
@@ -83,7 +83,7 @@ class World:
         self._tables.reset()
         rng = random.Random(seed)
         stage = Stage(
-            self._tables.client, rng, faults=self._weather.faults, kills=self._weather.kills
+            self._tables.client, rng, faults=self._profile.faults, kills=self._profile.kills
         )
         self.trace = stage.trace
         oracle = Oracle(self._tables)
@@ -97,8 +97,8 @@ class World:
 
     def _play(self, stage: Stage, oracle: Oracle, rng: random.Random, plans: list[Plan]) -> None:
         batches = self._over(stage.calls, rng)
-        if self._twin is not None:
-            self._twin(batches)
+        if self._mutant is not None:
+            self._mutant(batches)
         cast = Cast(
             batches,
             oracle=oracle,
@@ -130,7 +130,7 @@ class World:
 
     def _plans(self, rng: random.Random, oracle: Oracle) -> list[Plan]:
         plans = [Plan(_batch_id(rng), _adds(rng))]
-        if rng.random() < self._weather.nested:
+        if rng.random() < self._profile.nested:
             group = rng.randrange(-(-plans[0].adds[0].count // plans[0].adds[0].size))
             plans.append(Plan(_batch_id(rng), _adds(rng)[:1], parent=group))
             # how the part ends is how the item ends
@@ -152,10 +152,10 @@ class World:
 
         oracle.on_issue = hire
         for share, name, act in (
-            (self._weather.cancels, "cancel", cast.cancel),
-            (self._weather.cleanups, "cleanup", cast.clean),
-            (self._weather.guesses, "guess", cast.guess),
-            (self._weather.watchers, "watch", cast.watch),
+            (self._profile.cancels, "cancel", cast.cancel),
+            (self._profile.cleanups, "cleanup", cast.clean),
+            (self._profile.guesses, "guess", cast.guess),
+            (self._profile.watchers, "watch", cast.watch),
         ):
             if rng.random() < share:
                 stage.enter(name, act)

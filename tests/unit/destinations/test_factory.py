@@ -11,7 +11,7 @@ from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput
 from fairbox.model.topics import Subscription
 
-from tests.unit.destinations.examples import ACCOUNT, FixedClock
+from tests.support.destination_examples import ACCOUNT, FixedClock
 
 GOOD = {
     f"sqs:https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/q": ("Sqs", True),

@@ -21,7 +21,7 @@ from fairbox.errors import InvalidInput
 from fairbox.model.stored_messages import Offloaded
 from moto import mock_aws
 
-from tests.unit.destinations.examples import ACCOUNT, client, stored, stubbed
+from tests.support.destination_examples import ACCOUNT, client, stored, stubbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from fairbox.destinations.secrets import KEPT_SECONDS, WebhookKeys
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.topics import Subscription
 
-from tests.unit.destinations.examples import FixedClock
+from tests.support.destination_examples import FixedClock
 
 SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:hooks-AbCdEf"
 PARAMETER = "arn:aws:ssm:us-east-1:123456789012:parameter/fairbox/hooks"

@@ -15,7 +15,7 @@ from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput
 from fairbox.model.topics import Subscription
 
-from tests.unit.destinations.examples import FixedClock, stored
+from tests.support.destination_examples import FixedClock, stored
 
 if TYPE_CHECKING:
     import socket

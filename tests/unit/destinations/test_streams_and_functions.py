@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.response import StreamingBody
-from fairbox.destinations.events import EventBridge
+from fairbox.destinations.eventbridge import EventBridge
 from fairbox.destinations.kinesis import Kinesis
 from fairbox.destinations.lambda_ import Lambda
 from fairbox.destinations.topic import PulledTopic
@@ -18,7 +18,7 @@ from fairbox.errors import InvalidInput, Throttled, TopicIsPushed, Unavailable
 from fairbox.model.stored_messages import Offloaded
 from moto import mock_aws
 
-from tests.unit.destinations.examples import ACCOUNT, client, stored, stubbed
+from tests.support.destination_examples import ACCOUNT, client, stored, stubbed
 
 if TYPE_CHECKING:
     from fairbox.model.messages import Message

@@ -28,8 +28,8 @@ from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.stored_messages import Offloaded
 
-from tests.unit.destinations.examples import TIME, FixedClock, stored
-from tests.unit.destinations.servers import OK, Server, status
+from tests.support.destination_examples import TIME, FixedClock, stored
+from tests.support.webhook_server import OK, Server, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,11 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from fairbox.batches.models import AckResult, Batch, FailedItem, Group, Page, Progress
+    from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
+    from fairbox.client.delivery import SweepResult
     from fairbox.client.misplaced_messages import Misplaced, PlacementResult
-    from fairbox.client.outbox import Outbox, SweepResult
-    from fairbox.client.partition_results import PartitionResults
+    from fairbox.client.outbox import Outbox
+    from fairbox.client.partition_types import PartitionResults
     from fairbox.client.partitioned_queue import PartitionedQueue
     from fairbox.client.purge import PurgeResult
     from fairbox.client.queue import Queue
@@ -121,8 +122,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "AckResult": "batches.models",
-    "Batch": "batches.models",
+    "AckResult": "batches.results",
+    "Batch": "batches.results",
     "Batches": "client.batches",
     "Consumer": "consumer.consumer",
     "ConsumerCounts": "consumer.counts",
@@ -130,19 +131,19 @@ _HOMES: Final = {
     "Dead": "consumer.outcomes",
     "DeadLetter": "model.stored_messages",
     "Delivery": "model.stored_messages",
-    "FailedItem": "batches.models",
-    "Group": "batches.models",
+    "FailedItem": "batches.results",
+    "Group": "batches.results",
     "Message": "model.messages",
     "MessageRef": "model.messages",
     "Misplaced": "client.misplaced_messages",
     "Outbox": "client.outbox",
-    "Page": "batches.models",
+    "Page": "batches.results",
     "Partition": "model.topics",
-    "PartitionResults": "client.partition_results",
+    "PartitionResults": "client.partition_types",
     "PartitionedQueue": "client.partitioned_queue",
     "WidthResult": "client.queue_resize",
     "PlacementResult": "client.misplaced_messages",
-    "Progress": "batches.models",
+    "Progress": "batches.results",
     "PurgeResult": "client.purge",
     "Queue": "client.queue",
     "QueueStats": "queue.models",
@@ -152,7 +153,7 @@ _HOMES: Final = {
     "Retry": "consumer.outcomes",
     "RetryPolicy": "model.topics",
     "Subscription": "model.topics",
-    "SweepResult": "client.outbox",
+    "SweepResult": "client.delivery",
     "Topic": "model.topics",
 }
 

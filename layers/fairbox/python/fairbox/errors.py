@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    # types only: an error carries refs, and a ref that cannot be parsed raises an error
     from fairbox.model.messages import MessageRef
 
 
@@ -45,7 +46,7 @@ class FairboxError(Exception):
 
 
 class InvalidInput(FairboxError, ValueError):
-    """A value that a caller gave is not what the field takes."""
+    """A value that a caller gave is not one that the field takes."""
 
     def __init__(self, field: str, expected: str) -> None:
         super().__init__(f"{field}: expected {expected}")
@@ -54,7 +55,7 @@ class InvalidInput(FairboxError, ValueError):
 
 
 class BodyTooLarge(InvalidInput):
-    """A body is over what can be stored."""
+    """A body is larger than can be stored."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__("body", f"at most {limit} bytes, got {size}")
@@ -80,7 +81,7 @@ class UnknownSubscription(FairboxError):
 
 
 class TopicConflict(FairboxError):
-    """The topic is there already and differs in what cannot be changed this way."""
+    """The topic is there already and differs in a part that cannot be changed this way."""
 
     def __init__(self, topic: str, detail: str) -> None:
         super().__init__(f"topic {topic!r}: {detail}")
@@ -140,7 +141,7 @@ class MessagesOutstanding(FairboxError):
 class MessagesNotFound(FairboxError):
     """Some of the messages asked for are not there; the others were served.
 
-    Each is named as it was asked for: by its ref or, where that was given alone, by its id.
+    Each is named as the call named it: by its ref, or by its id alone.
     """
 
     def __init__(self, missing: Sequence[MessageRef | str]) -> None:
@@ -159,11 +160,11 @@ class MessagesNotWritten(FairboxError):
 class DeadLettersUnreadable(FairboxError):
     """Some of the dead letters asked for are no messages, so they cannot be redriven; others were.
 
-    Each is named `topic/epoch/shard/` and what its key ends in.
+    Each is named `topic/epoch/shard/` and the end of its key.
     """
 
     def __init__(self, unreadable: Sequence[str]) -> None:
-        super().__init__(f"cannot be redriven, for nothing can read them: {', '.join(unreadable)}")
+        super().__init__(f"cannot be redriven because unreadable: {', '.join(unreadable)}")
         self.unreadable = tuple(unreadable)
 
 
@@ -225,7 +226,7 @@ class BatchEnded(FairboxError):
 
 
 class BatchBusy(FairboxError):
-    """Others kept changing the batch; call again with `left`, what is not done yet."""
+    """Others kept changing the batch; call again with `left`, which is not done yet."""
 
     def __init__(self, left: Sequence[str]) -> None:
         super().__init__(f"busy, try again: {len(left)} left, the first {left[0] if left else ''}")
@@ -250,10 +251,10 @@ class NotConfigured(FairboxError):
 
 
 class Throttled(FairboxError):
-    """DynamoDB, or a service beside it, refused for load; the call may be repeated.
+    """DynamoDB, or a service beside it, refused a call under load; it may be repeated.
 
-    `retry_after` is in how many seconds, at the earliest: it was tried several times already. Where
-    many callers wait, each adds a chance of its own, or they come back all at once.
+    `retry_after` is the least number of seconds to wait: the call was tried several times already.
+    Callers should add a random time of their own, so that they do not come back all at once.
     """
 
     def __init__(self, operation: str, retry_after: float = 3.0) -> None:

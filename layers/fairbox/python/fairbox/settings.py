@@ -46,7 +46,7 @@ CLEAN_ORPHANS_DRY_RUN: Final = "FAIRBOX_CLEAN_ORPHANS_DRY_RUN"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment says; a name that is needed and missing raises with that name.
+    """The environment of a process; a name that is needed and missing raises with that name.
 
     Attributes:
         values: the environment's variables.

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 
-from fairbox.api.problems import PROBLEM_TYPE, FieldError, Refusal, refusal_of
+from fairbox.api.openapi_route import ROUTES
 from fairbox.api.request import JSON_TYPE, Request
-from fairbox.api.routes import ROUTES
 from fairbox.dynamodb.calls import tries_until
 from fairbox.errors import FairboxError
+from fairbox.problems import PROBLEM_TYPE, FieldError, Refusal, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from fairbox.api.context import Api
     from fairbox.api.route import Answer, Route
-    from fairbox.api.routes import Api
 
 
 class Log(Protocol):

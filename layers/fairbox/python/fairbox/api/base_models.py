@@ -22,7 +22,7 @@ Milliseconds = Annotated[int, Field(description="Milliseconds since 1970 UTC.")]
 
 
 class In(BaseModel):
-    """What comes in: nothing unknown, nothing converted. Built when it is first used."""
+    """A request's model: refuses unknown fields, converts nothing, is built when first used."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -34,6 +34,6 @@ class Query(BaseModel):
 
 
 class Out(BaseModel):
-    """What goes out."""
+    """An answer's model."""
 
     model_config = ConfigDict(defer_build=True)

@@ -1,4 +1,4 @@
-"""What the routes of batches take and give, as models."""
+"""Request and answer models of the batch routes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pydantic import Field
 
 from fairbox.api.base_models import In, Milliseconds, Out, Query, Whole
 from fairbox.api.patterns import BatchId, Item, Text
-from fairbox.batches.ids import MAX_GROUP_SIZE
-from fairbox.batches.models import State  # noqa: TC001 - pydantic reads it
+from fairbox.batches.models import (
+    MAX_GROUP_SIZE,
+    State,
+)
 
 MAX_ITEMS: Final = 10_000
 """Ids of one call."""
@@ -77,7 +79,7 @@ class FailsIn(In):
 
 
 class BatchesQuery(Query):
-    """Which batches, and where to go on."""
+    """Filter and cursor of a list of batches."""
 
     state: State = Field(default="open", description="`reaped` ones are the orphans.")
     limit: int = Field(default=50, ge=1, le=100)
@@ -85,14 +87,14 @@ class BatchesQuery(Query):
 
 
 class ItemsQuery(Query):
-    """Where to go on."""
+    """Limit and cursor of a list."""
 
     limit: int = Field(default=1000, ge=1, le=10_000)
     cursor: Cursor = None
 
 
 class ProgressQuery(Query):
-    """How exact."""
+    """Exactness of the progress asked for."""
 
     exact: bool = Field(
         default=True,
@@ -134,7 +136,7 @@ class Groups(Out):
 
 
 class ProgressOut(Out):
-    """How far a batch is."""
+    """The progress of a batch."""
 
     id: str
     state: State
@@ -181,7 +183,7 @@ class FailedItems(Out):
 
 
 class Settled(Out):
-    """What a call settled."""
+    """The items and batches that a call settled."""
 
     changed: int = Field(description="Items; those settled before are not among them.")
     completed: list[str] = Field(description="Ids of the batches that this call completed.")

@@ -28,18 +28,18 @@ from fairbox.api.batch_models import (
     ShownBatch,
 )
 from fairbox.api.cursors import pack_cursor, unpack_cursor
-from fairbox.api.problems import FieldError, Refusal
 from fairbox.api.request import checked
 from fairbox.api.route import Answer, Route
 from fairbox.client.batch_reads import known_id
 from fairbox.errors import InvalidInput, UnknownBatch
+from fairbox.problems import FieldError, Refusal
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from fairbox.api.context import Api
     from fairbox.api.request import Request
-    from fairbox.api.routes import Api
-    from fairbox.batches.models import AckResult, Batch, Progress
+    from fairbox.batches.results import AckResult, Batch, Progress
 
 
 def open_batch(api: Api, request: Request) -> Answer:

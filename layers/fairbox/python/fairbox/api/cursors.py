@@ -22,7 +22,7 @@ PARTS: Final[dict[str, tuple[Part, ...]]] = {
     "dead": ("dead",),
     "delivered": ("ledger",),
 }
-"""What each state is listed from, in order."""
+"""The sources that each state is listed from, in order."""
 
 _VERSION: Final = 1
 _MAX_TIME: Final = 10**14

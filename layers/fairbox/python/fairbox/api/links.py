@@ -1,4 +1,4 @@
-"""What an answer gives to ask for next, as OpenAPI links: for readers, and for what tests the API.
+"""OpenAPI links from an answer to the next request, used by readers and by API tests.
 
 A link names an operation and where its parameters and body stand in the answer.
 """

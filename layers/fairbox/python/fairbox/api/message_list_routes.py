@@ -16,7 +16,7 @@ from fairbox.api.responses import (
     show_message,
     show_topic,
 )
-from fairbox.client import message_pages as listing
+from fairbox.client import message_pages
 from fairbox.client.message_pages import Place
 from fairbox.errors import InvalidInput
 from fairbox.model.clock import milliseconds
@@ -96,7 +96,7 @@ def _topic_of(cursor: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """What is asked for, and the time (ms) that it is asked at."""
+    """A request for a list, and its time (ms)."""
 
     outbox: Outbox
     topic: TopicState
@@ -120,7 +120,9 @@ class _List:
             for delivery in self._deliveries(after):
                 yield _place(delivery), show_delivery(delivery)
         elif part == "dead":
-            for letter in listing.dead(self.outbox.tables, self.topic, after=after, page=page):
+            for letter in message_pages.dead(
+                self.outbox.tables, self.topic, after=after, page=page
+            ):
                 yield Place(0, letter.id), show_dead(self.outbox, letter, self.now)
         else:
             for stored in self._lane(part, after, page):
@@ -130,13 +132,13 @@ class _List:
     def _lane(self, part: Part, after: Place | None, page: int) -> Iterator[StoredMessage]:
         tables = self.outbox.tables
         if part == "ready":
-            return listing.ready(tables, self.topic, after=after, page=page)
+            return message_pages.ready(tables, self.topic, after=after, page=page)
         bounds = (
             {"due_from": self.now + 1}
             if self.query.state == "waiting"
             else {"due_until": self.now + 1}
         )
-        return listing.later(tables, self.topic, after=after, page=page, **bounds)
+        return message_pages.later(tables, self.topic, after=after, page=page, **bounds)
 
     def _deliveries(self, after: Place | None) -> Iterator[Delivery]:
         since, until = _time("since", self.query.since), _time("until", self.query.until)

@@ -1,4 +1,4 @@
-"""What the HTTP API takes and gives, as models: they check requests and write the OpenAPI page.
+"""Request and answer models of the HTTP API: they check requests and write the OpenAPI page.
 
 Times are integers, milliseconds since 1970 UTC, unless a field says otherwise.
 """
@@ -88,7 +88,7 @@ class MessageIn(Input):
 
 
 class RetryIn(Input):
-    """How failures are repeated: exponential backoff with full jitter, then dead."""
+    """The repetition of failures: exponential backoff with full jitter, then dead."""
 
     max_attempts: Whole = Field(default=10, ge=1, le=1000)
     base: float = Field(default=1.0, ge=0.001, le=900, description="Seconds.")
@@ -161,7 +161,7 @@ class SubscriptionIn(Input):
 
 
 class TopicsQuery(_Query):
-    """How many topics, and where to go on."""
+    """Limit and cursor of a list of topics."""
 
     limit: int = Field(default=500, ge=1, le=500)
     cursor: str | None = Field(
@@ -170,7 +170,7 @@ class TopicsQuery(_Query):
 
 
 class PauseIn(Input):
-    """Why a subscription is paused."""
+    """The reason for a pause."""
 
     reason: str = Field(
         default="",
@@ -180,7 +180,7 @@ class PauseIn(Input):
 
 
 class ListQuery(_Query):
-    """Which messages, and where to go on."""
+    """State, limit and cursor of a list of messages."""
 
     state: State = Field(
         default="outstanding",
@@ -201,7 +201,7 @@ class ListQuery(_Query):
 
 
 class CancelQuery(_Query):
-    """Why a message is cancelled."""
+    """The reason for a cancellation."""
 
     reason: Text = Field(default="", description="At most 256 bytes; the archive keeps it.")
 
@@ -225,7 +225,7 @@ class FailureOut(Output):
 
 
 class SubscriptionStateOut(Output):
-    """What is known of a message for a subscription that has not simply taken it."""
+    """The state of a message for a subscription that has not accepted it at once."""
 
     subscription: str
     attempts: int
@@ -319,7 +319,7 @@ class SubscriptionOut(Output):
 
 
 class RetryOut(Output):
-    """How failures are repeated; seconds."""
+    """The repetition of failures; seconds."""
 
     max_attempts: int
     base: float
@@ -327,7 +327,7 @@ class RetryOut(Output):
 
 
 class PartitionOut(Output):
-    """Which part of a partitioned queue a topic is."""
+    """The place of a topic in a partitioned queue."""
 
     queue: str = Field(description="The logical name.")
     number: int
@@ -367,7 +367,7 @@ class Topics(Output):
 
 
 class FiguresOut(Output):
-    """What lies in the outbox, as counted from the stream; it trails by seconds."""
+    """The messages in the outbox, counted from the stream: some seconds behind."""
 
     outstanding: int = Field(description="Not yet delivered, delayed ones among them.")
     waiting: int = Field(description="Of these: added with a delay.")
@@ -393,13 +393,13 @@ class Stats(Output):
 
 
 class GatewayOut(Output):
-    """What the gateway says itself: an unsigned request, one too many, a body too large for it."""
+    """A refusal by the gateway itself: unsigned, too many requests, or too large a body."""
 
     message: str
 
 
 class FieldErrorOut(Output):
-    """What a field should have been."""
+    """The value that a field should have had."""
 
     field: str
     expected: str

@@ -10,27 +10,20 @@ from pydantic.json_schema import models_json_schema
 from fairbox.api import (
     batch_models,
     models,
+    operation_models,
     patterns,
     queue_models,
-)
-from fairbox.api import (
-    operation_models as operating_models,
-)
-from fairbox.api import (
-    redrive_routes as redrives,
-)
-from fairbox.api import (
-    resize_routes as resizes,
+    redrive_routes,
+    resize_routes,
 )
 from fairbox.api.links import LINKS
-from fairbox.api.problems import KINDS, PROBLEM_TYPE, URN
 from fairbox.api.publish_routes import MAX_BATCH
 from fairbox.api.request import JSON_TYPE, MAX_BODY_BYTES
-from fairbox.api.routes import ROUTES
 from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
+from fairbox.problems import KINDS, PROBLEM_TYPE, URN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -54,7 +47,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     ),
     "cancel_message": ({204: None}, ("malformed", "unknown-message", "conflict", "invalid-field")),
     "redrive_dead_letters": (
-        {200: redrives.RedriveOut},
+        {200: redrive_routes.RedriveOut},
         (*_BODY, "unknown-message", "conflict", *_TOPIC),
     ),
     "list_topics": ({200: models.Topics}, ("invalid-field",)),
@@ -63,8 +56,8 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         {200: models.TopicOut, 201: models.TopicOut},
         (*_BODY, "conflict", "invalid-field"),
     ),
-    "resize_topic": ({202: resizes.ResizeOut}, (*_BODY, "conflict", *_TOPIC)),
-    "list_epochs": ({200: resizes.Epochs}, _TOPIC),
+    "resize_topic": ({202: resize_routes.ResizeOut}, (*_BODY, "conflict", *_TOPIC)),
+    "list_epochs": ({200: resize_routes.Epochs}, _TOPIC),
     "put_subscription": (
         {200: models.SubscriptionOut, 201: models.SubscriptionOut},
         (*_BODY, "conflict", *_TOPIC),
@@ -104,18 +97,18 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     "extend_messages": ({200: queue_models.SettledReceipts}, _HELD),
     "release_messages": ({200: queue_models.SettledReceipts}, _HELD),
     "edit_message": (
-        {200: operating_models.EditedOut},
+        {200: operation_models.EditedOut},
         (*_BODY, "unknown-message", "unknown-topic", "conflict", "invalid-field"),
     ),
-    "purge_topic": ({200: operating_models.PurgedOut}, _TOPIC),
+    "purge_topic": ({200: operation_models.PurgedOut}, _TOPIC),
     "purge_dead_letters": (
-        {200: operating_models.PurgedDeadOut},
+        {200: operation_models.PurgedDeadOut},
         ("unknown-message", "conflict", *_TOPIC),
     ),
-    "show_queue_stats": ({200: operating_models.QueueStatsOut}, _TOPIC),
+    "show_queue_stats": ({200: operation_models.QueueStatsOut}, _TOPIC),
     "pause_topic": ({204: None}, ("conflict", *_TOPIC)),
     "resume_topic": ({204: None}, ("conflict", *_TOPIC)),
-    "delete_topic": ({202: operating_models.DeletingOut, 204: None}, ("conflict", *_TOPIC)),
+    "delete_topic": ({202: operation_models.DeletingOut, 204: None}, ("conflict", *_TOPIC)),
     "show_stats": ({200: models.Stats}, ("invalid-field",)),
     "show_openapi": ({200: None}, ("invalid-field",)),
 }
@@ -123,7 +116,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
 
 _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "put_topic": (models.TopicIn, False),
-    "resize_topic": (resizes.ResizeIn, True),
+    "resize_topic": (resize_routes.ResizeIn, True),
     "put_subscription": (models.SubscriptionIn, True),
     "pause_subscription": (models.PauseIn, False),
     "open_batch": (batch_models.BatchIn, False),
@@ -131,13 +124,13 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "ack_items": (batch_models.ItemsIn, True),
     "fail_items": (batch_models.FailsIn, True),
     "retry_items": (batch_models.ItemsIn, True),
-    "redrive_dead_letters": (redrives.RedriveIn, True),
+    "redrive_dead_letters": (redrive_routes.RedriveIn, True),
     "receive_messages": (queue_models.ReceiveIn, False),
     "ack_messages": (queue_models.AcksIn, True),
     "nack_messages": (queue_models.NacksIn, True),
     "extend_messages": (queue_models.ExtensionsIn, True),
     "release_messages": (queue_models.ReleasesIn, True),
-    "edit_message": (operating_models.EditIn, True),
+    "edit_message": (operation_models.EditIn, True),
 }
 """By operation: the model of its JSON body, and whether there must be one."""
 
@@ -176,7 +169,7 @@ _GATEWAY: Final[Mapping[int, str]] = {
     500: "The gateway: the function failed.",
     503: "The gateway: the function took too long.",
 }
-"""What answers before the function, or in its place: of another media type than a problem."""
+"""Answers that the gateway gives in place of the function, in another media type than a problem."""
 _EVENT: Final[Schema] = {
     "type": "object",
     "description": "A CloudEvent 1.0 in its JSON format.",
@@ -216,10 +209,10 @@ _EVENT: Final[Schema] = {
 }
 
 
-def openapi() -> Schema:
+def openapi(routes: Iterable[Route]) -> Schema:
     """Return the document."""
     paths: dict[str, Schema] = {}
-    for route in ROUTES:
+    for route in routes:
         path = route.path.replace("+}", "}")
         paths.setdefault(path, {})[route.method.lower()] = _operation(route)
     return {
@@ -278,8 +271,8 @@ def _operation(route: Route) -> Schema:
         operation["responses"][str(status)]["links"] = links
     if name == "delete_topic":
         waiting: Schema = {"description": "It is being deleted: ask again when this time is over."}
-        header, told = _HEADERS[503]
-        waiting["headers"] = {header: {"description": told, "schema": {"type": "string"}}}
+        header, description = _HEADERS[503]
+        waiting["headers"] = {header: {"description": description, "schema": {"type": "string"}}}
         operation["responses"]["202"] |= waiting
     if name == "open_batch":
         for status in good:
@@ -335,9 +328,9 @@ def _problems(kinds: Sequence[str]) -> Schema:
         by_status.setdefault(KINDS[kind][0], []).append(kind)
     answers: Schema = {}
     for status, names in sorted(by_status.items()):
-        told = "; ".join(f"`{URN}{name}`: {KINDS[name][1]}" for name in names)
+        description = "; ".join(f"`{URN}{name}`: {KINDS[name][1]}" for name in names)
         answers[str(status)] = {
-            "description": f"{told}.",
+            "description": f"{description}.",
             "content": {PROBLEM_TYPE: {"schema": _ref("ProblemOut")}},
         }
         if status in _HEADERS:
@@ -349,11 +342,11 @@ def _problems(kinds: Sequence[str]) -> Schema:
 
 
 def _add_gateway(answers: Schema) -> None:
-    for status, told in _GATEWAY.items():
+    for status, description in _GATEWAY.items():
         if status != 403 and str(status) not in answers:
             continue
         answer = answers.setdefault(str(status), {"content": {}})
-        answer["description"] = " ".join(filter(None, (answer.get("description"), told)))
+        answer["description"] = " ".join(filter(None, (answer.get("description"), description)))
         answer["content"][JSON_TYPE] = {"schema": _ref("GatewayOut")}
 
 

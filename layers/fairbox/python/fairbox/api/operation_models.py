@@ -1,4 +1,4 @@
-"""What the routes of operators take and give, as models."""
+"""Request and answer models of the operators' routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NAMED: Final = 100
 
 
 class EditIn(ContentIn):
-    """What is to change of a message that waits: its content, or when it is due."""
+    """The change of a waiting message: its content, or the time when it is due."""
 
     delay: float | None = Field(
         default=None,
@@ -33,21 +33,21 @@ class EditedOut(Out):
 
 
 class PurgeQuery(Query):
-    """How much of a topic is purged, and why."""
+    """Limit and reason of a purge."""
 
     reason: str = Field(default="", description="200 characters of it are kept in the archive.")
     limit: int = Field(default=2000, ge=1, le=MAX_PURGED)
 
 
 class PurgedOut(Out):
-    """What was purged."""
+    """The result of a purge."""
 
     count: int
     more: bool = Field(description="The limit was reached: ask again until it is false.")
 
 
 class PurgeDeadQuery(Query):
-    """Which dead letters are deleted; all that is given must hold."""
+    """Filter of the dead letters to delete; every given condition must hold."""
 
     ids: str | None = Field(
         default=None,
@@ -72,7 +72,7 @@ class PurgeDeadQuery(Query):
 
 
 class PurgedDeadOut(Out):
-    """Which dead letters were deleted or, of a dry run, would be."""
+    """The dead letters that were deleted or, in a dry run, would be."""
 
     count: int
     names: list[str] = Field(description="`topic/epoch/shard/id` of each, ascending by id.")

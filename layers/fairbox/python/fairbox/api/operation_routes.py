@@ -17,15 +17,15 @@ from fairbox.api.operation_models import (
     PurgeQuery,
     QueueStatsOut,
 )
-from fairbox.api.problems import malformed
 from fairbox.api.redrive_routes import RedriveWhereIn
 from fairbox.api.route import Answer, Route
 from fairbox.errors import InvalidInput, MessagesNotFound
 from fairbox.model.messages import MessageRef, check_topic
+from fairbox.problems import malformed
 
 if TYPE_CHECKING:
+    from fairbox.api.context import Api
     from fairbox.api.request import Request
-    from fairbox.api.routes import Api
 
 _FILTERS: Final = ("subscription", "reason", "partition_key", "died_from", "died_until")
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of texts: the checks themselves stay where messages are made.
+"""Patterns of texts in the OpenAPI document; the model checks the texts themselves.
 
 JSON Schema counts characters where limits count bytes: a text of at most n bytes has at most n
 characters, and one of n characters may still be refused.

@@ -7,7 +7,6 @@ import binascii
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairbox.api.models import MessageIn, Published
-from fairbox.api.problems import FieldError, Refusal, malformed, refusal_of
 from fairbox.api.request import JSON_TYPE, checked, member_text, parse_json, unsupported
 from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
@@ -15,6 +14,7 @@ from fairbox.errors import InvalidInput, MessagesNotWritten
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import parse_id, time_of
 from fairbox.model.messages import Message, check_topic
+from fairbox.problems import FieldError, Refusal, malformed, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 MAX_BATCH: Final = 500
 MAX_AHEAD_SECONDS: Final = 300
-"""How far ahead of the clock a given id may lie: every later id of this process sorts above it."""
+"""The most that a given id may be ahead of the clock: later ids of this process sort above it."""
 
 
 class Publisher:

@@ -1,4 +1,4 @@
-"""What the routes of the queue take and give, as models."""
+"""Request and answer models of the queue routes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_VISIBILITY_SECONDS: Final = 12 * 3600
 
 
 class ReceiveIn(In):
-    """What is to be received."""
+    """Number, visibility and wait of a receive."""
 
     max_messages: Whole = Field(default=10, ge=1, le=MAX_RECEIPTS)
     visibility_timeout: float = Field(
@@ -106,13 +106,13 @@ class ReceivedOut(Out):
 
 
 class ReceivedMessages(Out):
-    """What is held now; empty: there was nothing to receive."""
+    """The messages received; empty: there was nothing to receive."""
 
     messages: list[ReceivedOut]
 
 
 class SettledOut(Out):
-    """What became of one receipt."""
+    """The outcome of one receipt."""
 
     receipt: str
     status: Literal["done", "stale", "failed"] = Field(
@@ -122,6 +122,6 @@ class SettledOut(Out):
 
 
 class SettledReceipts(Out):
-    """What became of each receipt, in the order of the request."""
+    """The outcome of each receipt, in the order of the request."""
 
     results: list[SettledOut]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.api.problems import FieldError, Refusal
 from fairbox.api.queue_models import (
     AcksIn,
     ExtensionsIn,
@@ -24,13 +23,14 @@ from fairbox.errors import InvalidInput, StaleReceipt, Throttled, Unavailable
 from fairbox.model.ids import time_of
 from fairbox.model.messages import check_topic
 from fairbox.model.receipts import Receipt
+from fairbox.problems import FieldError, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fairbox.api.context import Api
     from fairbox.api.models import Encoding
     from fairbox.api.request import Request
-    from fairbox.api.routes import Api
     from fairbox.queue.models import Received
 
 Status = Literal["done", "stale", "failed"]

@@ -24,7 +24,7 @@ MAX_REDRIVES: Final = 500
 
 
 class RedriveWhereIn(Input):
-    """Which dead letters; all that is given must hold."""
+    """Filter of dead letters; every given condition must hold."""
 
     subscription: str | None = Field(default=None, description="It died for this one.")
     reason: str | None = Field(default=None, description="Part of the reason.")
@@ -49,7 +49,7 @@ class RedriveWhereIn(Input):
 
 
 class RedriveIn(ContentIn):
-    """Which dead letters to put back, oldest first; with content: one, edited on its way."""
+    """The dead letters to put back, oldest first; with content: one, edited on its way."""
 
     ids: list[str] | None = Field(
         default=None,
@@ -62,7 +62,7 @@ class RedriveIn(ContentIn):
 
 
 class RedriveOut(Output):
-    """What was put back or, of a dry run, would be."""
+    """The dead letters that were put back or, in a dry run, would be."""
 
     count: int
     refs: list[str] = Field(description="Oldest first.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fairbox.api.problems import FieldError, Refusal, invalid, malformed
+from fairbox.problems import FieldError, Refusal, invalid, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

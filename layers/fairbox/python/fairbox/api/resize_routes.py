@@ -14,8 +14,8 @@ from fairbox.model.messages import check_topic
 from fairbox.model.sharding import MAX_SHARDS
 
 if TYPE_CHECKING:
+    from fairbox.api.context import Api
     from fairbox.api.request import Request
-    from fairbox.api.routes import Api
 
 
 class ResizeIn(Input):
@@ -39,7 +39,7 @@ class ResizeOut(Output):
 
 
 class EpochStatusOut(Output):
-    """Where an epoch stands, and what lies in it, as counted from the stream."""
+    """The state of an epoch and the messages in it, counted from the stream."""
 
     number: int
     shards: int

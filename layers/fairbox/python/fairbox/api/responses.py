@@ -18,13 +18,13 @@ from fairbox.api.models import (
 )
 from fairbox.errors import InvalidInput, NotConfigured, Unavailable
 from fairbox.model.ids import parse_id, time_of
-from fairbox.model.redaction import shown_address
+from fairbox.model.redaction import redacted_address
 
 if TYPE_CHECKING:
     from fairbox.api.models import Encoding
     from fairbox.client.outbox import Outbox
     from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription, Topic, TopicState
 
 MAX_ANSWER_BYTES = 4_500_000
@@ -137,19 +137,19 @@ def _partition(topic: Topic) -> PartitionOut | None:
     return PartitionOut(queue=part.queue, number=part.number, count=part.count)
 
 
-def show_subscription(subscription: Subscription, standing: Standing) -> SubscriptionOut:
+def show_subscription(subscription: Subscription, standing: SubscriptionStatus) -> SubscriptionOut:
     """Return a subscription, and how it stands."""
     return SubscriptionOut(
         topic=subscription.topic,
         name=subscription.name,
-        destination=shown_address(subscription.destination),
+        destination=redacted_address(subscription.destination),
         max_attempts=subscription.max_attempts,
         timeout=subscription.timeout,
         weight=subscription.weight,
         max_in_flight=subscription.max_in_flight,
         rate=subscription.rate,
         since=subscription.since,
-        **standing.shown(),
+        **standing.as_dict(),
     )
 
 

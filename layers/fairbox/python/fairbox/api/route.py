@@ -1,4 +1,4 @@
-"""What a route is, and what it answers."""
+"""A route of the HTTP API, and its answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from fairbox.api.context import Api
     from fairbox.api.request import Request
-    from fairbox.api.routes import Api
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which requests go where.
+    """The requests of one method and path, and the function that answers them.
 
     Attributes:
         method, path: `{name}` stands for one part of the path, `{name+}` for the rest of it.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 
 from fairbox.api.batch_routes import BATCH_ROUTES
 from fairbox.api.message_list_routes import list_all_topics, list_messages
 from fairbox.api.models import CancelQuery, ListQuery, PauseIn, SubscriptionIn, TopicIn, TopicsQuery
 from fairbox.api.operation_routes import OPERATING_ROUTES, ref_of
-from fairbox.api.problems import Refusal
-from fairbox.api.publish_routes import Publisher
 from fairbox.api.queue_routes import QUEUE_ROUTES
 from fairbox.api.redrive_routes import RedriveIn, redrive
 from fairbox.api.request import checked
@@ -30,49 +26,12 @@ from fairbox.errors import (
 from fairbox.model.clock import milliseconds
 from fairbox.model.messages import MessageRef, check_text, check_topic
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
+from fairbox.problems import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from fairbox.api.context import Api
     from fairbox.api.models import MessageOut
     from fairbox.api.request import Request
-    from fairbox.client.batches import Batches
-    from fairbox.client.outbox import Outbox
-    from fairbox.client.queue import Queue
-    from fairbox.model.clock import Clock
-    from fairbox.model.ids import IdGenerator
-
-
-class Api:
-    """What the routes work with.
-
-    Args:
-        outbox: the outbox.
-        ids: makes message ids.
-        clock: the time.
-        batches: opens the batches, when a request first needs them.
-    """
-
-    def __init__(
-        self, outbox: Outbox, ids: IdGenerator, clock: Clock, batches: Callable[[], Batches]
-    ) -> None:
-        self.outbox = outbox
-        self.clock = clock
-        self.publisher = Publisher(outbox, ids, clock)
-        self._open_batches = batches
-
-    @cached_property
-    def batches(self) -> Batches:
-        """The batches."""
-        return self._open_batches()
-
-    @cached_property
-    def queue(self) -> Queue:
-        """The queue over the same tables."""
-        # imported where it is used: no other request pays for it
-        from fairbox.client.queue import Queue  # noqa: PLC0415
-
-        return Queue.over(self.outbox)
 
 
 def publish_messages(api: Api, request: Request) -> Answer:
@@ -220,19 +179,6 @@ def show_stats(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every en
     return Answer(200, stats(api.outbox, api.clock))
 
 
-def show_openapi(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every endpoint gets it
-    """Show this document."""
-    return Answer(200, _openapi_text())
-
-
-@cache
-def _openapi_text() -> str:
-    # imported where it is used: no other request pays for it
-    from fairbox.api.openapi import openapi  # noqa: PLC0415
-
-    return json.dumps(openapi(), separators=(",", ":"))
-
-
 def _find(api: Api, ref: MessageRef) -> MessageOut | None:
     """Return a message, outstanding or dead, though nothing can read it."""
     now = milliseconds(api.clock)
@@ -269,5 +215,4 @@ ROUTES: Final = (
     *QUEUE_ROUTES,
     *OPERATING_ROUTES,
     Route("GET", "/stats", show_stats),
-    Route("GET", "/openapi.json", show_openapi),
 )

@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
 
-from fairbox.aws.gc_pause import no_collection
+from fairbox.aws.gc_pause import gc_paused
 from fairbox.errors import InvalidInput, NotConfigured, Unavailable
 
 _CONFIG: Final = Config(
@@ -32,7 +32,7 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
         Unavailable: what the environment names of the SDK is not there, such as a profile.
     """
     try:
-        with no_collection():
+        with gc_paused():
             return boto3.client(service, config=_CONFIG, endpoint_url=endpoint_url)  # type: ignore[call-overload]
     except NoRegionError:
         raise NotConfigured("AWS_REGION") from None

@@ -1,4 +1,4 @@
-"""Pauses garbage collection where much is made and nothing is thrown away."""
+"""A pause of garbage collection, where many objects are made and none is dropped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect nothing meanwhile; afterwards the collector is as it was.
+def gc_paused() -> Iterator[None]:
+    """Pause the collector; afterwards it is as it was.
 
     Making a boto3 client loads a model of some ten thousand objects, all of which stay. The
     collections that this sets off each walk everything imported before: a tenth of a cold start.

@@ -26,7 +26,7 @@ class S3Failures:
         self._bucket = bucket
 
     def batches(self) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-        """Yield (object key, records) of each; what is no such object stays for an operator.
+        """Yield (object key, records) of each; other objects stay for an operator.
 
         Raises:
             Unavailable: S3 did not answer.

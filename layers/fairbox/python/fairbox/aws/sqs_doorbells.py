@@ -28,7 +28,7 @@ _SOON_MS: Final = 1000  # a doorbell that is due so soon is not put back to wait
 
 
 class SqsDoorbells:
-    """Rings for visits.
+    """Enqueues visits.
 
     Group `{topic}#{shard mod 8}` of the FIFO queue lets one visit of a shard run at a time, and no
     topic hold more than eight workers; fewer where a subscription may have fewer in flight.
@@ -70,7 +70,7 @@ class SqsDoorbells:
         self._ring([(part, None) for d in doorbells for part in _parts(d)])
 
     def pass_on(self, doorbell: Doorbell) -> None:
-        """Ring for what has waited in the queue for later, or let it wait on.
+        """Enqueue visits that have waited in the queue for later, or let them wait on.
 
         Doorbells of one shard and time that name no message, and come within a second, are one
         visit: the FIFO queue drops all but the first. So visits that each ring for the same time do

@@ -1,1 +1,1 @@
-"""Batches: know, exactly once, when a fan-out of any size is finished."""
+"""Batches: find out, exactly once, that a fan-out of any size is finished."""

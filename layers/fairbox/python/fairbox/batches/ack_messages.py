@@ -21,10 +21,10 @@ def pack(ids: Iterable[str]) -> list[str]:
     """Return the bodies of messages that ack these items, each id once, none for no ids.
 
     Args:
-        ids: `batch:group:index`; what is no such id is carried too, for the reader to count.
+        ids: `batch:group:index`; other texts are carried too, so that the reader counts them.
 
     Raises:
-        InvalidInput: one text alone is over what a message takes.
+        InvalidInput: one text alone is larger than a message can be.
     """
     bodies: list[str] = []
     page: list[str] = []
@@ -46,7 +46,7 @@ def _body(ids: list[str]) -> str:
 
 
 def parse(body: str) -> list[str]:
-    """Return the ids of a message; an entry that is no text comes as its JSON, which is no id.
+    """Return the ids of a message; an entry that is no text becomes its JSON, which is no id.
 
     Raises:
         Unreadable: the body is no object with a list under `acks`.

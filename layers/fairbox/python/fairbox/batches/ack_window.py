@@ -1,4 +1,4 @@
-"""The ack queue's reader: all messages of a window to one coalesced ack."""
+"""The reader of the ack queue: all messages of a window become one coalesced ack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN: Final = 100
 
 
 class Drain(Protocol):
-    """Acks what it can, and says what it could not."""
+    """Acks what it can, and names what it could not."""
 
     def drain(self, item_ids: Iterable[str], *, deadline: float) -> Drained:
         """Ack until the deadline; raises nothing of Fairbox's."""
@@ -27,15 +27,15 @@ class Drain(Protocol):
 
 @dataclass(slots=True)
 class AckReport:
-    """What became of a window of messages.
+    """The result of a window of messages.
 
     Attributes:
         failed: names of the messages that are to come again.
         acked: items that were pending and are acked.
-        dropped: ids that cannot be acked, and messages that are none.
+        dropped: ids that cannot be acked, and messages that name no ids.
         sample: the first of these, cut to 100 characters.
         completed: ids of the batches that this completed.
-        errors: why messages failed.
+        errors: the reasons why messages failed.
     """
 
     failed: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class AckReport:
     errors: list[str] = field(default_factory=list)
 
     def drop(self, text: str) -> None:
-        """Count what cannot be acked."""
+        """Count a text that cannot be acked."""
         self.dropped += 1
         if len(self.sample) < SAMPLE:
             self.sample.append(text[:_SHOWN])

@@ -7,23 +7,13 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.context import DAY_HOURS, WEEK_HOURS, Work
-from fairbox.batches.ids import (
+from fairbox.batches.context import DAY_HOURS, TRIES, WEEK_HOURS
+from fairbox.batches.models import (
     MAX_GROUP_SIZE,
     MAX_GROUPS,
     NODE_GROUPS,
     ROOT_GROUPS,
-    check_batch_id,
-    first_group,
-    node_of,
-    ones,
-    parse_item,
-    slot_of,
-)
-from fairbox.batches.models import (
-    Batch,
     Change,
-    Group,
     Leaf,
     LeafKey,
     Metadata,
@@ -32,7 +22,13 @@ from fairbox.batches.models import (
     Request,
     Root,
     StillWriting,
+    first_group,
+    hour_of,
+    node_of,
+    ones,
+    slot_of,
 )
+from fairbox.batches.results import Batch, Group
 from fairbox.errors import (
     BatchBusy,
     BatchEnded,
@@ -42,10 +38,13 @@ from fairbox.errors import (
     UnknownBatch,
     UnknownItems,
 )
+from fairbox.model.ids import check_batch_id, parse_item
 from fairbox.model.messages import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fairbox.batches.context import Context
 
 SMALL_GROUPS: Final = 96  # with root, request and two nodes: one transaction
 CHUNK: Final = 99
@@ -54,8 +53,16 @@ MAX_ADD_GROUPS: Final = MAX_ADD_NODES * NODE_GROUPS
 MAX_METADATA_BYTES: Final = 4096
 
 
-class Adding(Work):
-    """Open and add."""
+class Additions:
+    """Opens batches, and adds groups of items to them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store = context.store
+
+    @property
+    def _hour(self) -> int:
+        return hour_of(self._context.clock.now())
 
     def open(
         self,
@@ -65,11 +72,11 @@ class Adding(Work):
         parent_item: str | None,
     ) -> Batch:
         """Open a batch; the same id again returns the batch that is there."""
-        batch = self.ids.next() if batch_id is None else check_batch_id(batch_id)
+        batch = self._context.ids.next() if batch_id is None else check_batch_id(batch_id)
         check_text("user_key", user_key)
         _check_metadata(metadata)
         if parent_item is not None and not self._pending(parent_item):
-            there = self.store.root(batch)
+            there = self._store.root(batch)
             if there is None:
                 raise UnknownItems([str(parent_item)])
             return Batch.of(there)
@@ -77,18 +84,20 @@ class Adding(Work):
         root = Root(
             batch,
             "open",
-            self.milliseconds,
+            int(self._context.clock.now() * 1000),
             user_key,
             parent_item=parent_item,
-            look=self.hour + hours,
+            look=self._hour + hours,
         )
         changes = [Change(root)]
         if metadata:
             changes.append(Change(Metadata(batch, metadata)))
-        for _ in self.tries():
-            if self.store.write(changes) is None:
+        for attempt in range(TRIES):
+            if attempt:
+                self._context.back_off(attempt)
+            if self._store.write(changes) is None:
                 return Batch.of(root)
-            there = self.store.root(batch)
+            there = self._store.root(batch)
             if there is not None:
                 return Batch.of(there)
         raise BatchBusy([batch])
@@ -98,24 +107,26 @@ class Adding(Work):
         if parsed is None:
             raise InvalidInput("parent_item", "batch:group:index")
         key = LeafKey(parsed.batch, parsed.group)
-        leaf = self.store.leaves([key]).get(key)
+        leaf = self._store.leaves([key]).get(key)
         if leaf is None or not leaf.pending >> parsed.index & 1:
             return False
         if leaf.request is None:
             return True
         name = (leaf.batch, leaf.request)
-        request = self.store.requests([name]).get(name)
+        request = self._store.requests([name]).get(name)
         return request is not None and request.done
 
     def add(self, batch: str, count: int, request_id: str, group_size: int) -> list[Group]:
         """Add groups of items; the same request id again returns the same groups."""
         wanted = _wanted(batch, count, request_id, group_size)
         filled = False
-        for _ in self.tries():
-            root = self.store.root(batch)
+        for attempt in range(TRIES):
+            if attempt:
+                self._context.back_off(attempt)
+            root = self._store.root(batch)
             if root is None:
                 raise UnknownBatch(batch)
-            request = self.store.requests([(batch, wanted.digest)]).get((batch, wanted.digest))
+            request = self._store.requests([(batch, wanted.digest)]).get((batch, wanted.digest))
             if request is not None and (request.count, request.size) != (count, group_size):
                 raise RequestConflict(batch, request_id)
             if request is not None and request.done:
@@ -138,7 +149,7 @@ class Adding(Work):
         new = replace(new, next_group=root.next_group + wanted.groups)
         leaves = [Change(leaf) for leaf in self._leaves(wanted, 0, wanted.groups, None)]
         changes = [Change(new, root), Change(done), *leaves, *nodes]
-        return done if self.store.write(changes) is None else None
+        return done if self._store.write(changes) is None else None
 
     def _add_large(
         self, root: Root, request: Request | None, wanted: Request, *, filled: bool
@@ -154,7 +165,7 @@ class Adding(Work):
         """Take ordinals for an add that is too large for one transaction."""
         request = replace(wanted, first=root.next_group)
         new = replace(root, next_group=root.next_group + wanted.groups, version=root.version + 1)
-        return request if self.store.write([Change(new, root), Change(request)]) is None else None
+        return request if self._store.write([Change(new, root), Change(request)]) is None else None
 
     def fill(self, request: Request) -> bool:
         """Write the leaves, 99 a transaction; return whether the request still stood."""
@@ -162,40 +173,40 @@ class Adding(Work):
             end = min(start + CHUNK, request.groups)
             leaves = self._leaves(request, start, end, request.digest)
             puts = [Change(leaf, plain=True) for leaf in leaves]
-            if self.store.write([StillWriting(request), *puts]) is not None:
+            if self._store.write([StillWriting(request), *puts]) is not None:
                 return False
         return True
 
     def commit(self, request: Request) -> Request | None:
         """Make the add count; None when the race was lost or the batch is not open."""
-        root = self.store.root(request.batch)
+        root = self._store.root(request.batch)
         if root is None or root.state != "open":
             return None
         new, nodes = self._grown(root, request)
         done = replace(request, done=True)
         changes = [Change(new, root), Change(done, request), *nodes]
-        return done if self.store.write(changes) is None else None
+        return done if self._store.write(changes) is None else None
 
     def _leaves(self, request: Request, start: int, end: int, writer: str | None) -> list[Leaf]:
-        leaves = []
+        leaves, hour = [], self._hour
         for group in range(request.first + start, request.first + end):
             size = request.size_of(group)
             pending = ones(0, size)
             leaves.append(
-                Leaf(request.batch, group, pending, size, size, hour=self.hour, request=writer)
+                Leaf(request.batch, group, pending, size, size, hour=hour, request=writer)
             )
         return leaves
 
     def _grown(self, root: Root, request: Request) -> tuple[Root, list[Change]]:
         """Return the root with an add's groups and items, and the nodes' changes.
 
-        A node that was cleared from the root gets its slot's bit again, and what the root had
-        taken over from it is taken off.
+        A node that was cleared from the root gets its slot's bit again, and its sums are taken off
+        the root's.
         """
         first, end = request.first, request.first + request.groups
         low, high = node_of(max(first, ROOT_GROUPS)), node_of(end - 1)
         numbers = [] if low is None or high is None else range(low, high + 1)
-        there = self.store.nodes([NodeKey(root.batch, n) for n in numbers]) if numbers else {}
+        there = self._store.nodes([NodeKey(root.batch, n) for n in numbers]) if numbers else {}
         bits = root.bits | ones(first, min(end, ROOT_GROUPS))
         failed, settled, changes = root.failed, root.settled, []
         for number in numbers:
@@ -203,12 +214,12 @@ class Adding(Work):
             added = ones(max(first - base, 0), min(end - base, NODE_GROUPS))
             node = there.get(NodeKey(root.batch, number))
             if node is None:
-                changes.append(Change(Node(root.batch, number, added, hour=self.hour)))
+                changes.append(Change(Node(root.batch, number, added, hour=self._hour)))
             else:
                 if not bits >> slot_of(number) & 1:
                     failed, settled = failed - node.failed, settled - node.settled
                 new = replace(
-                    node, bits=node.bits | added, version=node.version + 1, hour=self.hour
+                    node, bits=node.bits | added, version=node.version + 1, hour=self._hour
                 )
                 changes.append(Change(new, node))
             bits |= 1 << slot_of(number)

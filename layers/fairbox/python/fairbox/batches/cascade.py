@@ -1,32 +1,72 @@
-"""Clearing upwards: an emptied leaf or node leaves its parent, and the root completes."""
+"""Cascades: an emptied leaf or node is cleared from its parent, and the root completes.
+
+A caller that settles items cascades at once and leaves what it cannot write to the batches'
+stream. The stream's function is the last to do a cascade: it names what is to be brought again.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from fairbox.batches.context import CASCADE_TRIES, Work, acked, failed, short, with_failures
-from fairbox.batches.ids import bit_of, node_of, parse_item, slot_of
-from fairbox.batches.models import Change, FailedItems, Leaf, LeafKey, NodeKey
+from fairbox.batches.context import CASCADE_TRIES, TRIES, WEEK_HOURS
+from fairbox.batches.models import (
+    COMPLETED_TOPIC,
+    Announcement,
+    Change,
+    Emptied,
+    FailedItems,
+    Leaf,
+    LeafKey,
+    NodeKey,
+    hour_of,
+    node_of,
+)
+from fairbox.errors import BatchBusy, FairboxError
+from fairbox.model.ids import parse_item
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
+    from fairbox.batches.context import Context
     from fairbox.batches.models import Node, Root
 
-Emptied = LeafKey | NodeKey
+T = TypeVar("T")
+Cause = Emptied | str
+"""An emptied leaf or node, or the id of an ended batch whose parent is to be notified."""
 
 
-class Cascade(Work):
+@dataclass(slots=True)
+class Cascaded:
+    """The result of cascading a window of the stream.
+
+    Attributes:
+        completed: ids of the batches that this completed.
+        left: causes that are to be brought again.
+        errors: the reasons, one text for each parent that could not be written.
+    """
+
+    completed: list[str] = field(default_factory=list)
+    left: set[Cause] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+
+
+class Cascade:
     """Rule 3: read the parent, then the children, then write the parent on its version.
 
-    Order and repetition do not matter. After three lost races the rest is left to the stream,
-    which brings every emptied item again.
+    Order and repetition do not matter.
     """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store = context.store
 
     def cascade(self, emptied: Iterable[Emptied]) -> list[str]:
         """Clear these from their parents where they are empty, and so on upwards.
+
+        After three lost races the rest is left to the stream, which brings every emptied item.
 
         Returns:
             The ids of the batches that this completed, nested ones first.
@@ -40,6 +80,43 @@ class Cascade(Work):
             completed += self.clear_root(batch, under_root) or []
         return completed
 
+    def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:
+        """Do what the stream asks for until the deadline (seconds since 1970).
+
+        It raises nothing of Fairbox's. Coalesced by parent: one read of it, one of its children in
+        batches of a hundred, one write, whatever the number of children.
+        """
+        found = Cascaded()
+
+        def done(
+            work: Callable[[], T | None], key: NodeKey | str, of: Collection[Cause]
+        ) -> T | None:
+            """Do the work of one parent; its causes are left when it fails or comes too late."""
+            if self._context.clock.now() < deadline:
+                try:
+                    result = work()
+                    if result is None:
+                        raise BatchBusy([str(key)])
+                except FairboxError as error:
+                    found.errors.append(str(error))
+                else:
+                    return result
+            found.left.update(of)
+            return None
+
+        nodes, roots = by_parent(c for c in causes if not isinstance(c, str))
+        for key, leaves in nodes.items():
+            if done(partial(self.clear_node, key, leaves, TRIES), key, leaves):
+                roots[key.batch].add(key)
+        for batch, under in roots.items():
+            completed = done(partial(self.clear_root, batch, under, TRIES), batch, under)
+            found.completed += completed or []
+        for batch in sorted(c for c in causes if isinstance(c, str)):
+            completed = done(partial(self.notify_parent, batch, TRIES), batch, {batch})
+            found.completed += completed or []
+        found.left &= set(causes)
+        return found
+
     def clear_node(
         self, key: NodeKey, children: Collection[LeafKey], tries: int = CASCADE_TRIES
     ) -> bool | None:
@@ -48,22 +125,16 @@ class Cascade(Work):
         Returns:
             Whether it is empty now; None when every race was lost.
         """
-        for _ in self.tries(tries):
+        for attempt in range(tries):
+            if attempt:
+                self._context.back_off(attempt)
             node, leaves = self.read_node(key, children)
             if node is None:
                 return False
-            gone = [c for c in leaves if c.count == 0 and node.bits >> bit_of(c.group) & 1]
-            if not gone:
+            new = node.without(leaves, hour_of(self._context.clock.now()))
+            if new is None:
                 return not node.bits
-            new = replace(
-                node,
-                bits=node.bits & ~sum(1 << bit_of(c.group) for c in gone),
-                failed=node.failed + sum(c.failed for c in gone),
-                settled=node.settled + sum(c.size for c in gone),
-                version=node.version + 1,
-                hour=self.hour,
-            )
-            if self.store.write([Change(new, node)]) is None:
+            if self._store.write([Change(new, node)]) is None:
                 return not new.bits
         return None
 
@@ -71,8 +142,8 @@ class Cascade(Work):
         self, key: NodeKey, children: Collection[LeafKey]
     ) -> tuple[Node | None, list[Leaf]]:
         """Read a node, and only then its leaves."""
-        node = self.store.nodes([key]).get(key)
-        return node, [] if node is None else list(self.store.leaves(sorted(children)).values())
+        node = self._store.nodes([key]).get(key)
+        return node, [] if node is None else list(self._store.leaves(sorted(children)).values())
 
     def clear_root(
         self, batch: str, children: Collection[Emptied], tries: int = CASCADE_TRIES
@@ -82,17 +153,19 @@ class Cascade(Work):
         Returns:
             The batches completed by that; None when every race was lost.
         """
-        message = self.ids.next()
-        for _ in self.tries(tries):
+        message = self._context.ids.next()
+        for attempt in range(tries):
+            if attempt:
+                self._context.back_off(attempt)
             root, under = self.read_root(batch, children)
             if root is None:
                 return []
             if root.ended:
                 return self.after_end(root, message)
-            new = _cleared(root, under)
+            new = root.without(under)
             if new is None:
                 return []
-            written = self.decide(root, new, message)
+            written = self.write_root(root, new, message)
             if written is not None:
                 return self.after_end(written, message)
         return None
@@ -101,62 +174,92 @@ class Cascade(Work):
         self, batch: str, children: Collection[Emptied]
     ) -> tuple[Root | None, list[Leaf | Node]]:
         """Read a root, and only then its children."""
-        root = self.store.root(batch)
+        root = self._store.root(batch)
         if root is None or root.ended:
             return root, []
         return root, self.read_children(children)
 
     def read_children(self, children: Collection[Emptied]) -> list[Leaf | Node]:
         """Read leaves and nodes, in the order of their keys: a set's is not that of a replay."""
-        leaves = self.store.leaves(sorted(c for c in children if isinstance(c, LeafKey)))
-        nodes = self.store.nodes(sorted(c for c in children if isinstance(c, NodeKey)))
-        return [*leaves.values(), *nodes.values()]
+        leaves = sorted(c for c in children if isinstance(c, LeafKey))
+        nodes = sorted(c for c in children if isinstance(c, NodeKey))
+        found: list[Leaf | Node] = [*self._store.leaves(leaves).values()] if leaves else []
+        return [*found, *self._store.nodes(nodes).values()] if nodes else found
+
+    def write_root(self, old: Root, new: Root, message: str) -> Root | None:
+        """Write the root; when it is sealed and has no bit, complete it with its announcement.
+
+        This is the one place where a batch completes.
+
+        Args:
+            old: the root as read.
+            new: the root as it shall be.
+            message: id of the announcement, should there be one.
+
+        Returns:
+            The root as written; None when the race was lost.
+        """
+        if new.state != "sealed" or new.bits:
+            return new if self._store.write([Change(new, old)]) is None else None
+        hour = hour_of(self._context.clock.now())
+        new = replace(new, state="complete", message=message, look=hour + WEEK_HOURS)
+        announcement = Announcement(
+            COMPLETED_TOPIC,
+            message,
+            new,
+            self._store.metadata(new.batch),
+            acked=new.total - new.failed,
+            at=int(self._context.clock.now() * 1000),
+        )
+        actions = self._context.announcer.actions(announcement)
+        return new if self._store.write([Change(new, old)], actions) is None else None
 
     def after_end(self, root: Root, message: str) -> list[str]:
-        """Tell the parent of a batch that has ended; return what completed, this one included.
+        """Notify the parent of a batch that has ended; return the ids of completed batches.
 
         A root that bears `message` was completed by this very call, also when the answer to the
         write was lost.
         """
         completed = [root.batch] if root.message == message else []
         if root.ended and root.parent_item is not None and not root.told:
-            completed += self.tell(root.batch) or []
+            completed += self.notify_parent(root.batch) or []
         return completed
 
-    def tell(self, batch: str, tries: int = CASCADE_TRIES) -> list[str] | None:
+    def notify_parent(self, batch: str, tries: int = CASCADE_TRIES) -> list[str] | None:
         """Settle the parent's item of a nested batch that has ended, once.
 
         Returns:
             The ids of the batches that this completed; None when every race was lost.
         """
-        for _ in self.tries(tries):
-            root = self.store.root(batch)
+        for attempt in range(tries):
+            if attempt:
+                self._context.back_off(attempt)
+            root = self._store.root(batch)
             item = parse_item(root.parent_item or "") if root is not None else None
             if root is None or item is None or not root.ended or root.told:
                 return []
-            told = Change(replace(root, told=True, version=root.version + 1), root)
+            notified = Change(replace(root, told=True, version=root.version + 1), root)
             key = LeafKey(item.batch, item.group)
-            leaf = self.store.leaves([key]).get(key)
+            leaf = self._store.leaves([key]).get(key)
             if leaf is None or not leaf.pending >> item.index & 1:
-                changes = [told]
+                changes = [notified]
             else:
-                changes = [told, *self._settled(leaf, item.index, root)]
-            if self.store.write(changes) is None:
+                changes = [notified, *self._settled(leaf, item.index, root)]
+            if self._store.write(changes) is None:
                 settled = changes[1].new if len(changes) > 1 else None
                 emptied = isinstance(settled, Leaf) and settled.count == 0
                 return self.cascade([key]) if emptied else []
         return None
 
     def _settled(self, leaf: Leaf, index: int, child: Root) -> list[Change]:
-        hit = 1 << index
+        hit, hour = 1 << index, hour_of(self._context.clock.now())
         if child.state == "complete" and not child.failed:
-            return [Change(acked(leaf, hit, self.hour), leaf)]
-        there = self.store.failed([leaf.key]).get(leaf.key)
+            return [Change(leaf.with_acked(hit, hour), leaf)]
+        there = self._store.failed([leaf.key]).get(leaf.key)
         reason = f"batch {child.batch} {child.state}, {child.failed} failed"
-        new = FailedItems(leaf.batch, leaf.group, hit, leaf.size, ((index, short(reason)),))
         return [
-            Change(failed(leaf, hit, self.hour), leaf),
-            Change(with_failures(there, new), there),
+            Change(leaf.with_failed(hit, hour), leaf),
+            Change(FailedItems.of(leaf, hit, reason, there), there),
         ]
 
 
@@ -173,28 +276,3 @@ def by_parent(
         else:
             nodes[NodeKey(child.batch, node)].add(child)
     return nodes, roots
-
-
-def _cleared(root: Root, children: Collection[Leaf | Node]) -> Root | None:
-    """Return the root without the bits of those that are empty; None when nothing changes."""
-    bits, gone_failed, settled = root.bits, root.failed, root.settled
-    for child in children:
-        if _is_empty(child) and bits >> _slot(child) & 1:
-            bits &= ~(1 << _slot(child))
-            gone_failed += child.failed
-            settled += _items_settled(child)
-    if bits == root.bits:
-        return None
-    return replace(root, bits=bits, failed=gone_failed, settled=settled)
-
-
-def _is_empty(child: Leaf | Node) -> bool:
-    return not (child.count if isinstance(child, Leaf) else child.bits)
-
-
-def _slot(child: Leaf | Node) -> int:
-    return bit_of(child.group) if isinstance(child, Leaf) else slot_of(child.node)
-
-
-def _items_settled(child: Leaf | Node) -> int:
-    return child.size if isinstance(child, Leaf) else child.settled

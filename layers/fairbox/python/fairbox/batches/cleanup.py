@@ -1,33 +1,46 @@
-"""The hourly cleanup: idle batches looked at, orphans reaped, what has ended erased."""
+"""The hourly cleanup: idle batches checked, orphans reaped, what has ended erased."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.lifecycle import Ending
+from fairbox.batches.context import DAY_HOURS, WEEK_HOURS
+from fairbox.batches.models import ORPHANED_TOPIC, Announcement, Change, LeafKey, hour_of
+from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
 from fairbox.errors import FairboxError
+from fairbox.model.ids import parse_item
 
 if TYPE_CHECKING:
-    from fairbox.batches.lifecycle import Look
+    from collections.abc import Iterator
+
+    from fairbox.batches.cascade import Cascade
+    from fairbox.batches.context import Context
+    from fairbox.batches.lifecycle import Lifecycle
+    from fairbox.batches.models import Emptied, Leaf, Node, Root
+    from fairbox.batches.progress import ProgressReader
+    from fairbox.batches.results import Progress
+    from fairbox.model.ids import ItemId
 
 ERASE_GROUPS: Final = 1000
-"""Groups erased between two looks at the clock: 80 calls at most."""
+"""Groups erased between two readings of the clock: 80 calls at most."""
+_SEEN_FIRST: Final = 100
+Fate = Literal["kept", "reaped", "cancelled", "ended", "gone"]
 
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a run of the cleanup did; with a dry run, what it would have done.
+    """The result of a run of the cleanup; with a dry run, what it would have been.
 
     Attributes:
-        looked: batches whose look was due.
+        looked: batches whose check was due.
         kept: those that are alive, or were changed meanwhile.
         reaped: orphans: their ids.
         cancelled: ids of nested batches whose parent was cancelled or reaped.
         ended: batches that had ended meanwhile, or that only a crash had kept from completing.
         erased: ended batches of which nothing but the root remains.
         pending: items of the orphans that were not settled.
-        failed: batches left to the next run, for a call failed.
+        failed: batches left to the next run, because a call failed.
         finished: whether the run came to its end.
         dry_run: whether nothing was changed.
     """
@@ -44,35 +57,64 @@ class Cleaned:
     dry_run: bool = False
 
 
-class Cleaning(Ending):
-    """Looks at every batch whose look is due."""
+@dataclass(frozen=True, slots=True)
+class OrphanCheck:
+    """The result of the check of an idle batch.
+
+    Attributes:
+        fate: what became of the batch; with a dry run, what would have.
+        active: hour since 1970 UTC of its last activity; of an ended one, when it may be erased.
+        progress: at that time, of a batch that was reaped.
+    """
+
+    batch: str
+    fate: Fate
+    active: int = 0
+    progress: Progress | None = None
+
+
+class Cleanup:
+    """Checks every batch whose check is due."""
+
+    def __init__(
+        self, context: Context, cascade: Cascade, lifecycle: Lifecycle, progress: ProgressReader
+    ) -> None:
+        self._context = context
+        self._store = context.store
+        self._cascade = cascade
+        self._lifecycle = lifecycle
+        self._progress = progress
+
+    @property
+    def _hour(self) -> int:
+        return hour_of(self._context.clock.now())
 
     def clean(
         self, *, deadline: float, open_hours: int, sealed_hours: int, dry_run: bool = False
     ) -> Cleaned:
         """Clean until nothing is due or the deadline (seconds since 1970).
 
-        What is dealt with is due later or never again, so the next run goes on behind it.
+        A batch that was checked is due later or never again, so the next run goes on behind it.
 
         Args:
             deadline: when to stop.
-            open_hours: without activity for so long, an open batch is an orphan.
-            sealed_hours: and a sealed one.
+            open_hours: an open batch without activity for so many hours is an orphan.
+            sealed_hours: the same for a sealed batch.
             dry_run: report, and change nothing.
 
         Raises:
             Throttled, Unavailable: the index could not be read.
         """
         report = Cleaned(dry_run=dry_run)
-        for batch in self.due():
-            if self.clock.now() >= deadline:
+        for batch in self.due_for_check():
+            if self._context.clock.now() >= deadline:
                 return report
             report.looked += 1
             try:
-                look = self.look(
+                check = self.check_orphan(
                     batch, open_hours=open_hours, sealed_hours=sealed_hours, dry_run=dry_run
                 )
-                done = self._note(look, report, deadline)
+                done = self._note(check, report, deadline)
             except FairboxError:
                 report.failed += 1
                 continue
@@ -81,23 +123,124 @@ class Cleaning(Ending):
         report.finished = True
         return report
 
-    def _note(self, look: Look, report: Cleaned, deadline: float) -> bool:
-        """Count a look, and erase what had ended; return whether there was time enough."""
-        match look.fate:
+    def _note(self, check: OrphanCheck, report: Cleaned, deadline: float) -> bool:
+        """Count a check, and erase what had ended; return whether there was time enough."""
+        match check.fate:
             case "reaped":
-                report.reaped.append(look.batch)
-                report.pending += look.progress.pending if look.progress else 0
+                report.reaped.append(check.batch)
+                report.pending += check.progress.pending if check.progress else 0
             case "cancelled":
-                report.cancelled.append(look.batch)
-            case "ended" if look.active > self.hour:  # its time to be erased is still to come
+                report.cancelled.append(check.batch)
+            case "ended" if check.active > self._hour:  # may not be erased yet
                 report.ended += 1
             case "ended" if report.dry_run:
                 report.erased += 1
             case "ended":
-                while not self.erase(look.batch, ERASE_GROUPS):
-                    if self.clock.now() >= deadline:
+                while not self._lifecycle.erase(check.batch, ERASE_GROUPS):
+                    if self._context.clock.now() >= deadline:
                         return False
                 report.erased += 1
             case _:
                 report.kept += 1
         return True
+
+    def due_for_check(self) -> Iterator[str]:
+        """Yield the batches whose next check is due, ended ones first."""
+        for state in ("cancelled", "reaped", "complete", "sealed", "open"):
+            yield from self._store.listed(state, self._hour)
+
+    def check_orphan(
+        self, batch: str, *, open_hours: int, sealed_hours: int, dry_run: bool = False
+    ) -> OrphanCheck:
+        """Check a batch that seems idle: cascade what was left over, then keep it or reap it.
+
+        It is reaped, on the version of the root that was read before the leaves, when nothing has
+        happened in it for `open_hours` while it was open, or `sealed_hours` while it was sealed.
+        """
+        root = self._store.root(batch)
+        if root is None:
+            return OrphanCheck(batch, "gone")
+        if root.ended:
+            return OrphanCheck(batch, "ended", root.look or 0)
+        nodes, leaves = self._unfinished(root)
+        emptied: list[Emptied] = [leaf.key for leaf in leaves if not leaf.count]
+        emptied += [node.key for node in nodes if not node.bits]
+        if emptied and not dry_run:
+            self._cascade.cascade(emptied)
+            root = self._store.root(batch) or root
+            if root.ended:
+                return OrphanCheck(batch, "ended", root.look or 0)
+        if self._orphaned_by_parent(root):
+            done = dry_run or self._lifecycle.end(root, "cancelled")
+            return OrphanCheck(batch, "cancelled" if done else "kept")
+        active = max([_since(root), *(n.hour for n in nodes), *(x.hour for x in leaves)])
+        limit = sealed_hours if root.state == "sealed" else open_hours
+        if not emptied and self._hour - active >= limit:
+            active = max(active, finished_hour(self._store, root))
+        if emptied or self._hour - active < limit:
+            if not dry_run:
+                self._keep(root, active, limit)
+            return OrphanCheck(batch, "kept", active)
+        return self._reap(root, active, dry_run=dry_run)
+
+    def _reap(self, root: Root, active: int, *, dry_run: bool) -> OrphanCheck:
+        progress = self._progress.progress_of(root)
+        if dry_run:
+            return OrphanCheck(root.batch, "reaped", active, progress)
+        announcement = Announcement(
+            ORPHANED_TOPIC,
+            self._context.ids.next(),
+            replace(root, state="reaped", failed=progress.failed),
+            self._store.metadata(root.batch),
+            acked=progress.acked,
+            pending=progress.pending,
+            at=int(self._context.clock.now() * 1000),
+        )
+        fate: Fate = "reaped" if self._lifecycle.end(root, "reaped", announcement) else "kept"
+        return OrphanCheck(root.batch, fate, active, progress)
+
+    def _unfinished(self, root: Root) -> tuple[list[Node], list[Leaf]]:
+        nodes = unfinished_nodes(self._store, root)
+        groups = unfinished_groups(root, nodes)
+        self._context.rng.shuffle(groups)
+        leaves: list[Leaf] = []
+        for start in range(0, len(groups), _SEEN_FIRST):
+            keys = [LeafKey(root.batch, g) for g in groups[start : start + _SEEN_FIRST]]
+            leaves += self._store.leaves(keys).values()
+            if any(self._hour - leaf.hour < DAY_HOURS for leaf in leaves):
+                break  # alive: no need to see the others
+        return nodes, leaves
+
+    def _orphaned_by_parent(self, root: Root) -> bool:
+        item = _parent_of(root)
+        parent = None if item is None else self._store.root(item.batch)
+        return parent is not None and parent.state in ("cancelled", "reaped")
+
+    def _keep(self, root: Root, active: int, limit: int) -> None:
+        item = _parent_of(root)
+        if item is not None and self._hour - active < DAY_HOURS:
+            self._stamp(LeafKey(item.batch, item.group))
+        hours = WEEK_HOURS if root.state == "open" and item is None else DAY_HOURS
+        # no later than when it would be an orphan, should nothing happen any more
+        now = self._hour
+        next_check = max(now + 1, min(max(active, now) + hours, active + limit))
+        if next_check != root.look:
+            self._store.write(
+                [Change(replace(root, look=next_check, version=root.version + 1), root)]
+            )
+
+    def _stamp(self, key: LeafKey) -> None:
+        """Note activity in a leaf, where it is not noted for this hour yet."""
+        leaf = self._store.leaves([key]).get(key)
+        if leaf is not None and leaf.hour < self._hour:
+            new = replace(leaf, hour=self._hour, version=leaf.version + 1)
+            self._store.write([Change(new, leaf)])
+
+
+def _since(root: Root) -> int:
+    return root.opened // 3_600_000
+
+
+def _parent_of(root: Root) -> ItemId | None:
+    """Return the item that a nested batch settles when it ends."""
+    return None if root.parent_item is None else parse_item(root.parent_item)

@@ -1,18 +1,21 @@
-"""Acks of a window, coalesced: one read and one write a leaf, whoever sent them."""
+"""Acks of a window of the ack queue, coalesced: one read and one write a leaf."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.ids import ones
-from fairbox.batches.settlement import Outcome, Settling, item_texts, split_items
+from fairbox.batches.models import ones
+from fairbox.batches.settlement import Outcome, item_texts, split_items
 from fairbox.errors import FairboxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fairbox.batches.cascade import Cascade
+    from fairbox.batches.context import Context
     from fairbox.batches.models import LeafKey
+    from fairbox.batches.settlement import Settlement
 
 PAGE: Final = 100
 """Leaves read at a time: one call, and no leaf waits long between its read and its write."""
@@ -20,14 +23,14 @@ PAGE: Final = 100
 
 @dataclass(slots=True)
 class Drained:
-    """What became of a window's acks.
+    """The result of a window's acks.
 
     Attributes:
         changed: items that were pending and are acked.
         completed: ids of the batches that this completed.
         dropped: texts that are no ids, ids never issued, and ids of batches cancelled or reaped.
         left: ids that are not done, to be acked again.
-        errors: why, one text for each call that failed.
+        errors: the reasons, one text for each call that failed.
     """
 
     changed: int = 0
@@ -37,8 +40,13 @@ class Drained:
     errors: list[str] = field(default_factory=list)
 
 
-class Draining(Settling):
-    """Acks what can be acked, and says what cannot: nothing here is all or nothing."""
+class CoalescedAcks:
+    """Acks what can be acked, and names what cannot: nothing here is all or nothing."""
+
+    def __init__(self, context: Context, settlement: Settlement, cascade: Cascade) -> None:
+        self._clock = context.clock
+        self._settlement = settlement
+        self._cascade = cascade
 
     def drain(self, items: Iterable[str], *, deadline: float) -> Drained:
         """Ack these items until the deadline (seconds since 1970); raises nothing of Fairbox's.
@@ -54,9 +62,9 @@ class Draining(Settling):
             self._drain_page(page, deadline, outcome, found)
         found.changed = outcome.changed
         found.left += outcome.left
-        if outcome.emptied and self.clock.now() < deadline:
+        if outcome.emptied and self._clock.now() < deadline:
             try:
-                found.completed += self.cascade(outcome.emptied)
+                found.completed += self._cascade.cascade(outcome.emptied)
             except FairboxError as error:  # the acks stand, and the stream repeats the cascade
                 found.errors.append(str(error))
         return found
@@ -64,11 +72,11 @@ class Draining(Settling):
     def _drain_page(
         self, page: Mapping[LeafKey, int], deadline: float, outcome: Outcome, found: Drained
     ) -> None:
-        if self.clock.now() >= deadline:
+        if self._clock.now() >= deadline:
             found.left += [i for key, hit in page.items() for i in item_texts(key, hit)]
             return
         try:
-            divided = self.divide(page)
+            divided = self._settlement.divide(page)
         except FairboxError as error:
             found.errors.append(str(error))
             found.left += [i for key, hit in page.items() for i in item_texts(key, hit)]
@@ -78,11 +86,11 @@ class Draining(Settling):
             found.dropped += gone
         for key, leaf in divided.leaves.items():
             hit = page[key] & ones(0, leaf.size)
-            if self.clock.now() >= deadline:
+            if self._clock.now() >= deadline:
                 found.left += item_texts(key, hit)
                 continue
             try:
-                self.settle_leaf("ack", leaf, hit, outcome)
+                self._settlement.settle_leaf("ack", leaf, hit, outcome)
             except FairboxError as error:
                 found.errors.append(str(error))
                 found.left += item_texts(key, hit)

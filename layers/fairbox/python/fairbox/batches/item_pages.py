@@ -1,40 +1,33 @@
-"""Missing and failed items, and lists of batches: walks that go on from where a page ended."""
+"""Missing and failed items: walks over groups that go on from where a page ended."""
 
 from __future__ import annotations
 
-import re
-from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairbox.batches.ids import (
+from fairbox.batches.models import (
     MAX_GROUP_SIZE,
     NODE_GROUPS,
     ROOT_GROUPS,
-    ItemId,
+    FailedItems,
+    Leaf,
+    LeafKey,
+    NodeKey,
     bits,
     first_group,
     node_of,
     ones,
-    parse_item,
     slot_of,
 )
-from fairbox.batches.models import (
-    Batch,
-    FailedItem,
-    FailedItems,
-    Leaf,
-    LeafKey,
-    ListPlace,
-    NodeKey,
-    Page,
-)
-from fairbox.batches.progress import Looking
+from fairbox.batches.results import FailedItem, Page
+from fairbox.batches.tree_reads import known_root
 from fairbox.errors import InvalidInput
+from fairbox.model.ids import ItemId, parse_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fairbox.batches.models import Root, State
+    from fairbox.batches.models import Root
+    from fairbox.batches.ports import BatchStore
 
 T = TypeVar("T")
 Step = tuple[int, int, FailedItems | None]
@@ -42,16 +35,16 @@ Step = tuple[int, int, FailedItems | None]
 MAX_PAGE_READS: Final = 500
 """Groups that one page looks at; it may be short, and then has a place to go on from."""
 
-_PLACE: Final = re.compile(
-    r"([0-7]):(0|[1-9][0-9]{0,8}):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII
-)
 _PAGE: Final = 100
 _FIRST_READS: Final = 4
 _NODES: Final = 20
 
 
-class Walking(Looking):
+class ItemPages:
     """Walks groups in order, reading little first and more the longer it goes on."""
+
+    def __init__(self, store: BatchStore) -> None:
+        self._store = store
 
     def missing(self, batch: str, after: str | None = None) -> Iterator[str]:
         """Yield the ids of pending items, by group and index; none of an ended, erased batch.
@@ -75,29 +68,18 @@ class Walking(Looking):
                 yield _failed_item(ItemId(batch, group, index), items)
 
     def missing_page(self, batch: str, after: str | None, limit: int) -> Page[str]:
-        """Return so many ids of pending items at most, from at most 500 groups."""
+        """Return at most `limit` ids of pending items, from at most 500 groups."""
         steps = self._steps(batch, after, failures=False)
         return _page(batch, steps, limit, lambda item, _: str(item))
 
     def failed_page(self, batch: str, after: str | None, limit: int) -> Page[FailedItem]:
-        """Return so many failed items at most, from at most 500 groups."""
+        """Return at most `limit` failed items, from at most 500 groups."""
         return _page(batch, self._steps(batch, after, failures=True), limit, _failed_item)
-
-    def listed_page(self, state: State, after: str | None, limit: int) -> Page[Batch]:
-        """Return so many batches in a state at most; fewer where some have just left it."""
-        place = None if after is None else parse_place(after)
-        places = list(islice(self.store.places(state, after=place, page=limit + 1), limit + 1))
-        more = len(places) > limit
-        places = places[:limit]
-        roots = self.store.roots([place.batch for place in places]) if places else []
-        found = [Batch.of(root) for root in roots if root.state == state]
-        found.sort(key=lambda batch: (batch.opened, batch.id))
-        return Page(tuple(found), str(places[-1]) if more else None)
 
     def _steps(self, batch: str, after: str | None, *, failures: bool) -> Iterator[Step]:
         """Yield each read: its group, the bits behind `after` that are asked for, and reasons."""
         start = _start(batch, after)
-        root = self.known_root(batch)
+        root = known_root(self._store, batch)
         if root.cursor is not None:
             return
         for group, record in self._reads(root, start.group, failures=failures):
@@ -125,7 +107,7 @@ class Walking(Looking):
         ]
         for at in range(0, len(numbers), _NODES):
             keys = [NodeKey(root.batch, number) for number in numbers[at : at + _NODES]]
-            nodes = self.store.nodes(keys)
+            nodes = self._store.nodes(keys)
             for key in keys:
                 base = first_group(key.node)
                 node = nodes.get(key)
@@ -143,9 +125,9 @@ class Walking(Looking):
         size, at = _FIRST_READS, 0
         while at < len(groups):
             keys = [LeafKey(batch, group) for group in groups[at : at + size]]
-            leaves = self.store.leaves(keys)
+            leaves = self._store.leaves(keys)
             failing = [key for key in leaves if failures and leaves[key].failed]
-            failed = self.store.failed(failing) if failing else {}
+            failed = self._store.failed(failing) if failing else {}
             for key in keys:
                 yield key.group, failed.get(key) if failures else leaves.get(key)
             at, size = at + size, min(2 * size, _PAGE)
@@ -174,18 +156,6 @@ def _page(
 def _failed_item(item: ItemId, items: FailedItems | None) -> FailedItem:
     reasons = {} if items is None else dict(items.reasons)
     return FailedItem(str(item), reasons.get(item.index, ""))
-
-
-def parse_place(text: str) -> ListPlace:
-    """Return the place that its text names.
-
-    Raises:
-        InvalidInput: it names none.
-    """
-    found = _PLACE.fullmatch(text)
-    if found is None:
-        raise InvalidInput("after", "where a page of a list ended")
-    return ListPlace(int(found[1]), int(found[2]), found[3])
 
 
 def _start(batch: str, after: str | None) -> ItemId:

@@ -1,4 +1,4 @@
-"""Items that ride on messages: settled by the very transaction that moves their message.
+"""Batch items of messages: settled by the very transaction that moves their message.
 
 A death fails the item and a redrive retries it. Were either done from the stream, a record that
 comes twice could fail an item that was put back.
@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from fairbox.batches.cascade import Cascade
+from fairbox.batches.context import TRIES, Context
 from fairbox.batches.models import LeafKey
-from fairbox.batches.settlement import Settling
+from fairbox.batches.settlement import Settlement
 from fairbox.errors import BatchBusy, BatchEnded, UnknownItems
-from fairbox.model.batch_items import parse_item
-from fairbox.model.ids import IdGenerator
+from fairbox.model.ids import IdGenerator, parse_item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from fairbox.batches.models import Announcement, Change, Leaf
-    from fairbox.batches.ports import MovingStore
+    from fairbox.batches.models import Announcement, Change
+    from fairbox.batches.ports import BatchStore
     from fairbox.model.clock import Clock
 
 Fate = Literal["changed", "settled", "unknown", "ended"]
@@ -28,7 +29,7 @@ Fate = Literal["changed", "settled", "unknown", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What came of a move with an item.
+    """The result of a move with an item.
 
     Attributes:
         item: `changed` with the move; `settled`: its first outcome stood; `unknown`: never issued;
@@ -41,17 +42,17 @@ class Moved:
     refused: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
 
-class Riding(Settling):
-    """Moves messages with their items. What it empties, the batches' stream clears upwards.
+class MessageItems:
+    """Moves messages with their items. The batches' stream clears emptied groups upwards.
 
     Args:
         store: the batches table.
         clock, rng: time and chance.
     """
 
-    def __init__(self, store: MovingStore, clock: Clock, rng: Random) -> None:
-        super().__init__(store, _Silent(), clock, rng, IdGenerator(clock))
-        self._moving = store
+    def __init__(self, store: BatchStore, clock: Clock, rng: Random) -> None:
+        self._context = Context(store, _Silent(), clock, rng, IdGenerator(clock))
+        self._settlement = Settlement(self._context, Cascade(self._context))
 
     def fail_with(self, item: str, reason: str, actions: Sequence[dict[str, Any]]) -> Moved:
         """Fail an item and do these actions, in one transaction.
@@ -86,9 +87,11 @@ class Riding(Settling):
         reason: str,
         actions: Sequence[dict[str, Any]],
     ) -> Moved:
-        for _ in self.tries():
+        for attempt in range(TRIES):
+            if attempt:
+                self._context.back_off(attempt)
             fate, changes = self._decided(verb, item, reason)
-            refusal = self._moving.move(changes, actions)
+            refusal = self._context.store.write(changes, actions)
             if refusal is None:
                 return Moved(fate)
             if any(code == "ConditionalCheckFailed" for code, _ in refusal.actions):
@@ -104,21 +107,15 @@ class Riding(Settling):
             return "unknown", []
         key, hit = LeafKey(named.batch, named.group), 1 << named.index
         try:
-            leaf = self.issued({key: hit}).get(key)
+            leaf = self._settlement.issued({key: hit}).get(key)
             if leaf is None:
                 return "ended", []
-            changes = self._changes(verb, leaf, hit, reason)
+            _, changes = self._settlement.changes(verb, leaf, hit, reason)
         except UnknownItems:
             return "unknown", []
         except BatchEnded:
             return "ended", []
         return ("changed", changes) if changes else ("settled", [])
-
-    def _changes(
-        self, verb: Literal["fail", "retry"], leaf: Leaf, hit: int, reason: str
-    ) -> list[Change]:
-        made = self.failing(leaf, hit, reason) if verb == "fail" else self.retrying(leaf, hit)
-        return [] if made is None else made[1]
 
 
 class _Silent:

@@ -1,22 +1,72 @@
-"""What a batch consists of as stored, and what callers are shown of it."""
+"""Items of the batches table: the tree of a batch, and how each item changes.
+
+A root has `ROOT_SLOTS` slots: one for each of the first groups, and behind them one for each node,
+which covers further groups. A bit that is set means that the child is unfinished.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from fairbox.batches.ids import ItemId, bits
+from fairbox.model.ids import ItemId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-T = TypeVar("T")
+MAX_GROUP_SIZE: Final = 7168
+ROOT_GROUPS: Final = 64
+NODE_GROUPS: Final = 7168
+ROOT_SLOTS: Final = 7168
+MAX_GROUPS: Final = ROOT_GROUPS + (ROOT_SLOTS - ROOT_GROUPS) * NODE_GROUPS
+REASONS: Final = 8
+REASON_BYTES: Final = 120
+
 Unknown = tuple[tuple[str, Any], ...]
 """Attributes that this release does not know, by name: every rewrite of their item keeps them."""
 State = Literal["open", "sealed", "complete", "cancelled", "reaped"]
 ENDED: Final = frozenset({"complete", "cancelled", "reaped"})
 COMPLETED_TOPIC: Final = "fairbox.batches.completed"
 ORPHANED_TOPIC: Final = "fairbox.batches.orphaned"
+
+
+def hour_of(seconds: float) -> int:
+    """Return the whole hours of a time in seconds: activity is noted by the hour."""
+    return int(seconds // 3600)
+
+
+def node_of(group: int) -> int | None:
+    """Return the number of the node that covers a group; None: the root does."""
+    return None if group < ROOT_GROUPS else (group - ROOT_GROUPS) // NODE_GROUPS
+
+
+def first_group(node: int) -> int:
+    """Return the first group that a node covers."""
+    return ROOT_GROUPS + NODE_GROUPS * node
+
+
+def bit_of(group: int) -> int:
+    """Return a group's bit in its parent: its slot in the root, or its bit in the node."""
+    node = node_of(group)
+    return group if node is None else group - first_group(node)
+
+
+def slot_of(node: int) -> int:
+    """Return the root's slot of a node."""
+    return ROOT_GROUPS + node
+
+
+def ones(low: int, high: int) -> int:
+    """Return the bitfield with bits `low` to `high` - 1."""
+    return ((1 << (high - low)) - 1) << low if high > low else 0
+
+
+def bits(field: int) -> Iterator[int]:
+    """Yield the bits of a bitfield, ascending."""
+    for place, byte in enumerate(field.to_bytes((field.bit_length() + 7) // 8, "little")):
+        for bit in range(8 if byte else 0):
+            if byte >> bit & 1:
+                yield place * 8 + bit
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,6 +83,10 @@ class NodeKey:
 
     batch: str
     node: int
+
+
+Emptied = LeafKey | NodeKey
+"""An item without a bit, which is to be cleared from its parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +114,33 @@ class Leaf:
         """Its name."""
         return LeafKey(self.batch, self.group)
 
+    def with_acked(self, items: int, hour: int) -> Leaf:
+        """Return the leaf without these pending items."""
+        return replace(
+            self,
+            pending=self.pending & ~items,
+            count=self.count - items.bit_count(),
+            version=self.version + 1,
+            hour=hour,
+            request=None,
+        )
+
+    def with_failed(self, items: int, hour: int) -> Leaf:
+        """Return the leaf with these pending items failed."""
+        return replace(self.with_acked(items, hour), failed=self.failed + items.bit_count())
+
+    def with_retried(self, items: int, hour: int) -> Leaf:
+        """Return the leaf with these failed items pending again."""
+        return replace(
+            self,
+            pending=self.pending | items,
+            count=self.count + items.bit_count(),
+            failed=self.failed - items.bit_count(),
+            version=self.version + 1,
+            hour=hour,
+            request=None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FailedItems:
@@ -72,6 +153,36 @@ class FailedItems:
     reasons: tuple[tuple[int, str], ...] = ()
     version: int = 1
     unknown: Unknown = field(default=(), hash=False)
+
+    @classmethod
+    def of(cls, leaf: Leaf, items: int, reason: str, there: FailedItems | None) -> FailedItems:
+        """Return a group's failed items with these among them, and the newest reasons.
+
+        Args:
+            leaf: the group.
+            items: those that fail, as bits.
+            reason: of which the first 120 bytes are kept, cut between characters.
+            there: what has failed already.
+        """
+        text = reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
+        reasons = tuple((index, text) for index in bits(items)) if reason else ()
+        if there is None:
+            return cls(leaf.batch, leaf.group, items, leaf.size, reasons[-REASONS:])
+        return replace(
+            there,
+            bits=there.bits | items,
+            reasons=(there.reasons + reasons)[-REASONS:],
+            version=there.version + 1,
+        )
+
+    def without(self, items: int) -> FailedItems:
+        """Return the failed items without these, and without their reasons."""
+        return replace(
+            self,
+            bits=self.bits & ~items,
+            reasons=tuple(r for r in self.reasons if not items >> r[0] & 1),
+            version=self.version + 1,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +203,32 @@ class Node:
         """Its name."""
         return NodeKey(self.batch, self.node)
 
+    def without(self, leaves: Iterable[Leaf], hour: int) -> Node | None:
+        """Return the node without the leaves that are empty; None when nothing changes."""
+        gone, failed, settled = _finished(self.bits, leaves)
+        if not gone:
+            return None
+        return replace(
+            self,
+            bits=self.bits & ~gone,
+            failed=self.failed + failed,
+            settled=self.settled + settled,
+            version=self.version + 1,
+            hour=hour,
+        )
+
+    def refilled(self, leaf: Leaf, hour: int) -> Node:
+        """Return the node with the bit of a leaf that was empty, and without its sums."""
+        bit, failed, settled = _refill(self.bits, leaf)
+        return replace(
+            self,
+            bits=self.bits | bit,
+            failed=self.failed - failed,
+            settled=self.settled - settled,
+            version=self.version + 1,
+            hour=hour,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Root:
@@ -106,7 +243,7 @@ class Root:
         message: id of the completion message.
         parent_item: the item of another batch that this one's end settles.
         told: whether the parent item has been settled.
-        look: hour since 1970 UTC of the cleanup's next look; None once erased.
+        look: hour since 1970 UTC of the cleanup's next check; None once erased.
         cursor: how far it is erased; None: erasing has not begun.
         expires: seconds since 1970 UTC when the tombstone goes.
     """
@@ -134,6 +271,53 @@ class Root:
         """Whether nothing will be added or settled any more."""
         return self.state in ENDED
 
+    def without(self, children: Iterable[Leaf | Node]) -> Root | None:
+        """Return the root without the children that are empty; None when nothing changes."""
+        gone, failed, settled = _finished(self.bits, children)
+        if not gone:
+            return None
+        return replace(
+            self,
+            bits=self.bits & ~gone,
+            failed=self.failed + failed,
+            settled=self.settled + settled,
+            version=self.version + 1,
+        )
+
+    def refilled(self, child: Leaf | Node) -> Root:
+        """Return the root with the bit of a child that was empty, and without its sums."""
+        bit, failed, settled = _refill(self.bits, child)
+        return replace(
+            self,
+            bits=self.bits | bit,
+            failed=self.failed - failed,
+            settled=self.settled - settled,
+            version=self.version + 1,
+        )
+
+
+def _in_parent(child: Leaf | Node) -> tuple[int, int]:
+    """Return a child's bit in its parent, and how many items it has settled."""
+    if isinstance(child, Leaf):
+        return 1 << bit_of(child.group), child.size - child.count
+    return 1 << slot_of(child.node), child.settled
+
+
+def _finished(field: int, children: Iterable[Leaf | Node]) -> tuple[int, int, int]:
+    """Return the bits of the empty ones among these children, their failed and settled items."""
+    gone = failed = settled = 0
+    for child in children:
+        bit, done = _in_parent(child)
+        if field & bit and not (child.count if isinstance(child, Leaf) else child.bits):
+            gone, failed, settled = gone | bit, failed + child.failed, settled + done
+    return gone, failed, settled
+
+
+def _refill(field: int, child: Leaf | Node) -> tuple[int, int, int]:
+    """Return the bit of an empty child, and its failed and settled items where they are counted."""
+    bit, done = _in_parent(child)
+    return (bit, 0, 0) if field & bit else (bit, child.failed, done)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -149,138 +333,13 @@ class Request:
 
     @property
     def groups(self) -> int:
-        """How many groups it has."""
+        """The number of its groups."""
         return -(-self.count // self.size)
 
     def size_of(self, group: int) -> int:
         """Return the number of items of one of its groups."""
         last = self.first + self.groups - 1
         return self.size if group < last else self.count - self.size * (self.groups - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group as `add` hands it out; `id` is `batch:ordinal`."""
-
-    batch: str
-    ordinal: int
-    size: int
-
-    @property
-    def id(self) -> str:
-        """The text before an item's index."""
-        return f"{self.batch}:{self.ordinal}"
-
-    def item_ids(self) -> Iterator[str]:
-        """Yield the ids of its items."""
-        prefix = self.id
-        return (f"{prefix}:{index}" for index in range(self.size))
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch as `open` and `list` show it; `opened` in milliseconds since 1970 UTC."""
-
-    id: str
-    state: State
-    opened: int
-    user_key: str = ""
-    total: int = 0
-    parent_item: str | None = None
-
-    @classmethod
-    def of(cls, root: Root) -> Batch:
-        """Return what callers see of a root."""
-        return cls(root.batch, root.state, root.opened, root.user_key, root.total, root.parent_item)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a batch is.
-
-    Attributes:
-        exact: whether `pending`, `acked` and `failed` are counts; else they are estimates.
-        error: items that `pending` may be off by, either way, in 95 of 100 cases; 0 when exact.
-        limit: no more than so many items are pending, estimate or not.
-    """
-
-    id: str
-    state: State
-    total: int
-    pending: int
-    acked: int
-    failed: int
-    exact: bool = True
-    error: int = 0
-    limit: int = 0
-    user_key: str = ""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the batch has completed and been announced."""
-        return self.state == "complete"
-
-
-class LeafCounts(NamedTuple):
-    """The items of a leaf: those pending, those failed, and all."""
-
-    pending: int
-    failed: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class AckResult:
-    """What a call settled: `changed` items, and the ids of the batches that it completed."""
-
-    changed: int = 0
-    completed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FailedItem:
-    """A failed item; `reason` is kept for the eight newest of a group."""
-
-    id: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """A part of a list.
-
-    Attributes:
-        entries: maybe none, though there is more.
-        after: gives the next page; None: this was the last.
-    """
-
-    entries: tuple[T, ...]
-    after: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListPlace:
-    """Where a list of batches in a state stopped: in which bucket, behind which hour and batch."""
-
-    bucket: int
-    look: int
-    batch: str
-
-    def __str__(self) -> str:
-        return f"{self.bucket}:{self.look}:{self.batch}"
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """What a message on `fairbox.batches.completed` or `.orphaned` says."""
-
-    topic: str
-    id: str
-    root: Root
-    metadata: Mapping[str, object]
-    acked: int
-    pending: int = 0
-    at: int = field(default=0)
 
 
 Record = Root | Node | Leaf | FailedItems | Request
@@ -294,11 +353,44 @@ class Metadata:
     values: Mapping[str, object]
 
 
+class LeafCounts(NamedTuple):
+    """The items of a leaf: those pending, those failed, and all."""
+
+    pending: int
+    failed: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """The place where a list of batches in a state stopped: its bucket, hour and last batch."""
+
+    bucket: int
+    hour: int
+    batch: str
+
+    def __str__(self) -> str:
+        return f"{self.bucket}:{self.hour}:{self.batch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The content of a message on `fairbox.batches.completed` or `.orphaned`."""
+
+    topic: str
+    id: str
+    root: Root
+    metadata: Mapping[str, object]
+    acked: int
+    pending: int = 0
+    at: int = field(default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One conditional write: `new` where `old` still stands, or where nothing does.
 
-    A `plain` one has no condition: a leaf of an add that is not done, which nobody else touches.
+    A `plain` one has no condition: a leaf of an add that is not done, which no other call touches.
     """
 
     new: Record | Metadata

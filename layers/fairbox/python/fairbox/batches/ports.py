@@ -1,4 +1,4 @@
-"""What the use cases of batches need from outside: records, announcements, chance and time."""
+"""Ports of batches: the store of their records, announcements, and ids."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
         StillWriting,
     )
 
-Refused = list["Record | None"]
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a transaction was not written.
+    """The reason why changes were not written.
 
     Attributes:
         records: for each change the record that stands in its way, as far as known.
@@ -37,7 +35,7 @@ class Refusal:
             transaction was under way.
     """
 
-    records: Refused
+    records: Sequence[Record | None]
     actions: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
 
@@ -82,12 +80,12 @@ class BatchStore(Protocol):
 
     def write(
         self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]] = ()
-    ) -> Refused | None:
-        """Write all or nothing, with the actions of an announcement.
+    ) -> Refusal | None:
+        """Write all or nothing, together with the actions of an announcement or of a move.
 
         Returns:
-            None when it is written. When a condition did not hold, or another transaction was
-            under way: for each change the record that stands in its way, as far as known.
+            None when it is written, else what is in the way: a condition did not hold, or another
+            transaction was under way.
         """
         ...
 
@@ -105,21 +103,11 @@ class BatchStore(Protocol):
         ...
 
     def listed(self, state: str, until: int | None = None) -> Iterator[str]:
-        """Yield batch ids in a state, with `until` those to be looked at by then."""
+        """Yield batch ids in a state; with `until`, those whose check is due by that hour."""
         ...
 
     def places(self, state: str, *, after: ListPlace | None, page: int) -> Iterator[ListPlace]:
         """Yield batches in a state with their places, behind one of these; `page` a call."""
-        ...
-
-
-class MovingStore(BatchStore, Protocol):
-    """A store that says which action of a transaction was refused."""
-
-    def move(
-        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
-    ) -> Refusal | None:
-        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
         ...
 
 
@@ -128,4 +116,12 @@ class Announcer(Protocol):
 
     def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         """Return the actions that publish the message; its topic is made where it is missing."""
+        ...
+
+
+class Ids(Protocol):
+    """Makes UUIDv7 texts."""
+
+    def next(self) -> str:
+        """Return the next one."""
         ...

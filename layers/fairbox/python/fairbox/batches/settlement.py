@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from fairbox.batches.cascade import Cascade
-from fairbox.batches.context import acked, failed, retried, short, with_failures, without_failures
-from fairbox.batches.ids import ItemId, bit_of, bits, mask, node_of, parse_item, slot_of
-from fairbox.batches.models import AckResult, Change, FailedItems, Leaf, LeafKey, NodeKey
+from fairbox.batches.context import TRIES
+from fairbox.batches.models import (
+    Change,
+    FailedItems,
+    Leaf,
+    LeafKey,
+    NodeKey,
+    bits,
+    hour_of,
+    node_of,
+)
+from fairbox.batches.results import AckResult
 from fairbox.errors import BatchBusy, BatchEnded, InvalidInput, UnknownItems
+from fairbox.model.ids import ItemId, parse_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.batches.models import Root
+    from fairbox.batches.cascade import Cascade
+    from fairbox.batches.context import Context
+    from fairbox.batches.models import Node, Root
 
 Verb = Literal["ack", "fail", "retry"]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a call has done so far; `ended` is the last batch that was found to have ended."""
+    """The outcome of a call so far; `ended` is the last batch that was found to have ended."""
 
     changed: int = 0
     emptied: list[LeafKey] = field(default_factory=list)
@@ -44,8 +55,13 @@ class Divided:
     ended: list[tuple[Root, list[str]]] = field(default_factory=list)
 
 
-class Settling(Cascade):
+class Settlement:
     """Settles items, and puts failed ones back."""
+
+    def __init__(self, context: Context, cascade: Cascade) -> None:
+        self._context = context
+        self._store = context.store
+        self._cascade = cascade
 
     def settle(self, verb: Verb, items: Iterable[str], reason: str = "") -> AckResult:
         """Ack, fail or retry these items, any mixture of batches and groups.
@@ -55,13 +71,18 @@ class Settling(Cascade):
             BatchEnded: some are of a batch that was cancelled or reaped; before any write where
                 the leaf is gone already.
             BatchBusy: others kept changing some leaves; it names what is left.
+            InvalidInput: `items` is one text, not many.
         """
-        wanted = parse_items(items)
+        if isinstance(items, str):
+            raise InvalidInput("items", "a list of item ids, not one text")
+        wanted, malformed = split_items(items)
+        if malformed:
+            raise UnknownItems([i if isinstance(i, str) else repr(i) for i in malformed])
         leaves = self.issued(wanted)
         outcome = Outcome()
         for key, leaf in leaves.items():
             self.settle_leaf(verb, leaf, wanted[key], outcome, reason)
-        completed = self.cascade(outcome.emptied) if outcome.emptied else []
+        completed = self._cascade.cascade(outcome.emptied) if outcome.emptied else []
         if outcome.ended is not None:
             raise outcome.ended
         if outcome.left:
@@ -72,84 +93,68 @@ class Settling(Cascade):
         self, verb: Verb, leaf: Leaf, hit: int, outcome: Outcome, reason: str = ""
     ) -> None:
         """Settle these items of one leaf, and add to the outcome."""
-        for _ in self.tries():
-            written = {"ack": self.ack_leaf, "retry": self.retry_leaf}.get(verb)
+        key = LeafKey(leaf.batch, leaf.group)
+        for attempt in range(TRIES):
+            if attempt:
+                self._context.back_off(attempt)
             try:
-                new, refused = written(leaf, hit) if written else self.fail_leaf(leaf, hit, reason)
+                new, changes = self.changes(verb, leaf, hit, reason)
             except BatchEnded as ended:
-                outcome.ended = BatchEnded(ended.batch, ended.state, item_texts(leaf.key, hit))
+                outcome.ended = BatchEnded(ended.batch, ended.state, item_texts(key, hit))
                 return
-            if new is not None:
+            refusal = self._store.write(changes) if changes else None
+            if refusal is None:
                 outcome.changed += (new.pending ^ leaf.pending).bit_count()
                 if new.count == 0:
-                    outcome.emptied.append(new.key)
+                    outcome.emptied.append(key)
                 return
-            again = refused or self.store.leaves([leaf.key]).get(leaf.key)
+            there = refusal.records[0] if len(changes) == 1 else None
+            again = there if isinstance(there, Leaf) else self._store.leaves([key]).get(key)
             if again is None:
-                self._gone(leaf.key, hit, outcome)
+                self._gone(key, hit, outcome)
                 return
             leaf = again
-        outcome.left += item_texts(leaf.key, hit)
+        outcome.left += item_texts(key, hit)
 
     def _gone(self, key: LeafKey, hit: int, outcome: Outcome) -> None:
-        root = self.store.root(key.batch)
+        root = self._store.root(key.batch)
         state = "erased" if root is None else root.state
         if state != "complete":
             outcome.ended = BatchEnded(key.batch, state, item_texts(key, hit))
 
-    def ack_leaf(self, leaf: Leaf, hit: int) -> tuple[Leaf | None, Leaf | None]:
-        """Ack what is pending of these; return the leaf as it is now, or what refused."""
-        hit &= leaf.pending
-        if not hit:
-            return leaf, None
-        new = acked(leaf, hit, self.hour)
-        refused = self.store.write([Change(new, leaf)])
-        if refused is None:
-            return new, None
-        return None, refused[0] if isinstance(refused[0], Leaf) else None
+    def changes(
+        self, verb: Verb, leaf: Leaf, hit: int, reason: str = ""
+    ) -> tuple[Leaf, list[Change]]:
+        """Return the leaf with these items settled or put back, and the changes that make it so.
 
-    def fail_leaf(self, leaf: Leaf, hit: int, reason: str) -> tuple[Leaf | None, None]:
-        """Fail what is pending of these, the leaf and its failed items in one transaction."""
-        made = self.failing(leaf, hit, reason)
-        if made is None:
-            return leaf, None
-        new, changes = made
-        return (new if self.store.write(changes) is None else None), None
-
-    def failing(self, leaf: Leaf, hit: int, reason: str) -> tuple[Leaf, list[Change]] | None:
-        """Return the leaf with these failed, and the changes; None when none of it is pending."""
-        hit &= leaf.pending
-        if not hit:
-            return None
-        there = self.store.failed([leaf.key]).get(leaf.key)
-        reasons = tuple((index, short(reason)) for index in bits(hit)) if reason else ()
-        items = FailedItems(leaf.batch, leaf.group, hit, leaf.size, reasons)
-        new = failed(leaf, hit, self.hour)
-        return new, [Change(new, leaf), Change(with_failures(there, items), there)]
-
-    def retry_leaf(self, leaf: Leaf, hit: int) -> tuple[Leaf | None, None]:
-        """Make failed items pending again; an emptied leaf is filled with its ancestors."""
-        made = self.retrying(leaf, hit)
-        if made is None:
-            return leaf, None
-        new, changes = made
-        return (new if self.store.write(changes) is None else None), None
-
-    def retrying(self, leaf: Leaf, hit: int) -> tuple[Leaf, list[Change]] | None:
-        """Return the leaf with these pending again, and the changes; None when none has failed.
+        There are no changes when none of these items is pending, or, for a retry, has failed. An
+        emptied leaf is filled together with its ancestors.
 
         Raises:
             BatchEnded: the leaf is empty, and the batch has ended.
         """
-        there = self.store.failed([leaf.key]).get(leaf.key)
+        hour = hour_of(self._context.clock.now())
+        if verb != "retry":
+            hit &= leaf.pending
+            if not hit:
+                return leaf, []
+        if verb == "ack":
+            new = leaf.with_acked(hit, hour)
+            return new, [Change(new, leaf)]
+        key = LeafKey(leaf.batch, leaf.group)
+        there = self._store.failed([key]).get(key)
+        if verb == "fail":
+            new = leaf.with_failed(hit, hour)
+            return new, [
+                Change(new, leaf),
+                Change(FailedItems.of(leaf, hit, reason, there), there),
+            ]
         hit &= there.bits if there is not None else 0
         if there is None or not hit:
-            return None
-        new = retried(leaf, hit, self.hour)
-        changes = [Change(new, leaf), Change(without_failures(there, hit), there)]
-        if leaf.count == 0:
-            changes += self.refilled(leaf)
-        return new, changes
+            return leaf, []
+        new = leaf.with_retried(hit, hour)
+        ancestors = self.refilled(leaf) if leaf.count == 0 else []
+        return new, [Change(new, leaf), Change(there.without(hit), there), *ancestors]
 
     def refilled(self, leaf: Leaf) -> list[Change]:
         """Return the changes of an emptied leaf's ancestors, up to the first that is not empty.
@@ -161,40 +166,19 @@ class Settling(Cascade):
         """
         number = node_of(leaf.group)
         if number is None:
-            return [self._refilled_root(leaf.batch, bit_of(leaf.group), leaf.failed, leaf.size)]
+            return [self._refilled_root(leaf)]
         key = NodeKey(leaf.batch, number)
-        node = self.store.nodes([key]).get(key)
+        node = self._store.nodes([key]).get(key)
         if node is None:
             raise BatchEnded(leaf.batch, "erased")
-        bit = 1 << bit_of(leaf.group)
-        clear = not node.bits & bit
-        new = replace(
-            node,
-            bits=node.bits | bit,
-            failed=node.failed - leaf.failed * clear,
-            settled=node.settled - leaf.size * clear,
-            version=node.version + 1,
-            hour=self.hour,
-        )
-        changes = [Change(new, node)]
-        if not node.bits:
-            slot = slot_of(number)
-            changes.append(self._refilled_root(leaf.batch, slot, node.failed, node.settled))
-        return changes
+        changes = [Change(node.refilled(leaf, hour_of(self._context.clock.now())), node)]
+        return changes if node.bits else [*changes, self._refilled_root(node)]
 
-    def _refilled_root(self, batch: str, slot: int, gone: int, settled: int) -> Change:
-        root = self.store.root(batch)
+    def _refilled_root(self, child: Leaf | Node) -> Change:
+        root = self._store.root(child.batch)
         if root is None or root.ended:
-            raise BatchEnded(batch, "erased" if root is None else root.state)
-        clear = not root.bits >> slot & 1
-        new = replace(
-            root,
-            bits=root.bits | 1 << slot,
-            failed=root.failed - gone * clear,
-            settled=root.settled - settled * clear,
-            version=root.version + 1,
-        )
-        return Change(new, root)
+            raise BatchEnded(child.batch, "erased" if root is None else root.state)
+        return Change(root.refilled(child), root)
 
     def issued(self, wanted: Mapping[LeafKey, int]) -> dict[LeafKey, Leaf]:
         """Return the leaves of these items, when every one was issued.
@@ -213,21 +197,17 @@ class Settling(Cascade):
         return found.leaves
 
     def divide(self, wanted: Mapping[LeafKey, int]) -> Divided:
-        """Read the leaves of these items, and say which of the items cannot be settled."""
-        leaves = self.store.leaves(wanted)
-        writers = dict.fromkeys(
-            (leaf.batch, leaf.request) for leaf in leaves.values() if leaf.request
-        )
-        names = [(batch, request) for batch, request in writers if request is not None]
-        requests = self.store.requests(names) if names else {}
+        """Read the leaves of these items, and find out which of the items cannot be settled."""
+        leaves = self._store.leaves(wanted)
+        written = {k: (k.batch, x.request) for k, x in leaves.items() if x.request is not None}
+        names = list(dict.fromkeys(written.values()))
+        requests = self._store.requests(names) if names else {}
         # no request any more: between the two reads it was erased, and the leaf is as good as gone
-        leaves = {
-            key: leaf
-            for key, leaf in leaves.items()
-            if leaf.request is None or (leaf.batch, leaf.request) in requests
-        }
-        missing = dict.fromkeys(key.batch for key in wanted if key not in leaves)
-        roots = {r.batch: r for r in self.store.roots(missing)} if missing else {}
+        for key, name in written.items():
+            if name not in requests:
+                del leaves[key]
+        missing = dict.fromkeys([key.batch for key in wanted if key not in leaves])
+        roots = {r.batch: r for r in self._store.roots(missing)} if missing else {}
         found = Divided()
         ended: dict[str, list[str]] = {}
         for key, hit in wanted.items():
@@ -238,15 +218,16 @@ class Settling(Cascade):
                     found.unknown += item_texts(key, hit)
                 elif root.state != "complete":
                     ended.setdefault(key.batch, []).extend(item_texts(key, hit))
-            elif leaf.request is not None and not _done(requests, leaf):
+            elif key in written and not requests[written[key]].done:
                 found.unknown += item_texts(key, hit)
             else:
                 found.leaves[key] = leaf
-                found.unknown += item_texts(key, hit >> leaf.size << leaf.size)
+                if hit >> leaf.size:
+                    found.unknown += item_texts(key, hit >> leaf.size << leaf.size)
         found.ended = [(roots[batch], items) for batch, items in ended.items()]
         return found
 
-    def known(self, items: Iterable[str]) -> tuple[list[str], list[str]]:
+    def split_known(self, items: Iterable[str]) -> tuple[list[str], list[str]]:
         """Divide items into those that can be settled, and those never issued or gone."""
         given = list(items)
         wanted, malformed = split_items(given)
@@ -256,36 +237,13 @@ class Settling(Cascade):
 
 
 def split_items(items: Iterable[str]) -> tuple[dict[LeafKey, int], list[str]]:
-    """Return the indexes, as a bitfield, by leaf; and what is not `batch:group:index`."""
-    indexes: dict[LeafKey, set[int]] = {}
-    malformed: list[str] = []
-    for text in items:
-        item = parse_item(text)
-        if item is None:
-            malformed.append(text)
-        else:
-            indexes.setdefault(LeafKey(item.batch, item.group), set()).add(item.index)
-    return {key: mask(found) for key, found in indexes.items()}, malformed
-
-
-def parse_items(items: Iterable[str]) -> dict[LeafKey, int]:
-    """Return the indexes, as a bitfield, by leaf.
-
-    Raises:
-        UnknownItems: some are not `batch:group:index`.
-        InvalidInput: it is one text, not many.
-    """
-    if isinstance(items, str):
-        raise InvalidInput("items", "a list of item ids, not one text")
-    wanted, malformed = split_items(items)
-    if malformed:
-        raise UnknownItems([i if isinstance(i, str) else repr(i) for i in malformed])
-    return wanted
-
-
-def _done(requests: Mapping[tuple[str, str], object], leaf: Leaf) -> bool:
-    request = requests.get((leaf.batch, leaf.request or ""))
-    return bool(getattr(request, "done", False))
+    """Return the indexes by leaf, as bitfields, and the texts that are not `batch:group:index`."""
+    parsed, malformed = parse_items(items)
+    wanted: dict[LeafKey, int] = {}
+    for item in parsed:
+        key = LeafKey(item.batch, item.group)
+        wanted[key] = wanted.get(key, 0) | 1 << item.index
+    return wanted, malformed
 
 
 def item_texts(key: LeafKey, hit: int) -> list[str]:

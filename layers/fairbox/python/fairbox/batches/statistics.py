@@ -6,17 +6,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.models import LeafKey
-from fairbox.batches.progress import Looking
+from fairbox.batches.models import LeafKey, hour_of
+from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from random import Random
 
-    from fairbox.batches.context import Ids
+    from fairbox.batches.context import Context
     from fairbox.batches.models import Root
-    from fairbox.batches.ports import Announcer, BatchStore
-    from fairbox.model.clock import Clock
 
 _ROOTS: Final = 100
 _FIRST_LEAVES: Final = 10
@@ -34,13 +31,13 @@ class OpenBatches:
 
 @dataclass(slots=True)
 class Stalled:
-    """Batches that are open or sealed, and in which nothing has happened for long.
+    """Open or sealed batches in which nothing has happened for long.
 
     Attributes:
-        looked: batches whose leaves were looked at.
+        looked: batches whose leaves were read.
         count: those that stand still.
         batches: the first ids of these.
-        finished: whether all batches were looked at; else `count` is the least there is.
+        finished: whether all batches were checked; if not, `count` is a lower bound.
     """
 
     looked: int = 0
@@ -49,20 +46,19 @@ class Stalled:
     finished: bool = False
 
 
-class Watching(Looking):
+class Statistics:
     """Reads the index and the roots behind it; the index is eventually consistent."""
 
-    def __init__(
-        self, store: BatchStore, announcer: Announcer, clock: Clock, rng: Random, ids: Ids
-    ) -> None:
-        super().__init__(store, announcer, clock, rng, ids)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store = context.store
         self._opened: dict[str, int] = {}
 
     def open_batches(self) -> OpenBatches:
         """Count the batches that are open or sealed.
 
         16 queries, half a read unit each and one more for 80 batches. When a batch was opened is
-        read from its root once a process (1 RRU), for it never changes.
+        read from its root once a process (1 RRU), because it never changes.
         """
         ids = set(self._alive())
         self._opened = {batch: at for batch, at in self._opened.items() if batch in ids}
@@ -70,7 +66,7 @@ class Watching(Looking):
             self._opened |= {root.batch: root.opened for root in roots}
         if not self._opened:
             return OpenBatches(len(ids), 0.0)
-        age = self.milliseconds - min(self._opened.values())
+        age = int(self._context.clock.now() * 1000) - min(self._opened.values())
         return OpenBatches(len(ids), max(0.0, age / 1000))
 
     def stalled(self, hours: int, *, deadline: float) -> Stalled:
@@ -84,11 +80,11 @@ class Watching(Looking):
             hours: from 1; activity is known by the hour.
             deadline: when to stop, in seconds since 1970.
         """
-        since = self.hour - hours
+        since = hour_of(self._context.clock.now()) - hours
         found = Stalled()
         for roots in self._roots(sorted(set(self._alive()))):
             for root in roots:
-                if self.clock.now() >= deadline:
+                if self._context.clock.now() >= deadline:
                     return found
                 if root.ended or root.opened // 3_600_000 > since:
                     continue
@@ -100,23 +96,23 @@ class Watching(Looking):
         return found
 
     def _alive(self) -> Iterator[str]:
-        return chain(self.store.listed("open"), self.store.listed("sealed"))
+        return chain(self._store.listed("open"), self._store.listed("sealed"))
 
     def _roots(self, ids: list[str]) -> Iterator[list[Root]]:
         for start in range(0, len(ids), _ROOTS):
-            yield self.store.roots(ids[start : start + _ROOTS])
+            yield self._store.roots(ids[start : start + _ROOTS])
 
     def _active(self, root: Root, since: int) -> bool:
         """Return whether anything was written after that hour."""
-        nodes = self.unfinished_nodes(root)
+        nodes = unfinished_nodes(self._store, root)
         if any(node.hour > since for node in nodes):
             return True
-        groups = self.unfinished_groups(root, nodes)
-        self.rng.shuffle(groups)
+        groups = unfinished_groups(root, nodes)
+        self._context.rng.shuffle(groups)
         start, many = 0, _FIRST_LEAVES
         while start < len(groups):
             keys = [LeafKey(root.batch, group) for group in groups[start : start + many]]
-            if any(leaf.hour > since for leaf in self.store.leaves(keys).values()):
+            if any(leaf.hour > since for leaf in self._store.leaves(keys).values()):
                 return True
             start, many = start + many, _LEAVES
-        return self.finished_hour(root) > since
+        return finished_hour(self._store, root) > since

@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-_EXTRAS: Final = {"typer": "cli", "rich": "cli", "greenlet": "simulation"}
+_EXTRAS: Final = {
+    "typer": "cli",
+    "rich": "cli",
+    "fairbox_simulation": "simulation",
+    "greenlet": "simulation",
+}
 """Modules that may be missing, and the extra that has them."""
 
 
@@ -22,7 +27,8 @@ def main() -> None:
         extra = _EXTRAS.get(error.name or "")
         if extra is None:
             raise
-        sys.exit(f"fairbox: {error.name} is missing: pip install 'fairbox[{extra}]'")
+        name = (error.name or "").replace("_", "-")
+        sys.exit(f"fairbox: {name} is missing: pip install 'fairbox[{extra}]'")
 
 
 if __name__ == "__main__":

@@ -218,13 +218,13 @@ def orphans(
 
     def found() -> list[dict[str, object]]:
         looks = (
-            session.batches.look(
+            session.maintenance.check_orphan(
                 due,
                 open_hours=round(open_days * 24),
                 sealed_hours=round(sealed_days * 24),
                 dry_run=True,
             )
-            for due in session.batches.due()
+            for due in session.maintenance.due_for_check()
         )
         return [
             {

@@ -13,7 +13,7 @@ from fairbox.cli.session import FAILED, interactive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fairbox.batches.models import Progress
+    from fairbox.batches.results import Progress
     from fairbox.cli.session import Session
 
 FIRST_SECONDS: Final = 0.2

@@ -1,4 +1,4 @@
-"""What the verbs work with: outbox, batches, time; over boto3, or as a test hands them in."""
+"""The library's clients that verbs call: outbox, queue and batches over boto3, or a test's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairbox import Batches, Outbox, Queue
 
 
-class Facades(Protocol):
+class Clients(Protocol):
     """The library's entrances, each opened when it is first asked for."""
 
     @property
@@ -52,12 +52,12 @@ class Facades(Protocol):
         ...
 
 
-Opener = Callable[[str | None], Facades]
-"""Opens the facades, with a URL of DynamoDB in place of the SDK's own."""
+Opener = Callable[[str | None], Clients]
+"""Opens the clients, with a URL of DynamoDB in place of the SDK's own."""
 
 
-class EnvironmentFacades:
-    """Facades over the tables that the environment names.
+class EnvironmentClients:
+    """Clients over the tables that the environment names.
 
     Args:
         endpoint_url: of DynamoDB, in place of the SDK's own.

@@ -1,4 +1,4 @@
-"""How a verb is declared: a function of a session, to which `--json` and the like are added."""
+"""Declaration of verbs: functions of a session, to which `--json` and the like are added."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from fairbox.cli.clients import EnvironmentFacades, Opener
+from fairbox.cli.clients import EnvironmentClients, Opener
 from fairbox.cli.session import Session
 from fairbox.errors import FairboxError
 
@@ -67,7 +67,7 @@ def verb(
 
     def declare(run: Verb) -> Verb:
         def command(ctx: typer.Context, **given: Any) -> None:
-            opener: Opener = ctx.obj or EnvironmentFacades
+            opener: Opener = ctx.obj or EnvironmentClients
             as_json, url = given.pop("json"), given.pop("endpoint_url", None)
             session = Session(opener(url), json=as_json, endpoint_url=url)
             try:

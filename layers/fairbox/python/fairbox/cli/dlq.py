@@ -172,15 +172,15 @@ def purge(
     if found.missing:
         raise MessagesNotFound(found.missing)
     if dry_run:
-        told = [*found.names, f"{found.count} would be purged"]
-        session.show(purge_fields(found), "\n".join(told))
+        lines = [*found.names, f"{found.count} would be purged"]
+        session.show(purge_fields(found), "\n".join(lines))
         return
     session.confirm(f"Delete {found.count} dead letter(s) of topic {topic} for good?", yes=yes)
-    with progress("purging", found.count) as tell:
+    with progress("purging", found.count) as advance:
 
         def told_so_far(count: int) -> None:
             session.done = {"purged": count}
-            tell(count)
+            advance(count)
 
         # those that were found, and no others that died while somebody was asked
         chosen = frozenset(found.names)
@@ -212,7 +212,7 @@ def _put_back(
     left: list[str] = []
     missing: list[str] = []
     size = _CALL if rate is None else max(1, min(_CALL, int(rate)))
-    with progress("putting back", found.count) as tell:
+    with progress("putting back", found.count) as advance:
         for call in calls_of((str(ref) for ref in found.refs), size):
             if rate is not None and refs:
                 session.clock.sleep(len(call) / rate)
@@ -221,7 +221,7 @@ def _put_back(
             left += [str(ref) for ref in result.left]
             missing += [str(name) for name in result.missing]
             session.done = {"put back": len(refs)}
-            tell(len(refs))
+            advance(len(refs))
     return refs, left, missing
 
 

@@ -39,18 +39,18 @@ def doctor(
     from importlib.metadata import version  # noqa: PLC0415
 
     from fairbox.doctor.aws import Aws  # noqa: PLC0415
-    from fairbox.doctor.deployment import STACKS, Patient  # noqa: PLC0415
+    from fairbox.doctor.deployment import STACKS, Deployment  # noqa: PLC0415
     from fairbox.doctor.examination import examine  # noqa: PLC0415
 
-    patient = Patient(
+    deployment = Deployment(
         session.outbox,
-        session.facades.settings,
-        Aws(session.facades.client, session.clock.sleep),
+        session.clients.settings,
+        Aws(session.clients.client, session.clock.sleep),
         version("fairbox"),
         stacks=tuple(stack or STACKS),
         placement=placement,
     )
-    found = list(examine(patient, check or ()))
+    found = list(examine(deployment, check or ()))
     count = Counter(finding.status for finding in found)
     if session.json:
         session.lines((finding.fields(), "") for finding in found)

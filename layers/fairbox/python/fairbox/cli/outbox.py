@@ -30,7 +30,7 @@ Ids = Literal["new", "same"]
 
 
 class State(StrEnum):
-    """What became of a message, as the history says."""
+    """The outcome of a message, from the history."""
 
     CANCELLED = "cancelled"
     PURGED = "purged"
@@ -113,9 +113,9 @@ def misplaced(
         return
     if not dry_run:
         session.confirm("Move the misplaced messages?", yes=yes)
-    with progress("scanning") as tell:
+    with progress("scanning") as advance:
         result = session.outbox.repair_misplaced(
-            topic, dry_run=dry_run, units_a_second=units, progress=tell
+            topic, dry_run=dry_run, units_a_second=units, progress=advance
         )
     fields = {
         "moved": [misplaced_fields(one) for one in result.moved],

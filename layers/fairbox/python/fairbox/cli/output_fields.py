@@ -1,4 +1,4 @@
-"""What is printed of the library's models: the names are those of the HTTP API."""
+"""The printed fields of the library's models, named as in the HTTP API."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import base64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.redaction import shown_address
+from fairbox.model.redaction import redacted_address
 from fairbox.model.subscription_status import NEW
 
 if TYPE_CHECKING:
-    from fairbox.batches.models import Batch, Progress
+    from fairbox.batches.results import Batch, Progress
     from fairbox.client.misplaced_messages import Misplaced
     from fairbox.client.purge import PurgeResult
     from fairbox.client.queue_resize import WidthResult
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairbox.client.topic_resize import EpochStatus, ResizeResult
     from fairbox.model.messages import Message
     from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription, TopicState
     from fairbox.queue.models import QueueStats, Received
 
@@ -140,12 +140,12 @@ def misplaced_fields(found: Misplaced) -> Fields:
     return {"ref": str(found.ref), "belongs": str(found.belongs)}
 
 
-def subscription_fields(subscription: Subscription, standing: Standing = NEW) -> Fields:
+def subscription_fields(subscription: Subscription, standing: SubscriptionStatus = NEW) -> Fields:
     """Return the fields of a subscription, and how it stands."""
     return {
         "topic": subscription.topic,
         "name": subscription.name,
-        "destination": shown_address(subscription.destination),
+        "destination": redacted_address(subscription.destination),
         "max_attempts": subscription.max_attempts,
         "timeout": subscription.timeout,
         "weight": subscription.weight,
@@ -153,7 +153,7 @@ def subscription_fields(subscription: Subscription, standing: Standing = NEW) ->
         "rate": subscription.rate,
         "since": subscription.since,
         "state": "paused" if standing.paused else standing.circuit,
-        **standing.shown(),
+        **standing.as_dict(),
     }
 
 

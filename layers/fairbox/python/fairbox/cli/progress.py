@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Yield what is told how many are done: it shows a bar on a terminal, nothing elsewhere.
+    """Show a bar on a terminal, nothing elsewhere; yield the function that takes the number done.
 
     Args:
-        what: is being done.
-        total: of how many; None: nobody knows.
+        what: the work, as the bar names it.
+        total: the number in all; None: unknown.
     """
     if not interactive():
         yield lambda _: None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
@@ -11,18 +11,30 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from fairbox.settings import state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
-    from fairbox.cli.shell import Shell
+
+class Lines(Protocol):
+    """The shell, as its prompt uses it."""
+
+    @property
+    def prompt(self) -> str:
+        """The text before a line."""
+
+    def run(self, line: str) -> int:
+        """Run one line; return its exit code."""
+
+    def words(self, before: list[str]) -> Iterable[str]:
+        """Return the words that may follow those."""
 
 
 class _Words(Completer):
-    """Completes from what the shell says may come."""
+    """Completes with the words that the shell offers."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Lines) -> None:
         self._shell = shell
 
     def get_completions(self, document: Document, _: CompleteEvent) -> Iterator[Completion]:
@@ -46,7 +58,7 @@ def _history() -> History:
     return FileHistory(str(file))
 
 
-def prompted(shell: Shell) -> None:
+def prompted(shell: Lines) -> None:
     """Run lines from the terminal until Ctrl-D or `exit`; Ctrl-C clears line or verb."""
     session: PromptSession[str] = PromptSession(
         completer=_Words(shell), history=_history(), complete_while_typing=False

@@ -138,13 +138,13 @@ def purge(
         return
     session.queue.topic(topic)
     session.confirm(f"Purge topic {topic}?", yes=yes)
-    with progress("purging") as tell:
+    with progress("purging") as advance:
 
-        def told(count: int) -> None:
+        def report(count: int) -> None:
             session.done = {"purged": count}
-            tell(count)
+            advance(count)
 
-        count = session.queue.purge(topic, reason=reason, progress=told)
+        count = session.queue.purge(topic, reason=reason, progress=report)
     session.show({"purged": count}, f"{count} purged")
 
 

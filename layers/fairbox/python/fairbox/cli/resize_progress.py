@@ -15,7 +15,7 @@ _COUNTED_MS: Final = 60_000
 
 
 def watch_resize(session: Session, topic: str, timeout: float | None) -> bool:
-    """Tell how a resize goes on until old epochs hold at most dead letters; say whether they do.
+    """Show the progress of a resize until old epochs hold at most dead letters; True: they do.
 
     A look costs 1 RRU a shard.
 
@@ -26,16 +26,16 @@ def watch_resize(session: Session, topic: str, timeout: float | None) -> bool:
     """
     end = None if timeout is None else session.clock.now() + timeout
     pause = FIRST_SECONDS
-    told: dict[int, str] = {}
+    shown: dict[int, str] = {}
     while True:
         statuses = session.outbox.epochs(topic)
-        for number in [n for n in told if n not in {s.epoch.number for s in statuses}]:
-            del told[number]
+        for number in [n for n in shown if n not in {s.epoch.number for s in statuses}]:
+            del shown[number]
             session.note(f"epoch {number}: retired")
         for status in statuses:
             text = _text(status)
-            if told.get(status.epoch.number) != text:
-                told[status.epoch.number] = text
+            if shown.get(status.epoch.number) != text:
+                shown[status.epoch.number] = text
                 session.note(f"epoch {status.epoch.number} ({status.epoch.shards} shards): {text}")
         # counts trail by half a minute: what came just before the cut may not be in them yet
         past = session.clock.now() * 1000 - statuses[-1].epoch.since >= _COUNTED_MS

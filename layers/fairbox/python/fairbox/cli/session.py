@@ -1,4 +1,4 @@
-"""One run of a verb: its facades, what it prints, and how it fails."""
+"""One run of a verb: its clients, what it prints, and how it fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from fairbox.api.problems import URN, refusal_of
 from fairbox.errors import (
     BatchBusy,
     BatchEnded,
@@ -21,11 +20,13 @@ from fairbox.errors import (
     StaleReceipt,
     UnknownItems,
 )
+from fairbox.problems import URN, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairbox.cli.clients import Facades
+    from fairbox.cli.clients import Clients
+    from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
     from fairbox.client.outbox import Outbox
     from fairbox.client.queue import Queue
@@ -36,19 +37,19 @@ USAGE = 2
 
 
 class Session:
-    """What a verb is given.
+    """The clients, options and output of one verb.
 
     Attributes:
-        facades: the library's entrances.
+        clients: the library's entrances.
         json: print JSON.
         endpoint_url: DynamoDB's, in place of the SDK's own.
-        done: what a verb that works in several calls has done so far; told when it fails.
+        done: what a verb that works in several calls has done so far; problem when it fails.
     """
 
     def __init__(
-        self, facades: Facades, *, json: bool = False, endpoint_url: str | None = None
+        self, clients: Clients, *, json: bool = False, endpoint_url: str | None = None
     ) -> None:
-        self.facades = facades
+        self.clients = clients
         self.json = json
         self.endpoint_url = endpoint_url
         self.done: dict[str, object] = {}
@@ -56,26 +57,34 @@ class Session:
     @property
     def outbox(self) -> Outbox:
         """The outbox."""
-        return self.facades.outbox
+        return self.clients.outbox
 
     @property
     def queue(self) -> Queue:
         """The queue."""
-        return self.facades.queue
+        return self.clients.queue
 
     @property
     def batches(self) -> Batches:
         """The batches."""
-        return self.facades.batches
+        return self.clients.batches
+
+    @property
+    def maintenance(self) -> BatchMaintenance:
+        """The upkeep of all batches."""
+        # imported where it is used: `fairbox --help` does without the library
+        from fairbox.client.batch_maintenance import BatchMaintenance  # noqa: PLC0415
+
+        return BatchMaintenance(self.batches)
 
     @property
     def clock(self) -> Clock:
         """The time."""
-        return self.facades.clock
+        return self.clients.clock
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
-        return self.facades.new_id()
+        return self.clients.new_id()
 
     def show(self, fields: Mapping[str, object], text: str | None = None) -> None:
         """Print one thing: its fields as JSON; or a text, by default a line a field."""
@@ -134,14 +143,14 @@ class Session:
 def problem(error: FairboxError) -> dict[str, object]:
     """Return an error as the HTTP API would say it, with all ids that it names."""
     refusal = refusal_of(error)
-    told = refusal.problem("")
+    body = refusal.problem("")
     fields: dict[str, object] = {
         "type": URN + refusal.kind,
-        "title": told["title"],
+        "title": body["title"],
         "detail": str(error),
     }
-    if "errors" in told:
-        fields["errors"] = told["errors"]
+    if "errors" in body:
+        fields["errors"] = body["errors"]
     match error:
         case UnknownItems() | BatchEnded():
             fields["items"] = list(error.items)

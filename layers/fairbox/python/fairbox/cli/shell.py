@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.exceptions import TyperException
 
+from fairbox.cli.root import app
 from fairbox.cli.session import FAILED, USAGE, Session, printable
-from fairbox.cli.shell_state import Held, HoldingFacades
+from fairbox.cli.shell_state import HoldingClients, ShellState
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ class Shell:
     """Runs lines.
 
     Args:
-        session: of the verb `shell`; its facades and its way of printing are the lines' too.
+        session: of the verb `shell`; its clients and its way of printing are the lines' too.
     """
 
     def __init__(self, session: Session) -> None:
-        self.held = Held()
+        self.held = ShellState()
         self._session = session
-        self._facades = HoldingFacades(session.facades, self.held)
+        self._clients = HoldingClients(session.clients, self.held)
         self._own: dict[str, Callable[[list[str]], None]] = {
             "use": self._use,
             "held": self._show_held,
@@ -51,7 +52,7 @@ class Shell:
 
     @property
     def prompt(self) -> str:
-        """What stands before a line: the current topic, and `*` where something is held."""
+        """The text before a line: the current topic, and the number of messages that are held."""
         mark = f" ({len(self.held.receipts)} held)" if self.held.receipts else ""
         return f"fairbox {self.held.topic}{mark}> ".replace("  ", " ").replace(" >", ">")
 
@@ -79,7 +80,6 @@ class Shell:
             return self._failed(str(error), USAGE if isinstance(error, InvalidInput) else FAILED)
 
     def _verb(self, words: list[str]) -> int:
-        from fairbox.cli.app import app  # noqa: PLC0415 - which names this module
 
         if words[0] == "shell":
             return self._failed("this is one", USAGE)
@@ -89,13 +89,13 @@ class Shell:
                 [*words, *shared],
                 prog_name="fairbox",
                 standalone_mode=False,
-                obj=lambda _: self._facades,
+                obj=lambda _: self._clients,
             )
         except typer.Abort:
             return FAILED
         except TyperException as error:
-            told = getattr(error, "format_message", error.__str__)()
-            return self._failed(told, USAGE)
+            text = getattr(error, "format_message", error.__str__)()
+            return self._failed(text, USAGE)
         if not code and words[:2] in (["message", "show"], ["dlq", "show"]) and len(words) > 2:
             self.held.ref = next((w for w in words[2:] if "/" in w), self.held.ref)
         return code if isinstance(code, int) else 0
@@ -141,7 +141,7 @@ class Shell:
     def _use(self, words: list[str]) -> None:
         if len(words) != 1:
             raise InvalidInput("use", "one topic")
-        self._facades.outbox.topic(words[0])
+        self._clients.outbox.topic(words[0])
         self.held.topic = words[0]
 
     def _show_held(self, _: list[str]) -> None:
@@ -160,7 +160,7 @@ class Shell:
         try:
             if ask and not typer.confirm("Give back?", default=True, err=True):
                 return 0
-            self._facades.queue.release(list(receipts))
+            self._clients.queue.release(list(receipts))
         except StaleReceipt as error:
             typer.echo(f"{len(receipts) - len(error.receipts)} given back", err=True)
             return self._failed(str(error), FAILED)
@@ -178,15 +178,13 @@ class Shell:
             yield from verbs[before[0]]
         elif before[0] in verbs or before == ["use"]:
             try:
-                yield from [state.topic.name for state in self._facades.outbox.topics()]
+                yield from [state.topic.name for state in self._clients.outbox.topics()]
             except FairboxError:
                 return  # completion says nothing where the tables are out of reach
 
 
 def _verbs() -> dict[str, list[str]]:
     from typer.main import get_command  # noqa: PLC0415 - it takes time that `--help` does without
-
-    from fairbox.cli.app import app  # noqa: PLC0415 - which names this module
 
     root: Any = get_command(app)
     return {

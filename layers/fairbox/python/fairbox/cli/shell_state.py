@@ -1,4 +1,4 @@
-"""What a shell holds: the topic and the message at hand, and receipts not yet settled."""
+"""The state of a shell: current topic and message, and receipts not yet settled."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairbox import Batches, Outbox, Queue
-    from fairbox.cli.clients import Facades
+    from fairbox.cli.clients import Clients
     from fairbox.model.clock import Clock
     from fairbox.queue.models import Received
 
 
 @dataclass(slots=True)
-class Held:
-    """What is at hand.
+class ShellState:
+    """The current topic and message, and the receipts not yet settled.
 
     Attributes:
         topic: the current topic; empty: none.
@@ -56,7 +56,7 @@ class Held:
 class HoldingQueue:
     """A queue that notes in `held` what was received through it and what was settled."""
 
-    def __init__(self, queue: Queue, held: Held) -> None:
+    def __init__(self, queue: Queue, held: ShellState) -> None:
         self._queue = queue
         self._held = held
 
@@ -102,33 +102,33 @@ class HoldingQueue:
         self._held.drop(receipts)
 
 
-class HoldingFacades:
-    """The facades, with a queue that notes what it holds."""
+class HoldingClients:
+    """The clients, with a queue that notes what it holds."""
 
-    def __init__(self, facades: Facades, held: Held) -> None:
-        self._facades = facades
+    def __init__(self, clients: Clients, held: ShellState) -> None:
+        self._clients = clients
         self._held = held
 
     @property
     def outbox(self) -> Outbox:
         """The outbox."""
-        return self._facades.outbox
+        return self._clients.outbox
 
     @property
     def queue(self) -> Any:
         """The queue."""
-        return HoldingQueue(self._facades.queue, self._held)
+        return HoldingQueue(self._clients.queue, self._held)
 
     @property
     def batches(self) -> Batches:
         """The batches."""
-        return self._facades.batches
+        return self._clients.batches
 
     @property
     def clock(self) -> Clock:
         """The time, and waiting."""
-        return self._facades.clock
+        return self._clients.clock
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
-        return self._facades.new_id()
+        return self._clients.new_id()

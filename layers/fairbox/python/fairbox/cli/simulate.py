@@ -1,4 +1,4 @@
-"""`fairbox simulate`: worlds under faults, against the promises; failing seeds made small."""
+"""`fairbox simulate`: worlds under faults, against the guarantees; failing seeds made small."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def simulate(
 ) -> None:
     """Run the application in memory under faults that a seed decides.
 
-    A seed that breaks a promise is named with the command that replays it.
+    A seed that breaks a guarantee is named with the command that replays it.
     """
     from fairbox_simulation import scenarios  # noqa: PLC0415 - see above
-    from fairbox_simulation.reproduction import Weather, findings  # noqa: PLC0415 - see above
+    from fairbox_simulation.reproduction import FaultOptions, findings  # noqa: PLC0415 - see above
     from fairbox_simulation.runner import Plan  # noqa: PLC0415 - see above
 
     if names:
@@ -86,8 +86,8 @@ def simulate(
         raise InvalidInput("--calm", "one of --calm and --stormy; got both")
     chosen = scenarios.scenario_of(scenario)
     left_out = tuple(dict.fromkeys(name.replace("-", "_") for name in without or ()))
-    weather = "calm" if calm else "stormy" if stormy else ""
-    chaos = scenarios.without(scenarios.WEATHERS[weather], left_out)
+    profile = "calm" if calm else "stormy" if stormy else ""
+    chaos = scenarios.without(scenarios.FAULT_PROFILES[profile], left_out)
     if chosen.needs:
         import_module(chosen.needs)
     count = messages or (COUNT if seeds is None else chosen.per_world)
@@ -96,7 +96,7 @@ def simulate(
     until = math.inf if minutes is None else began + minutes * 60
     tally = _run(session, plan, workers or os.cpu_count() or 1, until)
     seconds = time.monotonic() - began
-    broken = findings(plan, Weather(weather, left_out), tally, shrink=shrink)
+    broken = findings(plan, FaultOptions(profile, left_out), tally, shrink=shrink)
     _tell(session, plan, tally, list(islice(broken, _SHOWN)), seconds)
     if tally.broken:
         raise typer.Exit(FAILED)
@@ -128,7 +128,7 @@ def _tell(session: Session, plan: Plan, tally: Tally, found: list[Finding], seco
     }
     text = "".join(_told(finding, plan.scenario) for finding in found)
     worlds = f"{tally.worlds:,} worlds from seed {plan.seed} on"
-    broken = f"{tally.broken:,} broke a promise" if tally.broken else "every promise was kept"
+    broken = f"{tally.broken:,} broke a guarantee" if tally.broken else "every guarantee held"
     text += f"{tally.count:,} {plan.scenario.unit} of {plan.scenario.name} in {worlds}: {broken}"
     if tally.count < plan.total:
         text += f"; {plan.total - tally.count:,} were left"
@@ -137,7 +137,7 @@ def _tell(session: Session, plan: Plan, tally: Tally, found: list[Finding], seco
 
 def _told(finding: Finding, scenario: Scenario) -> str:
     failure = finding.failure
-    lines = [f"seed {failure.share.seed} breaks promises; again: {finding.command}"]
+    lines = [f"seed {failure.share.seed} breaks guarantees; again: {finding.command}"]
     lines += _breaches(failure.breaches)
     shrunk = finding.shrunk
     if shrunk is not None:

@@ -143,8 +143,8 @@ def delete(
     if left and not no_wait:
         session.note(f"{name} takes no messages any more; producers' copies end in {left:.0f} s")
         left = session.outbox.delete_topic(name, whole=whole)
-    told = f"{name} is being deleted: call again in {left:.0f} s" if left else f"{name} is deleted"
-    session.show({"topic": name, "deleted": not left, "seconds": left}, told)
+    text = f"{name} is being deleted: call again in {left:.0f} s" if left else f"{name} is deleted"
+    session.show({"topic": name, "deleted": not left, "seconds": left}, text)
 
 
 @verb(topic, "size", example="fairbox topic size --rate 5000 --message-size 900")

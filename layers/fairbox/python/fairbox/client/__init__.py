@@ -1,1 +1,1 @@
-"""What users hold: Outbox, Queue, PartitionedQueue, Batches, each over DynamoDB."""
+"""The public clients over DynamoDB: Outbox, Queue, PartitionedQueue and Batches."""

@@ -1,65 +1,169 @@
-"""What the application does for all batches: acks of the queue, cascades, cleanup, figures."""
+"""Maintenance of all batches, for the functions: queued acks, cascades, cleanup, figures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from fairbox.batches.cleanup import Cleaning
-from fairbox.batches.coalesced_acks import Draining
-from fairbox.batches.statistics import Watching
-from fairbox.batches.stream_follow_up import Finishing
+from fairbox.batches.coalesced_acks import CoalescedAcks
+from fairbox.batches.statistics import Statistics
+from fairbox.client.batch_context import BatchPart
+from fairbox.codec.batches import read_image
+from fairbox.codec.stream_records import sequence_order
+from fairbox.errors import NewerVersion, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.batches.cleanup import Cleaned
+    from fairbox.batches.cascade import Cascaded, Cause
+    from fairbox.batches.cleanup import Cleaned, OrphanCheck
     from fairbox.batches.coalesced_acks import Drained
+    from fairbox.batches.models import Emptied
     from fairbox.batches.statistics import OpenBatches, Stalled
-    from fairbox.batches.stream_follow_up import Cause, Finished
-    from fairbox.client.batches import Batches
 
 
-class Keeper:
-    """Keeps the batches of a table going, for the functions.
+@dataclass(slots=True)
+class CascadeReport:
+    """The result of cascading stream records.
 
-    Args:
-        batches: the batches.
+    Attributes:
+        again: the lowest sequence number that must come again; None: all is done.
+        ended: number of batches that ended, by state; a repeated record counts again.
+        completed: ids of the batches that this completed.
+        unreadable: number of records that the codec has not written.
+        errors: the reasons why records must come again.
     """
 
-    def __init__(self, batches: Batches) -> None:
-        self._draining = Draining(*batches.parts)
-        self._finishing = Finishing(*batches.parts)
-        self._cleaning = Cleaning(*batches.parts)
-        self._watching = Watching(*batches.parts)
+    again: str | None = None
+    ended: Counter[str] = field(default_factory=Counter)
+    completed: list[str] = field(default_factory=list)
+    unreadable: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class BatchMaintenance(BatchPart):
+    """Maintains all batches of a table, for the functions.
+
+    Args:
+        batches: the `Batches` of the table.
+    """
+
+    def __init__(self, batches: BatchPart) -> None:
+        context = batches._context  # noqa: SLF001 - a part over the same context
+        self._open(context)
+        self._acks = CoalescedAcks(context.core, context.settlement, context.cascade)
+        self._statistics = Statistics(context.core)
 
     def drain(self, item_ids: Iterable[str], *, deadline: float) -> Drained:
-        """Ack what can be acked by then (seconds since 1970): 1 RRU and 1 WRU a group touched.
+        """Ack items until the deadline (seconds since 1970): 1 RRU and 1 WRU a group touched.
 
-        Bad ids are dropped and named, and what failed or came too late is named: it raises nothing
-        of Fairbox's.
+        The result names unknown ids, which are dropped, and ids that failed or came too late. No
+        error of Fairbox is raised.
         """
-        return self._draining.drain(item_ids, deadline=deadline)
+        return self._acks.drain(item_ids, deadline=deadline)
 
-    def finish(self, causes: Collection[Cause], *, deadline: float) -> Finished:
-        """Cascade and tell what the stream brings, and name what is to be brought again."""
-        return self._finishing.finish(causes, deadline=deadline)
+    def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:
+        """Cascade the causes from the stream; the result names those that must come again."""
+        return self._context.cascade.finish(causes, deadline=deadline)
+
+    def cascade_records(
+        self, records: Sequence[Mapping[str, Any]], *, deadline: float
+    ) -> CascadeReport:
+        """Cascade records of the batches' stream, all of one parent at once.
+
+        Args:
+            records: stream records as Lambda passes them, with new images.
+            deadline: seconds since 1970.
+        """
+        report = CascadeReport()
+        causes: dict[Cause, str] = {}
+        newer: list[str] = []
+        for record in records:
+            body = record["dynamodb"]
+            image = body.get("NewImage")
+            if image is None:
+                continue
+            try:
+                cause, ended = read_image(image)
+            except NewerVersion as error:
+                newer.append(body["SequenceNumber"])
+                report.errors.append(str(error))
+                continue
+            except Unreadable:
+                report.unreadable += 1
+                continue
+            if ended is not None:
+                report.ended[ended] += 1
+            if cause is not None:
+                causes[cause] = body["SequenceNumber"]  # the latest: it is enough to repeat that
+        finished = self.finish(causes, deadline=deadline)
+        left = [*newer, *(causes[cause] for cause in finished.left)]
+        report.again = min(left, key=sequence_order, default=None)
+        report.completed = finished.completed
+        report.errors += finished.errors
+        return report
 
     def clean(
         self, *, deadline: float, open_hours: int, sealed_hours: int, dry_run: bool = False
     ) -> Cleaned:
-        """Look at the batches that are due: keep, reap or erase each, until the deadline.
+        """Check the batches that are due: keep, reap or erase each, until the deadline.
 
         Raises:
             Throttled, Unavailable: the index could not be read.
         """
-        return self._cleaning.clean(
+        return self._context.cleanup.clean(
             deadline=deadline, open_hours=open_hours, sealed_hours=sealed_hours, dry_run=dry_run
         )
 
+    def cascade(self, emptied: Iterable[Emptied]) -> list[str]:
+        """Clear emptied groups and nodes upwards; return the ids of completed batches."""
+        return self._context.cascade.cascade(emptied)
+
+    def notify_parent(self, batch: str) -> list[str]:
+        """Settle the parent item of an ended nested batch; return the ids of completed batches."""
+        return self._context.cascade.notify_parent(batch) or []
+
+    def due_for_check(self) -> Iterator[str]:
+        """Yield the ids of batches that are due to be checked or erased."""
+        return self._context.cleanup.due_for_check()
+
+    def check_orphan(
+        self,
+        batch: str,
+        *,
+        open_hours: int = 7 * 24,
+        sealed_hours: int = 14 * 24,
+        dry_run: bool = False,
+    ) -> OrphanCheck:
+        """Finish what a crash cut off in an idle batch, and reap the batch when it is an orphan.
+
+        Args:
+            batch: its id.
+            open_hours: hours without activity after which an open batch is an orphan.
+            sealed_hours: the same for a sealed batch.
+            dry_run: change nothing.
+        """
+        return self._context.cleanup.check_orphan(
+            batch, open_hours=open_hours, sealed_hours=sealed_hours, dry_run=dry_run
+        )
+
+    def erase(self, batch: str, *, limit: int | None = None) -> bool:
+        """Delete an ended batch when it is due, at most `limit` groups; return whether all is gone.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+        """
+        return self._context.lifecycle.erase(batch, limit)
+
+    def split_known(self, item_ids: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Split ids into those that can be settled, and those never issued or deleted."""
+        return self._context.settlement.split_known(item_ids)
+
     def open_batches(self) -> OpenBatches:
         """Count the open and sealed batches (8 RRU, and one for 80 of them)."""
-        return self._watching.open_batches()
+        return self._statistics.open_batches()
 
     def stalled(self, hours: int, *, deadline: float) -> Stalled:
-        """Count the open and sealed batches in which nothing has happened for so many hours."""
-        return self._watching.stalled(hours, deadline=deadline)
+        """Count the open and sealed batches without activity for so many hours."""
+        return self._statistics.stalled(hours, deadline=deadline)

@@ -1,28 +1,83 @@
-"""What the parts of the outbox share: tables, copies of topics, bodies, doorbells."""
+"""The context that the parts of the outbox share: tables, topics, bodies, doorbells."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from fairbox.dispatch.ports import Doorbell
+from fairbox.dynamodb.message_inserts import MessageInserts
 from fairbox.dynamodb.topics import ProducerTopics
+from fairbox.errors import FairboxError, UnknownTopic
+from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from fairbox.dispatch.ports import Doorbells
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.topics import Topic, TopicState
 
 
-class OpenTables:
-    """Tables that are open, with what stands beside them."""
+class OutboxContext:
+    """Open tables, with the stores beside them.
 
-    def _begin(self, tables: Tables, bodies: BodyStore | None, doorbells: Doorbells | None) -> None:
+    Args:
+        tables: the tables.
+        bodies: where bodies go that do not fit an item; None: such bodies are refused.
+        doorbells: enqueues visits; None: there is no doorbell queue.
+    """
+
+    def __init__(
+        self, tables: Tables, bodies: BodyStore | None = None, doorbells: Doorbells | None = None
+    ) -> None:
         self.tables = tables
-        self._clock = tables.calls.clock
-        self._topics = ProducerTopics(tables.topics, tables.calls)
-        self._bodies = bodies
-        self._doorbells = doorbells
+        self.clock = tables.calls.clock
+        self.topics = ProducerTopics(tables.topics, tables.calls)
+        self.inserts = MessageInserts(
+            tables.calls, outbox=tables.outbox, deliveries=tables.deliveries, bodies=bodies
+        )
+        self.bodies = bodies
+        self.doorbells = doorbells
 
     @property
-    def bodies(self) -> BodyStore | None:
-        """Where offloaded bodies lie; None: such bodies are refused."""
-        return self._bodies
+    def now(self) -> int:
+        """The time in milliseconds since 1970 UTC."""
+        return milliseconds(self.clock)
+
+    def topic(self, name: str) -> TopicState:
+        """Return a topic as it stands now, past all copies.
+
+        Raises:
+            UnknownTopic: there is none of this name.
+        """
+        state = self.tables.topics.load(name)
+        if state is None:
+            raise UnknownTopic(name)
+        return state
+
+    def create_topic(self, topic: Topic) -> TopicState:
+        """Create a topic, or change it as far as it may be changed."""
+        state = self.tables.topics.create(topic)
+        self.topics.forget(topic.name)
+        return state
+
+    def visit(self, ref: MessageRef) -> None:
+        """Enqueue a visit of a message's shard after a change that does not wake the relay.
+
+        Without a doorbell queue, or when it cannot be reached, the sweep finds the message.
+        """
+        if self.doorbells is not None:
+            with suppress(FairboxError):
+                self.doorbells.ring([Doorbell(ref.topic, ref.epoch, ref.shard, (ref,))])
+
+
+class OutboxPart:
+    """A part of `Outbox`: methods over the shared context, and no state of its own."""
+
+    tables: Tables
+    _context: OutboxContext
+
+    def _open(self, context: OutboxContext) -> None:
+        self._context = context
+        self.tables = context.tables

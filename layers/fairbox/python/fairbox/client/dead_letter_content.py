@@ -1,11 +1,11 @@
-"""Content in place of a dead letter's own: body, headers and media type."""
+"""New content of a dead letter: body, headers and media type."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.dead_letters import published_item
 from fairbox.codec.messages import message_item, number
 from fairbox.model.stored_messages import Offloaded
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a message is to hold; None of a field: what it holds.
+    """New content of a message; a field that is None keeps its old value.
 
     Attributes:
         body: the bytes.
@@ -40,10 +40,10 @@ class Content:
         return (self.body, self.headers, self.content_type) != (None, None, None)
 
     def applied(self, message: Message) -> Message:
-        """Return a message with this content, as far as it is here.
+        """Return a message with this content in place of its own.
 
         Raises:
-            InvalidInput: a field is not what a message takes.
+            InvalidInput: a field is invalid.
         """
         return replace(
             message,
@@ -55,12 +55,12 @@ class Content:
     def edit(
         self, letter: StoredMessage, bodies: BodyStore | None, rng: Random
     ) -> tuple[Item, Offloaded | None]:
-        """Return the attributes of a dead letter so edited, and where its new body was stored.
+        """Return the attributes of the edited dead letter, and the place of its new body.
 
-        A body that fits no item is stored beside the one that is there, which stays good.
+        A body that does not fit an item is stored beside the old one, which stays valid.
 
         Raises:
-            InvalidInput: a field is not what a message takes; BodyTooLarge: no bucket for its body.
+            InvalidInput: a field is invalid; BodyTooLarge: there is no bucket for its body.
             Unavailable: the body could not be stored.
         """
         changed = self.applied(letter.message)
@@ -71,9 +71,9 @@ class Content:
             bucket = None if bodies is None else bodies.bucket
             item, body = message_item(changed, letter.ref, bucket=bucket)
             if body is not None and bodies is not None:
-                # by chance: who edits it too must not write over what this one commits
+                # a random key: a concurrent edit must not overwrite the body that this one commits
                 key = f"{body[0]}-{letter.edits + 1}-{rng.getrandbits(64):016x}"
                 stored = Offloaded(bodies.bucket, key)
-                item[names.OFFLOADED] = {"S": f"{stored.bucket}/{stored.key}"}
+                item[attr.OFFLOADED] = {"S": f"{stored.bucket}/{stored.key}"}
                 bodies.put(key, body[1], changed.content_type)
-        return item | {names.EDITS: number(letter.edits + 1)}, stored
+        return item | {attr.EDITS: number(letter.edits + 1)}, stored

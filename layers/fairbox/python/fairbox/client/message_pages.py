@@ -1,4 +1,4 @@
-"""Lists of a topic's messages that can be gone on with: lanes merged across shards from a place."""
+"""Resumable lists of a topic's messages: its lanes, merged across shards from a place on."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BEHIND: Final = " "  # sorts directly behind a key and before every longer or g
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a list stopped: order is by time, then id, then tail.
+    """The place where a list stopped, ordered by time, then id, then tail.
 
     Attributes:
         time: milliseconds since 1970 UTC: the due time in `later`, else 0.
         id: the id, or the sort key in lane `dead`.
-        tail: what tells entries of one time and id apart.
+        tail: distinguishes entries of the same time and id.
     """
 
     time: int
@@ -37,7 +37,7 @@ class Place:
 def ready(
     tables: Tables, state: TopicState, *, after: Place | None = None, page: int = MAX_PAGE
 ) -> Iterator[StoredMessage]:
-    """Yield what lies in the topic's `ready` lanes, consistent, ascending by id."""
+    """Yield the messages of the topic's `ready` lanes, consistent, ascending by id."""
     bounds: dict[str, Any] = {} if after is None else {"lower": after.id + _BEHIND}
     walks = [
         tables.lanes.walk("ready", state.topic.name, epoch, shard, page=page, **bounds)
@@ -55,9 +55,9 @@ def later(
     after: Place | None = None,
     page: int = MAX_PAGE,
 ) -> Iterator[StoredMessage]:
-    """Yield what lies in the topic's `later` lanes, consistent, ascending by due time and id.
+    """Yield the messages of the topic's `later` lanes, consistent, ascending by due time and id.
 
-    Only what is due at `due_from` or later and before `due_until`, in milliseconds since 1970 UTC.
+    Only messages that are due from `due_from` on and before `due_until`, in ms since 1970 UTC.
     """
     lower = due_sk(due_from)
     if after is not None:

@@ -1,18 +1,17 @@
-"""Messages that lie where they do not belong: found by a scan, and put right one by one."""
+"""Misplaced messages: found by a scan, and moved one by one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.context import OpenTables
+from fairbox.client.context import OutboxPart
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import is_shard_row
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.errors import InvalidInput, UnknownTopic, Unreadable
-from fairbox.model.clock import milliseconds
-from fairbox.model.placement import belongs
+from fairbox.model.epochs import belongs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,11 +25,11 @@ UNITS_A_SECOND: Final = 200.0
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """A message that lies where it does not belong.
+    """A message that does not lie where its topic's epochs put it.
 
     Attributes:
-        ref: where it lies.
-        belongs: where it belongs.
+        ref: its place.
+        belongs: the place where it belongs.
     """
 
     ref: MessageRef
@@ -39,12 +38,12 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """What a repair of misplaced messages did or, of a dry run, would do.
+    """The result of a repair of misplaced messages; of a dry run, what it would do.
 
     Attributes:
-        moved: the messages put right, by where they lay and where they lie now.
-        left: those that were held, partly dead, or being changed: they are as they were.
-        scanned: items read.
+        moved: the messages that were moved, with their old and new places.
+        left: messages that were claimed, partly dead, or being changed: they are unchanged.
+        scanned: number of items read.
         dry_run: nothing was changed.
     """
 
@@ -56,30 +55,30 @@ class PlacementResult:
 
 @dataclass(slots=True)
 class _Scan:
-    """How many items a scan has read."""
+    """The number of items that a scan has read."""
 
     items: int = 0
 
 
-class Misplacing(OpenTables):
-    """Finds messages that lie where they do not belong, and puts them right."""
+class MisplacedMessages(OutboxPart):
+    """Finds misplaced messages, and moves them."""
 
     def misplaced(
         self, topic: str | None = None, *, units_a_second: float = UNITS_A_SECOND
     ) -> Iterator[Misplaced]:
-        """Yield the messages that lie where their topic's epochs do not put them, by a scan.
+        """Yield the messages that do not lie where their topic's epochs put them, by a scan.
 
-        None comes by itself; producers whose clock runs more than half a minute ahead during a
-        resize make some, and so do programs that compute shards of their own. All but those whose
-        epoch is not listed are delivered and received where they lie.
+        Fairbox itself misplaces none. Producers whose clocks are more than half a minute ahead
+        during a resize do, and programs that compute shards themselves. A misplaced message is
+        delivered and received where it lies, unless its epoch is not listed.
 
         Args:
             topic: the topic; None: all.
-            units_a_second: the scan takes no more read units.
+            units_a_second: maximum rate of the scan in read units.
 
         Raises:
             UnknownTopic: there is no such topic.
-            InvalidInput: `units_a_second` is not what it takes.
+            InvalidInput: `units_a_second` is not a number over 0.
         """
         for _, found in self._misplaced(topic, units_a_second, _Scan()):
             yield found
@@ -92,30 +91,31 @@ class Misplacing(OpenTables):
         units_a_second: float = UNITS_A_SECOND,
         progress: Callable[[int], None] | None = None,
     ) -> PlacementResult:
-        """Put misplaced messages where they belong, each in one transaction (5 WRU a KB).
+        """Move misplaced messages to where they belong, each in one transaction (5 WRU a KB).
 
-        The oldest of a key go first, so that on ordered topics none passes another that is
-        misplaced with it; followers that lie rightly may have gone before, and what is being sent
-        meanwhile may be sent again. A message that moves has a new ref, and the archive says that
-        the old one was cancelled, with where it went. It may be repeated.
+        The oldest messages of a key move first, so that on ordered topics no misplaced message
+        overtakes another. Later messages that lie rightly may have been delivered before, and a
+        message that is being sent at the same time may be sent again. A moved message has a new
+        ref, and the archive shows the old one as cancelled, with the new place. The call may be
+        repeated.
 
         Args:
             topic: the topic; None: all.
-            dry_run: change nothing, and say what would be moved.
-            units_a_second: the scan takes no more read units.
-            progress: is told how many items were read.
+            dry_run: change nothing, and return what would be moved.
+            units_a_second: maximum rate of the scan in read units.
+            progress: called with the number of items read.
 
         Raises:
             As `misplaced` does.
             Throttled, Unavailable: call again.
         """
-        edits = Edits(self.tables, self._bodies)
+        edits = Edits(self.tables, self._context.bodies)
         moved: list[Misplaced] = []
         left: list[MessageRef] = []
         scan = _Scan()
         for state, found in self._misplaced(topic, units_a_second, scan, progress):
             ordered = state.topic.ordering == "key" and not state.pushed
-            now = milliseconds(self._clock)
+            now = self._context.now
             done = dry_run or edits.relocate(found.ref, found.belongs, now, ordered=ordered)
             if done:
                 moved.append(found)
@@ -137,9 +137,9 @@ class Misplacing(OpenTables):
         if topic is not None and topic not in states:
             raise UnknownTopic(topic)
         table = RepairTable(self.tables)
-        position = None
+        clock, position = self._context.clock, None
         while True:
-            started = self._clock.now()
+            started = clock.now()
             items, position, units = table.scan_page(position)
             scan.items += len(items)
             messages = sorted(_messages(items), key=lambda stored: stored.ref.id)
@@ -147,14 +147,16 @@ class Misplacing(OpenTables):
                 state = states.get(stored.ref.topic)
                 if state is None or topic not in (None, stored.ref.topic):
                     continue
-                right = belongs(stored, state)
+                right = belongs(stored, state.epochs)
                 if right is not None:
                     yield state, Misplaced(stored.ref, right)
             if progress is not None:
                 progress(scan.items)
             if position is None:
                 return
-            self._clock.sleep(max(0.0, units / units_a_second - (self._clock.now() - started)))
+            self._context.clock.sleep(
+                max(0.0, units / units_a_second - (self._context.clock.now() - started))
+            )
 
 
 def _messages(items: list[dict[str, object]]) -> Iterator[StoredMessage]:

@@ -1,16 +1,16 @@
-"""Partitioned queues: one logical name over several topics, routed by key."""
+"""Partitioned queues: one logical name over several topics, with routes by key."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fairbox.client.partition_results import PartitionResults
+from fairbox.client.partition_types import PartitionResults
 from fairbox.client.queue_resize import check_partitions, logical_name
-from fairbox.consumer.concurrency import Permits
 from fairbox.consumer.consumer import Consumer
 from fairbox.consumer.group import Consumers
+from fairbox.consumer.options import Permits
 from fairbox.errors import FairboxError, InvalidInput, TopicConflict
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from fairbox.client.outbox import Outbox
-    from fairbox.client.partition_results import Redrives
+    from fairbox.client.partition_types import KeyRoute, Redrives, Route
     from fairbox.client.queue import Queue
     from fairbox.client.queue_resize import WidthResult
     from fairbox.consumer.ports import Received, Source
@@ -34,34 +34,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Route(TypedDict):
-    """Where a message goes, as `Message` takes it."""
-
-    topic: str
-
-
-class KeyRoute(Route):
-    """Where a message goes, and the key that it goes by."""
-
-    partition_key: str
-
-
 class PartitionedQueue:
     """One logical queue over several topics, each with shards, consumers and limits of its own.
 
-    Partition 0 keeps the logical name, so that a queue of one partition is a plain topic, and what
-    is sent to the logical name by hand is consumed. Messages of one key are in one partition, and
-    on topics with `ordering="key"` in order; there is no order across partitions.
+    Partition 0 has the logical name, so that a queue of one partition is a plain topic, and
+    messages sent to the logical name directly are consumed. Messages of one key are in one
+    partition, and on topics with `ordering="key"` they are in order; there is no order across
+    partitions.
 
-    Made so, it routes over the partitions that it is given. `registered` follows what the queue was
-    resized to, and so do `send_many` and `transact_items`, however it was made.
+    A queue from this constructor routes over the number of partitions that it is given. A queue
+    from `registered` follows each resize. So do `send_many` and `transact_items` in both cases.
 
     Args:
-        name: the logical name; with the last partition's suffix a topic's name.
+        name: the logical name; with the last partition's suffix it must be a valid topic name.
         partitions: 1 to 1,000.
 
     Raises:
-        InvalidInput: `name` or `partitions` is not what it takes.
+        InvalidInput: `name` or `partitions` is invalid.
 
     Example:
         ```python
@@ -87,14 +76,14 @@ class PartitionedQueue:
 
     @property
     def partitions(self) -> int:
-        """How many partitions messages are routed over that are made now."""
+        """The number of partitions over which messages made now are routed."""
         if self._outbox is None:
             return self._given
         return self._width(milliseconds(self._outbox.tables.calls.clock))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The topics of all partitions, those of older and announced numbers of them included."""
+        """The topics of all partitions, including those before and after a resize under way."""
         most = self._given
         if self._outbox is not None:
             widths = self._outbox.known_topic(self.name).widths
@@ -105,8 +94,7 @@ class PartitionedQueue:
     def registered(cls, outbox: Outbox, name: str) -> PartitionedQueue:
         """Return the queue as it was registered, so that producers and consumers agree.
 
-        It follows what the queue is resized to: the topic's row is read again when the copy is 30 s
-        old (0.5 RRU).
+        It follows each resize: it reads the topic's row again when its copy is 30 s old (0.5 RRU).
 
         Raises:
             UnknownTopic: there is no topic of this name.
@@ -121,17 +109,19 @@ class PartitionedQueue:
     def create(self, outbox: Outbox, **settings: Any) -> list[TopicState]:
         """Create and register the topics; again brings their settings up to date.
 
-        Registration gives metrics and lists the logical name and the partition of each topic. A
-        queue that is registered with another number of partitions is refused: `resize` changes it.
+        With the registration, metrics and lists show the logical name and the partition of each
+        topic. A queue that is registered with another number of partitions is refused: `resize`
+        changes that number.
 
         Args:
-            outbox: where.
-            settings: of each `Topic`: `shards`, `ordering`, `retry`, `dedup_window`, `retention`...
+            outbox: where to create them.
+            settings: settings of each `Topic`: `shards`, `ordering`, `retry`, `dedup_window`,
+                `retention`...
 
         Raises:
-            TopicConflict: a topic is there with another width, ordering or shard count; those
-                before it are created.
-            InvalidInput: a setting is not what it takes.
+            TopicConflict: a topic exists with another number of partitions, ordering or shard
+                count; the topics before it are created.
+            InvalidInput: a setting is invalid.
         """
         topics = [
             Topic(name, partition=Partition(self.name, number, self.partitions), **settings)
@@ -145,8 +135,8 @@ class PartitionedQueue:
     def resize(self, outbox: Outbox, partitions: int) -> WidthResult:
         """Give the queue another number of partitions while messages flow; see `resize_queue`.
 
-        Producers that route by key or index themselves, and consumers, follow it where the queue is
-        a `registered` one. Others are to be made anew.
+        Consumers, and producers that call `route_by_key` or `route_by_index`, follow the resize if
+        they use a `registered` queue. Otherwise make the queue again with the new number.
 
         Raises:
             As `Outbox.resize_queue` does.
@@ -154,9 +144,10 @@ class PartitionedQueue:
         return outbox.resize_queue(self.name, partitions)
 
     def route_by_key(self, key: str) -> KeyRoute:
-        """Return what `Message` takes to go where the key belongs: `topic` and `partition_key`.
+        """Return the arguments of `Message` that a key decides: `topic` and `partition_key`.
 
-        Of a `registered` queue it is where messages belong that are made now: make it at once.
+        The route of a `registered` queue is valid for messages made now, so make the message at
+        once.
 
         Raises:
             InvalidInput: the key is no text of at most 256 bytes.
@@ -166,7 +157,7 @@ class PartitionedQueue:
         return {"topic": self._of_key(key, self.partitions), "partition_key": key}
 
     def route_by_index(self, index: int) -> Route:
-        """Return what `Message` takes to go to partition `index` modulo their number: `topic`.
+        """Return the argument `topic` of `Message` for partition `index` modulo their number.
 
         Raises:
             InvalidInput: the index is no whole number from 0.
@@ -178,8 +169,8 @@ class PartitionedQueue:
     def route(self, message: Message) -> Message:
         """Return a message of the logical name as one of its partition, under the same id.
 
-        Its partition key decides, or, without one, its id; of a `registered` queue also the time of
-        its id, so that the same message always goes to the same partition.
+        The partition is chosen by the partition key or, without one, by the id. For a `registered`
+        queue the time of the id counts too, so that a message always goes to the same partition.
 
         Raises:
             InvalidInput: it is addressed to another topic.
@@ -215,21 +206,21 @@ class PartitionedQueue:
     ) -> Consumers:
         """Return a consumer for each partition, to be run together.
 
-        Those of a `registered` queue go on with what it is resized to: new partitions get consumers
-        while they run, and partitions that are dropped keep theirs.
+        Consumers of a `registered` queue follow each resize: new partitions get consumers while
+        they run, and removed partitions keep theirs.
 
         Args:
             queue: the queue.
             handler: as `Consumer` takes it.
-            concurrency_per_partition: workers of each partition: four partitions with two each
-                are eight.
-            partitions: which of them; None: all.
-            concurrency_cap: handlers at a time over all of these partitions; None: no cap but the
-                workers.
-            settings: further ones of each `Consumer`.
+            concurrency_per_partition: workers of each partition: four partitions with two workers
+                each have eight.
+            partitions: numbers of the partitions; None: all.
+            concurrency_cap: maximum number of concurrent handlers over all these partitions; None:
+                only the number of workers limits them.
+            settings: further settings of each `Consumer`.
 
         Raises:
-            InvalidInput: a setting is not what it takes, or there is no such partition.
+            InvalidInput: a setting is invalid, or there is no such partition.
         """
         permits = None if concurrency_cap is None else Permits(concurrency_cap)
 
@@ -260,7 +251,7 @@ class PartitionedQueue:
     def pause(
         self, outbox: Outbox, *, partitions: Iterable[int] | None = None
     ) -> PartitionResults[None]:
-        """Pause each partition: receiving gives nothing; in force when this returns, 2 s later."""
+        """Pause each partition: receives return nothing; in force when this returns, 2 s later."""
         done = self.each(partial(outbox.pause_topic, wait=False), partitions=partitions)
         outbox.wait_until_in_force(*done.results)
         return done
@@ -279,18 +270,18 @@ class PartitionedQueue:
         reason: str = "",
         progress: Callable[[str, int], None] | None = None,
     ) -> PartitionResults[int]:
-        """Empty each partition, as `Queue.purge` does; return how many messages are gone.
+        """Empty each partition, as `Queue.purge` does; return the number of messages deleted.
 
         Args:
             queue: the queue.
-            partitions: which of them; None: all.
+            partitions: numbers of the partitions; None: all.
             reason: kept in the archive with each message.
-            progress: is told a topic's name, and how many of its messages are gone.
+            progress: called with a topic's name and the number of its messages deleted.
         """
 
         def purge(name: str) -> int:
-            told = None if progress is None else partial(progress, name)
-            return queue.purge(name, reason=reason, progress=told)
+            report = None if progress is None else partial(progress, name)
+            return queue.purge(name, reason=reason, progress=report)
 
         return self.each(purge, partitions=partitions)
 
@@ -308,14 +299,15 @@ class PartitionedQueue:
 
         Args:
             outbox: the outbox.
-            refs: which ones, in their own partitions; None: all.
-            partitions: which of them; None: all, or those that `refs` name.
-            where: of these, only those for which it is true.
-            limit_per_partition: at most so many of each partition.
-            dry_run: change nothing, and say what would be put back.
+            refs: the dead letters; None: all.
+            partitions: numbers of the partitions; None: all, or those that `refs` name.
+            where: puts back only dead letters for which it is true.
+            limit_per_partition: maximum number of each partition.
+            dry_run: change nothing, and return what would be put back.
 
         Raises:
-            InvalidInput: a ref is none, or of another queue; nothing has changed.
+            InvalidInput: a text is not a ref, or a ref belongs to another queue; nothing has
+                changed.
         """
         named: dict[str, list[MessageRef]] | None = None
         if refs is not None:
@@ -336,11 +328,11 @@ class PartitionedQueue:
     def each(
         self, operation: Callable[[str], T], *, partitions: Iterable[int] | None = None
     ) -> PartitionResults[T]:
-        """Do something to each partition's topic; what fails for one does not stop the others.
+        """Call an operation for each partition's topic; one failure does not stop the others.
 
         Args:
-            operation: is called with the name of a topic.
-            partitions: which of them; None: all.
+            operation: called with the name of a topic.
+            partitions: numbers of the partitions; None: all.
         """
         results: dict[str, T] = {}
         errors: dict[str, FairboxError] = {}
@@ -362,7 +354,7 @@ class PartitionedQueue:
         return replace(message, topic=self._of_key(message.shard_key, width))
 
     def _width(self, ms: int, outbox: Outbox | None = None) -> int:
-        """Return how many partitions an id's time chooses (ms)."""
+        """Return the number of partitions at an id's time (ms)."""
         known = outbox or self._outbox
         if known is None:
             return self._given

@@ -1,4 +1,4 @@
-"""Purging: dead letters deleted for good, with their place in the archive."""
+"""Purge of dead letters: deleted for good, and recorded in the archive."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from fairbox.client.context import OutboxPart
+from fairbox.client.dead_letter_search import find_dead_letters
+from fairbox.client.message_pages import MAX_PAGE
 from fairbox.client.reading import check_limit
-from fairbox.client.redrive import Redriving
 from fairbox.dynamodb.purges import TOGETHER
 from fairbox.errors import MessagesNotFound
 from fairbox.queue.models import check_reason
@@ -21,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """What a purge of dead letters did or, of a dry run, would do.
+    """The result of a purge of dead letters; of a dry run, what it would do.
 
     Attributes:
-        names: of the dead letters deleted, `topic/epoch/shard/id`, ascending by id; of what nothing
-            can read, the last part is what its key ended in.
-        left: names of those that others kept changing, or that only a newer release can read; they
-            are as they were: call again.
-        missing: of the ids asked for, those that are no dead letters.
-        more: whether the limit stopped it before another.
+        names: names of the deleted dead letters, `topic/epoch/shard/id`, ascending by id; the name
+            of an unreadable one ends with the end of its key.
+        left: names of dead letters that other processes kept changing, or that only a newer release
+            can read; they are unchanged: call again.
+        missing: those of the ids asked for that are no dead letters.
+        more: whether the limit stopped the purge before another dead letter.
         dry_run: nothing was changed.
     """
 
@@ -41,11 +43,11 @@ class PurgeResult:
 
     @property
     def count(self) -> int:
-        """How many were deleted, or would be."""
+        """The number of dead letters that were deleted, or would be."""
         return len(self.names)
 
 
-class Purging(Redriving):
+class DeadLetterPurge(OutboxPart):
     """Deletes dead letters."""
 
     def purge_dead(
@@ -59,32 +61,32 @@ class Purging(Redriving):
         reason: str = "",
         progress: Callable[[int], None] | None = None,
     ) -> PurgeResult:
-        """Delete a topic's dead letters for good, those that nothing can read among them.
+        """Delete a topic's dead letters for good, including unreadable ones.
 
-        Of topics with `on_dead="block"` their keys go on.
+        On topics with `on_dead="block"`, their keys are unblocked.
 
-        Each goes in one transaction with its count (5 WRU, and 2 more a KB over the first), and
-        the archive tells of it as `purged`. A message that others still lack stays theirs. The
-        batch item of a dead letter stays failed: only a redrive, or `Batches.retry`, puts it back.
-        Repeating the call after a crash is safe.
+        Each dead letter is deleted in one transaction with its count (5 WRU, and 2 more a KB over
+        the first), and the archive records it as `purged`. A message that other subscriptions still
+        lack stays outstanding for them. The batch item of a dead letter stays failed: only a
+        redrive or `Batches.retry` makes it pending again. The call may be repeated after a crash.
 
         Args:
             topic: the topic.
-            ids: which ones: message ids, refs or their texts; None: all. An id alone is looked for
-                in every shard of its epoch (1 RRU each), a ref in one.
-            where: of these, only those for which it is true; `message` is None of what nothing can
-                read.
-            limit: at most so many.
-            dry_run: change nothing, and say what would be deleted.
-            reason: why, of which the archive keeps 200 characters.
-            progress: is told, transaction by transaction, how many are gone.
+            ids: message ids, refs or their texts; None: all. An id without a ref is read from every
+                shard of its epoch (1 RRU each), a ref from one.
+            where: deletes only dead letters for which it is true; `message` of an unreadable one is
+                None.
+            limit: maximum number.
+            dry_run: change nothing, and return what would be deleted.
+            reason: the reason; the archive keeps 200 characters of it.
+            progress: called after each transaction with the number deleted so far.
 
         Raises:
             UnknownTopic: there is no such topic.
-            InvalidInput: an id is none, or a ref is another topic's; nothing has changed.
-            MessagesNotFound: some of `ids` are no dead letters; `.missing` names them. The rest is
-                deleted.
-            Throttled, Unavailable: call again; what is deleted stays so.
+            InvalidInput: an id is invalid, or a ref is another topic's; nothing has changed.
+            MessagesNotFound: some of `ids` are no dead letters; `.missing` names them. The others
+                are deleted.
+            Throttled, Unavailable: call again; deleted ones stay deleted.
         """
         result = self.purge_found(
             topic,
@@ -110,17 +112,18 @@ class Purging(Redriving):
         reason: str = "",
         progress: Callable[[int], None] | None = None,
     ) -> PurgeResult:
-        """Do as `purge_dead` does, and say in the result what is missing.
+        """Do as `purge_dead` does, and return missing ids in the result.
 
         Raises:
-            FairboxError: as `purge_dead`, but for what is missing.
+            FairboxError: as `purge_dead`, except for missing ids.
         """
         check_limit(limit)
         kept = check_reason(reason)
         missing: list[MessageRef | str] = []
-        letters = self.dead_letters(topic, ids, missing, page=min(100, limit or 100))
+        page = min(MAX_PAGE, limit or MAX_PAGE)
+        letters = find_dead_letters(self._context, topic, ids, missing, page=page)
         chosen = (letter for letter in letters if where is None or where(letter))
-        blocks = self._topics.get(topic).topic.on_dead == "block"
+        blocks = self._context.topics.get(topic).topic.on_dead == "block"
         names: list[str] = []
         left: list[str] = []
         for some in _parts(islice(chosen, limit)):
@@ -128,18 +131,13 @@ class Purging(Redriving):
             ends = list(zip(some, done, strict=True))
             names += [letter.name for letter, end in ends if end == "purged"]
             left += [letter.name for letter, end in ends if end == "left"]
-            if blocks and not dry_run:
-                self._ring_for(letter for letter, end in ends if end == "purged")
+            for letter, end in ends:
+                if blocks and not dry_run and end == "purged" and letter.stored is not None:
+                    self._context.visit(letter.stored.ref)  # its key is unblocked
             if progress is not None and not dry_run:
                 progress(len(names))
         more = limit is not None and next(chosen, None) is not None
         return PurgeResult(tuple(names), tuple(left), tuple(missing), more=more, dry_run=dry_run)
-
-    def _ring_for(self, letters: Iterable[DeadLetter]) -> None:
-        """Ring for the keys that waited for dead letters."""
-        for letter in letters:
-            if letter.stored is not None:
-                self._ring(letter.stored.ref)
 
 
 def _parts(letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:

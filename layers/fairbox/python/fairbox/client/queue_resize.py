@@ -1,14 +1,13 @@
-"""Another number of partitions for a queue, while messages flow: announced like another width."""
+"""Resize of a partitioned queue: a new number of partitions while messages flow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.topic_resize import Resizing
+from fairbox.client.context import OutboxPart
 from fairbox.dynamodb.topics import check_stays
 from fairbox.errors import InvalidInput, ResizeUnderway, TopicConflict, TopicIsPushed
-from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import (
     ANNOUNCE_MS,
     CLOSE_AFTER_MS,
@@ -28,19 +27,20 @@ if TYPE_CHECKING:
 
 _WRITING_MS: Final = 10_000
 _WRITING_MS_A_TOPIC: Final = 100
-"""How much earlier than needed a width is announced: every topic is told before the queue is."""
+"""Extra lead time of an announcement: every topic is written before the queue's own row."""
 
 
 @dataclass(frozen=True, slots=True)
 class WidthResult:
-    """What another number of partitions came to.
+    """The result of a queue's resize.
 
     Attributes:
         queue: the logical name.
-        partitions: how many there are, or will be.
-        before: how many there were before.
-        since: the id time (ms) from which messages are routed so.
-        changed: whether this call announced it; False: the queue has so many, or will.
+        partitions: the new number of partitions.
+        before: the number before.
+        since: the id time (ms) from which the new number holds.
+        changed: whether this call announced it; False: the queue has that number already, or it is
+            announced.
     """
 
     queue: str
@@ -51,7 +51,7 @@ class WidthResult:
 
 
 def check_partitions(partitions: int) -> int:
-    """Return a number of partitions that is one.
+    """Return a number of partitions if it is valid.
 
     Raises:
         InvalidInput: it is not a whole number from 1 to 1,000.
@@ -63,10 +63,10 @@ def check_partitions(partitions: int) -> int:
 
 
 def logical_name(state: TopicState) -> Partition:
-    """Return what a topic is registered as, where it is a partitioned queue's logical name.
+    """Return the registration of a topic that is a partitioned queue's logical name.
 
     Raises:
-        TopicConflict: it is a topic, but no partitioned queue's logical name.
+        TopicConflict: the topic is not a partitioned queue's logical name.
     """
     part, name = state.topic.partition, state.topic.name
     if part is None or part.queue != name:
@@ -74,43 +74,44 @@ def logical_name(state: TopicState) -> Partition:
     return part
 
 
-class Repartitioning(Resizing):
-    """Gives partitioned queues another number of partitions."""
+class QueueResize(OutboxPart):
+    """Resizes partitioned queues."""
 
     def known_topic(self, name: str) -> TopicState:
-        """Return a topic as producers of this process know it: at most 30 s old.
+        """Return this process's copy of a topic, as producers use it: at most 30 s old.
 
         Raises:
             UnknownTopic: there is no such topic.
         """
-        return self._topics.get(name)
+        return self._context.topics.get(name)
 
     def resize_queue(self, queue: str, partitions: int) -> WidthResult:
-        """Give a partitioned queue another number of partitions, from some 70 s on.
+        """Give a partitioned queue a new number of partitions; in force after some 70 s.
 
-        Which partition a message goes to is its id's time and its key alone, so no message is
-        moved. New partitions get the settings of partition 0; those that are dropped stay, and
-        their consumers empty them. On ordered queues each partition begins an epoch at the same
-        time, so that a key goes on in its new partition once its old one holds nothing of it. 6 WRU
-        a topic.
+        The time of a message's id and its key alone choose its partition, so that no message is
+        moved. New partitions get the settings of partition 0. Removed partitions stay until their
+        consumers have emptied them. On ordered queues each partition begins an epoch at the same
+        time, so that a key continues in its new partition when its old partition holds no message
+        of it. It costs 6 WRU a topic.
 
         Args:
             queue: the logical name.
-            partitions: 1 to 1,000; the same as now changes nothing, so that it may be repeated.
+            partitions: 1 to 1,000; the present number changes nothing, so that the call may be
+                repeated.
 
         Raises:
             UnknownTopic: there is no such topic.
-            TopicConflict: it is no partitioned queue's logical name, or too many old numbers are
-                not done with, or announcing took too long; then it may be tried again.
+            TopicConflict: it is not a partitioned queue's logical name, too many earlier resizes
+                are unfinished, or the announcement took too long; then it may be tried again.
             TopicIsPushed: a partition has subscriptions.
-            ResizeUnderway: another number of partitions, or another shard count of one of them, is
-                announced and has not begun.
-            InvalidInput: `partitions` is not what it takes.
+            ResizeUnderway: another resize, of the queue or of one of its topics, is announced and
+                has not begun.
+            InvalidInput: `partitions` is out of range.
         """
         check_partitions(partitions)
-        first = self.topic(queue)
+        first = self._context.topic(queue)
         part = logical_name(first)
-        now = milliseconds(self._clock)
+        now = self._context.now
         widths = first.widths or (Epoch(0, part.count, 0),)
         newest = widths[-1]
         if newest.shards == partitions:
@@ -130,23 +131,23 @@ class Repartitioning(Resizing):
         return WidthResult(queue, partitions, newest.shards, changed[-1].since, changed=True)
 
     def _partitions_of(self, first: TopicState, partitions: int) -> list[TopicState]:
-        """Return every topic of a queue, those included that it is to have, partition 0 first."""
+        """Return every topic of a queue, partition 0 first; create those that it will need."""
         queue, there = first.topic.name, {0: first}
-        for state in self.topics():
+        for state in self.tables.topics.all():
             part = state.topic.partition
             if part is not None and part.queue == queue:
                 there[part.number] = state
         pushed = [state.topic.name for state in there.values() if state.pushed]
         if pushed:
             raise TopicIsPushed(pushed[0])
-        now = milliseconds(self._clock)
+        now = self._context.now
         for state in there.values():
             if underway(state.epochs, now):
                 raise ResizeUnderway(state.topic.name, state.epochs[-1].since)
         for number in range(partitions):
             if number not in there:
                 name, part = partition_name(queue, number), Partition(queue, number, partitions)
-                state = self.create_topic(replace(first.topic, name=name, partition=part))
+                state = self._context.create_topic(replace(first.topic, name=name, partition=part))
                 there[number] = state
         return [there[number] for number in sorted(there)]
 
@@ -158,15 +159,15 @@ class Repartitioning(Resizing):
         widths: tuple[Epoch, ...] = (),
         read: tuple[Epoch, ...] = (),
     ) -> None:
-        """Tell a topic of the number of partitions; an ordered one begins an epoch with it.
+        """Write the number of partitions to a topic; an ordered one begins an epoch with it.
 
-        What is not finished for a crash or a refusal does no harm: routes are by the queue's own
-        row, which is told last.
+        A resize that a crash or a refusal cuts off does no harm: routes follow the queue's own row,
+        which is written last.
         """
 
         def decide(there: TopicState) -> TopicState | None:
             check_stays(there)
-            now = milliseconds(self._clock)
+            now = self._context.now
             if (there.widths == widths != read) or (not widths and there.epochs[-1].since == since):
                 return None  # it is done: the answer to the write was lost
             if underway(there.epochs, now):
@@ -184,11 +185,11 @@ class Repartitioning(Resizing):
             return replace(there, topic=topic, epochs=epochs, widths=widths)
 
         self.tables.topics.change(name, decide)
-        self._topics.forget(name)
+        self._context.topics.forget(name)
 
 
 def _pruned(widths: tuple[Epoch, ...], states: Sequence[TopicState], now: int) -> tuple[Epoch, ...]:
-    """Return the widths without those that no message is of any more."""
+    """Return the widths without those of which no message can remain."""
     kept = list(widths)
     while len(kept) > 1:
         end = kept[1].since

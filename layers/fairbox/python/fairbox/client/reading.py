@@ -1,4 +1,4 @@
-"""Reading: what is outstanding, waiting, dead and delivered."""
+"""Reads of messages: outstanding, waiting, dead and delivered ones."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client import message_pages as listing
-from fairbox.client.context import OpenTables
-from fairbox.codec import attributes as names
+from fairbox.client import message_pages
+from fairbox.client.context import OutboxPart
+from fairbox.codec import attributes as attr
 from fairbox.codec.dead_letters import read_dead
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.parallel_scan import parallel_scan
 from fairbox.errors import InvalidInput, MessagesNotFound, Unreadable
-from fairbox.model.clock import milliseconds
 from fairbox.model.ids import bound_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox.codec.keys import Item
     from fairbox.dynamodb.lanes import OpenLane
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.stored_messages import DeadLetter, Delivery, ShardRow, StoredMessage
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 _PAGE: Final = 100
 
 
-class Reading(OpenTables):
-    """Shows messages, counts them, and finds one by its ref."""
+class MessageReads(OutboxPart):
+    """Reads and counts messages, and finds one by its ref."""
 
     def get(self, ref: MessageRef) -> Message | None:
         """Return a message that is outstanding or dead; None when it is neither."""
@@ -40,9 +38,9 @@ class Reading(OpenTables):
         return None if stored is None else self.fetch(stored).message
 
     def find(self, ref: MessageRef) -> StoredMessage | None:
-        """Return a message with its lane and state, its body maybe still offloaded."""
+        """Return a message with its lane and state; an offloaded body is not fetched."""
         item = self.tables.lanes.get(ref)
-        if item is not None and names.GONE not in item:
+        if item is not None and attr.GONE not in item:
             return read_message(item)
         dead = self.tables.dead.get(ref)
         return None if dead is None else read_message(dead)
@@ -51,7 +49,7 @@ class Reading(OpenTables):
         """Return the messages in the order of the refs, outstanding or dead.
 
         Raises:
-            MessagesNotFound: some are neither; it names them in `.missing`.
+            MessagesNotFound: some are neither; `.missing` names them.
         """
         wanted = list(refs)
         there = {
@@ -69,8 +67,8 @@ class Reading(OpenTables):
         return [self.fetch(there[_identity(r)]).message for r in wanted]
 
     def fetch(self, stored: StoredMessage) -> StoredMessage:
-        """Return the message with its body in place, from S3 where it was offloaded."""
-        return DynamoStore(self.tables, self._bodies).fetch_body(stored)
+        """Return the message with its body, which is read from S3 if it was offloaded."""
+        return DynamoStore(self.tables, self._context.bodies).fetch_body(stored)
 
     def outstanding(
         self,
@@ -81,13 +79,13 @@ class Reading(OpenTables):
     ) -> Iterator[Message]:
         """Yield messages of the `ready` lanes.
 
-        Of one topic: consistent, ascending by id across its shards. Across all topics: of those
-        shards that the index lists (which trails by half a minute), ascending by id.
+        For one topic the read is consistent, ascending by id across its shards. For all topics it
+        covers the shards that the index lists (which is half a minute behind), ascending by id.
 
         Args:
             topic: the topic; None: all.
-            older_than: seconds, or a timedelta: only messages whose id is older.
-            limit: at most so many.
+            older_than: minimum age of the message's id, in seconds or as a timedelta.
+            limit: maximum number.
         """
         for stored in self.stored("ready", topic, older_than=older_than, limit=limit):
             yield self.fetch(stored).message
@@ -95,7 +93,7 @@ class Reading(OpenTables):
     def waiting(self, topic: str, *, limit: int | None = None) -> Iterator[Message]:
         """Yield a topic's delayed messages that are not yet due, ascending by due time."""
         check_limit(limit)
-        now = milliseconds(self._clock)
+        now = self._context.now
         given = 0
         for stored in self.stored("later", topic):
             if limit is not None and given >= limit:
@@ -112,15 +110,15 @@ class Reading(OpenTables):
         older_than: float | timedelta | None = None,
         limit: int | None = None,
     ) -> Iterator[StoredMessage]:
-        """Yield what lies in a lane, with its state; ordered as `outstanding` and `waiting` are."""
+        """Yield a lane's messages with their states, ordered as `outstanding` and `waiting` are."""
         check_limit(limit)
         upper = "~"
         if older_than is not None:
-            upper = bound_of(milliseconds(self._clock) - age_ms(older_than))
+            upper = bound_of(self._context.now - age_ms(older_than))
         if topic is None:
             shards = [(r.topic, r.epoch, r.shard) for r in self.listed() if r.outstanding > 0]
         else:
-            state = self._topics.get(topic)
+            state = self._context.topics.get(topic)
             shards = [(topic, epoch, shard) for epoch, shard in state.shards()]
         page = min(_PAGE, limit or _PAGE)
         walks = [self.tables.lanes.walk(lane, *shard, page=page, upper=upper) for shard in shards]
@@ -138,11 +136,12 @@ class Reading(OpenTables):
         """Yield every message of the table by parallel scan, in no order.
 
         Args:
-            concurrency: segments read at a time, 1 to 64.
+            concurrency: number of segments read at a time, 1 to 64.
         """
         if not 1 <= concurrency <= 64:
             raise InvalidInput("concurrency", "a number from 1 to 64")
-        for item in self._scan(concurrency):
+        arguments = self.tables.lanes.scan_arguments
+        for item in parallel_scan(self.tables.calls, arguments, concurrency=concurrency):
             try:
                 stored = read_message(item)
             except Unreadable:
@@ -150,15 +149,10 @@ class Reading(OpenTables):
             if stored.gone is None:
                 yield self.fetch(stored).message
 
-    def _scan(self, concurrency: int) -> Iterator[Item]:
-        return parallel_scan(
-            self.tables.calls, self.tables.lanes.scan_arguments, concurrency=concurrency
-        )
-
     def outstanding_count(self, topic: str | None = None, *, limit: int | None = None) -> int:
-        """Return how many messages are outstanding: exact, or `limit + 1` when there are more.
+        """Return the number of outstanding messages: exact, or `limit + 1` if there are more.
 
-        It reads no further than it must: a query of each lane of a topic, a scan for all topics.
+        It queries each lane of a topic, or scans the table for all topics, and stops at the limit.
         """
         check_limit(limit)
         bound = None if limit is None else limit + 1
@@ -166,7 +160,7 @@ class Reading(OpenTables):
             return self.tables.lanes.count_all(limit=bound)
         total = 0
         lanes: tuple[OpenLane, ...] = ("ready", "later")
-        for epoch, shard in self._topics.get(topic).shards():
+        for epoch, shard in self._context.topics.get(topic).shards():
             for lane in lanes:
                 rest = None if bound is None else bound - total
                 if rest is not None and rest <= 0:
@@ -177,21 +171,23 @@ class Reading(OpenTables):
     def dead(self, topic: str, *, limit: int | None = None) -> Iterator[DeadLetter]:
         """Yield a topic's dead letters, consistent, ascending by id across its shards.
 
-        Bodies that were offloaded still are: `fetch` brings one.
+        Offloaded bodies are not fetched: `fetch` reads one.
 
         Args:
             topic: the topic.
-            limit: at most so many.
+            limit: maximum number.
 
         Raises:
             UnknownTopic: there is no such topic.
         """
         check_limit(limit)
         page = min(_PAGE, limit or _PAGE)
-        yield from islice(listing.dead(self.tables, self._topics.get(topic), page=page), limit)
+        yield from islice(
+            message_pages.dead(self.tables, self._context.topics.get(topic), page=page), limit
+        )
 
     def dead_letter(self, ref: MessageRef) -> DeadLetter | None:
-        """Return a dead letter, consistent, though nothing can read it; None: there is none."""
+        """Return a dead letter, even an unreadable one, consistent; None: there is none."""
         item = self.tables.dead.get(ref)
         return None if item is None else read_dead(item)
 
@@ -207,13 +203,14 @@ class Reading(OpenTables):
 
         Args:
             topic: the topic; None: all.
-            since: from then on; by default the longest retention, a topic's own or 7 days.
-            until: before then; by default now.
-            limit: at most so many.
+            since: the earliest time; by default the topic's retention ago, or 7 days for all
+                topics.
+            until: the end, exclusive; by default now.
+            limit: maximum number.
         """
         check_limit(limit)
-        now = self._clock.now()
-        retention = self._topics.get(topic).topic.retention if topic else 7 * 86400
+        now = self._context.clock.now()
+        retention = self._context.topics.get(topic).topic.retention if topic else 7 * 86400
         low = _ms("since", since, (now - retention) * 1000)
         high = _ms("until", until, (now + 60) * 1000)
         found = (
@@ -232,7 +229,7 @@ def _identity(ref: MessageRef) -> tuple[str, int, int, str]:
 
 
 def check_limit(limit: int | None) -> None:
-    """Refuse a limit that is no whole number from 0."""
+    """Refuse a limit that is not a whole number from 0."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidInput("limit", "a whole number from 0")
 

@@ -1,10 +1,10 @@
-"""Topics and subscriptions, as operators change them."""
+"""Administration of topics and subscriptions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.topic_deletion import Deleting
+from fairbox.client.context import OutboxPart
 from fairbox.dispatch.sending.circuit_follow_up import waking_bells
 from fairbox.dynamodb.topics import IN_FORCE_SECONDS
 from fairbox.errors import (
@@ -13,62 +13,56 @@ from fairbox.errors import (
     TopicConflict,
     TopicIsPushed,
     UnknownSubscription,
-    UnknownTopic,
 )
-from fairbox.model.clock import milliseconds
 from fairbox.model.messages import check_text
-from fairbox.model.redaction import MASK, has_user, is_masked
+from fairbox.model.redaction import MASK, has_user, is_redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription, Topic, TopicState
 
 MAX_PAUSE_REASON: Final = 200
 _TRIES: Final = 8
 
 
-class Administration(Deleting):
+class TopicAdministration(OutboxPart):
     """Creates and deletes topics; adds, pauses, resumes and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
-        """Create a topic; again with other retry, window, weights, `on_dead`...: these change.
+        """Create a topic; if it exists, change its retry policy, window, weights, `on_dead`...
 
         Raises:
-            TopicConflict: it is there with another ordering or shard count.
+            TopicConflict: it exists with another ordering or shard count.
         """
-        state = self.tables.topics.create(topic)
-        self._topics.forget(topic.name)
-        return state
+        return self._context.create_topic(topic)
 
     def topic(self, name: str) -> TopicState:
-        """Return a topic as it stands now.
+        """Return a topic's current state.
 
         Raises:
             UnknownTopic: there is none of this name.
         """
-        state = self.tables.topics.load(name)
-        if state is None:
-            raise UnknownTopic(name)
-        return state
+        return self._context.topic(name)
 
     def topics(self) -> list[TopicState]:
         """Return every topic, by name."""
         return self.tables.topics.all()
 
     def topics_behind(self, name: str | None = None, *, limit: int) -> list[TopicState]:
-        """Return at most `limit` topics that sort behind `name`, by name; None: from the first."""
+        """Return at most `limit` topics after `name`, by name; None: from the first."""
         return self.tables.topics.behind(name, limit)
 
     def pause_topic(self, name: str, *, wait: bool = True) -> None:
-        """Let receiving from a pulled topic give nothing; in force when this returns, 2 s later.
+        """Pause a pulled topic: receives return nothing; in force when this returns, 2 s later.
 
-        What is held may be settled, and messages may be added. Again: nothing changes.
+        Consumers may settle messages that they hold, and messages may be added. Pausing a paused
+        topic changes nothing.
 
         Args:
-            name: the topic's.
-            wait: False: return at once, for `wait_until_in_force` after several.
+            name: the topic's name.
+            wait: False: return at once; call `wait_until_in_force` after several topics.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -81,20 +75,20 @@ class Administration(Deleting):
             self.wait_until_in_force(name)
 
     def resume_topic(self, name: str) -> None:
-        """Let receiving from a topic give messages again, within 2 s.
+        """Resume a topic: receives return messages again, within 2 s.
 
         Raises:
             UnknownTopic: there is no such topic.
         """
         self.tables.topics.pause(name, paused=False)
-        self._topics.forget(name)
+        self._context.topics.forget(name)
 
     def add_subscription(self, subscription: Subscription) -> None:
         """Add or replace a subscription; it is in force when this returns, 2 s later.
 
         Raises:
             UnknownTopic: there is no such topic.
-            InvalidInput: the address has a user in it, or its query as it is shown, not as it is.
+            InvalidInput: the address contains a user, or a masked query instead of the real one.
         """
         self.add_subscriptions([subscription])
 
@@ -102,8 +96,8 @@ class Administration(Deleting):
         """Add or replace several; all are in force when this returns, 2 s after the last.
 
         Raises:
-            UnknownTopic: there is no such topic; those before it in the order are added.
-            InvalidInput: an address has a user in it, or its query as it is shown, not as it is;
+            UnknownTopic: there is no such topic; the subscriptions before it are added.
+            InvalidInput: an address contains a user, or a masked query instead of the real one;
                 nothing is added.
         """
         subscriptions = list(subscriptions)
@@ -116,34 +110,34 @@ class Administration(Deleting):
         self.wait_until_in_force(*topics)
         for state in topics.values():
             if not state.pushed:
-                self._look_now(state)
+                self._check_now(state)
 
-    def _look_now(self, state: TopicState) -> None:
-        """Let the next sweep look at the backlog of a topic that has just become pushed."""
+    def _check_now(self, state: TopicState) -> None:
+        """Let the next sweep check the backlog of a topic that has just become pushed."""
         name = state.topic.name
         for row in self.tables.rows.get_many([(name, *shard) for shard in state.shards()]):
             if row.outstanding > 0:
-                self.tables.rows.look_again(row, milliseconds(self._clock), 0)
+                self.tables.rows.look_again(row, self._context.now, 0)
 
     def pause_subscription(self, topic: str, name: str, *, reason: str = "") -> None:
         """Send nothing to a subscription until it is resumed; in force when this returns (2 s).
 
-        Its messages wait where they are, for as long as it takes: no attempt is counted, and the
-        topic's other subscriptions go on. Again: only the reason changes.
+        Its messages wait in their shards until then: no attempt is counted, and the topic's other
+        subscriptions continue. Pausing a paused subscription changes only the reason.
 
         Args:
-            topic: whose.
-            name: the subscription's.
-            reason: shown wherever the subscription is; at most 200 bytes.
+            topic: the topic's name.
+            name: the subscription's name.
+            reason: shown with the subscription; at most 200 bytes.
 
         Raises:
             InvalidInput: the reason is too long.
             UnknownTopic, UnknownSubscription: there is none of this name.
-            TopicConflict: it changes too often.
+            TopicConflict: other processes change the subscription too often.
         """
         check_text("reason", reason, limit=MAX_PAUSE_REASON)
-        now = milliseconds(self._clock)
-        self._stand(
+        now = self._context.now
+        self._change_status(
             topic,
             name,
             lambda s: s.paused_by(now if s.paused_at is None else s.paused_at, reason),
@@ -151,30 +145,33 @@ class Administration(Deleting):
         self.wait_until_in_force(topic)
 
     def resume_subscription(self, topic: str, name: str) -> None:
-        """Send to a subscription again, what waited first; its circuit is closed.
+        """Send to a subscription again, starting with the waiting messages; close its circuit.
 
-        What waited is rung for at once, and once more after half a minute for what was added just
-        now. Without a doorbell queue the next sweep does, within a minute.
+        Visits of its shards are enqueued at once, and again after half a minute for messages that
+        were added in the meantime. Without a doorbell queue the next sweep enqueues them, within a
+        minute.
 
         Raises:
             UnknownTopic, UnknownSubscription: there is none of this name.
-            TopicConflict: it changes too often.
-            Unavailable: it could not be rung; it is resumed all the same.
+            TopicConflict: other processes change the subscription too often.
+            Unavailable: no visit could be enqueued; the subscription is resumed all the same.
         """
-        self._stand(topic, name, lambda s: s if s.ready else s.resumed())
+        self._change_status(topic, name, lambda s: s if s.ready else s.resumed())
         self.wait_until_in_force(topic)
         state = self.topic(topic)
-        bells = waking_bells(state, milliseconds(self._clock))
+        bells = waking_bells(state, self._context.now)
         try:
-            if self._doorbells is not None:
-                self._doorbells.ring(bells)
+            if self._context.doorbells is not None:
+                self._context.doorbells.ring(bells)
                 return
         except NotConfigured:
             pass  # there is no queue for later
-        self._look_now(state)
+        self._check_now(state)
 
-    def _stand(self, topic: str, name: str, change: Callable[[Standing], Standing]) -> None:
-        """Change how a subscription stands, and announce it (4 WRU)."""
+    def _change_status(
+        self, topic: str, name: str, change: Callable[[SubscriptionStatus], SubscriptionStatus]
+    ) -> None:
+        """Change the status of a subscription, and announce it (4 WRU)."""
         for _ in range(_TRIES):
             state = self.topic(topic)
             if name not in state.subscription_names:
@@ -198,14 +195,14 @@ class Administration(Deleting):
         self.wait_until_in_force(topic)
 
     def wait_until_in_force(self, *topics: str) -> None:
-        """Wait until everybody knows what was changed of topics: 2 s."""
+        """Wait until every process knows the changes of these topics: 2 s."""
         for topic in topics:
-            self._topics.forget(topic)
-        self._clock.sleep(IN_FORCE_SECONDS)
+            self._context.topics.forget(topic)
+        self._context.clock.sleep(IN_FORCE_SECONDS)
 
 
 def _check_address(address: str) -> None:
     if has_user(address):
         raise InvalidInput("destination", "an address without user, fragment or zone")
-    if is_masked(address):
+    if is_redacted(address):
         raise InvalidInput("destination", f"the address itself, not as it is shown, with {MASK}")

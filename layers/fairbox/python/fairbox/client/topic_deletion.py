@@ -1,14 +1,13 @@
-"""Deleting topics: announced, then waited for, then gone, so that no producer loses a message."""
+"""Deletion of topics: announced, then carried out, so that no producer loses a message."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.context import OpenTables
+from fairbox.client.context import OutboxPart
 from fairbox.codec.hints import hint_keys
 from fairbox.dynamodb.topics import PRODUCER_COPY_SECONDS
 from fairbox.errors import TopicConflict, UnknownTopic
-from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,57 +19,58 @@ DELETE_SECONDS: Final = 2 * PRODUCER_COPY_SECONDS  # two lifetimes, as a resize 
 _OWN: Final = "fairbox."  # names of topics that the library itself publishes to
 
 
-class Deleting(OpenTables):
-    """Deletes topics that hold nothing."""
+class TopicDeletion(OutboxPart):
+    """Deletes empty topics."""
 
     def delete_topic(self, name: str, *, whole: bool = False, wait: bool = True) -> float:
-        """Delete a topic that holds nothing and that nobody subscribes to.
+        """Delete an empty topic without subscriptions.
 
-        The topic is marked first, and from then on takes no message and no subscription. Producers
-        work with copies that are 30 s old at most, so after 60 s nobody adds by an older one. Then
-        every lane is read once more: if something came in meanwhile the mark is taken back, and
-        the topic is as it was. A call that is cut off is repeated, and goes on where it was.
+        The call first marks the topic, which then takes no message and no subscription. Producers'
+        copies of a topic are at most 30 s old, so that after 60 s no producer uses a copy without
+        the mark. The call then reads every lane again. If a message came in, it removes the mark,
+        and the topic is as before. If the call is cut off, call again: it continues.
 
-        What a producer's own transaction commits later still (from `transact_items` more than half
-        a minute old) lies in the table, is named by each run of repair (`orphans`), and is there
-        again for a topic created anew with as many shards. Deduplication rows stay to the end of
-        their window, the ledger's to the end of their retention.
+        A producer's own transaction may still commit messages later, with actions from
+        `transact_items` that are over half a minute old. They stay in the table, each run of repair
+        names them (`orphans`), and a new topic of that name with as many shards has them again.
+        Deduplication rows stay until the end of their window, ledger rows until the end of their
+        retention.
 
         It reads 1.5 RRU a shard, twice, and writes 1 WRU a shard.
 
         Args:
-            name: the topic's; with `whole` a partitioned queue's logical name.
+            name: the topic's name; with `whole`, a partitioned queue's logical name.
             whole: delete every partition of the queue.
-            wait: False: return after the mark, for the call to be repeated.
+            wait: False: return after the mark; the call must then be repeated.
 
         Returns:
-            Seconds after which to call again; 0: the topic is gone.
+            Seconds after which to call again; 0: the topic is deleted.
 
         Raises:
             UnknownTopic: there is no such topic.
             TopicConflict: it holds messages or dead letters, has subscriptions or is another
                 topic's destination, is a partition of a queue (without `whole`), or is Fairbox's
                 own; nothing has changed.
-            Throttled, Unavailable: it may be marked, and is not gone; call again.
+            Throttled, Unavailable: it may be marked, and is not deleted; call again.
         """
-        states = self._doomed(name, whole=whole)
+        states = self._to_delete(name, whole=whole)
         self._check_empty(states)
         since = max(self.tables.topics.mark_deleting(s.topic.name) for s in states)
         for state in states:
-            self._topics.forget(state.topic.name)
-        left = max(0.0, DELETE_SECONDS - (milliseconds(self._clock) - since) / 1000)
+            self._context.topics.forget(state.topic.name)
+        left = max(0.0, DELETE_SECONDS - (self._context.now - since) / 1000)
         if left and not wait:
             return left
         if left:
-            self._clock.sleep(left)
+            self._context.clock.sleep(left)
         marked = [there for s in states if (there := self.tables.topics.load(s.topic.name))]
         self._check_again(marked)
         for state in reversed(marked):  # the logical name last: by it the others are found
             self._remove(state)
         return 0.0
 
-    def _doomed(self, name: str, *, whole: bool) -> list[TopicState]:
-        """Return what is to be deleted; a queue's partition 0 first."""
+    def _to_delete(self, name: str, *, whole: bool) -> list[TopicState]:
+        """Return the topics to delete; a queue's partition 0 first."""
         state = self.tables.topics.load(name)
         if state is None:
             raise UnknownTopic(name)
@@ -123,14 +123,14 @@ class Deleting(OpenTables):
             raise
 
     def _remove(self, state: TopicState) -> None:
-        """Delete the topic's row, then what stands beside its lanes."""
+        """Delete the topic's row, then its shard rows and hint rows."""
         name = state.topic.name
         if not self.tables.topics.remove(state):
             raise TopicConflict(name, "it is being changed by others: try again")
         rows = self.tables.rows.get_many([(name, *shard) for shard in state.shards()])
-        # one that counts something is behind the stream, or wrong: repair has it
+        # a row with a count lags behind the stream, or is wrong: repair deletes it
         self.tables.rows.delete([row for row in rows if row.zero])
         self.tables.lanes.delete(
             [key for epoch in state.epochs for key in hint_keys(name, epoch.number, epoch.shards)]
         )
-        self._topics.forget(name)
+        self._context.topics.forget(name)

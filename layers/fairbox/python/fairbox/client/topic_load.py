@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a topic carries.
+    """The load of a topic.
 
     Attributes:
-        messages: how many were looked at, each once, however many subscriptions took it.
+        messages: number of messages, each counted once for all its subscriptions.
         rate: messages a second in the busiest minute, by the times of their ids.
         size: mean bytes of a body.
-        kilobytes: mean of their sizes, each rounded up to whole KB, as they are billed.
+        kilobytes: mean size in KB, each rounded up to whole KB, as billed.
     """
 
     messages: int

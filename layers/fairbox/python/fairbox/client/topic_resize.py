@@ -1,14 +1,13 @@
-"""Resizing: another shard count of a topic, while messages flow, and how far it has come."""
+"""Resize of a topic: a new shard count while messages flow, and its progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairbox.client.topic_administration import Administration
+from fairbox.client.context import OutboxPart
 from fairbox.dynamodb.topics import check_stays
 from fairbox.errors import ResizeUnderway, TopicConflict
-from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import ANNOUNCE_MS, MAX_EPOCHS, announced, phase_of, underway
 from fairbox.model.topics import check_shards
 
@@ -19,13 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResizeResult:
-    """What a resize came to.
+    """The result of a resize.
 
     Attributes:
         topic: the topic's name.
         epoch: the newest epoch: its number, its shard count, the id time (ms) from which it holds.
         before: the shard count before it.
-        changed: whether this call announced it; False: the topic has so many shards, or will.
+        changed: whether this call announced it; False: the topic has that number of shards
+            already, or it is announced.
     """
 
     topic: str
@@ -36,12 +36,12 @@ class ResizeResult:
 
 @dataclass(frozen=True, slots=True)
 class EpochStatus:
-    """What lies in an epoch of a topic, as counted from the stream (it trails by half a minute).
+    """The messages of a topic's epoch, as counted from the stream (half a minute behind).
 
     Attributes:
         epoch: which.
-        phase: `announced`, not begun; `current`; `draining`, for a newer one has begun; `closed`,
-            found empty, and taking no messages any more, until repair takes it off the list.
+        phase: `announced`: not begun; `current`; `draining`: a newer one has begun; `closed`: found
+            empty, and takes no messages any more, until repair removes it from the list.
         ready, later, dead: messages in its lanes.
     """
 
@@ -53,31 +53,32 @@ class EpochStatus:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is counted in it."""
+        """Whether the count of every lane is 0."""
         return not (self.ready or self.later or self.dead)
 
 
-class Resizing(Administration):
+class TopicResize(OutboxPart):
     """Resizes topics."""
 
     def resize(self, topic: str, shards: int) -> ResizeResult:
-        """Give a topic another number of shards, from a minute on, while messages flow.
+        """Give a topic a new number of shards while messages flow; in force after a minute.
 
-        Which epoch a message goes to is its id's time alone, so no message is moved, and adding
-        one again finds it. Old epochs go on being delivered, received and redriven until they are
-        empty, dead letters included; then repair takes them off the list. On ordered topics a key
-        goes on in its new shard once its old one holds nothing of it. 6 WRU; on ordered topics 1
-        more a new shard.
+        The time of a message's id alone chooses its epoch, so that no message is moved, and a
+        repeated add finds its message. Old epochs are delivered, received and redriven until they
+        are empty, including dead letters; then repair removes them from the list. On ordered topics
+        a key continues in its new shard when its old shard holds no message of it. It costs 6 WRU;
+        on ordered topics 1 more for each new shard.
 
         Args:
             topic: the topic.
-            shards: 1 to 1,000; the same as now changes nothing, so that it may be repeated.
+            shards: 1 to 1,000; the present number changes nothing, so that the call may be
+                repeated.
 
         Raises:
             UnknownTopic: there is no such topic.
-            InvalidInput: `shards` is not what it takes.
-            ResizeUnderway: another width is announced and has not begun.
-            TopicConflict: too many old epochs hold messages, or it changes too often.
+            InvalidInput: `shards` is out of range.
+            ResizeUnderway: another resize is announced and has not begun.
+            TopicConflict: too many old epochs hold messages, or the topic changes too often.
         """
         check_shards(shards)
         first: list[TopicState] = []
@@ -88,7 +89,7 @@ class Resizing(Administration):
             newest = there.epochs[-1]
             if newest.shards == shards:
                 return None
-            now = milliseconds(self._clock)
+            now = self._context.now
             if underway(there.epochs, now):
                 raise ResizeUnderway(topic, newest.since)
             if len(there.epochs) >= MAX_EPOCHS:
@@ -98,20 +99,20 @@ class Resizing(Administration):
             return replace(there, topic=replace(there.topic, shards=shards), epochs=epochs)
 
         state = self.tables.topics.change(topic, decide)
-        self._topics.forget(topic)
-        # the answer to a write may be lost: what was read first tells whether it changed
+        self._context.topics.forget(topic)
+        # the answer to a write may be lost: the state that was read first shows whether it changed
         newest, read = state.epochs[-1], first[0].epochs
         changed = newest.number > read[-1].number
         return ResizeResult(topic, newest, _before(state.epochs).shards, changed)
 
     def epochs(self, topic: str) -> list[EpochStatus]:
-        """Return a topic's epochs, oldest first, with what lies in each (1 RRU a shard).
+        """Return a topic's epochs, oldest first, with the messages in each (1 RRU a shard).
 
         Raises:
             UnknownTopic: there is no such topic.
         """
-        state = self.topic(topic)
-        now = milliseconds(self._clock)
+        state = self._context.topic(topic)
+        now = self._context.now
         rows = self.tables.rows.get_many([(topic, *shard) for shard in state.shards()])
         found = []
         for epoch in state.epochs:

@@ -1,4 +1,4 @@
-"""CloudEvents 1.0: the envelope of what is delivered, and the events that producers send.
+"""CloudEvents 1.0: the envelope of delivered messages, and the events that producers send.
 
 Headers of a message and attributes of its envelope:
 

@@ -1,4 +1,4 @@
-"""What attributes of CloudEvents 1.0 take: names, texts, times, URIs, media types."""
+"""Values that attributes of CloudEvents 1.0 take: names, texts, times, URIs, media types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADERS: Final = "fairboxheaders"
 BATCH_ITEM: Final = "batchitem"
 FAIRNESS_KEY: Final = "fairnesskey"
 OURS: Final = frozenset({REF, HEADERS, BATCH_ITEM, FAIRNESS_KEY})
-"""Extensions that say what the message has a field for; no header gives them."""
+"""Extensions for which the message has a field of its own; no header gives them."""
 TRACING: Final = ("traceparent", "tracestate")
 MEMBERS: Final = frozenset({"data", "data_base64", "specversion", "datacontenttype"})
 _MAX_NAME: Final = 64  # the specification's 20 is a recommendation
@@ -33,7 +33,7 @@ _MAX_MEDIA_TYPE: Final = 255
 
 
 def is_name(name: str) -> bool:
-    """Whether an attribute may be called so."""
+    """Whether an attribute may have this name."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -100,6 +100,6 @@ _TEXT: Final = (is_text, "non-empty text without control characters")
 
 
 def expected(name: str, value: str) -> str | None:
-    """Return what the attribute takes when the value is none of it; None when it is."""
+    """Return the values that the attribute takes when this is not one of them; else None."""
     test, words = _KINDS.get(name, _TEXT)
     return None if test(value) else words

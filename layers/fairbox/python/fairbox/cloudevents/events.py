@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.cloudevents import attributes
 from fairbox.errors import InvalidInput
-from fairbox.model.batch_items import check_item
+from fairbox.model.ids import check_item
 from fairbox.model.messages import Message, check_text
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class CloudEvent:
         Args:
             topic: where it goes.
             delay: seconds until it is due.
-            fairness_key: the tenant that its share is counted for; None: what the event says.
+            fairness_key: the tenant that its share is counted for; None: that of the event.
             message_id: a UUIDv7; made by `Message` unless it is given.
 
         Raises:

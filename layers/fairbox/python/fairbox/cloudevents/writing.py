@@ -37,7 +37,7 @@ def default_source(topic: str) -> str:
 
 
 def content_type(message: Message) -> str:
-    """Return the message's media type; of octets where it is none."""
+    """Return the message's media type; that of octets where it has none."""
     declared = message.content_type
     return declared if attributes.is_media_type(declared) else _OCTETS
 
@@ -152,7 +152,7 @@ def is_json_text(text: str) -> bool:
 
 
 def encode_header(value: str) -> str:
-    """Return the text as an HTTP header carries it: percent-encoded as the HTTP binding says."""
+    """Return the text as an HTTP header carries it: percent-encoded by the HTTP binding's rules."""
     return quote(value, safe=_KEPT)
 
 

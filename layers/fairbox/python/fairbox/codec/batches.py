@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from fairbox.batches.ids import pack, unpack
 from fairbox.batches.models import (
     ENDED,
+    Emptied,
     FailedItems,
     Leaf,
     LeafKey,
@@ -23,13 +23,14 @@ from fairbox.batches.models import (
 )
 from fairbox.codec.attributes import NEEDS, PK, SK
 from fairbox.codec.item_versions import check_version, unknown_of
-from fairbox.codec.keys import Item, Key, key, key_text
-from fairbox.codec.messages import number
+from fairbox.codec.keys import Item, Key, key_text
 from fairbox.codec.subscription_status import NOT_OURS
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from fairbox.batches.models import Unknown
 
 OPEN_BATCHES_INDEX: Final = "OpenBatches"
 BUCKETS: Final = 8
@@ -51,9 +52,9 @@ OPENED: Final = "c"  # N, ms
 USER_KEY: Final = "u"  # S, the caller's name for the batch
 MESSAGE: Final = "m"  # S, id of the completion message
 PARENT_ITEM: Final = "up"  # S, item of another batch that this one's end settles
-TOLD: Final = "told"  # BOOL, whether it has
+NOTIFIED: Final = "told"  # BOOL, whether that item is settled
 BUCKET: Final = "h"  # S, state and bucket: hash key of OpenBatches
-LOOK: Final = "x"  # N, hour: range key of OpenBatches
+NEXT_CHECK: Final = "x"  # N, hour: range key of OpenBatches
 ERASED: Final = "k"  # N, on a root: how far it is erased
 EXPIRES_AT: Final = "e"  # N, s: TTL
 REQUEST_COUNT: Final = "k"  # N, on a request: its items
@@ -68,13 +69,14 @@ REQUEST_PREFIX: Final = "add#"
 WRITING: Final = "writing"
 DONE: Final = "done"
 
-_KNOWN: Final = frozenset(
+_WRITTEN: Final = frozenset(
     {
-        PK, SK, NEEDS, BITS, COUNT, LEAF_SIZE, FAILED, SETTLED, VERSION, HOUR, WRITER, REASONS,
-        STATE, NEXT_GROUP, TOTAL, OPENED, USER_KEY, MESSAGE, PARENT_ITEM, TOLD, BUCKET, LOOK,
-        ERASED, EXPIRES_AT, METADATA,
+        PK, SK, BITS, COUNT, LEAF_SIZE, FAILED, SETTLED, VERSION, HOUR, WRITER, REASONS,
+        STATE, NEXT_GROUP, TOTAL, OPENED, USER_KEY, MESSAGE, PARENT_ITEM, NOTIFIED, BUCKET,
+        NEXT_CHECK, ERASED, EXPIRES_AT, METADATA,
     }
 )  # fmt: skip
+_KNOWN: Final = _WRITTEN | {NEEDS}
 
 
 def bucket_value(state: str, bucket: int) -> str:
@@ -89,38 +91,49 @@ def bucket_of(batch: str) -> int:
 
 def list_key(state: str, place: ListPlace) -> Key:
     """Return the key in OpenBatches of what lies at a place."""
-    at = {BUCKET: {"S": bucket_value(state, place.bucket)}, LOOK: number(place.look)}
+    at = {BUCKET: {"S": bucket_value(state, place.bucket)}, NEXT_CHECK: {"N": str(place.hour)}}
     return at | root_key(place.batch)
 
 
 def root_key(batch: str) -> Key:
     """Return a root's key."""
-    return key(batch, ROOT_SK)
+    return {PK: {"S": batch}, SK: {"S": ROOT_SK}}
 
 
 def meta_key(batch: str) -> Key:
     """Return the key of a batch's metadata."""
-    return key(batch, META_SK)
+    return {PK: {"S": batch}, SK: {"S": META_SK}}
 
 
 def request_key(batch: str, digest: str) -> Key:
     """Return a request's key."""
-    return key(batch, REQUEST_PREFIX + digest)
+    return {PK: {"S": batch}, SK: {"S": REQUEST_PREFIX + digest}}
 
 
 def node_key(batch: str, node: int) -> Key:
     """Return a node's key."""
-    return key(f"{batch}#n{node}", NODE_SK)
+    return {PK: {"S": f"{batch}#n{node}"}, SK: {"S": NODE_SK}}
 
 
 def leaf_key(batch: str, group: int) -> Key:
     """Return a leaf's key."""
-    return key(f"{batch}#{group}", LEAF_SK)
+    return {PK: {"S": f"{batch}#{group}"}, SK: {"S": LEAF_SK}}
 
 
 def failed_key(batch: str, group: int) -> Key:
     """Return the key of a group's failed items."""
-    return key(f"{batch}#{group}", FAILED_SK)
+    return {PK: {"S": f"{batch}#{group}"}, SK: {"S": FAILED_SK}}
+
+
+def keys_of(names: Iterable[Emptied], *, failed: bool = False) -> list[Key]:
+    """Return the keys of leaves and nodes, or of the failed items of these leaves."""
+    of_leaf = failed_key if failed else leaf_key
+    return [
+        of_leaf(name.batch, name.group)
+        if isinstance(name, LeafKey)
+        else node_key(name.batch, name.node)
+        for name in names
+    ]
 
 
 def item_of(record: Record | Metadata) -> Item:
@@ -135,75 +148,110 @@ def _known_item(record: Record | Metadata) -> Item:
         case Root():
             return _root_item(record)
         case Node():
-            return node_key(record.batch, record.node) | {
-                BITS: _bits(record.bits, record.bits.bit_length()),
-                COUNT: number(record.bits.bit_count()),
-                FAILED: number(record.failed),
-                SETTLED: number(record.settled),
-                VERSION: number(record.version),
-                HOUR: number(record.hour),
-            }
+            return (
+                node_key(record.batch, record.node)
+                | _packed(record.bits, record.bits.bit_length())
+                | _numbers(
+                    {
+                        COUNT: record.bits.bit_count(),
+                        FAILED: record.failed,
+                        SETTLED: record.settled,
+                        VERSION: record.version,
+                        HOUR: record.hour,
+                    }
+                )
+            )
         case Leaf():
             return _leaf_item(record)
         case FailedItems():
-            return failed_key(record.batch, record.group) | {
-                BITS: _bits(record.bits, record.size),
-                VERSION: number(record.version),
-                REASONS: {"L": [{"L": [number(i), {"S": text}]} for i, text in record.reasons]},
-            }
+            reasons = [{"L": [{"N": str(i)}, {"S": text}]} for i, text in record.reasons]
+            return (
+                failed_key(record.batch, record.group)
+                | _packed(record.bits, record.size)
+                | _numbers({VERSION: record.version})
+                | {REASONS: {"L": reasons}}
+            )
         case Request():
-            return request_key(record.batch, record.digest) | {
-                STATE: {"S": DONE if record.done else WRITING},
-                NEXT_GROUP: number(record.first),
-                REQUEST_COUNT: number(record.count),
-                LEAF_SIZE: number(record.size),
-            }
+            return (
+                request_key(record.batch, record.digest)
+                | {STATE: {"S": DONE if record.done else WRITING}}
+                | _numbers(
+                    {
+                        NEXT_GROUP: record.first,
+                        REQUEST_COUNT: record.count,
+                        LEAF_SIZE: record.size,
+                    }
+                )
+            )
         case Metadata():
             text = json.dumps(record.values, separators=(",", ":"), ensure_ascii=False)
             return meta_key(record.batch) | {METADATA: {"S": text}}
 
 
-def _bits(field: int, size: int) -> dict[str, bytes]:
-    return {"B": pack(field, size)}
+def _numbers(values: Mapping[str, int | None]) -> Item:
+    return {name: {"N": str(value)} for name, value in values.items() if value is not None}
+
+
+def _packed(field: int, size: int) -> Item:
+    """Return the attribute of a bitfield: bit i is byte `i >> 3`, bit `i & 7`."""
+    return {BITS: {"B": field.to_bytes((size + 7) // 8, "little")}}
 
 
 def _leaf_item(leaf: Leaf) -> Item:
-    item: Item = leaf_key(leaf.batch, leaf.group) | {
-        BITS: _bits(leaf.pending, leaf.size),
-        COUNT: number(leaf.count),
-        LEAF_SIZE: number(leaf.size),
-        FAILED: number(leaf.failed),
-        VERSION: number(leaf.version),
-        HOUR: number(leaf.hour),
-    }
+    item = (
+        leaf_key(leaf.batch, leaf.group)
+        | _packed(leaf.pending, leaf.size)
+        | _numbers(
+            {
+                COUNT: leaf.count,
+                LEAF_SIZE: leaf.size,
+                FAILED: leaf.failed,
+                VERSION: leaf.version,
+                HOUR: leaf.hour,
+            }
+        )
+    )
     if leaf.request is not None:
         item[WRITER] = {"S": leaf.request}
     return item
 
 
 def _root_item(root: Root) -> Item:
-    item: Item = root_key(root.batch) | {
-        STATE: {"S": root.state},
-        BITS: _bits(root.bits, root.bits.bit_length()),
-        NEXT_GROUP: number(root.next_group),
-        TOTAL: number(root.total),
-        FAILED: number(root.failed),
-        SETTLED: number(root.settled),
-        VERSION: number(root.version),
-        OPENED: number(root.opened),
-        USER_KEY: {"S": root.user_key},
-    }
+    item = (
+        root_key(root.batch)
+        | {STATE: {"S": root.state}, USER_KEY: {"S": root.user_key}}
+        | _packed(root.bits, root.bits.bit_length())
+        | _numbers(
+            {
+                NEXT_GROUP: root.next_group,
+                TOTAL: root.total,
+                FAILED: root.failed,
+                SETTLED: root.settled,
+                VERSION: root.version,
+                OPENED: root.opened,
+                ERASED: root.cursor,
+                EXPIRES_AT: root.expires,
+                NEXT_CHECK: root.look,
+            }
+        )
+    )
     for name, text in ((MESSAGE, root.message), (PARENT_ITEM, root.parent_item)):
         if text is not None:
             item[name] = {"S": text}
-    for name, value in ((ERASED, root.cursor), (EXPIRES_AT, root.expires), (LOOK, root.look)):
-        if value is not None:
-            item[name] = number(value)
     if root.told:
-        item[TOLD] = {"BOOL": True}
+        item[NOTIFIED] = {"BOOL": True}
     if root.look is not None:
         item[BUCKET] = {"S": bucket_value(root.state, bucket_of(root.batch))}
     return item
+
+
+def read_records(items: Iterable[Mapping[str, Any]]) -> list[Record | Metadata]:
+    """Return the records of items.
+
+    Raises:
+        As `read_record` does.
+    """
+    return [read_record(item) for item in items]
 
 
 def read_record(item: Mapping[str, Any]) -> Record | Metadata:
@@ -212,22 +260,25 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
     Raises:
         Unreadable: it is not what the codec writes; NewerVersion: a newer release does.
     """
-    check_version(item)
+    unknown: Unknown = ()
+    if not item.keys() <= _WRITTEN:
+        check_version(item)
+        unknown = unknown_of(item, _KNOWN)
     try:
         pk, sk = item[PK]["S"], item[SK]["S"]
         if sk == ROOT_SK:
-            return _read_root(pk, item)
+            return _read_root(pk, item, unknown)
         if sk == META_SK:
             return Metadata(pk, json.loads(item[METADATA]["S"]))
         if sk.startswith(REQUEST_PREFIX):
-            return _read_request(pk, sk, item)
+            return _read_request(pk, sk, item, unknown)
         batch, _, ordinal = pk.partition("#")
         if sk == NODE_SK:
-            return _read_node(batch, int(ordinal[1:]), item)
+            return _read_node(batch, int(ordinal[1:]), item, unknown)
         if sk == LEAF_SK:
-            return _read_leaf(batch, int(ordinal), item)
+            return _read_leaf(batch, int(ordinal), item, unknown)
         if sk == FAILED_SK:
-            return _read_failed(batch, int(ordinal), item)
+            return _read_failed(batch, int(ordinal), item, unknown)
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     raise Unreadable(key_text(item), f"no item of a batch has the sort key {sk!r}")
@@ -241,18 +292,18 @@ def _optional(item: Mapping[str, Any], name: str) -> int | None:
     return int(item[name]["N"]) if name in item else None
 
 
-def _field(item: Mapping[str, Any]) -> int:
-    return unpack(_packed(item))
-
-
-def _packed(item: Mapping[str, Any]) -> bytes:
+def _bytes(item: Mapping[str, Any]) -> bytes:
     raw = item[BITS]["B"]
     if not isinstance(raw, bytes):
         raise TypeError("the bits are not binary")
     return raw
 
 
-def _read_root(batch: str, item: Mapping[str, Any]) -> Root:
+def _bits(item: Mapping[str, Any]) -> int:
+    return int.from_bytes(_bytes(item), "little")
+
+
+def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
     state: State = item[STATE]["S"]
     if state not in get_args(State):
         raise ValueError("no state of a batch")
@@ -261,7 +312,7 @@ def _read_root(batch: str, item: Mapping[str, Any]) -> Root:
         state,
         _n(item, OPENED),
         item[USER_KEY]["S"],
-        bits=_field(item),
+        bits=_bits(item),
         next_group=_n(item, NEXT_GROUP),
         total=_n(item, TOTAL),
         failed=_n(item, FAILED),
@@ -269,57 +320,49 @@ def _read_root(batch: str, item: Mapping[str, Any]) -> Root:
         version=_n(item, VERSION),
         message=item[MESSAGE]["S"] if MESSAGE in item else None,
         parent_item=item[PARENT_ITEM]["S"] if PARENT_ITEM in item else None,
-        told=TOLD in item,
-        look=_optional(item, LOOK),
+        told=NOTIFIED in item,
+        look=_optional(item, NEXT_CHECK),
         cursor=_optional(item, ERASED),
         expires=_optional(item, EXPIRES_AT),
-        unknown=unknown_of(item, _KNOWN),
+        unknown=unknown,
     )
 
 
-def _read_node(batch: str, node: int, item: Mapping[str, Any]) -> Node:
+def _read_node(batch: str, node: int, item: Mapping[str, Any], unknown: Unknown) -> Node:
     return Node(
         batch,
         node,
-        _field(item),
+        _bits(item),
         failed=_n(item, FAILED),
         settled=_n(item, SETTLED),
         version=_n(item, VERSION),
         hour=_n(item, HOUR),
-        unknown=unknown_of(item, _KNOWN),
+        unknown=unknown,
     )
 
 
-def _read_leaf(batch: str, group: int, item: Mapping[str, Any]) -> Leaf:
+def _read_leaf(batch: str, group: int, item: Mapping[str, Any], unknown: Unknown) -> Leaf:
     return Leaf(
         batch,
         group,
-        _field(item),
+        _bits(item),
         count=_n(item, COUNT),
         size=_n(item, LEAF_SIZE),
         failed=_n(item, FAILED),
         version=_n(item, VERSION),
         hour=_n(item, HOUR),
         request=item[WRITER]["S"] if WRITER in item else None,
-        unknown=unknown_of(item, _KNOWN),
+        unknown=unknown,
     )
 
 
-def _read_failed(batch: str, group: int, item: Mapping[str, Any]) -> FailedItems:
+def _read_failed(batch: str, group: int, item: Mapping[str, Any], unknown: Unknown) -> FailedItems:
     reasons = tuple((int(r["L"][0]["N"]), r["L"][1]["S"]) for r in item[REASONS]["L"])
-    raw = _packed(item)
-    return FailedItems(
-        batch,
-        group,
-        unpack(raw),
-        len(raw) * 8,
-        reasons,
-        _n(item, VERSION),
-        unknown_of(item, _KNOWN),
-    )
+    size = len(_bytes(item)) * 8
+    return FailedItems(batch, group, _bits(item), size, reasons, _n(item, VERSION), unknown)
 
 
-def _read_request(batch: str, sk: str, item: Mapping[str, Any]) -> Request:
+def _read_request(batch: str, sk: str, item: Mapping[str, Any], unknown: Unknown) -> Request:
     return Request(
         batch,
         sk.removeprefix(REQUEST_PREFIX),
@@ -327,21 +370,31 @@ def _read_request(batch: str, sk: str, item: Mapping[str, Any]) -> Request:
         first=_n(item, NEXT_GROUP),
         count=_n(item, REQUEST_COUNT),
         size=_n(item, LEAF_SIZE),
-        unknown=unknown_of(item, _KNOWN),
+        unknown=unknown,
     )
 
 
-def emptied(image: Mapping[str, Any]) -> LeafKey | NodeKey | str | None:
-    """Return what a stream image asks a cascade for.
+def read_image(image: Mapping[str, Any]) -> tuple[Emptied | str | None, State | None]:
+    """Return the cause of a cascade that a stream image is, and the state its batch has ended in.
+
+    Raises:
+        As `emptied` does.
+    """
+    return emptied(image), newly_ended(image)
+
+
+def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
+    """Return the cause of a cascade that a stream image is.
 
     Returns:
-        The key of an emptied leaf or node, the batch of an ended root with a parent to be told,
+        The key of an emptied leaf or node, the batch of an ended root with a parent to be notified,
         None for everything else.
 
     Raises:
         Unreadable: the image is not what the codec writes; NewerVersion: a newer release does.
     """
-    check_version(image)
+    if NEEDS in image:
+        check_version(image)
     # by attributes alone: in a record the bits are base64
     try:
         pk, sk = image[PK]["S"], image[SK]["S"]
@@ -350,22 +403,22 @@ def emptied(image: Mapping[str, Any]) -> LeafKey | NodeKey | str | None:
             return LeafKey(batch, int(ordinal))
         if sk == NODE_SK and _n(image, COUNT) == 0:
             return NodeKey(batch, int(ordinal[1:]))
-        untold = sk == ROOT_SK and PARENT_ITEM in image and TOLD not in image
-        ended = untold and image[STATE]["S"] in ENDED
+        unnotified = sk == ROOT_SK and PARENT_ITEM in image and NOTIFIED not in image
+        ended = unnotified and image[STATE]["S"] in ENDED
     except NOT_OURS as error:
         raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
     return pk if ended else None
 
 
 def newly_ended(image: Mapping[str, Any]) -> State | None:
-    """Return the state of a batch that has just ended, as its root's first such image tells.
+    """Return the state of a batch that has just ended, as its root's first such image shows.
 
-    Later writes of an ended root (its parent told, its erasing) give None, as all else does.
+    Later writes of an ended root (parent notified, items erased) give None, as all else does.
 
     Raises:
         Unreadable: the image is not what the codec writes.
     """
-    if image.get(SK) != {"S": ROOT_SK} or TOLD in image or ERASED in image:
+    if image.get(SK) != {"S": ROOT_SK} or NOTIFIED in image or ERASED in image:
         return None
     try:
         state = image[STATE]["S"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import key_text, message_key, parse_lane_pk
 from fairbox.codec.messages import message_item, number, pending_value, read_message
 from fairbox.codec.subscription_status import NOT_OURS
@@ -23,7 +23,7 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
     """Return the dead letter that an item of lane `dead` holds, raw where it is no message.
 
     Raises:
-        Unreadable: its key is not that of a lane, or what is said of its death cannot be read.
+        Unreadable: its key is not that of a lane, or the attributes of its death cannot be read.
     """
     try:
         return _read_dead(item)
@@ -32,9 +32,9 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
 
 
 def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
-    _, topic, epoch, shard = parse_lane_pk(item[names.PK]["S"])
-    reason = item.get(names.REASON, {"S": ""})["S"]
-    raw = item.get(names.RAW, {"S": ""})["S"]
+    _, topic, epoch, shard = parse_lane_pk(item[attr.PK]["S"])
+    reason = item.get(attr.REASON, {"S": ""})["S"]
+    raw = item.get(attr.RAW, {"S": ""})["S"]
     stored, newer = None, False
     if not raw:
         try:
@@ -47,9 +47,9 @@ def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
         topic=topic,
         epoch=epoch,
         shard=shard,
-        id=item[names.SK]["S"],
+        id=item[attr.SK]["S"],
         reason=reason,
-        died_at=int(item[names.DIED_AT]["N"]) if names.DIED_AT in item else 0,
+        died_at=int(item[attr.DIED_AT]["N"]) if attr.DIED_AT in item else 0,
         stored=stored,
         raw=raw,
         newer=newer,
@@ -61,29 +61,32 @@ def published_item(stored: StoredMessage) -> Item:
     item, _ = message_item(stored.message, stored.ref, bucket=None)
     item = dict(stored.unknown) | item
     if stored.offloaded is not None:
-        item.pop(names.BODY, None)
-        item[names.OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
-        item[names.SIZE] = number(stored.size)
+        item.pop(attr.BODY, None)
+        item[attr.OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
+        item[attr.SIZE] = number(stored.size)
     return item
 
 
 def returning_item(letter: StoredMessage) -> Item:
-    """Return the item that a dead letter comes back as: in its own lane, under its own key.
+    """Return the item of a dead letter that comes back into its own lane, under its own key.
 
-    For the subscriptions that it died for, and no other, with nothing of what failed.
+    It is pending for the subscriptions that it died for and no other, without earlier failures.
     """
     item = published_item(letter) | message_key(letter.ref)
     if letter.pending is not None:
-        item[names.PENDING] = pending_value(letter.pending)
+        item[attr.PENDING] = pending_value(letter.pending)
     if letter.edits:
-        item[names.EDITS] = number(letter.edits)
-    return item | {names.REDRIVEN: number(letter.redriven + 1)}
+        item[attr.EDITS] = number(letter.edits)
+    return item | {attr.REDRIVEN: number(letter.redriven + 1)}
 
 
 def purged_item(letter: StoredMessage, reason: str) -> Item:
     """Return the mark that a purged dead letter leaves in its own lane: no body, and gone already.
 
-    Its coming is counted as a redrive's is, and its going tells the archive and the body store.
+    Its insert is counted as a redrive's is, and its removal reaches the archive and the body store.
     """
     emptied = replace(letter, unknown=(), message=replace(letter.message, body=b"", headers={}))
-    return returning_item(emptied) | {names.GONE: {"S": "purged"}, names.REASON: {"S": reason}}
+    return returning_item(emptied) | {
+        attr.GONE: {"S": "purged"},
+        attr.REASON: {"S": reason},
+    }

@@ -1,4 +1,4 @@
-"""Hint rows: where a receive begins in each of sixteen shards, and when to look from the head."""
+"""Hint rows: the start of receives in each of sixteen shards, and the next scan from its head."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ SHARDS_A_ROW: Final = 16
 
 
 def group_of(shard: int) -> int:
-    """Return which hint row of its epoch a shard's hint lies in."""
+    """Return the number of the hint row, in its epoch, that holds a shard's hint."""
     return shard // SHARDS_A_ROW
 
 
 def hint_keys(topic: str, epoch: int, shards: int) -> list[Key]:
-    """Return the keys of every hint row that an epoch of so many shards may have."""
+    """Return the keys of every hint row that an epoch with this number of shards may have."""
     return [hint_key(topic, epoch, group) for group in range(group_of(shards - 1) + 1)]
 
 
 def after_name(shard: int) -> str:
-    """Return the attribute that says where a receive begins in the shard."""
+    """Return the attribute that holds the place where a receive begins in the shard."""
     return f"{HINT_AFTER}{shard % SHARDS_A_ROW}"
 
 
 def look_name(shard: int) -> str:
-    """Return the attribute that says when to look from the shard's head."""
+    """Return the attribute that holds the time of the next scan from the shard's head."""
     return f"{HINT_LOOK}{shard % SHARDS_A_ROW}"
 
 

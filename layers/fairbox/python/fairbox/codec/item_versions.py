@@ -1,4 +1,4 @@
-"""Item versions: what an item asks of its reader, and what this release can read.
+"""Item versions: the version that an item asks of its reader, and those this release reads.
 
 An item without the attribute is of version 1. The number is the least version that a reader must
 know, not the writer's release: an attribute that readers may leave alone does not raise it. So
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import key_text
 from fairbox.errors import Unreadable
 from fairbox.model.item_versions import check_number
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def check_version(item: Mapping[str, Any], name: str = names.NEEDS) -> None:
+def check_version(item: Mapping[str, Any], name: str = attr.NEEDS) -> None:
     """Return where this release can read an item.
 
     Args:
         item: an item or a stream image.
-        name: the attribute that says which version it asks for.
+        name: the attribute that names the version it asks for.
 
     Raises:
         NewerVersion: a newer release wrote it for readers that know more; it is to stay there.
-        Unreadable: what it says is no version.
+        Unreadable: the attribute holds no version.
     """
     value = item.get(name)
     if value is None:

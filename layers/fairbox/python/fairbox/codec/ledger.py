@@ -7,10 +7,9 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.item_versions import check_version
 from fairbox.codec.keys import Item, key, key_text
-from fairbox.codec.messages import number
 from fairbox.errors import Unreadable
 from fairbox.model.item_versions import check_number
 from fairbox.model.stored_messages import Delivery
@@ -92,11 +91,11 @@ def ledger_item(
         ):
             packed += _varint(value)
     return key(ledger_pk(topic), ledger_sk(first, sequences)) | {
-        names.LEDGER_PACKED: {"B": bytes(packed)},
-        names.LEDGER_COUNT: number(len(deliveries)),
-        names.LEDGER_DAY: {"S": day_of(first)},
-        names.LEDGER_TIME: number(first),
-        names.EXPIRES_AT: number(expires_at),
+        attr.LEDGER_PACKED: {"B": bytes(packed)},
+        attr.LEDGER_COUNT: {"N": str(len(deliveries))},
+        attr.LEDGER_DAY: {"S": day_of(first)},
+        attr.LEDGER_TIME: {"N": str(first)},
+        attr.EXPIRES_AT: {"N": str(expires_at)},
     }
 
 
@@ -104,14 +103,14 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
     """Yield the deliveries of a ledger row, in the order of the row.
 
     Raises:
-        Unreadable: it is none; NewerVersion: of a newer release.
+        Unreadable: it is no entry of the ledger; NewerVersion: a newer release wrote it.
     """
     check_version(item)
     try:
-        data = item[names.LEDGER_PACKED]["B"]
+        data = item[attr.LEDGER_PACKED]["B"]
         if not isinstance(data, bytes):
             raise TypeError("a ledger row is binary")  # noqa: TRY301 - one handler for all
-        first = int(item[names.LEDGER_TIME]["N"])
+        first = int(item[attr.LEDGER_TIME]["N"])
         check_number(data[0], key_text(item))
         (length,), at = _varints(data, 1, 1)
         topics, subscriptions = json.loads(data[at : at + length])

@@ -1,11 +1,11 @@
-"""Messages to items and back. What the codec did not write raises `Unreadable`."""
+"""Messages to items and back. Items that the codec did not write raise `Unreadable`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.attributes import PK, SK
 from fairbox.codec.item_versions import check_version, unknown_of
 from fairbox.codec.keys import Item, key_text, message_key, parse_lane_pk
@@ -26,25 +26,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WRITTEN: Final = 1
-"""What a message asks of its reader: raised one minor release after readers know it."""
+"""The version that a message asks of its reader; raised one minor release after readers know it."""
+_FIRST_VERSION: Final = {"N": "1"}
 _CONTENT: Final = (
-    names.BODY,
-    names.CODING,
-    names.OFFLOADED,
-    names.SIZE,
-    names.CONTENT_TYPE,
-    names.HEADERS,
-    names.EDITS,
+    attr.BODY,
+    attr.CODING,
+    attr.OFFLOADED,
+    attr.SIZE,
+    attr.CONTENT_TYPE,
+    attr.HEADERS,
+    attr.EDITS,
 )
 
 _KNOWN: Final = frozenset(
     {
-        PK, SK, names.VERSION, names.BODY, names.CODING, names.OFFLOADED, names.SIZE,
-        names.CONTENT_TYPE, names.HEADERS, names.PARTITION_KEY, names.DEDUP_KEY,
-        names.FAIRNESS_KEY, names.BATCH_ITEM, names.DIRECT, names.PENDING, names.STATES,
-        names.GONE, names.REASON, names.DUE, names.REDRIVEN, names.DIED_AT, names.RAW,
-        names.HOLDER, names.CLAIM_UNTIL, names.CLAIM_COUNT, names.EDITS, names.MOVED,
-        names.EXPIRES_AT,
+        PK, SK, attr.VERSION, attr.BODY, attr.CODING, attr.OFFLOADED, attr.SIZE,
+        attr.CONTENT_TYPE, attr.HEADERS, attr.PARTITION_KEY, attr.DEDUP_KEY,
+        attr.FAIRNESS_KEY, attr.BATCH_ITEM, attr.DIRECT, attr.PENDING, attr.STATES,
+        attr.GONE, attr.REASON, attr.DUE, attr.REDRIVEN, attr.DIED_AT, attr.RAW,
+        attr.HOLDER, attr.CLAIM_UNTIL, attr.CLAIM_COUNT, attr.EDITS, attr.MOVED,
+        attr.EXPIRES_AT,
     }
 )  # fmt: skip
 
@@ -74,33 +75,35 @@ def message_item(
         BodyTooLarge: the body does not fit the item and there is no bucket.
     """
     item: Item = message_key(ref) | {
-        names.VERSION: number(WRITTEN),
-        names.SIZE: number(len(message.body)),
-        names.CONTENT_TYPE: {"S": message.content_type},
+        attr.VERSION: number(WRITTEN),
+        attr.SIZE: number(len(message.body)),
+        attr.CONTENT_TYPE: {"S": message.content_type},
     }
     for name, value in (
-        (names.PARTITION_KEY, message.partition_key),
-        (names.DEDUP_KEY, message.dedup_key),
-        (names.FAIRNESS_KEY, message.fairness_key),
-        (names.BATCH_ITEM, message.batch_item),
+        (attr.PARTITION_KEY, message.partition_key),
+        (attr.DEDUP_KEY, message.dedup_key),
+        (attr.FAIRNESS_KEY, message.fairness_key),
+        (attr.BATCH_ITEM, message.batch_item),
     ):
         if value is not None:
             item[name] = {"S": value}
     if message.direct:
-        item[names.DIRECT] = {"BOOL": True}
+        item[attr.DIRECT] = {"BOOL": True}
     if message.headers:
-        item[names.HEADERS] = {"M": {k: {"S": v} for k, v in message.headers.items()}}
-    packed, compressed = bodies.compress(message.body)
+        item[attr.HEADERS] = {"M": {k: {"S": v} for k, v in message.headers.items()}}
+    packed, compressed = message.body, False
+    if len(message.body) > bodies.COMPRESS_OVER:
+        packed, compressed = bodies.compress(message.body)
     fits = len(packed) <= bodies.OFFLOAD_OVER
     if not fits and bucket is None:
         raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
     if not fits or (bucket is not None and len(message.body) > bodies.ARCHIVED_UP_TO):
         object_key = _object_key(message.topic, message.id)
-        item[names.OFFLOADED] = {"S": f"{bucket}/{object_key}"}
+        item[attr.OFFLOADED] = {"S": f"{bucket}/{object_key}"}
         return item, (object_key, message.body)
-    item[names.BODY] = {"B": packed}
+    item[attr.BODY] = {"B": packed}
     if compressed:
-        item[names.CODING] = {"S": "z"}
+        item[attr.CODING] = {"S": "z"}
     return item, None
 
 
@@ -109,12 +112,12 @@ def _object_key(topic: str, id_: str) -> str:
 
 
 def _offloaded(item: Mapping[str, Any], topic: str, id_: str) -> Offloaded:
-    """Return where the body lies: below the message's own key, or below it and a dash, if edited.
+    """Return the place of the body: the message's own key, or that and a dash once it is edited.
 
-    Who may write items is not thereby let into the bucket: an item that named another message's
-    body would have it delivered to whom its own topic goes, and then expired.
+    The right to write items does not open the bucket: an item that named another message's body
+    would have that body delivered to its own topic's receivers, and then expired.
     """
-    bucket, _, object_key = item[names.OFFLOADED]["S"].partition("/")
+    bucket, _, object_key = item[attr.OFFLOADED]["S"].partition("/")
     own = _object_key(topic, id_)
     if object_key != own and not object_key.startswith(f"{own}-"):
         raise Unreadable(key_text(item), "its offloaded body is another message's")
@@ -154,34 +157,35 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
 
 def _read_message(item: Mapping[str, Any]) -> StoredMessage:
     lane, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
-    check_version(item, names.VERSION)
+    if item.get(attr.VERSION) != _FIRST_VERSION:
+        check_version(item, attr.VERSION)
     sk = item[SK]["S"]
     due: int | None = None
     if lane == "later":
         due_text, _, sk = sk.partition("#")
         due = int(due_text)
-    elif names.DUE in item:
-        due = int(item[names.DUE]["N"])
+    elif attr.DUE in item:
+        due = int(item[attr.DUE]["N"])
     if message_key(MessageRef(topic, epoch, shard, sk, due), lane) != {PK: item[PK], SK: item[SK]}:
         # deleting by its ref would miss it
         raise Unreadable(key_text(item), "its key is not written as keys are")
-    size = int(item[names.SIZE]["N"])
+    size = int(item[attr.SIZE]["N"])
     offloaded = None
     body = b""
-    if names.OFFLOADED in item:
+    if attr.OFFLOADED in item:
         offloaded = _offloaded(item, topic, sk)
     else:
         body = _body(item, size)
     message = Message(
         topic=topic,
         body=body,
-        partition_key=_s(item, names.PARTITION_KEY),
-        content_type=item[names.CONTENT_TYPE]["S"],
-        headers={k: v["S"] for k, v in item.get(names.HEADERS, {"M": {}})["M"].items()},
-        dedup_key=_s(item, names.DEDUP_KEY),
-        fairness_key=_s(item, names.FAIRNESS_KEY),
-        batch_item=_s(item, names.BATCH_ITEM),
-        direct=names.DIRECT in item,
+        partition_key=_s(item, attr.PARTITION_KEY),
+        content_type=item[attr.CONTENT_TYPE]["S"],
+        headers={k: v["S"] for k, v in item.get(attr.HEADERS, {"M": {}})["M"].items()},
+        dedup_key=_s(item, attr.DEDUP_KEY),
+        fairness_key=_s(item, attr.FAIRNESS_KEY),
+        batch_item=_s(item, attr.BATCH_ITEM),
+        direct=attr.DIRECT in item,
         id=sk,
     )
     if due is not None:
@@ -191,40 +195,40 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         ref=MessageRef(topic, epoch, shard, sk, due),
         lane=lane,
         size=size,
-        pending=frozenset(item[names.PENDING]["SS"]) if names.PENDING in item else None,
+        pending=frozenset(item[attr.PENDING]["SS"]) if attr.PENDING in item else None,
         states=_read_states(item),
         gone=_gone(item),
-        reason=_s(item, names.REASON) or "",
+        reason=_s(item, attr.REASON) or "",
         offloaded=offloaded,
-        redriven=int(item[names.REDRIVEN]["N"]) if names.REDRIVEN in item else 0,
+        redriven=int(item[attr.REDRIVEN]["N"]) if attr.REDRIVEN in item else 0,
         claim=_claim(item),
-        edits=int(item[names.EDITS]["N"]) if names.EDITS in item else 0,
-        moved=names.MOVED in item,
-        unknown=unknown_of(item, _KNOWN),
+        edits=int(item[attr.EDITS]["N"]) if attr.EDITS in item else 0,
+        moved=attr.MOVED in item,
+        unknown=() if item.keys() <= _KNOWN else unknown_of(item, _KNOWN),
     )
 
 
 def _claim(item: Mapping[str, Any]) -> Claim | None:
-    if names.CLAIM_COUNT not in item:
+    if attr.CLAIM_COUNT not in item:
         return None
-    token = item.get(names.HOLDER, {"B": b""})["B"]
+    token = item.get(attr.HOLDER, {"B": b""})["B"]
     if not isinstance(token, bytes):
         raise TypeError("the token is not binary")
-    return Claim(int(item[names.CLAIM_COUNT]["N"]), int(item[names.CLAIM_UNTIL]["N"]), bytes(token))
+    return Claim(int(item[attr.CLAIM_COUNT]["N"]), int(item[attr.CLAIM_UNTIL]["N"]), bytes(token))
 
 
 def _body(item: Mapping[str, Any], size: int) -> bytes:
-    packed = item[names.BODY]["B"]
+    packed = item[attr.BODY]["B"]
     if not isinstance(packed, bytes):
         raise TypeError("the body is not binary")
-    body = bodies.decompress(packed, size) if names.CODING in item else packed
+    body = bodies.decompress(packed, size) if attr.CODING in item else packed
     if len(body) != size:
         raise ValueError(f"the body has {len(body)} bytes, not {size}")
     return body
 
 
 def _gone(item: Mapping[str, Any]) -> Gone | None:
-    gone = _s(item, names.GONE)
+    gone = _s(item, attr.GONE)
     if gone is not None and gone not in get_args(Gone):
         raise ValueError(f"nothing leaves as {gone!r}")
     return cast("Gone | None", gone)
@@ -233,15 +237,15 @@ def _gone(item: Mapping[str, Any]) -> Gone | None:
 def _read_states(item: Mapping[str, Any]) -> dict[str, SubscriptionState]:
     return {
         name: SubscriptionState(
-            attempts=int(value["M"][names.STATE_ATTEMPTS]["N"]),
-            due=int(value["M"][names.STATE_DUE]["N"]),
+            attempts=int(value["M"][attr.STATE_ATTEMPTS]["N"]),
+            due=int(value["M"][attr.STATE_DUE]["N"]),
             history=tuple(
                 Failure(int(f["L"][0]["N"]), int(f["L"][1]["N"]), f["L"][2]["S"])
-                for f in value["M"][names.STATE_HISTORY]["L"]
+                for f in value["M"][attr.STATE_HISTORY]["L"]
             ),
-            dead=names.STATE_DEAD in value["M"],
+            dead=attr.STATE_DEAD in value["M"],
         )
-        for name, value in item.get(names.STATES, {"M": {}})["M"].items()
+        for name, value in item.get(attr.STATES, {"M": {}})["M"].items()
     }
 
 
@@ -251,15 +255,15 @@ def states_value(states: Mapping[str, SubscriptionState]) -> dict[str, Any]:
         "M": {
             name: {
                 "M": {
-                    names.STATE_ATTEMPTS: number(state.attempts),
-                    names.STATE_DUE: number(state.due),
-                    names.STATE_HISTORY: {
+                    attr.STATE_ATTEMPTS: number(state.attempts),
+                    attr.STATE_DUE: number(state.due),
+                    attr.STATE_HISTORY: {
                         "L": [
                             {"L": [number(f.attempt), number(f.at), {"S": f.error}]}
                             for f in state.history
                         ]
                     },
-                    **({names.STATE_DEAD: {"BOOL": True}} if state.dead else {}),
+                    **({attr.STATE_DEAD: {"BOOL": True}} if state.dead else {}),
                 }
             }
             for name, state in states.items()
@@ -275,18 +279,24 @@ def pending_value(pending: frozenset[str]) -> dict[str, Any]:
 def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
     """Return the original item with the state of `stored` in it, under `stored`'s own key."""
     item = dict(original) | message_key(stored.ref, stored.lane)
-    for name in (names.PENDING, names.STATES, names.GONE, names.REASON, names.REDRIVEN):
+    for name in (
+        attr.PENDING,
+        attr.STATES,
+        attr.GONE,
+        attr.REASON,
+        attr.REDRIVEN,
+    ):
         item.pop(name, None)
     if stored.pending is not None:
-        item[names.PENDING] = pending_value(stored.pending)
+        item[attr.PENDING] = pending_value(stored.pending)
     if stored.states:
-        item[names.STATES] = states_value(stored.states)
+        item[attr.STATES] = states_value(stored.states)
     if stored.gone:
-        item[names.GONE] = {"S": stored.gone}
+        item[attr.GONE] = {"S": stored.gone}
     if stored.reason:
-        item[names.REASON] = {"S": stored.reason}
+        item[attr.REASON] = {"S": stored.reason}
     if stored.redriven:
-        item[names.REDRIVEN] = number(stored.redriven)
+        item[attr.REDRIVEN] = number(stored.redriven)
     if stored.lane != "later" and stored.ref.due is not None:
-        item[names.DUE] = number(stored.ref.due)
+        item[attr.DUE] = number(stored.ref.due)
     return item

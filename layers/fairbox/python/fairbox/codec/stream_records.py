@@ -7,7 +7,7 @@ import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import parse_lane_pk
 from fairbox.codec.messages import read_message
 from fairbox.errors import Unreadable
@@ -23,7 +23,7 @@ _SEQUENCE_DIGITS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one message's item.
+    """A change of one message's item.
 
     Attributes:
         kind: insert, modify or remove.
@@ -84,7 +84,7 @@ def _value(value: Any) -> Any:
 
 
 def read_record(record: Mapping[str, Any]) -> Change:
-    """Return the change that a stream record tells.
+    """Return the change that a stream record holds.
 
     Raises:
         Unreadable: an image is no message of the codec's; `.key` names it.
@@ -109,7 +109,7 @@ def raw_image(record: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return image_item(image)
     except Unreadable:
-        return {name: value for name, value in image.items() if name in (names.PK, names.SK)}
+        return {name: value for name, value in image.items() if name in (attr.PK, attr.SK)}
 
 
 def record_lane(record: Mapping[str, Any]) -> tuple[Literal["ready", "later"], str, int, int]:
@@ -119,7 +119,7 @@ def record_lane(record: Mapping[str, Any]) -> tuple[Literal["ready", "later"], s
         Unreadable: the key is not that of a message of the outbox.
     """
     keys = record["dynamodb"]["Keys"]
-    lane, topic, epoch, shard = parse_lane_pk(str(keys[names.PK].get("S", "")))
+    lane, topic, epoch, shard = parse_lane_pk(str(keys[attr.PK].get("S", "")))
     if lane == "dead":
         raise Unreadable({}, "not a lane of the outbox")
     return lane, topic, epoch, shard

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.item_versions import check_version
 from fairbox.codec.keys import Item, key_text, subscription_key, topic_key
 from fairbox.codec.messages import number
-from fairbox.codec.subscription_status import NOT_OURS, read_standing
+from fairbox.codec.subscription_status import NOT_OURS, read_status
 from fairbox.errors import Unreadable
 from fairbox.model.epochs import Epoch
 from fairbox.model.topics import Ordering, Partition, RetryPolicy, Subscription, Topic, TopicState
@@ -16,28 +16,28 @@ from fairbox.model.topics import Ordering, Partition, RetryPolicy, Subscription,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
 
-    _Subscribed = list[tuple[Subscription, Standing]]
+    _Subscribed = list[tuple[Subscription, SubscriptionStatus]]
 
 
 OPTIONAL_OF_SUBSCRIPTION: Final = (
-    names.MAX_ATTEMPTS,
-    names.MAX_IN_FLIGHT,
-    names.RATE,
-    names.WEIGHT,
+    attr.MAX_ATTEMPTS,
+    attr.MAX_IN_FLIGHT,
+    attr.RATE,
+    attr.WEIGHT,
 )
-"""Attributes that a subscription row has only where its subscription says something."""
+"""Attributes that a subscription row has only where its subscription sets them."""
 OPTIONAL_OF_TOPIC: Final = (
-    names.DEDUP_WINDOW,
-    names.PARTITION,
-    names.ON_DEAD,
-    names.WEIGHT,
-    names.MINI_BATCH,
-    names.TENANT_WEIGHTS,
-    names.WIDTHS,
-    names.PAUSED,
-    names.DELETING,
+    attr.DEDUP_WINDOW,
+    attr.PARTITION,
+    attr.ON_DEAD,
+    attr.WEIGHT,
+    attr.MINI_BATCH,
+    attr.TENANT_WEIGHTS,
+    attr.WIDTHS,
+    attr.PAUSED,
+    attr.DELETING,
 )
 """The same of a topic row."""
 
@@ -46,38 +46,38 @@ def topic_item(state: TopicState) -> Item:
     """Return the topic row."""
     topic = state.topic
     item: Item = topic_key(topic.name) | {
-        names.VERSION: number(state.version),
-        names.ORDERING: {"S": topic.ordering},
-        names.EPOCHS: epochs_value(state.epochs),
-        names.RETRY: {
+        attr.VERSION: number(state.version),
+        attr.ORDERING: {"S": topic.ordering},
+        attr.EPOCHS: epochs_value(state.epochs),
+        attr.RETRY: {
             "L": [
                 number(topic.retry.max_attempts),
                 number(topic.retry.base),
                 number(topic.retry.cap),
             ]
         },
-        names.RETENTION: number(topic.retention),
+        attr.RETENTION: number(topic.retention),
     }
     if topic.dedup_window is not None:
-        item[names.DEDUP_WINDOW] = number(topic.dedup_window)
+        item[attr.DEDUP_WINDOW] = number(topic.dedup_window)
     if topic.partition is not None:
         part = topic.partition
-        item[names.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
+        item[attr.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
     if topic.on_dead == "block":
-        item[names.ON_DEAD] = {"BOOL": True}
+        item[attr.ON_DEAD] = {"BOOL": True}
     if topic.weight != 1:
-        item[names.WEIGHT] = number(topic.weight)
+        item[attr.WEIGHT] = number(topic.weight)
     if topic.mini_batch != 1:
-        item[names.MINI_BATCH] = number(topic.mini_batch)
+        item[attr.MINI_BATCH] = number(topic.mini_batch)
     if topic.tenant_weights:
         weights = {tenant: number(weight) for tenant, weight in topic.tenant_weights.items()}
-        item[names.TENANT_WEIGHTS] = {"M": weights}
+        item[attr.TENANT_WEIGHTS] = {"M": weights}
     if state.widths:
-        item[names.WIDTHS] = epochs_value(state.widths)
+        item[attr.WIDTHS] = epochs_value(state.widths)
     if state.paused:
-        item[names.PAUSED] = {"BOOL": True}
+        item[attr.PAUSED] = {"BOOL": True}
     if state.deleting is not None:
-        item[names.DELETING] = number(state.deleting)
+        item[attr.DELETING] = number(state.deleting)
     return item
 
 
@@ -93,18 +93,18 @@ def epochs_value(epochs: Iterable[Epoch]) -> dict[str, Any]:
 def subscription_item(subscription: Subscription) -> Item:
     """Return the subscription row."""
     item: Item = subscription_key(subscription.topic, subscription.name) | {
-        names.DESTINATION: {"S": subscription.destination},
-        names.TIMEOUT: number(subscription.timeout),
-        names.SINCE: number(subscription.since),
+        attr.DESTINATION: {"S": subscription.destination},
+        attr.TIMEOUT: number(subscription.timeout),
+        attr.SINCE: number(subscription.since),
     }
     if subscription.max_attempts is not None:
-        item[names.MAX_ATTEMPTS] = number(subscription.max_attempts)
+        item[attr.MAX_ATTEMPTS] = number(subscription.max_attempts)
     if subscription.max_in_flight is not None:
-        item[names.MAX_IN_FLIGHT] = number(subscription.max_in_flight)
+        item[attr.MAX_IN_FLIGHT] = number(subscription.max_in_flight)
     if subscription.rate is not None:
-        item[names.RATE] = number(subscription.rate)
+        item[attr.RATE] = number(subscription.rate)
     if subscription.weight is not None:
-        item[names.WEIGHT] = number(subscription.weight)
+        item[attr.WEIGHT] = number(subscription.weight)
     return item
 
 
@@ -118,12 +118,12 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
     for item in items:
         check_version(item)
         try:
-            parts = item[names.SK]["S"].split("#")
+            parts = item[attr.SK]["S"].split("#")
             if len(parts) == 2:
                 topics[parts[1]] = (item, [])
             elif len(parts) == 4 and parts[1] in topics:
                 read = _subscription(item, parts[1], parts[3])
-                topics[parts[1]][1].append((read, read_standing(item)))
+                topics[parts[1]][1].append((read, read_status(item)))
         except NOT_OURS as error:
             raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
@@ -134,20 +134,20 @@ def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscriptio
     return Subscription(
         topic,
         name,
-        item[names.DESTINATION]["S"],
+        item[attr.DESTINATION]["S"],
         max_attempts=None if attempts is None else int(attempts["N"]),
-        timeout=float(item[names.TIMEOUT]["N"]),
+        timeout=float(item[attr.TIMEOUT]["N"]),
         max_in_flight=None if in_flight is None else int(in_flight["N"]),
         rate=None if rate is None else float(rate["N"]),
         weight=None if weight is None else float(weight["N"]),
-        since=int(item[names.SINCE]["N"]),
+        since=int(item[attr.SINCE]["N"]),
     )
 
 
 def _partition(item: Mapping[str, Any]) -> Partition | None:
-    if names.PARTITION not in item:
+    if attr.PARTITION not in item:
         return None
-    queue, partition, count = item[names.PARTITION]["L"]
+    queue, partition, count = item[attr.PARTITION]["L"]
     return Partition(queue["S"], int(partition["N"]), int(count["N"]))
 
 
@@ -158,29 +158,29 @@ def read_epochs(value: Mapping[str, Any]) -> tuple[Epoch, ...]:
 
 def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> TopicState:
     try:
-        epochs = read_epochs(item[names.EPOCHS])
-        attempts, base, cap = (n["N"] for n in item[names.RETRY]["L"])
-        window = item.get(names.DEDUP_WINDOW)
+        epochs = read_epochs(item[attr.EPOCHS])
+        attempts, base, cap = (n["N"] for n in item[attr.RETRY]["L"])
+        window = item.get(attr.DEDUP_WINDOW)
         topic = Topic(
             name,
             shards=epochs[-1].shards,
-            ordering=cast("Ordering", item[names.ORDERING]["S"]),
+            ordering=cast("Ordering", item[attr.ORDERING]["S"]),
             retry=RetryPolicy(max_attempts=int(attempts), base=float(base), cap=float(cap)),
             dedup_window=None if window is None else int(window["N"]),
-            retention=int(item[names.RETENTION]["N"]),
+            retention=int(item[attr.RETENTION]["N"]),
             partition=_partition(item),
-            on_dead="block" if names.ON_DEAD in item else "skip",
-            weight=float(item.get(names.WEIGHT, {"N": "1"})["N"]),
-            mini_batch=int(item.get(names.MINI_BATCH, {"N": "1"})["N"]),
+            on_dead="block" if attr.ON_DEAD in item else "skip",
+            weight=float(item.get(attr.WEIGHT, {"N": "1"})["N"]),
+            mini_batch=int(item.get(attr.MINI_BATCH, {"N": "1"})["N"]),
             tenant_weights={
                 tenant: float(weight["N"])
-                for tenant, weight in item.get(names.TENANT_WEIGHTS, {"M": {}})["M"].items()
+                for tenant, weight in item.get(attr.TENANT_WEIGHTS, {"M": {}})["M"].items()
             },
         )
-        paused = item.get(names.PAUSED, {"BOOL": False})["BOOL"] is True
-        version = int(item[names.VERSION]["N"])
-        widths = read_epochs(item.get(names.WIDTHS, {"L": []}))
-        deleting = int(item[names.DELETING]["N"]) if names.DELETING in item else None
+        paused = item.get(attr.PAUSED, {"BOOL": False})["BOOL"] is True
+        version = int(item[attr.VERSION]["N"])
+        widths = read_epochs(item.get(attr.WIDTHS, {"L": []}))
+        deleting = int(item[attr.DELETING]["N"]) if attr.DELETING in item else None
         subscriptions = tuple(one for one, _ in subscribed)
         standings = {one.name: standing for one, standing in subscribed}
         return TopicState(

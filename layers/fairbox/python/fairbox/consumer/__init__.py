@@ -1,1 +1,1 @@
-"""Consuming: workers over a queue, with heartbeats, bounded prefetch and a graceful stop."""
+"""Workers over a queue, with heartbeats, bounded prefetch and a graceful stop."""

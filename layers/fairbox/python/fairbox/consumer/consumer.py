@@ -1,4 +1,4 @@
-"""Works a pulled topic: workers, heartbeats, bounded prefetch, and a stop that drains."""
+"""Consumer of a pulled topic: workers, heartbeats, bounded prefetch, and a stop that drains."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.consumer.consumer_metrics import Measuring
-from fairbox.consumer.counts import ConsumerCounts, Tally
-from fairbox.consumer.event_log import Journal
-from fairbox.consumer.in_flight import Hold
-from fairbox.consumer.options import MAX_RECEIVE, Limits
+from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
+from fairbox.consumer.in_flight import InFlight
+from fairbox.consumer.options import MAX_RECEIVE, Limits, on_signals
 from fairbox.consumer.outcomes import Outcome, handle
-from fairbox.consumer.signals import on_signals
-from fairbox.consumer.worker_steps import Shift
+from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import check_topic
 
@@ -28,14 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from fairbox.consumer.concurrency import Permits
+    from fairbox.consumer.options import Permits
     from fairbox.consumer.ports import Figures, Log, Received, Source, Thread, Threads
     from fairbox.model.topics import RetryPolicy
 
 PROGRESS_SECONDS: Final = 60.0
 FIRST_PAUSE_SECONDS: Final = 0.05
 LAST_CALLS_SECONDS: Final = 5.0
-"""How long a stop waits, after its limit, for what it gives back to be written."""
+"""Time that a stop waits, after its limit, until messages given back are written."""
 ABANDONED: Final = Outcome("abandon", reason="the consumer stopped before its handler was done")
 _TICK_SECONDS: Final = 1.0
 logger = logging.getLogger("fairbox.consumer")
@@ -50,38 +47,39 @@ def start_thread(work: Callable[[], None], name: str) -> Thread:
 
 
 class Consumer:
-    """Works the messages of a pulled topic with N workers, each a thread.
+    """Handles the messages of a pulled topic with N workers, each a thread.
 
-    What the handler returns or raises settles the message: return, and it is acknowledged; raise,
-    and it is given back with the reason, due again after a backoff, until `max_attempts` receives
-    have failed and it is dead; `Retry(delay)` and `Dead(reason)`, raised or returned, decide
-    themselves. While a handler works, a heartbeat keeps its message.
+    The handler settles its message. If it returns, the message is acknowledged. If it raises, the
+    message is given back with the reason and is due again after a back-off; after `max_attempts`
+    failed receives it is dead. A handler may also raise or return `Retry(delay)` or `Dead(reason)`.
+    While a handler runs, a heartbeat extends the claim of its message.
 
     Args:
-        queue: the queue; `Queue`, or what has its methods.
+        queue: the queue; `Queue`, or an object with its methods.
         topic: the topic's name.
-        handler: is called with what `Queue.receive` gives: `.message`, `.receipt` and
-            `.receive_count`. It may be called by several threads at a time, and again with the
-            same message.
+        handler: called with a received message: `.message`, `.receipt` and `.receive_count`.
+            Several threads may call it at a time, and it may get the same message again.
         concurrency: workers, 1 to 1,000.
-        visibility_timeout: seconds that a crash hides its messages; handlers may take longer.
-        max_attempts: receives after which a message that fails is dead; the topic's own limit
-            holds too.
+        visibility_timeout: seconds for which messages are hidden after a crash; handlers may take
+            longer.
+        max_attempts: receives after which a failed message is dead; the topic's own limit holds
+            too.
         prefetch: messages that may wait for a worker; None: as many as there are workers.
         shutdown_timeout: seconds that a stop gives the handlers.
-        processing_limit: seconds after which a handler counts as hung: its message is extended no
-            more, and others receive it. Its worker is lost until the handler returns.
-        idle: seconds between two receives that find nothing, at most.
-        linger: seconds that an ack waits for others to go with it, at most.
-        backoff: how long a message that failed waits; None: as the topic's retry policy says.
-        labels: fields that each log line carries, such as the logical name of a partitioned queue.
-        permits: handlers at a time over several consumers of this process.
-        metrics: takes the counts once a minute and at the end, such as `fairbox.observability.metrics.Metrics()`.
-        now, rng, threads, log: time that never goes back, chance, threads and log; the machine's
-            by default.
+        processing_limit: seconds after which a handler counts as hung: its message is no longer
+            extended, and others receive it. Its worker is lost until the handler returns.
+        idle: maximum seconds between two receives that find nothing.
+        linger: maximum seconds that an ack waits for others, to share a call.
+        backoff: the wait of a failed message; None: by the topic's retry policy.
+        labels: fields of each log line, such as the logical name of a partitioned queue.
+        permits: a limit on concurrent handlers that several consumers of this process share.
+        metrics: takes the counts once a minute and at the end, such as `Metrics()`
+            of `fairbox.observability.metrics`.
+        now, rng, threads, log: monotonic time, randomness, threads and log; the machine's by
+            default.
 
     Raises:
-        InvalidInput: a setting is not what it takes.
+        InvalidInput: a setting is invalid.
 
     Example:
         ```python
@@ -132,10 +130,10 @@ class Consumer:
         self._permits = permits
         self._now = now or time.monotonic
         self._threads = threads or start_thread
-        self._tally = Tally()
-        self._journal = Journal(self._tally, log or logger, {"topic": self.topic, **self.labels})
-        self._measuring = Measuring(queue, self.topic, self._tally, metrics)
-        self._hold = Hold(concurrency, self.limits.prefetch, self._now)
+        self._counts = Counts()
+        self._events = EventLog(self._counts, log or logger, {"topic": self.topic, **self.labels})
+        self._metrics = ConsumerMetrics(queue, self.topic, self._counts, metrics)
+        self._in_flight = InFlight(concurrency, self.limits.prefetch, self._now)
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
         self._at_once = False
@@ -146,31 +144,31 @@ class Consumer:
             backoff=backoff,
             rng=rng or random.SystemRandom(),
         )
-        self._shift = Shift(
+        self._steps = WorkerSteps(
             queue,
             self.topic,
             outcome,
             limits=self.limits,
-            hold=self._hold,
-            journal=self._journal,
+            in_flight=self._in_flight,
+            events=self._events,
             now=self._now,
         )
 
     @property
     def counts(self) -> ConsumerCounts:
-        """What became of the messages so far."""
-        return self._tally.counts
+        """The counts of the messages so far."""
+        return self._counts.counts
 
     def run(self, *, signals: bool = True) -> ConsumerCounts:
-        """Work until `stop` is called; return what became of the messages.
+        """Work until `stop` is called; return the counts.
 
-        In the main thread SIGTERM and SIGINT stop it too, and a second one stops it at once. A
-        stop receives no more, gives back what waits as if it had never been received, lets the
-        handlers finish for `shutdown_timeout` seconds, then gives their messages back. A consumer
+        In the main thread SIGTERM and SIGINT stop it too, and a second signal stops it at once. A
+        consumer that stops receives no more, releases waiting messages without counting an attempt,
+        gives the handlers `shutdown_timeout` seconds, then gives their messages back. A consumer
         runs once.
 
         Args:
-            signals: False: signals are the caller's business.
+            signals: False: the caller handles signals.
 
         Raises:
             TopicIsPushed, UnknownTopic: the topic cannot be received from.
@@ -192,33 +190,33 @@ class Consumer:
         """Ask for a stop, from any thread or signal handler; `run` returns when it has drained.
 
         Args:
-            at_once: wait for no handler.
+            at_once: do not wait for handlers.
         """
         self._at_once = self._at_once or at_once
         self._orders.put("stop")
 
     def run_until_empty(self, limit: int | None = None) -> ConsumerCounts:
-        """Work in this thread until nothing is received; return what became of the messages.
+        """Work in this thread until nothing is received; return the counts.
 
         For scheduled jobs and tests. There is no heartbeat: the visibility must outlast a handler.
 
         Args:
-            limit: at most so many messages.
+            limit: maximum number of messages.
         """
         left = math.inf if limit is None else limit
         empty = 0
-        while left > 0 and empty < self._shift.receives_to_see_all:
-            received = self._shift.receive(int(min(left, MAX_RECEIVE)))
+        while left > 0 and empty < self._steps.receives_to_see_all:
+            received = self._steps.receive(int(min(left, MAX_RECEIVE)))
             left -= received
             empty = 0 if received else empty + 1
-            while self._shift.work():
-                self._shift.keep()
-            self._shift.keep(flush=True)
-        self._measuring.write(last=True)
+            while self._steps.work():
+                self._steps.keep()
+            self._steps.keep(flush=True)
+        self._metrics.write(last=True)
         return self.counts
 
     def _run(self) -> None:
-        self._journal.tell("A consumer started.")
+        self._events.write("A consumer started.")
         receiver = self._threads(self._guarded(self._receive), f"{self.topic}-receiver")
         others = [
             self._threads(self._guarded(self._keep), f"{self.topic}-keeper"),
@@ -230,12 +228,12 @@ class Consumer:
         self._supervise()
         started = self._now()
         hung = self._drain(receiver)
-        self._hold.end()
+        self._in_flight.end()
         for thread in others:
             thread.join(0.0 if hung else _TICK_SECONDS)
         seconds = round(self._now() - started, 3)
-        self._journal.tell("A consumer stopped.", {"drained_seconds": seconds})
-        self._measuring.write(last=True)
+        self._events.write("A consumer stopped.", {"drained_seconds": seconds})
+        self._metrics.write(last=True)
 
     def _supervise(self) -> None:
         """Wait for the order to stop, and log progress meanwhile."""
@@ -243,31 +241,31 @@ class Consumer:
             try:
                 order = self._orders.get(timeout=PROGRESS_SECONDS)
             except queues.Empty:
-                self._journal.tell("A consumer's progress.", {"held": len(self._hold)})
-                self._measuring.write()
+                self._events.write("A consumer's progress.", {"held": len(self._in_flight)})
+                self._metrics.write()
                 continue
             if order != "look":
                 return
 
     def _drain(self, receiver: Thread) -> bool:
-        """Settle what is held, as `run` says; return whether handlers still run."""
-        self._hold.close()
+        """Settle the messages in flight, as `run` says; return whether handlers still run."""
+        self._in_flight.close()
         deadline = time.monotonic() + self.limits.shutdown_timeout
         receiver.join(max(LAST_CALLS_SECONDS, self.limits.shutdown_timeout))
         self._wait_until_empty(deadline)
-        hung = self._hold.abandon(ABANDONED)
+        hung = self._in_flight.abandon(ABANDONED)
         self._wait_until_empty(time.monotonic() + LAST_CALLS_SECONDS, last=True)
         return bool(hung)
 
     def _wait_until_empty(self, deadline: float, *, last: bool = False) -> None:
-        while len(self._hold) and (left := deadline - time.monotonic()) > 0:
+        while len(self._in_flight) and (left := deadline - time.monotonic()) > 0:
             if self._at_once and not last:
                 return
             with suppress(queues.Empty):
                 self._orders.get(timeout=left)
 
     def _guarded(self, loop: Callable[[], None]) -> Callable[[], None]:
-        """Return a thread's work; what it raises stops the consumer, and `run` raises it."""
+        """Return a thread's work; an error stops the consumer, and `run` raises it."""
 
         def work() -> None:
             try:
@@ -280,11 +278,11 @@ class Consumer:
 
     def _receive(self) -> None:
         pause = FIRST_PAUSE_SECONDS
-        while not self._hold.closed:
-            seen, freed = self._hold.version, self._shift.freed
-            if not self._hold.room():
-                self._hold.wait(_TICK_SECONDS, seen)
-            elif self._shift.receive() or self._pause(pause, freed):
+        while not self._in_flight.closed:
+            seen, freed = self._in_flight.version, self._steps.freed
+            if not self._in_flight.room():
+                self._in_flight.wait(_TICK_SECONDS, seen)
+            elif self._steps.receive() or self._pause(pause, freed):
                 pause = FIRST_PAUSE_SECONDS
             else:
                 pause = min(self.limits.idle, 2 * pause)
@@ -292,33 +290,33 @@ class Consumer:
     def _pause(self, seconds: float, freed: int) -> bool:
         """Wait so long, or until more messages are freed than were; return whether some are."""
         end = time.monotonic() + seconds
-        while not self._hold.closed and (left := end - time.monotonic()) > 0:
-            seen = self._hold.version
-            if self._shift.freed != freed:
+        while not self._in_flight.closed and (left := end - time.monotonic()) > 0:
+            seen = self._in_flight.version
+            if self._steps.freed != freed:
                 return True
-            self._hold.wait(left, seen)
+            self._in_flight.wait(left, seen)
         return False
 
     def _work(self) -> None:
-        while not self._hold.ended:
-            if not self._hold.wait_for_work(_TICK_SECONDS):
+        while not self._in_flight.ended:
+            if not self._in_flight.wait_for_work(_TICK_SECONDS):
                 continue
             if self._permits is None:
-                self._shift.work()
+                self._steps.work()
             elif self._permits.acquire(_TICK_SECONDS):
                 try:
-                    self._shift.work()
+                    self._steps.work()
                 finally:
                     self._permits.release()
 
     def _keep(self) -> None:
-        while not self._hold.ended:
-            seen = self._hold.version
-            self._shift.keep(flush=self._hold.closed)
-            if self._hold.closed and not len(self._hold):
+        while not self._in_flight.ended:
+            seen = self._in_flight.version
+            self._steps.keep(flush=self._in_flight.closed)
+            if self._in_flight.closed and not len(self._in_flight):
                 self._orders.put("look")
-            pause = self._shift.next_step() - self._now()
-            self._hold.wait(min(max(pause, 0.001), _TICK_SECONDS), seen)
+            pause = self._steps.next_step() - self._now()
+            self._in_flight.wait(min(max(pause, 0.001), _TICK_SECONDS), seen)
 
 
 def _check_handler(handler: object) -> None:

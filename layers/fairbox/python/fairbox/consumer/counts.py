@@ -1,33 +1,53 @@
-"""What a consumer counts."""
+"""The figures of a consumer: counted, logged with each event, and written as metrics."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fairbox.errors import FairboxError
+from fairbox.observability.metrics import ACKED, DEAD, GIVEN_BACK, LOST_RECEIPTS, RECEIVED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.consumer.in_flight import InFlightMessage
+    from fairbox.consumer.outcomes import Outcome
+    from fairbox.consumer.ports import Figures, Log, Source
+    from fairbox.model.topics import Partition
 
 Kind = Literal[
     "received", "acked", "failed", "retried", "dead", "released", "abandoned", "lost", "hung",
     "errors",
 ]  # fmt: skip
+_COUNTED: Final[Mapping[str, Kind]] = {
+    "ack": "acked",
+    "fail": "failed",
+    "retry": "retried",
+    "dead": "dead",
+    "release": "released",
+    "abandon": "abandoned",
+}
+_SILENT: Final = ("ack", "release")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerCounts:
-    """What became of the messages that a consumer received.
+    """The counts of a consumer's messages, by their fate.
 
     Attributes:
-        received: were claimed.
-        acked: were handled and taken out.
-        failed: their handlers raised, and they were given back with the reason.
-        retried: were given back as `Retry` asked.
-        dead: went to the dead letters, by `Dead` or after `max_attempts`.
-        released: were given back unhandled, uncounted, when the consumer stopped.
-        abandoned: were given back while their handlers still ran, at the end of a stop.
-        lost: their receipts were stale: others may have received them meanwhile.
-        hung: were worked on for longer than `processing_limit`, and no more extended.
-        errors: calls of the queue that failed; they are repeated, or left to the visibility.
+        received: claimed.
+        acked: handled and deleted.
+        failed: given back with the reason, because their handlers raised.
+        retried: given back by `Retry`.
+        dead: made dead letters, by `Dead` or after `max_attempts`.
+        released: given back unhandled when the consumer stopped, without counting an attempt.
+        abandoned: given back at the end of a stop while their handlers still ran.
+        lost: with stale receipts: others may have received them in the meantime.
+        hung: handled for longer than `processing_limit`, and no longer extended.
+        errors: failed calls of the queue; they are repeated, or the visibility ends.
     """
 
     received: int = 0
@@ -54,7 +74,7 @@ class ConsumerCounts:
 _FIELDS = fields(ConsumerCounts)
 
 
-class Tally:
+class Counts:
     """ConsumerCounts from several threads."""
 
     def __init__(self) -> None:
@@ -71,3 +91,131 @@ class Tally:
         """The counts by now."""
         with self._lock:
             return ConsumerCounts(**self._counts)
+
+
+class EventLog:
+    """The counts and the log of one consumer.
+
+    Args:
+        counts: the counts.
+        log: takes a line for each message that is not simply acked, and for each call that fails.
+        fields: of every line.
+    """
+
+    def __init__(self, counts: Counts, log: Log, fields: Mapping[str, Any]) -> None:
+        self._counts = counts
+        self._log = log
+        self._fields = fields
+
+    def write(self, sentence: str, more: Mapping[str, Any] | None = None) -> None:
+        """Write a line with the counts."""
+        counts = self._counts.counts.as_fields()
+        self._log.info(sentence, extra={**self._fields, **counts, **(more or {})})
+
+    def received(self, count: int) -> None:
+        """Count received messages."""
+        self._counts.add("received", count)
+
+    def settled(self, held: InFlightMessage, outcome: Outcome) -> None:
+        """Count a settled message."""
+        self._counts.add(_COUNTED[outcome.kind])
+        if outcome.kind not in _SILENT:
+            died = outcome.kind == "dead"
+            sentence = "A message is dead." if died else "A message was given back."
+            fields = {"reason": outcome.reason, "delay": outcome.delay}
+            self._log.warning(sentence, extra=self._about(held) | fields)
+
+    def lost(self, held: InFlightMessage) -> None:
+        """Count a receipt that was stale."""
+        self._counts.add("lost")
+        self._log.warning("A receipt was lost.", extra=self._about(held))
+
+    def hung(self, held: InFlightMessage, seconds: float) -> None:
+        """Count a handler that does not return."""
+        self._counts.add("hung")
+        self._log.error("A handler hangs.", extra=self._about(held) | {"seconds": seconds})
+
+    def failed(self, operation: str, error: Exception) -> None:
+        """Count a failed call that will be repeated."""
+        self._counts.add("errors")
+        fields = {"operation": operation, "error": str(error)}
+        self._log.warning("A call of the queue failed.", extra={**self._fields, **fields})
+
+    def left(self, held: Sequence[InFlightMessage], error: Exception) -> None:
+        """Count a failed call that will not be repeated: its messages become visible again."""
+        self._counts.add("errors")
+        fields = {"error": f"{type(error).__name__}: {error}"}
+        for one in held:
+            self._log.error(
+                "A message was left to its visibility.", extra=self._about(one) | fields
+            )
+
+    def _about(self, held: InFlightMessage) -> dict[str, Any]:
+        received = held.received
+        return {
+            **self._fields,
+            "id": received.message.id,
+            "receive_count": received.receive_count,
+        }
+
+
+class ConsumerMetrics:
+    """Writes the counts since the last write.
+
+    Args:
+        queue: knows the logical name and the partition that the topic was registered with.
+        topic: the topic.
+        counts: the counts.
+        figures: takes them; None: nothing is written.
+    """
+
+    def __init__(self, queue: Source, topic: str, counts: Counts, figures: Figures | None) -> None:
+        self._queue = queue
+        self._topic = topic
+        self._counts = counts
+        self._figures = figures
+        self._written = ConsumerCounts()
+        self._partition: Partition | None = None
+        self._known = False
+
+    def write(self, *, last: bool = False) -> None:
+        """Write the new counts, by topic, by partition, and in total.
+
+        Args:
+            last: nothing is written later: if the partition cannot be read, omit it.
+        """
+        counts = self._counts.counts
+        if self._figures is None or counts == self._written:
+            return
+        if not self._registered() and not last:
+            return  # goes with the next
+        changed = _changed(self._written, counts)
+        self._written = counts
+        if any(changed.values()):
+            self._figures.emit(changed, topic=self._topic, partition=self._partition)
+            self._figures.emit(changed)
+
+    def _registered(self) -> bool:
+        """Read the topic's partition once; return whether it is known."""
+        if not self._known:
+            try:
+                self._partition = self._queue.topic(self._topic).topic.partition
+            except FairboxError:
+                return False
+            self._known = True
+        return True
+
+
+def _changed(before: ConsumerCounts, now: ConsumerCounts) -> dict[str, float]:
+    """Return the differences by metric."""
+    return {
+        RECEIVED: now.received - before.received,
+        ACKED: now.acked - before.acked,
+        GIVEN_BACK: _given_back(now) - _given_back(before),
+        DEAD: now.dead - before.dead,
+        LOST_RECEIPTS: now.lost - before.lost,
+    }
+
+
+def _given_back(counts: ConsumerCounts) -> int:
+    return counts.failed + counts.retried + counts.released + counts.abandoned

@@ -1,4 +1,4 @@
-"""Several consumers that run, stop and fail together."""
+"""Group of consumers that run, stop and fail together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 
 from fairbox.consumer.consumer import start_thread
 from fairbox.consumer.counts import ConsumerCounts
-from fairbox.consumer.signals import on_signals
+from fairbox.consumer.options import on_signals
 from fairbox.errors import FairboxError, InvalidInput
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairbox.consumer.consumer import Consumer
     from fairbox.consumer.ports import Thread, Threads
 
-LOOK_SECONDS: Final = 15.0
+FURTHER_SECONDS: Final = 15.0
 Order = Literal["stop", "now", "ended"]
 
 
@@ -28,12 +28,12 @@ class Consumers(Sequence["Consumer"]):
 
     Args:
         consumers: one or more that have not run yet.
-        more: is asked every 15 s, while they run, with how many there are; returns further ones,
-            which run too.
+        more: called every 15 s while they run, with their number; returns further consumers, which
+            run too.
         threads: starts a thread for each; the machine's by default.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no consumer.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class Consumers(Sequence["Consumer"]):
 
     @property
     def counts(self) -> ConsumerCounts:
-        """What became of the messages of all of them so far."""
+        """The counts of the messages of all consumers so far."""
         return sum((one.counts for one in self._consumers), ConsumerCounts())
 
     @property
     def counts_by_topic(self) -> dict[str, ConsumerCounts]:
-        """The same by topic."""
+        """The counts by topic."""
         found: dict[str, ConsumerCounts] = {}
         for one in self._consumers:
             found[one.topic] = found.get(one.topic, ConsumerCounts()) + one.counts
         return found
 
     def run(self, *, signals: bool = True) -> ConsumerCounts:
-        """Run all of them until `stop`, as `Consumer.run` does; one that fails stops the others.
+        """Run all consumers until `stop`, as `Consumer.run` does; if one fails, the others stop.
 
         Raises:
             TopicIsPushed, UnknownTopic: a topic cannot be received from.
@@ -109,7 +109,7 @@ class Consumers(Sequence["Consumer"]):
         return self.counts
 
     def stop(self) -> None:
-        """Ask all of them to stop, from any thread; `run` returns when they have drained."""
+        """Ask all consumers to stop, from any thread; `run` returns when they have drained."""
         self._orders.put("stop")
 
     def _start(self, consumer: Consumer) -> Thread:
@@ -118,15 +118,15 @@ class Consumers(Sequence["Consumer"]):
     def _order(self, *, stopping: bool) -> Order | None:
         """Wait for the next order; None: it is time to ask for further consumers."""
         try:
-            looks = self._more is not None and not stopping
-            return self._orders.get(timeout=LOOK_SECONDS if looks else None)
+            asks = self._more is not None and not stopping
+            return self._orders.get(timeout=FURTHER_SECONDS if asks else None)
         except queues.Empty:
             return None
 
     def _further(self) -> tuple[Consumer, ...]:
         added: tuple[Consumer, ...] = ()
         if self._more is not None:
-            with suppress(FairboxError):  # the tables fail for now: the next look asks again
+            with suppress(FairboxError):  # the tables fail for now: asked again after 15 s
                 added = tuple(self._more(len(self._consumers)))
         self._consumers += added
         return added

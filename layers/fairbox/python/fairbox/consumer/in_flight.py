@@ -1,4 +1,4 @@
-"""What a consumer holds: messages that wait for a worker, are worked on, or are to be settled."""
+"""The messages in flight of a consumer: waiting for a worker, being handled, or done."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class InFlightMessage:
     """One message in hand; times are seconds of the consumer's clock.
 
     Attributes:
         received: the message and its receipt.
-        until: when its visibility ends, at the earliest.
-        extend_at: when the heartbeat is due.
-        since: when it came into its state.
-        state: it waits for a worker, is worked on, or is to be settled.
-        outcome: what its handler made of it.
-        settle_at: when settling it is tried again.
-        lost: its receipt is stale: it is not ours any more.
-        hangs: it was worked on for too long, and is extended no more.
+        until: the earliest end of its visibility.
+        extend_at: the time of the next heartbeat.
+        since: the time of its last change of state.
+        state: it waits for a worker, is being handled, or is to be settled.
+        outcome: the outcome of its handler.
+        settle_at: the time of the next try to settle it.
+        lost: its receipt is stale: another consumer may hold it.
+        hangs: its handler took too long, and it is no longer extended.
     """
 
     received: Received
@@ -49,12 +49,12 @@ class Held:
         return self.received.receipt
 
 
-class Hold:
+class InFlight:
     """The messages in hand; every method may be called from any thread.
 
     Args:
-        concurrency: how many are worked on at a time.
-        prefetch: how many may wait beside them.
+        concurrency: maximum number handled at a time.
+        prefetch: maximum number that wait in addition.
         now: seconds that never go back.
 
     Attributes:
@@ -67,8 +67,8 @@ class Hold:
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._now = now
-        self._waiting: deque[Held] = deque()
-        self._held: set[Held] = set()
+        self._waiting: deque[InFlightMessage] = deque()
+        self._held: set[InFlightMessage] = set()
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._work = threading.Condition(lock)
@@ -77,13 +77,13 @@ class Hold:
         self.version = 0
 
     def __len__(self) -> int:
-        """Return how many are held."""
+        """Return the number of messages in hand."""
         return len(self._held)
 
     def room(self) -> int:
-        """Return how many messages are wanted: none until half of the prefetch is used up.
+        """Return the number of messages wanted: 0 until half of the prefetch is used up.
 
-        Where every worker hangs nothing is wanted.
+        If every worker hangs, none are wanted.
         """
         with self._changed:
             if self.closed or len(self._waiting) * 2 > self._prefetch or self._all_hang():
@@ -93,7 +93,7 @@ class Hold:
     def put(self, received: Received, until: float, extend_at: float) -> None:
         """Take a message in hand; once closed, to release it."""
         with self._changed:
-            held = Held(received, until, extend_at, self._now())
+            held = InFlightMessage(received, until, extend_at, self._now())
             self._held.add(held)
             self._waiting.append(held)
             if self.closed:
@@ -101,8 +101,8 @@ class Hold:
             else:
                 self._work.notify()
 
-    def take(self) -> Held | None:
-        """Return the next message to work on; None where none waits."""
+    def take(self) -> InFlightMessage | None:
+        """Return the next message to handle; None if none waits."""
         with self._changed:
             if not self._waiting:
                 return None
@@ -111,20 +111,20 @@ class Hold:
             self._note()
             return held
 
-    def finish(self, held: Held, outcome: Outcome) -> None:
-        """Note what becomes of a message, unless it was settled without its handler."""
+    def finish(self, held: InFlightMessage, outcome: Outcome) -> None:
+        """Note the outcome of a message, unless it was settled without its handler."""
         with self._changed:
             if held.state == "running":
                 held.state, held.since, held.outcome = "done", self._now(), outcome
                 self._note()
 
-    def extended(self, held: Held, until: float, extend_at: float) -> None:
-        """Note how long a message is ours, and when to extend it next."""
+    def extended(self, held: InFlightMessage, until: float, extend_at: float) -> None:
+        """Note the new end of a message's visibility, and the time of the next extension."""
         with self._changed:
             held.until, held.extend_at = until, extend_at
 
-    def lose(self, held: Held) -> None:
-        """Let go of a message that is not ours any more; its worker is free when it is done."""
+    def lose(self, held: InFlightMessage) -> None:
+        """Drop a message with a stale receipt; its worker is free when its handler returns."""
         with self._changed:
             held.lost, held.extend_at = True, math.inf
             if held.state == "waiting":
@@ -133,33 +133,33 @@ class Hold:
                 self._held.discard(held)
             self._note()
 
-    def settled(self, held: Held) -> None:
-        """Let go of a message that is settled."""
+    def settled(self, held: InFlightMessage) -> None:
+        """Drop a settled message."""
         with self._changed:
             self._held.discard(held)
             self._note()
 
-    def give_up(self, held: Held) -> None:
-        """Extend a message no more; where every worker hangs, release what waits."""
+    def give_up(self, held: InFlightMessage) -> None:
+        """Stop extending a message; if every worker hangs, release the waiting messages."""
         with self._changed:
             held.hangs, held.extend_at = True, math.inf
             if self._all_hang():
                 self._release_waiting()
 
-    def all(self) -> list[Held]:
+    def all(self) -> list[InFlightMessage]:
         """Return the messages in hand, those longest in their state first."""
         with self._changed:
             return sorted(self._held, key=lambda held: held.since)
 
     def close(self) -> None:
-        """Take nothing more in hand; what waits is to be released."""
+        """Take no more messages; release the waiting ones."""
         with self._changed:
             self.closed = True
             self._release_waiting()
             self._note()
 
-    def abandon(self, outcome: Outcome) -> list[Held]:
-        """Settle what is worked on without its handlers; return it."""
+    def abandon(self, outcome: Outcome) -> list[InFlightMessage]:
+        """Settle the messages being handled without their handlers; return them."""
         with self._changed:
             running = [held for held in self._held if held.state == "running"]
             for held in running:

@@ -1,31 +1,38 @@
-"""The settings of a consumer, checked."""
+"""The bounds of a consumer: its settings, a cap that several share, and signals that stop it."""
 
 from __future__ import annotations
 
+import signal
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 MAX_CONCURRENCY: Final = 1_000
 MAX_VISIBILITY_SECONDS: Final = 12 * 3600
 MAX_RECEIVE: Final = 10
 """Messages of one receive."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What bounds a consumer.
+    """The settings of a consumer.
 
     Attributes:
         concurrency: workers, 1 to 1,000.
-        visibility_timeout: seconds that a message is ours without a heartbeat, 1 to 43,200.
-        max_attempts: receives after which a message that fails dies, 1 to 1,000.
+        visibility_timeout: seconds that a claim lasts without a heartbeat, 1 to 43,200.
+        max_attempts: receives after which a failed message is dead, 1 to 1,000.
         prefetch: messages that may wait for a worker, 0 to 1,000.
         shutdown_timeout: seconds that a stop waits for handlers.
-        processing_limit: seconds after which a handler hangs, and its message is let go.
-        idle: seconds between two receives that find nothing, at most.
-        linger: seconds that an ack waits for others to go with it, at most.
+        processing_limit: seconds after which a handler counts as hung, and its message is dropped.
+        idle: maximum seconds between two receives that find nothing.
+        linger: maximum seconds that an ack waits for others, to share a call.
     """
 
     concurrency: int = 4
@@ -62,3 +69,47 @@ def _seconds(name: str, value: float, low: float, high: float) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high:
         raise InvalidInput(name, f"seconds from {low} to {high}")
+
+
+class Permits:
+    """A limit on concurrent handlers that several consumers share.
+
+    Args:
+        count: 1 to 1,000.
+    """
+
+    def __init__(self, count: int) -> None:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1000:
+            raise InvalidInput("concurrency_cap", f"a whole number from 1 to {MAX_CONCURRENCY:,}")
+        self.count = count
+        self._semaphore = threading.Semaphore(count)
+
+    def acquire(self, timeout: float) -> bool:
+        """Wait for a permit, so many seconds at most; return whether there was one."""
+        return self._semaphore.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        """Give a permit back."""
+        self._semaphore.release()
+
+
+@contextmanager
+def on_signals(call: Callable[[], None]) -> Iterator[None]:
+    """Call `call` at each SIGTERM and SIGINT within the block; only in the main thread.
+
+    `call` may interrupt the main thread anywhere, so that it must not take a lock of this thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupted(_number: int, _frame: Any) -> None:
+        call()
+
+    before = {number: signal.signal(number, interrupted) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None: a handler that Python did not set and cannot set again
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,4 +1,4 @@
-"""What a handler may answer, and what becomes of its message."""
+"""Answers of a handler, and the outcomes of its message."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Retry(Exception):
-    """Not now: raised or returned by a handler, it gives the message back for later.
+    """Try later: raised or returned by a handler, it gives the message back.
 
     It counts as an attempt, as every receive does.
 
     Args:
         delay: seconds until the message is due again.
-        reason: is kept with the message.
+        reason: kept with the message.
 
     Example:
         ```python
@@ -49,10 +49,10 @@ class Retry(Exception):
 
 
 class Dead(Exception):
-    """Never: raised or returned by a handler, it puts the message among the dead letters.
+    """Give up: raised or returned by a handler, it makes the message a dead letter.
 
     Args:
-        reason: is kept with the dead letter.
+        reason: kept with the dead letter.
     """
 
     def __init__(self, reason: str) -> None:
@@ -63,12 +63,12 @@ class Dead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What becomes of a message.
+    """The outcome of a message.
 
     Attributes:
-        kind: how it is settled.
+        kind: the way to settle it.
         delay: seconds until it is due again; None: the back-off of the topic's retry policy.
-        reason: what is kept with it.
+        reason: kept with the message.
     """
 
     kind: Literal["ack", "fail", "retry", "dead", "release", "abandon"]
@@ -88,7 +88,7 @@ def handle(
     backoff: RetryPolicy | None,
     rng: Random,
 ) -> Outcome:
-    """Return what becomes of a message, whatever its handler does."""
+    """Call the handler of a message, and return the outcome, whatever the handler does."""
     attempt = received.receive_count
     if attempt > max_attempts:
         return Outcome("dead", reason=f"received {attempt} times, {max_attempts} allowed")
@@ -109,7 +109,7 @@ def handle(
 
 
 def _called(handler: Callable[[Received], object], received: Received) -> Retry | Dead | None:
-    """Call a handler; what it returns counts only where it is `Retry` or `Dead`."""
+    """Call a handler; return its answer if that is `Retry` or `Dead`."""
     answer = handler(received)
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):

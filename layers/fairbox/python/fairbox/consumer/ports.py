@@ -1,4 +1,4 @@
-"""What a consumer needs of a queue, of threads, and of a log."""
+"""The ports of a consumer: a queue, threads, metrics and a log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Received(Protocol):
-    """One message that was received, and the receipt that settles it."""
+    """A received message, and the receipt that settles it."""
 
     @property
     def message(self) -> Message:
@@ -21,12 +21,12 @@ class Received(Protocol):
 
     @property
     def receipt(self) -> str:
-        """What `ack`, `nack` and `extend` take."""
+        """The receipt, for `ack`, `nack` and `extend`."""
         ...
 
     @property
     def receive_count(self) -> int:
-        """How often it was received, this time included."""
+        """The number of receives, including this one."""
         ...
 
 
@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def ack(self, receipts: Iterable[str]) -> None:
-        """Take messages out; those whose receipts are good, though others are stale."""
+        """Delete the messages of valid receipts, even if others are stale."""
         ...
 
     def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
@@ -48,24 +48,24 @@ class Source(Protocol):
         ...
 
     def extend(self, receipt: str, seconds: float) -> None:
-        """Keep a message for so many seconds from now."""
+        """Hold a message for so many seconds from now."""
         ...
 
     def release(self, receipts: Iterable[str]) -> None:
-        """Give messages back that nobody has begun; it counts for nothing."""
+        """Give messages back that no handler has begun, without counting an attempt."""
         ...
 
     def bury(self, receipt: str, reason: str) -> None:
-        """Put a message among the dead letters."""
+        """Make a message a dead letter."""
         ...
 
     def topic(self, name: str) -> TopicState:
-        """Return a pulled topic as it stands."""
+        """Return the state of a pulled topic."""
         ...
 
 
 class Thread(Protocol):
-    """A thread that runs."""
+    """A running thread."""
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, so many seconds at most."""
@@ -95,7 +95,7 @@ class Figures(Protocol):
 
 
 class Log(Protocol):
-    """The methods of a logger that are used."""
+    """A logger, as far as consumers use it."""
 
     def info(self, msg: str, *, extra: Mapping[str, Any]) -> None:
         """Write a line of level INFO."""

@@ -1,4 +1,4 @@
-"""What a consumer's threads do, step by step: receive, work, keep. No step waits."""
+"""The non-blocking steps of a consumer: receive, handle, extend and settle."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.consumer.options import MAX_RECEIVE
 from fairbox.consumer.outcomes import Outcome
-from fairbox.consumer.settlement import AGAIN_SECONDS, Settling
+from fairbox.consumer.settlement import AGAIN_SECONDS, Settlement
 from fairbox.errors import StaleReceipt, Throttled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.consumer.event_log import Journal
-    from fairbox.consumer.in_flight import Held, Hold
+    from fairbox.consumer.counts import EventLog
+    from fairbox.consumer.in_flight import InFlight, InFlightMessage
     from fairbox.consumer.options import Limits
     from fairbox.consumer.ports import Received, Source
     from fairbox.model.topics import TopicState
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")
 
 
-class Shift:
+class WorkerSteps:
     """The steps of one consumer's work.
 
     Args:
         queue: where messages come from.
         topic: its topic.
-        handle: returns what becomes of a message.
+        handle: handles a message, and returns its outcome.
         limits: bounds.
-        hold: the messages in hand.
-        journal: counts and tells.
+        in_flight: the messages in hand.
+        events: counts and logs.
         now: seconds that never go back.
     """
 
@@ -42,43 +42,43 @@ class Shift:
         handle: Callable[[Received], Outcome],
         *,
         limits: Limits,
-        hold: Hold,
-        journal: Journal,
+        in_flight: InFlight,
+        events: EventLog,
         now: Callable[[], float],
     ) -> None:
         self._queue = queue
         self._topic = topic
         self._handle = handle
         self._limits = limits
-        self._hold = hold
-        self._journal = journal
+        self._in_flight = in_flight
+        self._events = events
         self._now = now
-        self._settling = Settling(queue, hold, journal, now)
+        self._settlement = Settlement(queue, in_flight, events, now)
         self._topic_state: TopicState | None = None
 
     @property
     def freed(self) -> int:
-        """How many messages were settled for which others may have waited: those with a key."""
+        """The number of settled messages that others may have waited for: those with a key."""
         state = self._topic_state
-        return self._settling.keyed if state is not None and state.topic.ordering == "key" else 0
+        return self._settlement.keyed if state is not None and state.topic.ordering == "key" else 0
 
     @property
     def receives_to_see_all(self) -> int:
-        """How many receives that find nothing say that nothing is there.
+        """The number of empty receives after which the topic counts as empty.
 
-        One looks into eight shards of an unordered topic, four of an ordered one, but where much is
-        in flight into one alone.
+        A receive reads eight shards of an unordered topic, or four of an ordered one, but only one
+        shard if much is in flight.
         """
         state = self._topic_state
         return 1 if state is None else len(state.shards())
 
     def receive(self, limit: int = MAX_RECEIVE) -> int:
-        """Receive what there is room for, ten at most; return how many came.
+        """Receive as many messages as there is room for, at most ten; return their number.
 
         Raises:
             FairboxError: the topic cannot be received from.
         """
-        room = min(self._hold.room(), limit, MAX_RECEIVE)
+        room = min(self._in_flight.room(), limit, MAX_RECEIVE)
         if room <= 0:
             return 0
         asked = self._now()
@@ -92,11 +92,11 @@ class Shift:
                 wait=0,
             )
         except (Throttled, Unavailable) as error:
-            self._journal.failed("receive", error)
+            self._events.failed("receive", error)
             return 0
-        self._journal.received(len(found))
+        self._events.received(len(found))
         for received in found:
-            self._hold.put(
+            self._in_flight.put(
                 received,
                 asked + self._limits.visibility_timeout,
                 asked + self._limits.heartbeat,
@@ -104,32 +104,32 @@ class Shift:
         return len(found)
 
     def work(self) -> bool:
-        """Handle one message that waits; return whether one did."""
-        held = self._hold.take()
+        """Handle one waiting message; return whether there was one."""
+        held = self._in_flight.take()
         if held is None:
             return False
         if self._now() >= held.until and not self._extend(held):
-            self._hold.finish(held, _EXPIRED)
+            self._in_flight.finish(held, _EXPIRED)
             return True
-        self._hold.finish(held, self._handle(held.received))
+        self._in_flight.finish(held, self._handle(held.received))
         return True
 
     def keep(self, *, flush: bool = False) -> None:
-        """Extend what is due, and settle what is done; `flush`: acks wait for no others."""
-        for held in self._hold.all():
+        """Extend due messages, and settle done ones; `flush`: acks do not wait for others."""
+        for held in self._in_flight.all():
             now = self._now()
             worked = now - held.since if held.state == "running" and not held.hangs else 0
             if worked >= self._limits.processing_limit:
-                self._hold.give_up(held)
-                self._journal.hung(held, round(worked, 3))
+                self._in_flight.give_up(held)
+                self._events.hung(held, round(worked, 3))
             if now >= held.extend_at:
                 self._extend(held)
-        self._settling.settle(linger=0.0 if flush else self._limits.linger)
+        self._settlement.settle(linger=0.0 if flush else self._limits.linger)
 
     def next_step(self) -> float:
-        """Return when `keep` is due next, in seconds of the clock; infinity: after a change."""
+        """Return the next time for `keep`, in seconds of the clock; infinity: after a change."""
         due = math.inf
-        for held in self._hold.all():
+        for held in self._in_flight.all():
             due = min(due, held.extend_at)
             if held.state == "running" and not held.hangs:
                 due = min(due, held.since + self._limits.processing_limit)
@@ -137,20 +137,20 @@ class Shift:
                 due = min(due, max(held.settle_at, held.since + self._limits.linger))
         return due
 
-    def _extend(self, held: Held) -> bool:
-        """Extend a message; return whether it is ours."""
+    def _extend(self, held: InFlightMessage) -> bool:
+        """Extend a message; return whether this consumer holds it."""
         asked = self._now()
         try:
             self._queue.extend(held.receipt, self._limits.visibility_timeout)
         except StaleReceipt:
-            self._journal.lost(held)
-            self._hold.lose(held)
+            self._events.lost(held)
+            self._in_flight.lose(held)
             return False
         except (Throttled, Unavailable) as error:
-            self._journal.failed("extend", error)
-            self._hold.extended(held, held.until, self._now() + AGAIN_SECONDS)
+            self._events.failed("extend", error)
+            self._in_flight.extended(held, held.until, self._now() + AGAIN_SECONDS)
             return self._now() < held.until
-        self._hold.extended(
+        self._in_flight.extended(
             held, asked + self._limits.visibility_timeout, asked + self._limits.heartbeat
         )
         return True

@@ -1,4 +1,4 @@
-"""Where messages go: SQS, SNS, EventBridge, Kinesis, Lambda, webhooks, other topics."""
+"""The destinations of messages: SQS, SNS, EventBridge, Kinesis, Lambda, webhooks, topics."""
 
 from fairbox.destinations.clients import Clients, make_clients
 from fairbox.destinations.factory import DestinationFactory

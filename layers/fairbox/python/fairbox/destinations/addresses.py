@@ -1,4 +1,4 @@
-"""Which addresses a webhook may go to: public ones, judged after the name was resolved."""
+"""Addresses of webhooks: only public ones may be called, judged after the name was resolved."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def resolve(host: str, port: int) -> list[str]:
 def within(
     timeout: float, lookup: Callable[[str, int], Sequence[str]], host: str, port: int
 ) -> Sequence[str]:
-    """Return what `lookup` finds in so many seconds, which the system's resolver does not bound.
+    """Return the addresses that `lookup` finds within `timeout` seconds, which it does not bound.
 
     Raises:
         OSError: it found nothing in time.

@@ -94,7 +94,7 @@ class BatchDestination(ABC):
             results = self._results([prepared[n].entry for n in numbers], deadline)
             for number, result in zip(numbers, results, strict=True):
                 outcomes[number] = result
-        return [outcome or refused("the destination did not say") for outcome in outcomes]
+        return [outcome or refused("the destination did not answer for it") for outcome in outcomes]
 
     def _results(self, entries: list[dict[str, Any]], deadline: float) -> list[Outcome]:
         if self._monotonic() >= deadline:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.config import Config
 
-from fairbox.aws.gc_pause import no_collection
+from fairbox.aws.gc_pause import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +22,12 @@ class Clients(Protocol):
     """Gives the client of a service, the same each time."""
 
     def __call__(self, service: str, /, *, read_timeout: float = READ_SECONDS) -> Any:
-        """Return the client that waits for an answer for so many seconds."""
+        """Return the client that waits `read_timeout` seconds for an answer."""
         ...
 
 
 def make_clients(session_factory: Callable[[], Session]) -> Clients:
-    """Return what makes each client when it is first asked for, from one session."""
+    """Return a maker of clients, each made from one session when it is first needed."""
     lock = threading.Lock()
     made: dict[tuple[str, float], Any] = {}
     sessions: list[Session] = []
@@ -43,7 +43,7 @@ def make_clients(session_factory: Callable[[], Session]) -> Clients:
                     read_timeout=read_timeout,
                     retries={"mode": "standard", "total_max_attempts": 1},
                 )
-                with no_collection():
+                with gc_paused():
                     made[key] = sessions[0].client(service, config=config)  # type: ignore[call-overload]
             return made[key]
 

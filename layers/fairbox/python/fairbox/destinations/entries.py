@@ -21,7 +21,7 @@ _GROUP = re.compile(r"[!-~]{1,128}")  # letters, digits and punctuation
 
 
 def group_name(key: str) -> str:
-    """Return the key as a message group: itself, or its SHA-256 in hex where it is no legal one."""
+    """Return the key as a message group: itself, or its SHA-256 in hex where it is not legal."""
     return key if _GROUP.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -31,7 +31,7 @@ def deduplication_id(message: Message) -> str:
 
 
 def entry(stored: StoredMessage, member: str, *, limit: int, fifo: bool) -> Prepared:
-    """Return a message's entry without its `Id`; `member` is what holds the envelope.
+    """Return a message's entry without its `Id`; `member` names the one that holds the envelope.
 
     FIFO: the group is the partition key, without one the message id. Standard: the group of a
     fair queue is the fairness key.

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from fairbox.model.topics import Subscription
 
 _MAX_KEPT: Final = 1000
-# Scheme, which is the service and the module too, and class. What a process never sends to it
-# never imports: that is cold-start time.
-_BATCHED: Final = {"sqs": "Sqs", "sns": "Sns", "events": "EventBridge", "kinesis": "Kinesis"}
+# By scheme, which is the name of the service too: module and class. A process imports only the
+# destinations that it sends to, because imports are cold-start time.
+_BATCHED: Final = {
+    "sqs": ("sqs", "Sqs"),
+    "sns": ("sns", "Sns"),
+    "events": ("eventbridge", "EventBridge"),
+    "kinesis": ("kinesis", "Kinesis"),
+}
 
 
 class DestinationFactory:
@@ -78,9 +83,10 @@ class DestinationFactory:
 
     def _make(self, subscription: Subscription) -> Destination:
         scheme, _, address = subscription.destination.partition(":")
-        if (name := _BATCHED.get(scheme)) is not None:
-            module = import_module(f"fairbox.destinations.{scheme}")
-            kind: Callable[[Any, str], Destination] = getattr(module, name)
+        if scheme in _BATCHED:
+            module, name = _BATCHED[scheme]
+            found = import_module(f"fairbox.destinations.{module}")
+            kind: Callable[[Any, str], Destination] = getattr(found, name)
             return kind(self._clients(scheme), address)
         if scheme == "lambda":
             return self._lambda(address)

@@ -20,7 +20,7 @@ class Kinesis(BatchDestination):
     """A stream. Its partition key is the message's, without one the message id.
 
     Raises:
-        InvalidInput: the ARN is none of a stream.
+        InvalidInput: the ARN is not that of a stream.
     """
 
     limits = Limits(500, 10 * _MIB)
@@ -34,7 +34,7 @@ class Kinesis(BatchDestination):
 
     @property
     def alone(self) -> int:
-        """Bytes of one record: what a stream takes that was not set up for larger ones."""
+        """Bytes of one record that a stream takes unless it was set up for larger ones."""
         return _MIB
 
     def prepare(self, stored: StoredMessage) -> Prepared:

@@ -29,11 +29,11 @@ class Lambda:
     """A function, invoked with the envelope. An error that it raises refuses the message.
 
     Args:
-        client_for: gives the client that waits for an answer for so many seconds.
+        client_for: gives the client that waits for an answer for a number of seconds.
         arn: of a function, a version or an alias.
 
     Raises:
-        InvalidInput: the ARN is none of a function.
+        InvalidInput: the ARN is not that of a function.
     """
 
     limits = Limits(1, 6 * 1024 * 1024)
@@ -70,7 +70,7 @@ class Lambda:
 
 
 def _reason(payload: bytes) -> str:
-    """Return what the function raised."""
+    """Return the error that the function raised."""
     try:
         error = json.loads(payload)
     except (ValueError, RecursionError):

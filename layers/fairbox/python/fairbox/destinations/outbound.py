@@ -1,4 +1,4 @@
-"""HTTP calls to addresses that strangers gave: resolved once, checked, and bounded in time."""
+"""HTTP calls to addresses from outside: resolved once, checked, and bounded in time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FAILURES: Final = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPE
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where to call: the parts of an `http` or `https` address."""
+    """The parts of an `http` or `https` address."""
 
     scheme: str
     host: str
@@ -68,7 +68,7 @@ class Url:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: status, headers with names in lower case, and 1,024 bytes of the body."""
+    """The answer of a receiver: status, headers (names in lower case), 1,024 bytes of the body."""
 
     status: int
     headers: Mapping[str, str]
@@ -96,12 +96,12 @@ class Caller:
     """Posts to one address.
 
     The name is resolved for each call; the connection goes to an address that was checked then, so
-    a name that changes its mind between check and connection leads nowhere. TLS verifies the
+    a name that resolves differently between check and connection leads nowhere. TLS verifies the
     certificate for the name. Redirects are not followed, proxies of the environment not used.
 
     Args:
-        url: where to.
-        allow_private: do not judge addresses.
+        url: the address.
+        allow_private: allow private addresses.
         lookup: gives a host's addresses, or raises OSError.
         tls: the context to verify with; by default that of the system's authorities.
         monotonic: seconds that never step back.
@@ -125,7 +125,7 @@ class Caller:
 
     @property
     def secrets(self) -> list[str]:
-        """What the address may hold that nobody else is to see: the values of its query."""
+        """Parts of the address that nobody else may see: the values of its query."""
         return secrets_of(self._url.target)
 
     def post(self, headers: Mapping[str, str], body: bytes, timeout: float) -> Answer | Outcome:
@@ -268,7 +268,7 @@ def _late(request: _Request) -> Outcome:
 
 
 def _name(error: BaseException) -> str:
-    """Return what went wrong without what was said: texts of libraries show addresses."""
+    """Return the kind of a failure without its text, because texts of libraries show addresses."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not valid ({error.verify_message})"
     return type(error).__name__

@@ -1,4 +1,4 @@
-"""What a destination said, as outcomes: errors of AWS told apart, their text made safe."""
+"""Outcomes of calls: errors of AWS told apart, and their text made safe."""
 
 from __future__ import annotations
 
@@ -81,17 +81,17 @@ def refused(reason: str, retry_after: float | None = None, *, fault: Blame = "un
 
 
 def throttled(reason: str, retry_after: float | None = None) -> Outcome:
-    """Return the outcome of a message that the destination puts off."""
+    """Return the outcome of a message that the destination defers."""
     return Outcome("throttled", clean(reason), retry_after)
 
 
 def unreachable(reason: str) -> Outcome:
-    """Return the outcome of a message that no destination saw."""
+    """Return the outcome of a message that did not reach the destination."""
     return Outcome("unreachable", clean(reason))
 
 
 def gone(reason: str) -> Outcome:
-    """Return the outcome of a message whose receiver wants no more of any."""
+    """Return the outcome of a message whose receiver wants no more messages."""
     return Outcome("gone", clean(reason))
 
 

@@ -23,7 +23,7 @@ class Sns(BatchDestination):
     Groups and deduplication ids are those of `entries.entry`.
 
     Raises:
-        InvalidInput: the ARN is none of a topic.
+        InvalidInput: the ARN is not that of a topic.
     """
 
     limits = Limits(10, _LIMIT)

@@ -23,7 +23,7 @@ class Sqs(BatchDestination):
     Groups and deduplication ids are those of `entries.entry`.
 
     Raises:
-        InvalidInput: the URL is none of a queue.
+        InvalidInput: the URL is not that of a queue.
     """
 
     limits = Limits(10, _MIB)

@@ -1,9 +1,9 @@
-"""Another topic of Fairbox, a pulled one: the message goes into it under its own id."""
+"""Pulled topics of Fairbox as destinations: the message goes into one under its own id."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.destinations.outcomes import refused, throttled, unreachable
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
@@ -20,11 +20,21 @@ from fairbox.model.messages import MAX_BODY_BYTES, check_topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.client.outbox import Outbox
-    from fairbox.model.messages import Message
+    from fairbox.model.messages import Message, MessageRef
     from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
 
 _OVERHEAD: Final = 32 * 1024
+
+
+class TopicOutbox(Protocol):
+    """The outbox, as a destination uses it."""
+
+    def topic(self, name: str) -> TopicState:
+        """Return a topic; raises `UnknownTopic`."""
+
+    def add_many(self, messages: Sequence[Message]) -> list[MessageRef]:
+        """Add messages; raises `MessagesNotWritten` with those that are missing."""
 
 
 class PulledTopic:
@@ -36,7 +46,7 @@ class PulledTopic:
             while it is outstanding changes nothing.
 
     Raises:
-        InvalidInput: the name is none of a topic.
+        InvalidInput: the name is not that of a topic.
     """
 
     limits = Limits(25, MAX_BODY_BYTES + _OVERHEAD)
@@ -58,9 +68,9 @@ class PulledTopic:
         copies = [replace(m.message, topic=self._name, delay=0, after=None) for m in ready]
         added = dict(zip(map(id, ready), self._add(copies), strict=False))
         away = refused("its body is not in place", fault="message")
-        mute = refused("the topic did not say")
+        unanswered = refused("the topic did not answer for it")
         here = set(map(id, ready))
-        return [added.get(id(m), mute) if id(m) in here else away for m in messages]
+        return [added.get(id(m), unanswered) if id(m) in here else away for m in messages]
 
     def _add(self, copies: list[Message]) -> list[Outcome]:
         try:
@@ -73,7 +83,7 @@ class PulledTopic:
             return [refused(str(error))] * len(copies)
 
 
-def add_to_topic(outbox: Outbox, messages: Sequence[Message]) -> list[Outcome]:
+def add_to_topic(outbox: TopicOutbox, messages: Sequence[Message]) -> list[Outcome]:
     """Add messages to a pulled topic, as the destination `topic:` does; one outcome each."""
     name = messages[0].topic
     try:

@@ -15,7 +15,7 @@ from fairbox.destinations.signatures import signed_headers
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import FairboxError
 from fairbox.model.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
-from fairbox.model.redaction import without_secrets
+from fairbox.model.redaction import redacted_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,9 +52,9 @@ _OURS_BEGIN: Final = ("ce-", "proxy-", "webhook-")
 class Webhook:
     """An HTTP endpoint, one message a call. Signed by the rules of Standard Webhooks.
 
-    The verdict is the status: 2xx takes; 429, and 503 with `Retry-After`, put off; 410 says that
-    the receiver wants no more; all else refuses, redirects included. Who answers 5xx, or that it
-    does not let us in, speaks of itself; other refusals may be one message's fault.
+    The status decides the verdict: 2xx takes; 429, and 503 with `Retry-After`, put off; 410 means
+    that the receiver wants no more; all others refuse, redirects included. An answer of 5xx, or one
+    that denies access, is the destination's fault; other refusals may be one message's.
 
     Args:
         caller: makes the calls.
@@ -110,8 +110,8 @@ class Webhook:
     def _outcome(self, answer: Answer, sent: bytes) -> Outcome:
         if 200 <= answer.status < 300:
             return TAKEN
-        said = answer.body.decode(errors="replace")
-        text = without_secrets(said, self._caller.secrets, sent)
+        body = answer.body.decode(errors="replace")
+        text = redacted_text(body, self._caller.secrets, sent)
         reason = f"HTTP {answer.status}: {text}" if text.strip() else f"HTTP {answer.status}"
         wait = self._retry_after(answer.headers.get("retry-after", ""))
         if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and wait is not None):

@@ -1,1 +1,1 @@
-"""Delivery: relay, visits, sweep, marking, counts, repair. No AWS in it; ports stand beside it."""
+"""Delivery: relay, visits, sweep, marking, counts and repair, over ports and without AWS."""

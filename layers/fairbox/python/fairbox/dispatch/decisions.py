@@ -1,33 +1,42 @@
-"""What becomes of a message after its destinations have answered: pure, no call is made here."""
+"""Decisions about a message after its destinations have answered, and writing them.
+
+`decide` and `next_due` are pure; the `OutcomeWriter` makes the calls.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from fairbox.errors import BatchBusy, FairboxError
+from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.stored_messages import Failure, SubscriptionState
+from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
 
-    from fairbox.dispatch.ports import Outcome
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.dispatch.delivery_result import DeliveryResult
+    from fairbox.dispatch.ports import Outcome, Saved, Store
+    from fairbox.model.clock import Clock
     from fairbox.model.topics import TopicState
+    from fairbox.observability.delivery_metrics import DeliveryMetrics
 
 MAX_HISTORY: Final = 10
 _ERROR_CHARACTERS: Final = 200
 _NOT_READY_SECONDS: Final = 5.0
 _YOUNG_MS: Final = 120_000
+_CAS_TRIES: Final = 8
+_BUSY_MS: Final = 1000  # until a message is visited whose item's group others kept changing
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a message comes to.
+    """A decision about one message.
 
     Attributes:
-        after: the message as it shall be.
+        after: the message as it is to be.
         died: the subscriptions that it has just died for.
         left: those that still lack it.
     """
@@ -50,12 +59,12 @@ def decide(
     now: int,
     rng: Random,
 ) -> Decision:
-    """Return what a message comes to by these outcomes (by subscription) at `now` (ms)."""
+    """Return the decision about a message with these outcomes (by subscription) at `now` (ms)."""
     lacking = before.lacking(topic.subscription_names)
     if not lacking:
         reason = "its subscriptions were removed"
         return Decision(replace(before, gone="purged", reason=reason), frozenset(), frozenset())
-    taken = frozenset(name for name, outcome in outcomes.items() if outcome.taken) & lacking
+    taken = lacking & {name for name, outcome in outcomes.items() if outcome.verdict == "taken"}
     states = dict(before.states)
     died: set[str] = set()
     for subscription in topic.subscriptions:
@@ -77,7 +86,7 @@ def decide(
         pending = left or frozenset(died)
     after = replace(before, pending=pending, states=states)
     if died:
-        # what was said when others' dead letters were purged is not why it dies
+        # it does not die for the reason that was given when others' dead letters were purged
         after = replace(after, gone=after.gone if left else "dead", reason="")
     return Decision(after, frozenset(died), left)
 
@@ -90,11 +99,12 @@ def next_due(
     now: int,
     rng: Random,
 ) -> int | None:
-    """Return when to ring for what is left of a message, in milliseconds since 1970 UTC.
+    """Return when to enqueue a visit of a message that stays, in milliseconds since 1970 UTC.
 
-    For who is in `waits` it is not before the time there (ms); None: not at all, the sweep or who
-    closes its circuit rings. What else waits for its destination to be ready is rung for while it
-    is young; then the sweep has it, whose visits come ever less often while nothing can be sent.
+    `waits` has the earliest time (ms) for some subscriptions. None there means no visit for them:
+    the sweep or whoever closes the circuit enqueues one. A message that waits for its destination
+    to be ready gets a visit while it is young. Then it is left to the sweep, whose visits become
+    less and less frequent while nothing can be sent.
     """
     after = decision.after
     young = now - time_of(after.ref.id) <= _YOUNG_MS
@@ -113,3 +123,169 @@ def next_due(
             wait = asked or _NOT_READY_SECONDS * (1 + rng.random())
             times.append(now + round(wait * 1000))
     return min(times, default=None)
+
+
+class SendOrder(Protocol):
+    """The order of messages on an ordered shard."""
+
+    def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
+        """Return whether a message that a subscription lacks may be sent to it at `now` (ms)."""
+        ...
+
+    def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
+        """Return whether a message may die for these, after writing down the keys that it blocks.
+
+        Raises:
+            FairboxError: that could not be written.
+        """
+        ...
+
+
+class OutcomeWriter:
+    """Writes the outcomes of one delivery: deletes, retries and deaths.
+
+    Args:
+        store: the tables.
+        clock, rng: time and jitter.
+        result: the delivery's result, which is filled.
+        order: of an ordered shard, its order.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        rng: Random,
+        result: DeliveryResult,
+        order: SendOrder | None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._result = result
+        self._order = order
+        self._delivered: list[StoredMessage] = []
+
+    def settle(
+        self,
+        stored: StoredMessage,
+        topic: TopicState,
+        outcomes: Mapping[str, Outcome],
+        waits: Mapping[str, int | None],
+    ) -> int | None:
+        """Write one message's outcomes, or keep it for `delete_delivered`.
+
+        Args:
+            stored: the message.
+            topic: its topic.
+            outcomes: by subscription.
+            waits: see `next_due`.
+
+        Returns:
+            When to enqueue a visit of the message (ms); None: not at all.
+        """
+        now = milliseconds(self._clock)
+        _count_sent(self._result.metrics, stored, outcomes, now)
+        try:
+            return self._write(stored, topic, outcomes, waits, now)
+        except FairboxError as error:
+            self._result.metrics.errors.append(str(error))
+            self._result.unsettled.add(stored.ref)
+            if isinstance(error, BatchBusy):
+                return milliseconds(self._clock) + _BUSY_MS
+            return None
+
+    def delete_delivered(self) -> None:
+        """Delete the messages that every subscription has taken, 25 a call."""
+        try:
+            if self._delivered:
+                self._store.delete(self._delivered)
+                self._result.removed += len(self._delivered)
+        except FairboxError as error:
+            self._result.metrics.errors.append(str(error))
+            self._result.unsettled.update(stored.ref for stored in self._delivered)
+
+    def _write(
+        self,
+        stored: StoredMessage,
+        topic: TopicState,
+        outcomes: Mapping[str, Outcome],
+        waits: Mapping[str, int | None],
+        now: int,
+    ) -> int | None:
+        before, result = stored, self._result
+        for _ in range(_CAS_TRIES):
+            decision = decide(before, topic, outcomes, now=now, rng=self._rng)
+            after, died = decision.after, decision.died
+            if decision.delivered and not before.any_dead:
+                self._delivered.append(before)
+                return None
+            if died and self._order is not None and not self._order.may_die(before, died):
+                outcomes = {n: o for n, o in outcomes.items() if n not in died}
+                now = milliseconds(self._clock)
+                continue
+            saved = self._save(before, decision)
+            if isinstance(saved, StoredMessage) and not saved.gone:
+                before = saved
+                now = milliseconds(self._clock)
+                continue
+            if saved != "saved":
+                return None  # it has left, or another process marked it and finishes it
+            if decision.delivered:
+                result.removed += 1
+                return None
+            _count_failed(result.metrics, stored, outcomes, died)
+            result.after[stored.ref] = after
+            if after.gone:
+                self._remove(after, died)
+                return None
+            return next_due(decision, outcomes, waits, now=now, rng=self._rng)
+        result.unsettled.add(stored.ref)
+        return milliseconds(self._clock) + _BUSY_MS
+
+    def _save(self, before: StoredMessage, decision: Decision) -> Saved:
+        after, died = decision.after, decision.died
+        if decision.delivered:
+            # not to be deleted with the others: a redrive may have put it back for the dead
+            return self._store.delete_unchanged(before)
+        if after == before:
+            return "saved"
+        if died and decision.left:
+            return self._store.bury_partly(after, before, died)
+        return self._store.save_state(after, before)
+
+    def _remove(self, marked: StoredMessage, died: frozenset[str]) -> None:
+        """Take a message that was just marked out of the outbox."""
+        if died:
+            self._store.bury(marked, died)
+        else:
+            self._store.delete_marked(marked)
+        self._result.removed += 1
+
+
+def _count_sent(
+    metrics: DeliveryMetrics, stored: StoredMessage, outcomes: Mapping[str, Outcome], now: int
+) -> None:
+    """Count at `now` (ms) the subscriptions that took a message, and those tried again."""
+    for name, outcome in outcomes.items():
+        key = (stored.ref.topic, name)
+        if stored.states:
+            metrics.retried[key] += stored.state(name).attempts > 0
+        if outcome.verdict == "taken":
+            metrics.sent[key] += 1
+            metrics.bytes[key] += stored.size
+            due = max(time_of(stored.ref.id), stored.ref.due or 0)
+            metrics.delay[key] = max(metrics.delay.get(key, 0), (now - due) / 1000)
+
+
+def _count_failed(
+    metrics: DeliveryMetrics,
+    stored: StoredMessage,
+    outcomes: Mapping[str, Outcome],
+    died: frozenset[str],
+) -> None:
+    """Count the subscriptions that refused a message, and those it died for."""
+    for name, outcome in outcomes.items():
+        metrics.failed[stored.ref.topic, name] += outcome.verdict == "refused"
+    for name in died:
+        metrics.dead[stored.ref.topic, name] += 1

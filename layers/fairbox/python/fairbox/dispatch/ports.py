@@ -1,9 +1,9 @@
-"""What delivery needs of the world: destinations, doorbells, the store, the archive."""
+"""Ports of delivery: destinations, doorbells, the store, the archive and the ack queue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from fairbox.model.ids import before
 from fairbox.model.stored_messages import StoredMessage
@@ -11,11 +11,14 @@ from fairbox.model.stored_messages import StoredMessage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.model.deferred_keys import Holds
-    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.deferred_keys import DeferredKeys
+    from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import Offloaded, ShardRow
     from fairbox.model.topics import Subscription, TopicState
+
+OVERDUE_MS: Final = 60_000
+"""Age from which the sweep, and the visits that it asks for, take a message up."""
 
 Saved = Literal["saved", "absent"] | StoredMessage
 Verdict = Literal["taken", "refused", "throttled", "unreachable", "gone"]
@@ -24,16 +27,16 @@ Blame = Literal["destination", "message", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a destination made of one message.
+    """A destination's answer to one message.
 
     Attributes:
-        verdict: `taken`; `refused`: an error or no answer in time, counts an attempt;
+        verdict: `taken`; `refused`: an error or no answer in time, counts as an attempt;
             `throttled` or `unreachable`: counts for no message; `gone`: the receiver wants no
             more, and its subscription is paused.
-        error: what it said, at most 200 characters.
+        error: the text of its answer, at most 200 characters.
         retry_after: seconds that it asked for; None: it did not.
-        fault: whose a refusal is: the destination's, which then fails all messages alike; the
-            message's own; `unknown` where the answer does not say.
+        fault: the cause of a refusal: the destination, which then fails all messages alike; the
+            message; `unknown` if the answer does not say.
     """
 
     verdict: Verdict
@@ -48,23 +51,26 @@ class Outcome:
 
     @property
     def blames(self) -> Blame:
-        """Whose fault it is that the message was not taken."""
+        """The party at fault if the message was not taken."""
         return self.fault if self.verdict == "refused" else "destination"
 
 
 TAKEN = Outcome("taken")
 
+Outcomes = dict[tuple["MessageRef", str], Outcome]
+"""Outcomes by message and subscription."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one call to a destination takes: messages and bytes of their envelopes."""
+    """Limits of one call to a destination: messages, and bytes of their envelopes."""
 
     messages: int
     bytes: int
 
 
 class Destination(Protocol):
-    """Somewhere messages go.
+    """A receiver of messages.
 
     Attributes:
         limits: of one call.
@@ -81,15 +87,15 @@ class Destination(Protocol):
         ...
 
     def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
-        """Send in one call what fits the limits, and return one outcome for each, in order.
+        """Send messages that fit one call, and return one outcome for each, in order.
 
-        Never raises for what a destination does; the messages' bodies are in place.
+        Never raises for a destination's failure; the messages' bodies are in place.
         """
         ...
 
 
 class Destinations(Protocol):
-    """Opens destinations; keeps what it opened."""
+    """Opens destinations, and keeps them open."""
 
     def open(self, subscription: Subscription) -> Destination:
         """Return the destination of a subscription.
@@ -102,14 +108,14 @@ class Destinations(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Doorbell:
-    """Asks for a visit of one shard.
+    """A request for a visit of one shard.
 
     Attributes:
-        topic, epoch, shard: which shard.
-        refs: the messages to send; empty: whatever is overdue and due, rung by the sweep.
-        not_before: when to ring, in milliseconds since 1970 UTC; 0: now.
-        before: where it names none: what was added before this time (ms) too, though it is not
-            overdue, once it is no longer the relay's; 0: what is overdue alone.
+        topic, epoch, shard: the shard.
+        refs: the messages to send; empty: all that are overdue and due, as the sweep asks for.
+        not_before: when to visit, in milliseconds since 1970 UTC; 0: now.
+        before: without refs: also send messages added before this time (ms) that are not overdue,
+            once they are no longer the relay's; 0: only overdue ones.
     """
 
     topic: str
@@ -121,12 +127,12 @@ class Doorbell:
 
     @property
     def repeats(self) -> bool:
-        """Whether another one equal to it asks for nothing more: a walk at a time."""
+        """Whether an equal doorbell is superfluous: one scan of the shard at a time."""
         return not self.refs and self.before > 0 and self.not_before > 0
 
 
 class Doorbells(Protocol):
-    """Rings for visits."""
+    """The queues of visits."""
 
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
         """Put the doorbells into the queue: those for later with a delay, 15 minutes at most."""
@@ -135,30 +141,30 @@ class Doorbells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardPage:
-    """What one consistent read of a shard's lanes gave.
+    """The result of one consistent read of a shard's lanes.
 
     Attributes:
         row: the shard row; None when there is none yet.
-        messages: what could be read, in key order.
+        messages: those that could be read, in key order.
         unreadable: items that the codec could not read, as they are.
         last: the sort key to go on after; None at the end.
-        held: what consumers hold, on ordered pulled topics, where the row was read.
-        holds: what visits hold back, on ordered pushed topics, where the row was read.
-        newer: the first sort key of what only a newer release can read: it is not among the
-            messages, stays where it lies, and on ordered topics nothing behind it may go. Empty:
-            there is none.
+        held: keys that consumers hold, on ordered pulled topics, if the row was read.
+        holds: keys that visits hold back, on ordered pushed topics, if the row was read.
+        newer: the first sort key of items that only a newer release can read: they are not among
+            the messages, stay where they lie, and on ordered topics block all behind them. Empty:
+            there are none.
     """
 
     row: ShardRow | None
     messages: tuple[StoredMessage, ...]
     unreadable: tuple[Mapping[str, object], ...]
     last: str | None
-    held: HeldRow | None = None
-    holds: Holds | None = None
+    held: KeyClaims | None = None
+    holds: DeferredKeys | None = None
     newer: str = ""
 
     def before_newer(self) -> ShardPage:
-        """Return what of an ordered lane's page lies before what only a newer release can read."""
+        """Return the part of an ordered lane's page before the first item of a newer release."""
         if not self.newer:
             return self
         messages = tuple(m for m in self.messages if m.ref.id < self.newer)
@@ -188,7 +194,7 @@ class Store(Protocol):
     def read(
         self, refs: Sequence[MessageRef], *, pass_newer: bool = False
     ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
-        """Return what of these lies in the outbox (consistent), and what is unreadable.
+        """Return those of these messages that lie in the outbox (consistent), and unreadable items.
 
         Raises:
             NewerVersion: only a newer release can read one; with `pass_newer` it is passed over.
@@ -211,7 +217,7 @@ class Store(Protocol):
         ...
 
     def delete(self, messages: Sequence[StoredMessage]) -> None:
-        """Delete what every subscription has taken, 25 a call."""
+        """Delete messages that every subscription has taken, 25 a call."""
         ...
 
     def save_state(self, stored: StoredMessage, before: StoredMessage) -> Saved:
@@ -227,14 +233,14 @@ class Store(Protocol):
         ...
 
     def delete_marked(self, stored: StoredMessage) -> None:
-        """Delete a message that carries `gone`; nothing where it is gone or was redriven."""
+        """Delete a message that carries `gone`; no effect if it is gone or was redriven."""
         ...
 
     def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
         """Move a message, which the caller has just marked as dead, into lane `dead`.
 
-        A batch item that it carries fails in the same transaction; where it is settled already, was
-        never issued, or its batch has ended, the move goes alone.
+        A batch item that it carries fails in the same transaction. If the item is settled already,
+        was never issued, or its batch has ended, the move goes alone.
 
         Raises:
             BatchBusy: others kept changing the item's group; nothing is written.
@@ -243,7 +249,7 @@ class Store(Protocol):
         ...
 
     def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
-        """Move a message that somebody marked as dead, as `bury`; nothing where it was moved."""
+        """Move a message that somebody marked as dead, as `bury`; no effect if it was moved."""
         ...
 
     def bury_partly(
@@ -260,36 +266,38 @@ class Store(Protocol):
         ...
 
     def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
-        """Move `look_at` on when it is as in `row`; return whether it was."""
+        """Postpone the next check (`look_at`) if it is as in `row`; return whether it was."""
         ...
 
     def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
         ...
 
-    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
-        """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
+    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, DeferredKeys]:
+        """Return a shard row and the keys that visits hold back (consistent, 1 RRU for 4 KB)."""
         ...
 
-    def write_holds(self, shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
-        """Write what visits hold back where the version is this one (1 WRU a KB).
+    def write_holds(
+        self, shard: tuple[str, int, int], holds: DeferredKeys, version: int
+    ) -> DeferredKeys | None:
+        """Write the keys that visits hold back if the version is this one (1 WRU a KB).
 
         Returns:
-            None when it was written; what is there, when others were faster.
+            None if they were written; the row's keys if others were faster.
         """
         ...
 
     def outstanding_or_dead(
         self, ref: MessageRef
     ) -> tuple[StoredMessage | None, StoredMessage | None]:
-        """Return a message as it lies in its lane, and as a dead letter, at one time (4 RRU)."""
+        """Return a message in its lane and as a dead letter, read at one time (4 RRU)."""
         ...
 
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
-        """Let receives of pulled topics find messages that lie before where they begin.
+        """Let receives of pulled topics find messages that lie before their start.
 
-        Costs 0.5 RRU for sixteen shards of an unordered topic, and 1 WRU for each shard where
-        receives had passed one or look too late; on ordered topics 1 WRU a shard.
+        Costs 0.5 RRU for sixteen shards of an unordered topic, and 1 WRU for each shard in which
+        receives had passed a message or would read too late; on ordered topics 1 WRU a shard.
 
         Args:
             refs: of messages that were committed behind younger ones, or are due within the minute.
@@ -298,15 +306,15 @@ class Store(Protocol):
         ...
 
     def due_shards(self) -> Iterator[ShardRow]:
-        """Yield the shard rows whose look is due, from the index."""
+        """Yield the shard rows whose check is due, from the index."""
         ...
 
 
 class Archive(Protocol):
-    """Keeps the history of every message."""
+    """The history of every message."""
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Keep these lines (JSON objects without line break), each at least once.
+        """Store these lines (JSON objects without line break), each at least once.
 
         Raises:
             Unavailable: some were not taken; all may be written again.
@@ -328,7 +336,7 @@ class AckQueue(Protocol):
 
 
 class MarkingStore(Protocol):
-    """What marking needs of the tables."""
+    """The tables, as marking uses them."""
 
     def topic(self, name: str) -> TopicState | None:
         """Return the topic; at most as old as the last `refresh`."""
@@ -351,7 +359,7 @@ class MarkingStore(Protocol):
         ...
 
     def change_row(self, row: ShardRow, before: ShardRow) -> bool:
-        """Write what differs where the row is as `before`; return whether it was."""
+        """Write the differences if the row is as `before`; return whether it was."""
         ...
 
     def expire_body(self, offloaded: Offloaded) -> None:

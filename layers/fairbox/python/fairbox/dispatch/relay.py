@@ -1,4 +1,4 @@
-"""The relay: sends what is young straight from the stream's image, and rings for all else."""
+"""The relay: sends young messages straight from the stream's image, and leaves others to visits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.stream_records import raw_image, read_record
-from fairbox.dispatch.delivery_report import Report
+from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 YOUNG_MS: Final = 20_000
 LATE_MS: Final = 40_000
-"""A message made so long before it was added is rung for: a visit may be about to send it, for to
-visits it looks overdue."""
+"""A message whose id is this much older than its insert is left to a visit: the sweep may already
+consider it overdue, and both would send it."""
 CALL_SECONDS: Final = 3.0
 RING_AHEAD_MS: Final = 900_000
 RECEIVES_LOOK_MS: Final = 60_000
@@ -37,17 +37,17 @@ Shard = tuple[str, int, int]
 
 @dataclass(slots=True)
 class RelayReport:
-    """What an invocation did.
+    """The result of one invocation.
 
     Attributes:
-        delivery: the delivery's report.
-        rung: messages rung for.
+        delivery: the delivery's result.
+        rung: messages for which a visit was enqueued.
         unreadable: items buried unread.
         newer: items that only a newer release can read: they stay where they lie.
-        waiting: messages left where they are, for nobody of their topic is ready.
+        waiting: messages left where they are, because no subscription of their topic is ready.
     """
 
-    delivery: Report = field(default_factory=Report)
+    delivery: DeliveryResult = field(default_factory=DeliveryResult)
     rung: int = 0
     unreadable: int = 0
     newer: int = 0
@@ -56,15 +56,15 @@ class RelayReport:
 
 @dataclass(slots=True)
 class _Inbox:
-    """What is to become of the messages of one invocation.
+    """The messages of one invocation, sorted by their next step.
 
     Attributes:
-        to_send: by ref: added again, there are two records and one message.
-        rings: what to ring for, by shard and second.
-        late: of pulled topics, what receives may have passed by; by whether they are ordered.
-        passed: of ordered topics, what visits may have passed by.
+        to_send: by ref: a message added again has two records.
+        rings: messages to enqueue visits for, by shard and second.
+        late: of pulled topics, messages that receives may have passed; by whether they are ordered.
+        passed: of ordered topics, messages that visits may have passed.
         quanta: messages and bytes so far, by topic.
-        probed: topics that are rung for: where nobody is ready, that will do for a probe.
+        probed: topics with a visit enqueued: where nobody is ready, it serves as the probe.
     """
 
     to_send: dict[MessageRef, StoredMessage] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Relay:
     def handle(self, records: Iterable[Mapping[str, Any]], *, deadline: float) -> RelayReport:
         """Deliver records as Lambda hands them over.
 
-        A destination's failure never fails a record; what stays undelivered is rung for, or the
+        A destination's failure never fails a record; a message that stays gets a visit, or the
         sweep finds it.
 
         Args:
@@ -107,20 +107,23 @@ class Relay:
         self._store.refresh()
         inbox = _Inbox()
         for record in records:
-            change = self._inserted(record, report)
-            topic = None if change is None else self._store.topic(change.stored.ref.topic)
-            if change is None or topic is None:
+            change = self._read_insert(record, report)
+            stored = None if change is None else change.new
+            # the mark of a purged dead letter is no message
+            if change is None or stored is None or stored.gone is not None:
                 continue
+            topic = self._store.topic(stored.ref.topic)
+            if topic is None:
+                continue
+            ordered = topic.topic.ordering == "key"
             if topic.pushed:
-                self._place(change, topic, inbox, report)
-            else:
-                ordered = topic.topic.ordering == "key"
-                ref = change.stored.ref
-                inbox.late[ordered] += [ref] if _passed_by(ref, change.at, ordered=ordered) else []
+                self._place(stored, change.at, topic, inbox, report)
+            elif _passed_by(stored.ref, change.at, ordered=ordered):
+                inbox.late[ordered].append(stored.ref)
         to_send, rings = inbox.to_send, inbox.rings
         if to_send:
             report.delivery = self._dispatcher.deliver(
-                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS, quick_only=True
+                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS, from_stream=True
             )
         for ref in report.delivery.left:
             rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
@@ -128,9 +131,14 @@ class Relay:
         self._wake(inbox.late, report)
         return report
 
-    def _place(self, change: Change, topic: TopicState, inbox: _Inbox, report: RelayReport) -> None:
-        """Decide about one message of a pushed topic: send it, ring for it, or let it lie."""
-        stored, ref = change.stored, change.stored.ref
+    def _place(
+        self, stored: StoredMessage, at: int, topic: TopicState, inbox: _Inbox, report: RelayReport
+    ) -> None:
+        """Decide about one message of a pushed topic: send it, enqueue a visit, or let it lie.
+
+        `at` is the time of its insert (ms).
+        """
+        ref = stored.ref
         shard = (ref.topic, ref.epoch, ref.shard)
         now = milliseconds(self._clock)
         if ref.due is not None:
@@ -138,51 +146,48 @@ class Relay:
                 inbox.rings[shard, -(-ref.due // 1000)].append(ref)
             return
         ordered = topic.topic.ordering == "key"
-        if ordered and _passed_by(ref, change.at, ordered=True):
-            inbox.rings[shard, 0].append(ref)  # else no visit would meet it, whoever is ready
+        if ordered and _passed_by(ref, at, ordered=True):
+            inbox.rings[shard, 0].append(ref)  # else no visit would meet it, even if all are ready
             inbox.passed.add(ref)
             return
-        admission = self._dispatcher.gate.look(topic)
+        admission = self._dispatcher.gate.admission(topic)
         if admission == "none" or (admission == "one" and ref.topic in inbox.probed):
             report.waiting += 1
             return
         used = inbox.quanta[ref.topic]
         used[0] += 1
         used[1] += stored.size
-        young = now - change.at <= YOUNG_MS + 999  # the stream stamps whole seconds
+        young = now - at <= YOUNG_MS + 999  # the stream stamps whole seconds
         young = young and now - time_of(ref.id) <= LATE_MS
         within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
-        if young and within and not ordered and self._dispatcher.quick(topic):
+        if young and within and not ordered and self._dispatcher.allowed_in_stream(topic):
             inbox.to_send[ref] = stored
         else:
             inbox.rings[shard, 0].append(ref)
             inbox.probed.add(ref.topic)
 
-    def _inserted(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:
-        """Return the insert that a record tells; None: it is another, or was buried unread."""
+    def _read_insert(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:
+        """Return the insert of a record; None: it is another change, or was buried unread."""
         if record["eventName"] != "INSERT":
             return None
         try:
-            change = read_record(record)
-        except NewerVersion:  # it stays; the sweep rings for it until somebody can read it
+            return read_record(record)
+        except NewerVersion:  # it stays; the sweep enqueues visits until a newer release reads it
             report.newer += 1
-            return None
         except Unreadable as unreadable:
             self._store.bury_raw(raw_image(record), str(unreadable))
             report.unreadable += 1
-            return None
-        # the mark of a purged dead letter is no message
-        return change if change.new is not None and change.new.gone is None else None
+        return None
 
     def _wake(self, late: Mapping[bool, list[MessageRef]], report: RelayReport) -> None:
-        """Let receives of pulled topics find what they may have passed by."""
+        """Let receives of pulled topics find messages that they may have passed."""
         for ordered, refs in late.items():
             try:
                 if refs:
                     self._store.wake_receives(refs, ordered=ordered)
             except FairboxError as error:
-                # not to be repeated either: receives look from the head once a minute
-                report.delivery.errors.append(str(error))
+                # not to be repeated either: receives start at the head once a minute
+                report.delivery.metrics.errors.append(str(error))
 
     def _ring(
         self,
@@ -190,9 +195,9 @@ class Relay:
         passed: set[MessageRef],
         report: RelayReport,
     ) -> None:
-        """Ring for each shard once for each time.
+        """Enqueue one visit for each shard and time.
 
-        On ordered topics with the smallest id, and with what visits may have passed by.
+        On ordered topics it names the smallest id, and messages that visits may have passed.
         """
         doorbells = []
         for (shard, second), refs in rings.items():
@@ -205,16 +210,16 @@ class Relay:
             if doorbells:
                 self._dispatcher.doorbells.ring(doorbells)
         except FairboxError as error:
-            # not to be repeated: what was sent would be sent again; the sweep finds the rest
-            report.delivery.errors.append(str(error))
+            # not to be repeated: messages would be sent again; the sweep finds the rest
+            report.delivery.metrics.errors.append(str(error))
 
 
 def _passed_by(ref: MessageRef, at: int, *, ordered: bool) -> bool:
-    """Whether receives, or visits of an ordered shard, may begin behind what came in at `at` (ms).
+    """Whether receives, or visits of an ordered shard, may begin behind an insert at `at` (ms).
 
-    They pass ids half a second old, on ordered topics two seconds. The stream stamps whole seconds:
-    what was committed a second later than that is always told; of what was committed at once, one
-    in fifty is taken for late.
+    They pass ids that are half a second old, on ordered topics two seconds. The stream stamps whole
+    seconds: a message committed a second later than that always counts as late, and so does one in
+    fifty of those committed at once.
     """
     if ref.due is not None:
         return ref.due - at <= RECEIVES_LOOK_MS

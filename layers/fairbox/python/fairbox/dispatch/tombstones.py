@@ -1,4 +1,4 @@
-"""Marked messages: whoever meets one finishes what somebody else began."""
+"""Marked messages: whoever reads one finishes the removal that somebody else began."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def finish_marked(
     """Bury the dead among messages that carry `gone`, delete the others.
 
     A message that cannot be finished now, such as one whose batch item's group is busy, stays
-    marked for whoever meets it next, and stops no other.
+    marked for whoever reads it next, and stops no other.
 
     Args:
         store: the tables.
         messages: all marked.
-        errors: what went wrong is added; None: nobody asks.
+        errors: the errors are added here; None: they are only logged.
 
     Returns:
-        How many were finished.
+        The number of messages finished.
     """
     finished = 0
     for stored in messages:
@@ -56,7 +56,7 @@ def finish_marked(
 def bury_marked(store: Store, stored: StoredMessage) -> None:
     """Bury a message that the caller has just marked as dead.
 
-    Where that fails it stays marked, and so dead, for whoever meets it next.
+    If that fails it stays marked, and so dead, for whoever reads it next.
     """
     died = frozenset(name for name, state in stored.states.items() if state.dead)
     with suppress(FairboxError):

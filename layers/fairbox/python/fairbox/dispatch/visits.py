@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.dispatch.ordered.visit import OrderedVisits
-from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.visit_steps import MAX_BACKOFF_SECONDS, VisitReport, look_again, readable
+from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
+from fairbox.dispatch.visit_steps import MAX_BACKOFF_SECONDS, VisitReport, postpone_check, readable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import ShardRow, StoredMessage
     from fairbox.model.topics import TopicState
 
-OVERDUE_MS: Final = 60_000
 NOT_RELAYED_MS: Final = 25_000
-"""Age at which the relay sends nothing any more: it takes records for young until 21 s."""
+"""Age from which the relay sends a message no more: it treats records as young until 21 s."""
 PAGE: Final = 100
 _LEAST_PAGE: Final = 5
 _IDLE_PAGES: Final = 10  # pages without progress after which a visit gives up for this time
@@ -43,14 +42,14 @@ class Visits:
         self._gate = dispatcher.gate
 
     def handle(self, doorbell: Doorbell, *, deadline: float) -> VisitReport:
-        """Deliver what a doorbell asks for.
+        """Deliver the messages that a doorbell asks for.
 
-        It sends the messages that the doorbell names or, rung by the sweep, what is over 60 s old
-        and due; of an ordered topic, whatever each key's turn is. A doorbell that came too early
-        is passed on.
+        It sends the messages that the doorbell names. A doorbell of the sweep names none: the visit
+        sends messages that are due and over 60 s old. On an ordered topic it sends each key's next
+        messages. A doorbell that came too early is passed on.
 
         Raises:
-            FairboxError: the tables or queues failed; the doorbell is to come again.
+            FairboxError: the tables or queues failed; the doorbell must come again.
         """
         report = VisitReport()
         self._store.refresh()
@@ -61,7 +60,7 @@ class Visits:
         ordered = topic.topic.ordering == "key"
         if doorbell.not_before > now + 999:
             self._dispatcher.doorbells.ring([doorbell])
-        elif self._gate.look(topic) == "none" and not (ordered and doorbell.refs):
+        elif self._gate.admission(topic) == "none" and not (ordered and doorbell.refs):
             self._put_off(doorbell, topic)
         elif ordered:
             self._ordered.visit(doorbell, topic, report, deadline)
@@ -82,7 +81,7 @@ class Visits:
     def _visit_shard(
         self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
     ) -> None:
-        """Walk the shard from its head: what is overdue."""
+        """Scan the shard from its head for overdue messages."""
         row: ShardRow | None = None
         dues: list[int] = []
         for lane in _LANES:
@@ -92,8 +91,8 @@ class Visits:
                 if self._clock.now() >= deadline:
                     self._again(doorbell, report)
                     return
-                if self._gate.look(topic) == "none":
-                    break  # what lies behind stays unread
+                if self._gate.admission(topic) == "none":
+                    break  # the rest stays unread
                 now = milliseconds(self._clock)
                 page = self._store.read_lane(
                     lane,
@@ -109,7 +108,7 @@ class Visits:
                 messages = readable(self._store, page.messages, page.unreadable, report)
                 wanted = [m for m in messages if self._wanted(m, topic, now, doorbell)]
                 self._deliver(wanted, report, deadline)
-                dues += [_next_look(m) for m in messages]
+                dues += [_next_check(m) for m in messages]
                 idle = 0 if report.progress > moved else idle + 1
                 after = page.last
                 alone = doorbell.repeats or len(topic.subscriptions) == 1
@@ -117,19 +116,20 @@ class Visits:
                 if after is None or paced:
                     break
         due = min(dues, default=0)
-        if self._gate.look(topic) == "none":
-            due = self._gate.quiet_until(topic)  # who closes the circuit rings
+        if self._gate.admission(topic) == "none":
+            due = self._gate.quiet_until(topic)  # whoever closes the circuit enqueues visits
         if (resume := _resume(report)) is not None:
             self._go_on(doorbell, row, resume)
         elif row is not None and report.progress == 0:
-            look_again(self._store, row, due, milliseconds(self._clock))
+            postpone_check(self._store, row, due, milliseconds(self._clock))
 
     def _wanted(
         self, stored: StoredMessage, topic: TopicState, now: int, doorbell: Doorbell
     ) -> bool:
-        """Whether a walk is to send a message: it is overdue, or was rung for and not the relay's.
+        """Whether a scan should send a message.
 
-        Rung for: added before the time that the doorbell says.
+        It should if the message is overdue, or was added before the doorbell's `before` and is no
+        longer the relay's.
         """
         added = time_of(stored.ref.id)
         if stored.ref.due is not None or now - added > OVERDUE_MS:
@@ -138,9 +138,9 @@ class Visits:
         return added < doorbell.before and not theirs
 
     def _go_on(self, doorbell: Doorbell, row: ShardRow | None, resume: int) -> None:
-        """Ring for the shard when its rate has tokens again; keep the sweep away meanwhile.
+        """Enqueue a visit for when the rate has tokens again; keep the sweep away meanwhile.
 
-        Of doorbells for one shard and second the queue keeps one: walks do not multiply.
+        The queue keeps one doorbell for each shard and second, so scans do not multiply.
         """
         now = milliseconds(self._clock)
         if row is not None and row.look_at is not None and row.look_at <= now:
@@ -150,10 +150,10 @@ class Visits:
         self._dispatcher.doorbells.ring([Doorbell(*shard, not_before=second, before=second)])
 
     def _put_off(self, doorbell: Doorbell, topic: TopicState) -> None:
-        """Drop a doorbell for which nothing may be sent; who closes a circuit rings again.
+        """Drop a doorbell while nothing may be sent: whoever closes a circuit enqueues visits.
 
-        Rung by the sweep, the next look is moved on too (1 RRU and 3 WRU, at most twice in a
-        quiet period or in ten minutes).
+        For a doorbell of the sweep the next check is postponed too (1 RRU and 3 WRU, at most twice
+        in a quiet period or in ten minutes).
         """
         if doorbell.refs:
             return
@@ -161,7 +161,7 @@ class Visits:
         row = self._store.read_lane("ready", *shard, limit=1).row
         now = milliseconds(self._clock)
         if row is not None and row.look_at is not None and row.look_at <= now:
-            look_again(self._store, row, self._gate.quiet_until(topic), now)
+            postpone_check(self._store, row, self._gate.quiet_until(topic), now)
 
     def _deliver(
         self, messages: Sequence[StoredMessage], report: VisitReport, deadline: float
@@ -170,23 +170,23 @@ class Visits:
             report.deliveries.append(self._dispatcher.deliver(messages, deadline=deadline))
 
     def _again(self, doorbell: Doorbell, report: VisitReport) -> None:
-        """Ring again, behind the others, when the time limit came first."""
+        """Enqueue another visit, behind the others, because the time limit came first."""
         report.unfinished = True
         self._dispatcher.doorbells.ring([replace(doorbell, refs=(), not_before=0)])
 
 
 def _page(topic: TopicState) -> int:
-    """Return how many messages to read at once: no more than may be sent in two seconds."""
+    """Return the size of a page: no more messages than may be sent in two seconds."""
     rates = [s.rate for s in topic.subscriptions]
     most = max((PAGE if rate is None else math.ceil(2 * rate) for rate in rates), default=PAGE)
     return min(PAGE, max(_LEAST_PAGE, most))
 
 
 def _resume(report: VisitReport) -> int | None:
-    """Return when what had no token may go on (ms); None: all had one."""
+    """Return when messages without a token may go on (ms); None: all had one."""
     return min((d.resume for d in report.deliveries if d.resume is not None), default=None)
 
 
-def _next_look(stored: StoredMessage) -> int:
+def _next_check(stored: StoredMessage) -> int:
     dues = [state.due for state in stored.states.values() if not state.dead]
     return max(time_of(stored.ref.id) + OVERDUE_MS, stored.ref.due or 0, min(dues, default=0))

@@ -1,1 +1,1 @@
-"""What `fairbox doctor` looks at: small checks of a deployment, each with its advice."""
+"""The checks of `fairbox doctor`: each looks at one thing of a deployment and gives advice."""

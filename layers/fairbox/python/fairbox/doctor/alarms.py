@@ -14,7 +14,7 @@ from fairbox.observability.metrics import NAMESPACE, OLDEST_AGE, SERVICE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.deployment import Deployment
     from fairbox.doctor.findings import Finding
 
 BEHIND_MS: Final = 60_000
@@ -28,14 +28,14 @@ _PERIOD: Final = 300
 
 
 @check("alarms", "Alarms are there, and silent")
-def alarms(patient: Patient) -> Iterator[Finding]:
+def alarms(deployment: Deployment) -> Iterator[Finding]:
     """Every alarm of the stacks exists, may act, and is not in ALARM."""
-    resources = patient.resources(ALARM)
+    resources = deployment.resources(ALARM)
     there: dict[str, Any] = {}
     names = [resource.name for resource in resources]
     for start in range(0, len(names), _ALARMS_A_CALL):
         part = names[start : start + _ALARMS_A_CALL]
-        answer = patient.aws.ask(
+        answer = deployment.aws.ask(
             "cloudwatch", "describe_alarms", AlarmNames=part, MaxRecords=_ALARMS_A_CALL
         )
         there |= {alarm["AlarmName"]: alarm for alarm in answer["MetricAlarms"]}
@@ -65,14 +65,14 @@ def _alarm(report: Reporter, name: str, alarm: Mapping[str, Any] | None) -> Iter
 
 
 @check("lag", "Streams are read as they are written")
-def lag(patient: Patient) -> Iterator[Finding]:
+def lag(deployment: Deployment) -> Iterator[Finding]:
     """Nobody is behind.
 
     In the last ten minutes the oldest record that a stream function met was under a minute old, and
     the oldest outstanding message under five.
     """
     try:
-        names = {role: f.name for role, f in patient.functions.items() if role in STREAMS}
+        names = {role: f.name for role, f in deployment.functions.items() if role in STREAMS}
     except NotAnswered as error:
         names = {}
         yield Reporter("lag", ", ".join(STREAMS)).unknown(str(error), error.advice)
@@ -81,12 +81,12 @@ def lag(patient: Patient) -> Iterator[Finding]:
         for n, name in enumerate(names.values())
     ]
     queries.append(_query("oldest", NAMESPACE, OLDEST_AGE, {"service": SERVICE}))
-    answer = patient.aws.ask(
+    answer = deployment.aws.ask(
         "cloudwatch",
         "get_metric_data",
         MetricDataQueries=queries,
-        StartTime=datetime.fromtimestamp((patient.now - _SPAN_MS) / 1000, UTC),
-        EndTime=datetime.fromtimestamp(patient.now / 1000 + 60, UTC),
+        StartTime=datetime.fromtimestamp((deployment.now - _SPAN_MS) / 1000, UTC),
+        EndTime=datetime.fromtimestamp(deployment.now / 1000 + 60, UTC),
     )
     values = {r["Id"]: max(r["Values"], default=None) for r in answer["MetricDataResults"]}
     for n, role in enumerate(names):

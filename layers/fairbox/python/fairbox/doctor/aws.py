@@ -48,7 +48,7 @@ class NotAnswered(Exception):
 
 
 class Missing(NotAnswered):
-    """What was asked about is not there."""
+    """The resource asked about does not exist."""
 
 
 class Denied(NotAnswered):
@@ -114,8 +114,8 @@ class Aws:
             arguments["NextToken"] = answer["NextToken"]
 
     def _translated(self, service: str, operation: str, error: ClientError) -> NotAnswered:
-        told = error.response["Error"]
-        code, text = str(told.get("Code", "")), str(told.get("Message", ""))
+        fields = error.response["Error"]
+        code, text = str(fields.get("Code", "")), str(fields.get("Message", ""))
         if code in _DENIED:
             action = f"{service}:{operation.title().replace('_', '')}"
             self.denied[action] = None

@@ -11,7 +11,7 @@ from fairbox.doctor.findings import Reporter, check, each
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.deployment import Deployment
     from fairbox.doctor.findings import Finding
 
 DELETING_MS: Final = 3_600_000
@@ -27,11 +27,11 @@ _WANTED: Final = {
 
 
 @check("settings", "The environment says what is needed")
-def settings(patient: Patient) -> Iterator[Finding]:
+def settings(deployment: Deployment) -> Iterator[Finding]:
     """The tables are named; bucket and queue too, without which some commands are refused."""
     for name, without in _WANTED.items():
         report = Reporter("settings", name)
-        value = patient.settings.optional(name)
+        value = deployment.settings.optional(name)
         if value is not None:
             yield report.ok(value)
         elif without == _NOTHING:
@@ -45,20 +45,20 @@ def settings(patient: Patient) -> Iterator[Finding]:
 
 
 @check("topics", "Topics and subscriptions deliver")
-def topics(patient: Patient) -> Iterator[Finding]:
+def topics(deployment: Deployment) -> Iterator[Finding]:
     """No topic or subscription is paused, no circuit is open, no deletion is stuck."""
-    bad = [finding for state in patient.topics for finding in _topic(patient, state)]
-    yield from bad or [Reporter("topics", f"{len(patient.topics)} topics").ok()]
+    bad = [finding for state in deployment.topics for finding in _topic(deployment, state)]
+    yield from bad or [Reporter("topics", f"{len(deployment.topics)} topics").ok()]
 
 
-def _topic(patient: Patient, state: Any) -> Iterator[Finding]:
+def _topic(deployment: Deployment, state: Any) -> Iterator[Finding]:
     name = state.topic.name
     report = Reporter("topics", f"topic {name}")
     if state.paused:
         yield report.warn(
             "receiving from it is paused", "Resume it when the reason is gone: outbox.resume_topic."
         )
-    if state.deleting is not None and patient.now - state.deleting > DELETING_MS:
+    if state.deleting is not None and deployment.now - state.deleting > DELETING_MS:
         yield report.warn(
             "its deletion began over an hour ago", f"fairbox topic delete {name} goes on with it."
         )
@@ -78,12 +78,12 @@ def _topic(patient: Patient, state: Any) -> Iterator[Finding]:
 
 
 @check("destinations", "Destinations exist")
-def destinations(patient: Patient) -> Iterator[Finding]:
+def destinations(deployment: Deployment) -> Iterator[Finding]:
     """The queue, topic, bus, stream or function of each subscription is there (50 at most)."""
     addresses = list(
-        dict.fromkeys(s.destination for state in patient.topics for s in state.subscriptions)
+        dict.fromkeys(s.destination for state in deployment.topics for s in state.subscriptions)
     )
-    known = {state.topic.name for state in patient.topics}
+    known = {state.topic.name for state in deployment.topics}
 
     def look(report: Reporter, address: str) -> Iterator[Finding]:
         scheme, _, rest = address.partition(":")
@@ -99,7 +99,7 @@ def destinations(patient: Patient) -> Iterator[Finding]:
             yield report.unknown("webhooks are not called by this command")
             return
         try:
-            patient.aws.ask(*question[0], **question[1])
+            deployment.aws.ask(*question[0], **question[1])
         except Missing:
             yield report.fail(
                 "it is not there", "Make it, or correct the subscription: fairbox subscription add."

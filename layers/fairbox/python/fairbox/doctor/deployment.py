@@ -1,4 +1,4 @@
-"""What is examined: the tables that the environment names, and the stacks that hold the rest."""
+"""The deployment examined: the tables that the environment names, and the stacks of the rest."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Function:
 
 
 @dataclass
-class Patient:
+class Deployment:
     """A deployment, asked about once each.
 
     Attributes:

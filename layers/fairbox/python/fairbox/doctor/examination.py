@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.doctor import (
-    alarms as watching,
-)
-
 # each registers its checks, in the order in which they are made
 from fairbox.doctor import (
+    alarms,
     configuration,
     functions,
     queues,
     tables,
-)
-from fairbox.doctor import (
-    workload as work,
+    workload,
 )
 from fairbox.doctor.aws import NotAnswered
 from fairbox.doctor.findings import CHECKS, Check, Finding, Reporter
@@ -25,9 +20,9 @@ from fairbox.errors import FairboxError, InvalidInput, NewerVersion, Throttled, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.deployment import Deployment
 
-PARTS: Final = (configuration, tables, functions, queues, watching, work)
+PARTS: Final = (configuration, tables, functions, queues, alarms, workload)
 ORDER: Final = (
     "settings", "tables", "indexes", "streams", "expiry", "backups", "stacks", "version",
     "functions", "triggers", "schedules", "queues", "dead-letter-queues", "alarms", "lag", "sweep",
@@ -41,14 +36,14 @@ def checks() -> list[Check]:
 
 
 def examine(
-    patient: Patient,
+    deployment: Deployment,
     only: Sequence[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Finding]:
     """Make the checks, and yield what they find.
 
     Args:
-        patient: the deployment.
+        deployment: the deployment.
         only: names of the checks to make; none: all.
         progress: is told the name of each check before it is made.
 
@@ -61,13 +56,13 @@ def examine(
     for one in checks():
         if not only or one.name in only:
             progress(one.name)
-            yield from _made(one, patient)
+            yield from _made(one, deployment)
 
 
-def _made(one: Check, patient: Patient) -> Iterator[Finding]:
+def _made(one: Check, deployment: Deployment) -> Iterator[Finding]:
     report = Reporter(one.name, one.title)
     try:
-        yield from one.look(patient)
+        yield from one.look(deployment)
     except NotAnswered as error:
         yield report.unknown(str(error), error.advice)
     except (Throttled, Unavailable) as error:
@@ -78,15 +73,15 @@ def _made(one: Check, patient: Patient) -> Iterator[Finding]:
         yield report.fail(str(error), "Correct what it names.")
 
 
-def _permissions(patient: Patient) -> Iterator[Finding]:
+def _permissions(deployment: Deployment) -> Iterator[Finding]:
     report = Reporter("permissions", "caller")
-    if patient.aws.denied:
+    if deployment.aws.denied:
         yield report.warn(
-            f"it lacks {', '.join(patient.aws.denied)}",
+            f"it lacks {', '.join(deployment.aws.denied)}",
             "Attach policy Reader of stack FairboxAccess to it, and look again.",
         )
     else:
-        yield report.ok(f"{patient.aws.calls} questions, none denied")
+        yield report.ok(f"{deployment.aws.calls} questions, none denied")
 
 
 PERMISSIONS: Final = Check(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from fairbox.doctor.aws import NotAnswered
 
 if TYPE_CHECKING:
-    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.deployment import Deployment
 
 T = TypeVar("T")
 Status = Literal["ok", "warn", "fail", "not checked"]
@@ -17,13 +17,13 @@ Status = Literal["ok", "warn", "fail", "not checked"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check says of one thing.
+    """The result of a check for one thing.
 
     Attributes:
         check: the check's name.
         subject: what it looked at.
-        status: `ok`; `warn`: to be looked at; `fail`: a promise is broken; `not checked`: it could
-            not be looked at, and `detail` says why.
+        status: `ok`; `warn`: to be looked at; `fail`: a guarantee is broken; `not checked`: it
+            could not be looked at, and `detail` says why.
         detail: what was found.
         advice: what to do; empty where nothing is.
     """
@@ -39,7 +39,7 @@ class Finding:
         return asdict(self)
 
 
-Look = Callable[["Patient"], Iterable[Finding]]
+Examination = Callable[["Deployment"], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Check:
     name: str
     title: str
     summary: str
-    look: Look
+    look: Examination
 
 
 CHECKS: Final[dict[str, Check]] = {}
 
 
-def check(name: str, title: str) -> Callable[[Look], Look]:
+def check(name: str, title: str) -> Callable[[Examination], Examination]:
     """Register a check; its docstring is its summary."""
 
-    def declare(look: Look) -> Look:
+    def declare(look: Examination) -> Examination:
         CHECKS[name] = Check(name, title, " ".join((look.__doc__ or "").split()), look)
         return look
 
@@ -81,7 +81,7 @@ class Reporter:
         return Finding(self.check, self.subject, "warn", detail, advice)
 
     def fail(self, detail: str, advice: str) -> Finding:
-        """A promise is broken until something is done."""
+        """A guarantee is broken until something is done."""
         return Finding(self.check, self.subject, "fail", detail, advice)
 
     def unknown(self, reason: str, advice: str = "") -> Finding:
@@ -100,7 +100,7 @@ def each(
     look: Callable[[Reporter, T], Iterable[Finding]],
     label: Callable[[T], str] = str,
 ) -> Iterator[Finding]:
-    """Look at each subject by itself: one that cannot be asked about does not end the others."""
+    """Examine each subject by itself: one that cannot be asked about does not end the others."""
     for subject in subjects:
         report = Reporter(name, label(subject))
         try:

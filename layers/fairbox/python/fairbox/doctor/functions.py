@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.doctor.aws import Missing
 from fairbox.doctor.deployment import DELIVERY, RULE
 from fairbox.doctor.findings import Reporter, check, each
+from fairbox.model.item_versions import VERSION_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.doctor.deployment import Function, Patient, Resource
+    from fairbox.doctor.deployment import Deployment, Function, Resource
     from fairbox.doctor.findings import Finding
 
 RUNTIME: Final = "python3.13"
@@ -21,40 +22,41 @@ STREAMS: Final[Mapping[str, str]] = {
     "mark_delivered": "outbox",
     "cascade_batches": "batches",
 }
-"""Which table's stream starts a function."""
+"""The table whose stream starts a function."""
 QUEUES: Final[Mapping[str, int]] = {"deliver_shard": 2, "ack_batches": 1}
-"""How many queues start a function."""
+"""The number of queues that start a function."""
 CLOCKS: Final = ("sweep", "repair", "clean_orphans", "count_outstanding")
 FUNCTIONS: Final = (*STREAMS, *QUEUES, *CLOCKS, "api")
-VERSION_OUTPUT: Final = "Version"
 _DEPLOY: Final = "Deploy the stacks again: cdk deploy --all."
 _FINE: Final = ("", "OK", "No records processed")
 _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\b")
 
 
 @check("stacks", "Stacks are deployed")
-def stacks(patient: Patient) -> Iterator[Finding]:
+def stacks(deployment: Deployment) -> Iterator[Finding]:
     """Every resource of the stacks was made or changed to the end."""
 
     def look(report: Reporter, stack: str) -> Iterator[Finding]:
         bad = [
-            r for r in patient.resources() if r.stack == stack and not r.status.endswith("COMPLETE")
+            r
+            for r in deployment.resources()
+            if r.stack == stack and not r.status.endswith("COMPLETE")
         ]
         yield from report.bad_or_ok(
             report.fail(f"{r.logical} is {r.status}", f"See the stack's events. {_DEPLOY}")
             for r in bad
         )
 
-    yield from each("stacks", patient.stacks, look)
+    yield from each("stacks", deployment.stacks, look)
 
 
 @check("version", "Library and deployment fit")
-def version(patient: Patient) -> Iterator[Finding]:
+def version(deployment: Deployment) -> Iterator[Finding]:
     """This library is of the deployed minor version, or one from it."""
 
     def look(report: Reporter, own: str) -> Iterator[Finding]:
-        name = next((s for s in patient.stacks if DELIVERY in s), patient.stacks[0])
-        (stack,) = patient.aws.ask("cloudformation", "describe_stacks", StackName=name)["Stacks"]
+        name = next((s for s in deployment.stacks if DELIVERY in s), deployment.stacks[0])
+        (stack,) = deployment.aws.ask("cloudformation", "describe_stacks", StackName=name)["Stacks"]
         outputs = {o["OutputKey"]: o["OutputValue"] for o in stack.get("Outputs", [])}
         deployed = outputs.get(VERSION_OUTPUT)
         if deployed is None or _VERSION.match(deployed) is None:
@@ -71,7 +73,7 @@ def version(patient: Patient) -> Iterator[Finding]:
                 "They are more than one minor version apart: upgrade the older one.",
             )
 
-    yield from each("version", [patient.version], look, lambda own: f"library {own}")
+    yield from each("version", [deployment.version], look, lambda own: f"library {own}")
 
 
 def _minor(text: str) -> tuple[int, ...]:
@@ -83,43 +85,52 @@ def _near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 @check("functions", "Functions can run")
-def functions(patient: Patient) -> Iterator[Finding]:
+def functions(deployment: Deployment) -> Iterator[Finding]:
     """Each is there, active, updated to the end, of the runtime that is tested, and not stopped."""
 
     def look(report: Reporter, role: str) -> Iterator[Finding]:
-        found = patient.functions.get(role)
+        found = deployment.functions.get(role)
         if found is None:
-            detail = f"{', '.join(patient.gone)} was deleted" if patient.gone else "it is not there"
+            detail = (
+                f"{', '.join(deployment.gone)} was deleted"
+                if deployment.gone
+                else "it is not there"
+            )
             yield report.fail(detail, _DEPLOY)
             return
-        yield from report.bad_or_ok(_function(report, patient, found))
+        yield from report.bad_or_ok(_function(report, deployment, found))
 
     yield from each("functions", FUNCTIONS, look)
 
 
-def _function(report: Reporter, patient: Patient, function: Function) -> Iterator[Finding]:
-    told = function.configuration
-    state, update = told.get("State", "Active"), told.get("LastUpdateStatus", "Successful")
+def _function(report: Reporter, deployment: Deployment, function: Function) -> Iterator[Finding]:
+    configuration = function.configuration
+    state, update = (
+        configuration.get("State", "Active"),
+        configuration.get("LastUpdateStatus", "Successful"),
+    )
     if state == "Failed":
-        yield report.fail(f"it is {state}: {told.get('StateReason', '')}", _DEPLOY)
+        yield report.fail(f"it is {state}: {configuration.get('StateReason', '')}", _DEPLOY)
     elif state == "Pending":
         yield report.warn("it is being made", "Look again in a minute.")
     if update == "Failed":
-        reason = told.get("LastUpdateStatusReason", "")
+        reason = configuration.get("LastUpdateStatusReason", "")
         yield report.fail(f"its last update failed: {reason}", _DEPLOY)
-    if told.get("Runtime") != RUNTIME:
-        yield report.warn(f"it runs on {told.get('Runtime')}", f"{RUNTIME} is what tests run.")
+    if configuration.get("Runtime") != RUNTIME:
+        yield report.warn(
+            f"it runs on {configuration.get('Runtime')}", f"{RUNTIME} is what tests run."
+        )
     for name, mine in (
         ("FAIRBOX_OUTBOX_TABLE", "outbox"),
         ("FAIRBOX_DELIVERIES_TABLE", "deliveries"),
     ):
         theirs = function.environment.get(name)
-        if theirs != patient.table_names.get(mine):
+        if theirs != deployment.table_names.get(mine):
             yield report.fail(
-                f"its {name} is {theirs}, not {patient.table_names.get(mine)}",
+                f"its {name} is {theirs}, not {deployment.table_names.get(mine)}",
                 "Functions and environment speak of two deployments: correct the environment.",
             )
-    answer = patient.aws.ask("lambda", "get_function_concurrency", FunctionName=function.name)
+    answer = deployment.aws.ask("lambda", "get_function_concurrency", FunctionName=function.name)
     if answer.get("ReservedConcurrentExecutions") == 0:
         yield report.fail(
             "its concurrency is 0: it never runs",
@@ -128,14 +139,16 @@ def _function(report: Reporter, patient: Patient, function: Function) -> Iterato
 
 
 @check("triggers", "Streams and queues start their functions")
-def triggers(patient: Patient) -> Iterator[Finding]:
+def triggers(deployment: Deployment) -> Iterator[Finding]:
     """Each mapping is on, reads the right table or queue, bounds its tries, keeps what fails."""
 
     def look(report: Reporter, role: str) -> Iterator[Finding]:
-        found = [m for _, m in patient.mappings if m and patient.role_of(m["FunctionArn"]) == role]
+        found = [
+            m for _, m in deployment.mappings if m and deployment.role_of(m["FunctionArn"]) == role
+        ]
         wanted = QUEUES.get(role, 1)
         if len(found) < wanted:
-            gone = [name for name, mapping in patient.mappings if mapping is None]
+            gone = [name for name, mapping in deployment.mappings if mapping is None]
             detail = f"{len(found)} of {wanted} mappings are there" + (
                 f"; deleted: {', '.join(gone)}" if gone else ""
             )
@@ -145,13 +158,13 @@ def triggers(patient: Patient) -> Iterator[Finding]:
             own = Reporter(
                 report.check, f"{role} from {source.split(':', 5)[-1].split('/stream')[0]}"
             )
-            yield from own.bad_or_ok(_mapping(own, patient, role, mapping))
+            yield from own.bad_or_ok(_mapping(own, deployment, role, mapping))
 
     yield from each("triggers", [*STREAMS, *QUEUES], look)
 
 
 def _mapping(
-    report: Reporter, patient: Patient, role: str, mapping: Mapping[str, Any]
+    report: Reporter, deployment: Deployment, role: str, mapping: Mapping[str, Any]
 ) -> Iterator[Finding]:
     if mapping["State"] not in ("Enabled", "Enabling", "Updating"):
         yield report.fail(
@@ -166,16 +179,16 @@ def _mapping(
     if "ReportBatchItemFailures" not in mapping.get("FunctionResponseTypes", []):
         yield report.fail("it does not report failures one by one", _DEPLOY)
     if role in STREAMS:
-        yield from _stream_mapping(report, patient, role, mapping)
+        yield from _stream_mapping(report, deployment, role, mapping)
 
 
 def _stream_mapping(
-    report: Reporter, patient: Patient, role: str, mapping: Mapping[str, Any]
+    report: Reporter, deployment: Deployment, role: str, mapping: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    table = patient.table_names.get(STREAMS[role])
+    table = deployment.table_names.get(STREAMS[role])
     if table is not None and f":table/{table}/" not in mapping["EventSourceArn"]:
         yield report.fail(f"it does not read table {table}", _DEPLOY)
-    stream = patient.table(table).get("LatestStreamArn") if table is not None else None
+    stream = deployment.table(table).get("LatestStreamArn") if table is not None else None
     if stream is not None and mapping["EventSourceArn"] != stream:
         yield report.fail("it reads a stream that the table has no more", _DEPLOY)
     if not mapping.get("FilterCriteria", {}).get("Filters"):
@@ -190,7 +203,7 @@ def _stream_mapping(
 
 
 @check("schedules", "Clocks run")
-def schedules(patient: Patient) -> Iterator[Finding]:
+def schedules(deployment: Deployment) -> Iterator[Finding]:
     """The rules that start sweep, repair, cleanup and count are there and enabled."""
     rules: dict[str, dict[str, Any]] = {}
     denied: list[Finding] = []
@@ -198,14 +211,14 @@ def schedules(patient: Patient) -> Iterator[Finding]:
     def read(_: Reporter, resource: Resource) -> Iterator[Finding]:
         name = resource.name.rpartition("|")[2]
         try:
-            rule = patient.aws.ask("events", "describe_rule", Name=name)
+            rule = deployment.aws.ask("events", "describe_rule", Name=name)
         except Missing:
             return
-        for target in patient.aws.ask("events", "list_targets_by_rule", Rule=name)["Targets"]:
-            rules[patient.role_of(target["Arn"])] = rule
+        for target in deployment.aws.ask("events", "list_targets_by_rule", Rule=name)["Targets"]:
+            rules[deployment.role_of(target["Arn"])] = rule
         yield from ()
 
-    denied += each("schedules", patient.resources(RULE), read, lambda rule: rule.logical)
+    denied += each("schedules", deployment.resources(RULE), read, lambda rule: rule.logical)
     yield from denied
     for role in () if denied else CLOCKS:
         report = Reporter("schedules", role)

@@ -14,18 +14,18 @@ from fairbox.settings import ACK_QUEUE_URL, DOORBELL_QUEUE_URL, LATER_QUEUE_URL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.deployment import Deployment
     from fairbox.doctor.findings import Finding, Reporter
 
 _SETTINGS: Final = (DOORBELL_QUEUE_URL, LATER_QUEUE_URL, ACK_QUEUE_URL)
 _ARN: Final = "QueueArn"
 
 
-def _urls(patient: Patient) -> list[str]:
+def _urls(deployment: Deployment) -> list[str]:
     """The queues that the environment and the stacks name, each once."""
-    named = [url for name in _SETTINGS if (url := patient.settings.optional(name))]
+    named = [url for name in _SETTINGS if (url := deployment.settings.optional(name))]
     with suppress(NotAnswered):  # check `stacks` says so
-        named += [resource.name for resource in patient.resources(QUEUE)]
+        named += [resource.name for resource in deployment.resources(QUEUE)]
     return list(dict.fromkeys(named))
 
 
@@ -40,44 +40,48 @@ def _policy(attributes: dict[str, str]) -> str:
 
 
 @check("queues", "Queues wait long enough, and put failures aside")
-def queues(patient: Patient) -> Iterator[Finding]:
+def queues(deployment: Deployment) -> Iterator[Finding]:
     """Doorbells lie in a FIFO queue.
 
     Each queue that starts a function hides what is worked on for at least the function's time-out,
     and has a queue for dead letters.
     """
-    doorbells = patient.settings.optional(DOORBELL_QUEUE_URL)
-    aside = {_policy(patient.queue(url)) for url in _urls(patient) if _there(patient, url)}
+    doorbells = deployment.settings.optional(DOORBELL_QUEUE_URL)
+    aside = {_policy(deployment.queue(url)) for url in _urls(deployment) if _there(deployment, url)}
 
     def look(report: Reporter, url: str) -> Iterator[Finding]:
         try:
-            attributes = patient.queue(url)
+            attributes = deployment.queue(url)
         except Missing:
             yield report.fail("there is no such queue", "Deploy the stacks again, and read the "
                               "queue's URL from their resources.")  # fmt: skip
             return
-        yield from report.bad_or_ok(_queue(report, patient, attributes, url == doorbells, aside))
+        yield from report.bad_or_ok(_queue(report, deployment, attributes, url == doorbells, aside))
 
-    urls = _urls(patient)
+    urls = _urls(deployment)
     yield from each("queues", urls, look, _short)
 
 
-def _there(patient: Patient, url: str) -> bool:
+def _there(deployment: Deployment, url: str) -> bool:
     try:
-        return bool(patient.queue(url))
+        return bool(deployment.queue(url))
     except NotAnswered:
         return False
 
 
 def _queue(
-    report: Reporter, patient: Patient, attributes: dict[str, str], fifo: bool, aside: set[str]
+    report: Reporter,
+    deployment: Deployment,
+    attributes: dict[str, str],
+    fifo: bool,
+    aside: set[str],
 ) -> Iterator[Finding]:
     arn = attributes[_ARN]
     if fifo and attributes.get("FifoQueue") != "true":
         yield report.fail(
             "doorbells need a FIFO queue", "Set FAIRBOX_DOORBELL_QUEUE_URL to queue DoorbellsNow."
         )
-    needed = _timeout(patient, arn)
+    needed = _timeout(deployment, arn)
     if needed and arn not in aside and not _policy(attributes):
         yield report.warn(
             "what fails in it comes again and again", "Give it a redrive policy: deploy the stacks."
@@ -90,38 +94,38 @@ def _queue(
         )
 
 
-def _timeout(patient: Patient, arn: str) -> int:
+def _timeout(deployment: Deployment, arn: str) -> int:
     """Seconds that a function of the queue may take; 0: none is known."""
     try:
         roles = [
-            patient.role_of(m["FunctionArn"]) for _, m in patient.mappings
+            deployment.role_of(m["FunctionArn"]) for _, m in deployment.mappings
             if m and m["EventSourceArn"] == arn
         ]  # fmt: skip
         return max(
-            (int(patient.functions[r].configuration["Timeout"]) for r in roles if r), default=0
+            (int(deployment.functions[r].configuration["Timeout"]) for r in roles if r), default=0
         )
     except NotAnswered:
         return 0
 
 
 @check("dead-letter-queues", "Nothing was put aside")
-def dead_letter_queues(patient: Patient) -> Iterator[Finding]:
+def dead_letter_queues(deployment: Deployment) -> Iterator[Finding]:
     """The queues of what failed too often are empty."""
     arns: set[str] = set()
 
     def named(_: Reporter, url: str) -> Iterator[Finding]:
         with suppress(Missing):  # check `queues` says so
-            arns.add(_policy(patient.queue(url)))
+            arns.add(_policy(deployment.queue(url)))
         yield from ()
 
-    yield from each("dead-letter-queues", _urls(patient), named, _short)
+    yield from each("dead-letter-queues", _urls(deployment), named, _short)
     arns.discard("")
 
     def look(report: Reporter, arn: str) -> Iterator[Finding]:
         name = arn.rpartition(":")[2]
         try:
-            url = patient.aws.ask("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
-            count = int(patient.queue(url)["ApproximateNumberOfMessages"])
+            url = deployment.aws.ask("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
+            count = int(deployment.queue(url)["ApproximateNumberOfMessages"])
         except Missing:
             yield report.fail(
                 "it is gone: what fails too often is lost", "Deploy the stacks again."

@@ -13,7 +13,7 @@ from fairbox.dynamodb.definitions import batches_definition, table_definitions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.deployment import Deployment
     from fairbox.doctor.findings import Finding, Reporter
 
 EXPIRY: Final[Mapping[str, str | None]] = {
@@ -32,20 +32,20 @@ def definitions(names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     return {role: made[role] for role in names}
 
 
-def _each(name: str, patient: Patient, look: Any) -> Iterator[Finding]:
-    tables = list(patient.table_names.items())
+def _each(name: str, deployment: Deployment, look: Any) -> Iterator[Finding]:
+    tables = list(deployment.table_names.items())
     return each(name, tables, look, lambda table: f"{table[0]} {table[1]}")
 
 
 @check("tables", "Tables exist, with their keys")
-def tables(patient: Patient) -> Iterator[Finding]:
+def tables(deployment: Deployment) -> Iterator[Finding]:
     """Each table is ACTIVE, has its keys, is paid by request and protected against deletion."""
-    wanted = definitions(patient.table_names)
+    wanted = definitions(deployment.table_names)
 
     def look(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
         try:
-            there = patient.table(name)
+            there = deployment.table(name)
         except Missing:
             yield report.fail(
                 "there is no such table",
@@ -54,7 +54,7 @@ def tables(patient: Patient) -> Iterator[Finding]:
             return
         yield from report.bad_or_ok(_table(report, there, wanted[role]))
 
-    yield from _each("tables", patient, look)
+    yield from _each("tables", deployment, look)
 
 
 def _table(
@@ -84,18 +84,20 @@ def _types(table: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 @check("indexes", "Indexes are there and whole")
-def indexes(patient: Patient) -> Iterator[Finding]:
+def indexes(deployment: Deployment) -> Iterator[Finding]:
     """Each index is ACTIVE, with its keys and what is projected into it."""
-    wanted = definitions(patient.table_names)
+    wanted = definitions(deployment.table_names)
 
     def look(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
-        there = {i["IndexName"]: i for i in patient.table(name).get("GlobalSecondaryIndexes", [])}
+        there = {
+            i["IndexName"]: i for i in deployment.table(name).get("GlobalSecondaryIndexes", [])
+        }
         for index in wanted[role]["GlobalSecondaryIndexes"]:
             found = there.get(index["IndexName"])
             yield from report.bad_or_ok(_index(report, index, found), index["IndexName"])
 
-    yield from _each("indexes", patient, look)
+    yield from _each("indexes", deployment, look)
 
 
 def _index(
@@ -120,14 +122,14 @@ def _shown(index: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
 
 
 @check("streams", "Streams are on")
-def streams(patient: Patient) -> Iterator[Finding]:
+def streams(deployment: Deployment) -> Iterator[Finding]:
     """The outbox streams old and new images, the batches new ones."""
-    wanted = definitions(patient.table_names)
+    wanted = definitions(deployment.table_names)
 
     def look(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
         view = wanted[role].get("StreamSpecification", {}).get("StreamViewType")
-        there = patient.table(name).get("StreamSpecification", {})
+        there = deployment.table(name).get("StreamSpecification", {})
         shown = there.get("StreamViewType") if there.get("StreamEnabled") else None
         if view is None or shown == view:
             yield report.ok(view or "needs none")
@@ -138,19 +140,19 @@ def streams(patient: Patient) -> Iterator[Finding]:
                 "was switched on anew has another ARN. Then: fairbox outbox sweep.",
             )
 
-    yield from _each("streams", patient, look)
+    yield from _each("streams", deployment, look)
 
 
 @check("expiry", "Rows expire that should, and no message does")
-def expiry(patient: Patient) -> Iterator[Finding]:
+def expiry(deployment: Deployment) -> Iterator[Finding]:
     """Deliveries and batches have their TTL attribute; the outbox has none."""
 
     def look(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
-        answer = patient.aws.ask("dynamodb", "describe_time_to_live", TableName=name)
-        told = answer["TimeToLiveDescription"]
-        on = told.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
-        attribute = told.get("AttributeName") if on else None
+        answer = deployment.aws.ask("dynamodb", "describe_time_to_live", TableName=name)
+        ttl = answer["TimeToLiveDescription"]
+        on = ttl.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
+        attribute = ttl.get("AttributeName") if on else None
         wanted = EXPIRY[role]
         if attribute == wanted:
             yield report.ok(f"by attribute {wanted}" if wanted else "nothing expires")
@@ -165,20 +167,20 @@ def expiry(patient: Patient) -> Iterator[Finding]:
                 f"The table grows for good. {_DEPLOY}",
             )
 
-    yield from _each("expiry", patient, look)
+    yield from _each("expiry", deployment, look)
 
 
 @check("backups", "Tables can be recovered")
-def backups(patient: Patient) -> Iterator[Finding]:
+def backups(deployment: Deployment) -> Iterator[Finding]:
     """Point-in-time recovery is on."""
 
     def look(report: Reporter, table: Table) -> Iterator[Finding]:
         _, name = table
-        answer = patient.aws.ask("dynamodb", "describe_continuous_backups", TableName=name)
-        told = answer["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"]
-        if told["PointInTimeRecoveryStatus"] == "ENABLED":
+        answer = deployment.aws.ask("dynamodb", "describe_continuous_backups", TableName=name)
+        ttl = answer["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"]
+        if ttl["PointInTimeRecoveryStatus"] == "ENABLED":
             yield report.ok("to any second of the last 35 days")
         else:
             yield report.warn("point-in-time recovery is off", f"Switch it on. {_DEPLOY}")
 
-    yield from _each("backups", patient, look)
+    yield from _each("backups", deployment, look)

@@ -6,14 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from fairbox.codec import PK
-from fairbox.codec.deferred_keys import read_holds
+from fairbox.codec.deferred_keys import read_deferred
 from fairbox.codec.keys import parse_lane_pk, shard_key
 from fairbox.doctor.findings import Reporter, check, each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.doctor.deployment import Patient
+    from fairbox.doctor.deployment import Deployment
     from fairbox.doctor.findings import Finding
     from fairbox.model.stored_messages import ShardRow
 
@@ -26,15 +26,15 @@ MISPLACED: Final = 100
 
 
 @check("sweep", "Nothing is overlooked")
-def sweep(patient: Patient) -> Iterator[Finding]:
+def sweep(deployment: Deployment) -> Iterator[Finding]:
     """No shard of a pushed topic has waited five minutes for its look: sweep and visits work."""
     late = Counter[str]()
-    oldest = patient.now
-    pushed = {state.topic.name for state in patient.topics if state.pushed}
-    for row in patient.rows:
-        look_at = patient.now if row.look_at is None else row.look_at
+    oldest = deployment.now
+    pushed = {state.topic.name for state in deployment.topics if state.pushed}
+    for row in deployment.rows:
+        look_at = deployment.now if row.look_at is None else row.look_at
         waits = row.topic in pushed and row.outstanding > 0
-        if waits and look_at < patient.now - OVERDUE_MS:
+        if waits and look_at < deployment.now - OVERDUE_MS:
             late[row.topic] += 1
             oldest = min(oldest, look_at)
     report = Reporter("sweep", ", ".join(sorted(late)) or "pushed topics")
@@ -42,28 +42,28 @@ def sweep(patient: Patient) -> Iterator[Finding]:
         [
             report.fail(
                 f"{late.total()} shards wait for a look that was due "
-                f"{(patient.now - oldest) // 1000} s ago",
+                f"{(deployment.now - oldest) // 1000} s ago",
                 "Sweep or visits do not run: look at functions sweep and deliver_shard, at the "
                 "sweep's rule, and at the doorbell queue; then: fairbox outbox sweep.",
             )
         ]
         if late
         else [],
-        f"{sum(row.outstanding > 0 for row in patient.rows)} shards hold work, none is late",
+        f"{sum(row.outstanding > 0 for row in deployment.rows)} shards hold work, none is late",
     )
 
 
 @check("counts", "Counts are those of the table")
-def counts(patient: Patient) -> Iterator[Finding]:
+def counts(deployment: Deployment) -> Iterator[Finding]:
     """Shards hold what their rows count.
 
     Up to five with at most 200 messages are counted (consistent reads, 250 RRU at most). The
     marking is behind by its window, 20 s.
     """
-    held = [row for row in patient.rows if 0 < row.outstanding <= SAMPLE_MESSAGES]
+    held = [row for row in deployment.rows if 0 < row.outstanding <= SAMPLE_MESSAGES]
 
     def look(report: Reporter, row: ShardRow) -> Iterator[Finding]:
-        lanes = patient.outbox.tables.lanes
+        lanes = deployment.outbox.tables.lanes
         shard = (row.topic, row.epoch, row.shard)
         limit = 2 * SAMPLE_MESSAGES
         # the shard's row lies outside of what is counted
@@ -89,10 +89,10 @@ def _name(row: ShardRow) -> str:
 
 
 @check("dead-letters", "Nothing died")
-def dead_letters(patient: Patient) -> Iterator[Finding]:
+def dead_letters(deployment: Deployment) -> Iterator[Finding]:
     """No topic has dead letters, by the counts of its shards."""
     dead = Counter[str]()
-    for row in patient.rows:
+    for row in deployment.rows:
         dead[row.topic] += max(0, row.dead)
     bad = [(topic, count) for topic, count in sorted(dead.items()) if count]
     for topic, count in bad:
@@ -106,16 +106,16 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
 
 
 @check("held-keys", "No key waits for its dead letter")
-def held_keys(patient: Patient) -> Iterator[Finding]:
+def held_keys(deployment: Deployment) -> Iterator[Finding]:
     """No key of an ordered topic is blocked by a dead letter (the rows of 100 shards at most)."""
-    ordered = {s.topic.name for s in patient.topics if s.pushed and s.topic.ordering == "key"}
-    rows = [row for row in patient.rows if row.topic in ordered][:ROWS]
+    ordered = {s.topic.name for s in deployment.topics if s.pushed and s.topic.ordering == "key"}
+    rows = [row for row in deployment.rows if row.topic in ordered][:ROWS]
     blocked = Counter[str]()
     keys = [shard_key(row.topic, row.epoch, row.shard) for row in rows]
-    tables = patient.outbox.tables
+    tables = deployment.outbox.tables
     for item in tables.calls.batch_get(tables.outbox, keys) if keys else ():
         topic = parse_lane_pk(item[PK]["S"])[1]
-        blocked[topic] += sum(entry.state == "blocked" for entry in read_holds(item).entries)
+        blocked[topic] += sum(entry.state == "blocked" for entry in read_deferred(item).entries)
     bad = [(topic, count) for topic, count in sorted(blocked.items()) if count]
     for topic, count in bad:
         yield Reporter("held-keys", f"topic {topic}").warn(
@@ -127,17 +127,17 @@ def held_keys(patient: Patient) -> Iterator[Finding]:
 
 
 @check("placement", "Messages lie where they belong")
-def placement(patient: Patient) -> Iterator[Finding]:
+def placement(deployment: Deployment) -> Iterator[Finding]:
     """No message lies in a shard where its topic's epochs do not put it.
 
     It takes a scan of the outbox, and is only made with `--placement`.
     """
     report = Reporter("placement", "outbox")
-    if not patient.placement:
+    if not deployment.placement:
         yield report.unknown("it takes a scan of the outbox", "fairbox doctor --placement")
         return
     found = 0
-    for one in patient.outbox.misplaced():
+    for one in deployment.outbox.misplaced():
         found += 1
         if found == 1:
             first = str(one.ref)

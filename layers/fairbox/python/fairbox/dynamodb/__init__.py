@@ -1,1 +1,1 @@
-"""The DynamoDB adapters: the only code, beside the destinations, that talks to the AWS SDK."""
+"""The adapters of DynamoDB: every call, expression and transaction is written here."""

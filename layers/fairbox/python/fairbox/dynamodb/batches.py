@@ -51,45 +51,42 @@ class BatchTable:
         self._calls = calls
         self._table = table
 
-    def _get(self, key: Key) -> Record | Metadata | None:
-        answer = self._calls.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        item = answer.get("Item")
-        return None if item is None else codec.read_record(item)
-
-    def _get_many(self, keys: Sequence[Key]) -> list[Any]:
+    def _read(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the records of these keys that are there."""
         if len(keys) == 1:
-            found = self._get(keys[0])
-            return [] if found is None else [found]
-        return [codec.read_record(i) for i in self._calls.batch_get(self._table, keys)]
+            answer = self._calls.call(
+                "get_item", TableName=self._table, Key=keys[0], ConsistentRead=True
+            )
+            return codec.read_records([answer["Item"]]) if "Item" in answer else []
+        return codec.read_records(self._calls.batch_get(self._table, keys)) if keys else []
 
     def root(self, batch: str) -> Root | None:
         """Return a root."""
-        return cast("Root | None", self._get(codec.root_key(batch)))
+        found: list[Root] = self._read([codec.root_key(batch)])
+        return found[0] if found else None
 
     def roots(self, batches: Collection[str]) -> list[Root]:
         """Return the roots that are there."""
-        return self._get_many([codec.root_key(batch) for batch in batches])
+        return self._read([codec.root_key(batch) for batch in batches])
 
     def leaves(self, keys: Collection[LeafKey]) -> dict[LeafKey, Leaf]:
         """Return the leaves that are there."""
-        found: list[Leaf] = self._get_many([codec.leaf_key(key.batch, key.group) for key in keys])
-        return {leaf.key: leaf for leaf in found}
+        found: list[Leaf] = self._read(codec.keys_of(keys))
+        return {LeafKey(leaf.batch, leaf.group): leaf for leaf in found}
 
     def nodes(self, keys: Collection[NodeKey]) -> dict[NodeKey, Node]:
         """Return the nodes that are there."""
-        found: list[Node] = self._get_many([codec.node_key(key.batch, key.node) for key in keys])
-        return {node.key: node for node in found}
+        found: list[Node] = self._read(codec.keys_of(keys))
+        return {NodeKey(node.batch, node.node): node for node in found}
 
     def failed(self, keys: Collection[LeafKey]) -> dict[LeafKey, FailedItems]:
         """Return the failed items of these groups."""
-        found: list[FailedItems] = self._get_many(
-            [codec.failed_key(key.batch, key.group) for key in keys]
-        )
+        found: list[FailedItems] = self._read(codec.keys_of(keys, failed=True))
         return {LeafKey(items.batch, items.group): items for items in found}
 
     def requests(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Request]:
         """Return the requests that are there, by batch and digest."""
-        found: list[Request] = self._get_many([codec.request_key(*key) for key in keys])
+        found: list[Request] = self._read([codec.request_key(*key) for key in keys])
         return {(request.batch, request.digest): request for request in found}
 
     def counts(self, keys: Collection[LeafKey]) -> list[LeafCounts]:
@@ -97,7 +94,7 @@ class BatchTable:
 
         Many calls are made four at once.
         """
-        waiting = [codec.leaf_key(key.batch, key.group) for key in keys]
+        waiting = codec.keys_of(keys)
         pages = [waiting[start : start + _PAGE] for start in range(0, len(waiting), _PAGE)]
         if len(pages) < _FEW_PAGES:
             return [count for page in pages for count in self._counts(page)]
@@ -152,28 +149,21 @@ class BatchTable:
                 ":add": {"S": codec.REQUEST_PREFIX},
             },
         ):
-            found += [cast("Request", codec.read_record(item)) for item in page["Items"]]
+            found += cast("list[Request]", codec.read_records(page["Items"]))
         return found
 
     def metadata(self, batch: str) -> Mapping[str, object]:
         """Return a batch's metadata; empty when it has none."""
-        found = self._get(codec.meta_key(batch))
-        return found.values if isinstance(found, Metadata) else {}
+        found: list[Metadata] = self._read([codec.meta_key(batch)])
+        return found[0].values if found else {}
 
     def write(
         self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]] = ()
-    ) -> list[Record | None] | None:
-        """Write all or nothing; None when written, else the records in the way as far as known.
+    ) -> Refusal | None:
+        """Write all or nothing; None when it is written, else what is in the way.
 
         One change alone is a plain write, at half the units of a transaction.
         """
-        refusal = self.move(changes, actions)
-        return None if refusal is None else refusal.records
-
-    def move(
-        self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]]
-    ) -> Refusal | None:
-        """Write all or nothing, as `write` does; None when it is written, else why it is not."""
         made = [self._action(change) for change in changes]
         try:
             if len(made) == 1 and not actions:
@@ -243,7 +233,7 @@ class BatchTable:
             raise Throttled("batch_write_item")
 
     def listed(self, state: str, until: int | None = None) -> Iterator[str]:
-        """Yield batch ids in a state, bucket by bucket, the earliest look first."""
+        """Yield batch ids in a state, bucket by bucket, the earliest check first."""
         for bucket in range(codec.BUCKETS):
             for place in self._bucket(state, bucket, until=until):
                 yield place.batch
@@ -264,7 +254,7 @@ class BatchTable:
         if until is not None:
             condition += " AND #x <= :x"
             values[":x"] = {"N": str(until)}
-            names["#x"] = codec.LOOK
+            names["#x"] = codec.NEXT_CHECK
         for page in self._calls.pages(
             "query",
             TableName=self._table,
@@ -275,7 +265,7 @@ class BatchTable:
             **more,
         ):
             for item in page["Items"]:
-                yield ListPlace(bucket, int(item[codec.LOOK]["N"]), item[PK]["S"])
+                yield ListPlace(bucket, int(item[codec.NEXT_CHECK]["N"]), item[PK]["S"])
 
 
 def _still_writing() -> dict[str, Any]:

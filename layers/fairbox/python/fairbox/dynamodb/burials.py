@@ -1,4 +1,4 @@
-"""Moves into lane `dead`: with a batch item, in one transaction with the item."""
+"""Burials: moves of messages into lane `dead`, each in one transaction with its batch item."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec.messages import read_message
-from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb import message_states
 from fairbox.dynamodb.dead_letters import reason_of
 from fairbox.dynamodb.lanes import saved_or_there
 from fairbox.errors import TransactionCancelled
@@ -14,7 +14,7 @@ from fairbox.errors import TransactionCancelled
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairbox.batches.message_items import Moved, Riding
+    from fairbox.batches.message_items import MessageItems, Moved
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.dead_letters import DeadLane
     from fairbox.dynamodb.lanes import Lanes
@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fairbox")
 
 
-class Moves:
+class Burials:
     """Moves messages from the outbox into lane `dead`.
 
     Args:
         lanes: of the outbox.
         dead: lane `dead`.
-        riding: gives what moves batch items; asked for when a message carries one.
+        message_items: gives what moves batch items; asked for when a message carries one.
     """
 
-    def __init__(self, lanes: Lanes, dead: DeadLane, riding: Callable[[], Riding]) -> None:
+    def __init__(
+        self, lanes: Lanes, dead: DeadLane, message_items: Callable[[], MessageItems]
+    ) -> None:
         self._lanes = lanes
         self._dead = dead
-        self._riding = riding
+        self._message_items = message_items
 
     def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
         """Move a message that its own caller has just marked as dead.
@@ -52,16 +54,16 @@ class Moves:
         self._lanes.delete_marked(stored)
 
     def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
-        """Move a marked message in one transaction; nothing where somebody else has moved it.
+        """Move a marked message in one transaction; do nothing where another call has moved it.
 
-        So whoever comes late cannot bury a message that a redrive has put back. 2 WRU a KB more
-        than a put and a delete; a batch item costs as `Riding.fail_with` says.
+        So a late call cannot bury a message that a redrive has put back. 2 WRU a KB more
+        than a put and a delete; a batch item costs as `MessageItems.fail_with` does.
 
         Raises:
             BatchBusy: others kept changing the item's group; nothing is written.
         """
         actions = [
-            {"Delete": states.marked(self._lanes.table, stored)},
+            {"Delete": message_states.marked(self._lanes.table, stored)},
             {"Update": self._dead.bury_action(stored, died)},
         ]
         if stored.message.batch_item is not None:
@@ -74,7 +76,7 @@ class Moves:
                 raise
 
     def outstanding(self, image: Mapping[str, Any]) -> StoredMessage | None:
-        """Return the message that lies in the outbox, when it is not leaving; else help it out.
+        """Return the message that lies in the outbox, unless it is leaving; then finish its move.
 
         Args:
             image: its item, as a refused write found it; empty: there is none.
@@ -103,12 +105,12 @@ class Moves:
         item = stored.message.batch_item
         if item is None:
             return self._lanes.save_state(stored, before, bury)
-        update = {"Update": states.update(self._lanes.table, stored, before)}
+        update = {"Update": message_states.update(self._lanes.table, stored, before)}
         moved = self._failed(stored, item, [update, bury])
         return saved_or_there(moved.refused[0][1], stored) if moved.refused else "saved"
 
     def _failed(self, stored: StoredMessage, item: str, actions: list[dict[str, Any]]) -> Moved:
-        moved = self._riding().fail_with(item, reason_of(stored), actions)
+        moved = self._message_items().fail_with(item, reason_of(stored), actions)
         if moved.item == "unknown" and not moved.refused:
             logger.warning(
                 "a message died whose batch item was never issued",

@@ -1,4 +1,4 @@
-"""How subscriptions stand, in their rows: read, changed by compare-and-set, announced.
+"""The status of subscriptions in their rows: read, changed by compare-and-set, announced.
 
 A change that others must not miss (a circuit opens, a pause begins or ends) counts the
 announcements up in its own transaction: they stand in the row that every invocation of a dispatcher
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import subscription_key, version_key
 from fairbox.codec.messages import number
-from fairbox.codec.subscription_status import read_spent, read_standing, standing_value
+from fairbox.codec.subscription_status import read_spent, read_status, status_value
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import TransactionCancelled
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.dynamodb.calls import Calls
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
 
 
 class CircuitRows:
@@ -36,19 +36,25 @@ class CircuitRows:
         self._calls = calls
         self._table = table
 
-    def read(self, topic: str, subscriptions: Iterable[str]) -> dict[str, Standing]:
+    def read(self, topic: str, subscriptions: Iterable[str]) -> dict[str, SubscriptionStatus]:
         """Return how these subscriptions of a topic stand (consistent, 1 RRU each)."""
         keys = [subscription_key(topic, name) for name in subscriptions]
         found = self._calls.batch_get(self._table, keys)
-        return {item[names.SK]["S"].rpartition("#")[2]: read_standing(item) for item in found}
+        return {item[attr.SK]["S"].rpartition("#")[2]: read_status(item) for item in found}
 
     def write(
-        self, topic: str, name: str, after: Standing, before: Standing, *, announce: bool
-    ) -> Standing | None:
+        self,
+        topic: str,
+        name: str,
+        after: SubscriptionStatus,
+        before: SubscriptionStatus,
+        *,
+        announce: bool,
+    ) -> SubscriptionStatus | None:
         """Write how a subscription stands where it stands as in `before`.
 
         Returns:
-            How it stands now: `after`, or what somebody else wrote. None: it was removed.
+            The status now: `after`, or the one that somebody else wrote. None: it was removed.
         """
         update = self._update(topic, name, after, before)
         try:
@@ -64,13 +70,13 @@ class CircuitRows:
         else:
             return after
         # ours, when the answer to an earlier try was lost: it reads as `after` does
-        return read_standing(old) if old else None
+        return read_status(old) if old else None
 
     def spend(self, topic: str, name: str, until: int, before: int) -> int:
         """Write until when the rate is used up (ms) where it is as in `before` (1 WRU).
 
         Returns:
-            What stands there now: `until`, or what somebody else wrote.
+            The time that stands there now: `until`, or the one that somebody else wrote.
         """
         unspent = "attribute_not_exists(#s)" if before == 0 else "#s = :was"
         try:
@@ -80,7 +86,7 @@ class CircuitRows:
                 Key=subscription_key(topic, name),
                 UpdateExpression="SET #s = :s",
                 ConditionExpression=f"attribute_exists(#d) AND {unspent}",
-                ExpressionAttributeNames={"#s": names.SPENT, "#d": names.DESTINATION},
+                ExpressionAttributeNames={"#s": attr.SPENT, "#d": attr.DESTINATION},
                 ExpressionAttributeValues={
                     ":s": number(until),
                     **({} if before == 0 else {":was": number(before)}),
@@ -91,8 +97,10 @@ class CircuitRows:
             return read_spent(failed.old)
         return until
 
-    def _update(self, topic: str, name: str, after: Standing, before: Standing) -> dict[str, Any]:
-        value = standing_value(after)
+    def _update(
+        self, topic: str, name: str, after: SubscriptionStatus, before: SubscriptionStatus
+    ) -> dict[str, Any]:
+        value = status_value(after)
         values = {":v": number(after.version)}
         if value is not None:
             values[":s"] = value
@@ -107,9 +115,9 @@ class CircuitRows:
             + (" REMOVE #s" if value is None else ""),
             "ConditionExpression": f"attribute_exists(#d) AND {unchanged}",
             "ExpressionAttributeNames": {
-                "#v": names.STANDING_VERSION,
-                "#s": names.STANDING,
-                "#d": names.DESTINATION,
+                "#v": attr.STANDING_VERSION,
+                "#s": attr.STANDING,
+                "#d": attr.DESTINATION,
             },
             "ExpressionAttributeValues": values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -120,6 +128,6 @@ class CircuitRows:
             "TableName": self._table,
             "Key": version_key(),
             "UpdateExpression": "ADD #n :one",
-            "ExpressionAttributeNames": {"#n": names.ANNOUNCED},
+            "ExpressionAttributeNames": {"#n": attr.ANNOUNCED},
             "ExpressionAttributeValues": {":one": number(1)},
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import number, read_message, states_value
 from fairbox.dynamodb.calls import ConditionFailed
@@ -39,7 +39,7 @@ class Claims:
         answers = execute(self._calls, statements)[len(others) :]
         held = [
             # ours, when the answer to an earlier try was lost
-            a.done or a.old.get(names.HOLDER) == {"B": c.claim.token}
+            a.done or a.old.get(attr.HOLDER) == {"B": c.claim.token}
             for a, c in zip(answers, claims, strict=True)
         ]
         if not any(held):
@@ -50,7 +50,7 @@ class Claims:
         stored, claim = claiming.stored, claiming.claim
         values = _claim_values(claim)
         if claiming.states != stored.states:
-            values[names.STATES] = states_value(claiming.states)
+            values[attr.STATES] = states_value(claiming.states)
         wheres, parameters = _as_read_places(stored)
         return statement(
             "UPDATE",
@@ -63,28 +63,28 @@ class Claims:
         )
 
     def delete(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Delete messages by their receipts; return the stale ones. What is gone is done."""
+        """Delete messages by their receipts; return the stale ones. Messages gone count as done."""
         statements = [self._held(r, "DELETE FROM") for r in receipts]
         return self._end(receipts, statements, bool)
 
     def release(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
         """Let go of messages, uncounted, from `until` (ms) on; return the stale receipts."""
         clauses = (
-            f'SET "{names.CLAIM_UNTIL}" = ? '
-            f'SET "{names.CLAIM_COUNT}" = "{names.CLAIM_COUNT}" - ? REMOVE "{names.HOLDER}"'
+            f'SET "{attr.CLAIM_UNTIL}" = ? '
+            f'SET "{attr.CLAIM_COUNT}" = "{attr.CLAIM_COUNT}" - ? REMOVE "{attr.HOLDER}"'
         )
         values = (number(until), number(1))
         statements = [self._held(r, "UPDATE", clauses, values) for r in receipts]
 
         def stale(old: dict[str, Any]) -> bool:
             # ours, when the answer to an earlier try was lost
-            return names.HOLDER in old or old.get(names.CLAIM_UNTIL) != number(until)
+            return attr.HOLDER in old or old.get(attr.CLAIM_UNTIL) != number(until)
 
         return self._end(receipts, statements, stale)
 
     def extend(self, receipt: Receipt, until: int) -> bool:
         """Hold a message until then (ms); return whether the receipt still holds it."""
-        clauses, values = f'SET "{names.CLAIM_UNTIL}" = ?', (number(until),)
+        clauses, values = f'SET "{attr.CLAIM_UNTIL}" = ?', (number(until),)
         held = self._held(receipt, "UPDATE", clauses, values)
         return not self._end([receipt], [held], lambda _: True)
 
@@ -101,7 +101,7 @@ class Claims:
             message_key(receipt.ref),
             clauses=clauses,
             values=values,
-            wheres=[f'"{names.HOLDER}" = ? AND "{names.GONE}" IS MISSING'],
+            wheres=[f'"{attr.HOLDER}" = ? AND "{attr.GONE}" IS MISSING'],
             parameters=[{"B": receipt.token}],
         )
 
@@ -139,13 +139,13 @@ class Claims:
         removed: list[str] = []
         if after.claim != before.claim and after.claim is not None:
             values |= _claim_values(after.claim)
-            removed += [] if after.claim.token else [names.HOLDER]
+            removed += [] if after.claim.token else [attr.HOLDER]
         if after.states != before.states:
-            values[names.STATES] = states_value(after.states)
+            values[attr.STATES] = states_value(after.states)
         if after.gone:
-            values[names.GONE] = {"S": after.gone}
+            values[attr.GONE] = {"S": after.gone}
         if after.reason != before.reason:
-            values[names.REASON] = {"S": after.reason}
+            values[attr.REASON] = {"S": after.reason}
         conditions, fields, expected = as_read(before)
         sets = []
         for n, (name, value) in enumerate(values.items()):
@@ -169,30 +169,30 @@ class Claims:
 
 def _claim_values(claim: Claim) -> dict[str, Any]:
     values: dict[str, Any] = {
-        names.CLAIM_COUNT: number(claim.count),
-        names.CLAIM_UNTIL: number(claim.until),
+        attr.CLAIM_COUNT: number(claim.count),
+        attr.CLAIM_UNTIL: number(claim.until),
     }
     if claim.token:
-        values[names.HOLDER] = {"B": claim.token}
+        values[attr.HOLDER] = {"B": claim.token}
     return values
 
 
 def _fences(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
-    """Return what says that a message is as it was read; None: the attribute is missing.
+    """Return the attributes of a message that any change of it changes; None: one is missing.
 
-    Who claims a message sets its end later than the one that has passed: no end comes twice.
+    A claim sets its end later than the one that has passed, so that no end comes twice.
     """
     claim = stored.claim
     return {
-        names.GONE: None if stored.gone is None else {"S": stored.gone},
-        names.CLAIM_UNTIL: None if claim is None else number(claim.until),
-        names.EDITS: number(stored.edits) if stored.edits else None,
-        names.REDRIVEN: number(stored.redriven) if stored.redriven else None,
+        attr.GONE: None if stored.gone is None else {"S": stored.gone},
+        attr.CLAIM_UNTIL: None if claim is None else number(claim.until),
+        attr.EDITS: number(stored.edits) if stored.edits else None,
+        attr.REDRIVEN: number(stored.redriven) if stored.redriven else None,
     }
 
 
 def _as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
-    wheres, parameters = [f'"{names.SIZE}" IS NOT MISSING'], []
+    wheres, parameters = [f'"{attr.SIZE}" IS NOT MISSING'], []
     for name, value in _fences(stored).items():
         wheres.append(f'"{name}" IS MISSING' if value is None else f'"{name}" = ?')
         parameters += [] if value is None else [value]
@@ -201,9 +201,9 @@ def _as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, An
 
 def as_read(stored: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:
     """Return conditions, names and values under which a message is as it was read."""
-    conditions, fields, expected = ["attribute_exists(#z)"], {"#z": names.SIZE}, {}
+    conditions, fields, expected = ["attribute_exists(#z)"], {"#z": attr.SIZE}, {}
     fences = _fences(stored)
-    fences[names.STATES] = states_value(stored.states) if stored.states else None
+    fences[attr.STATES] = states_value(stored.states) if stored.states else None
     for n, (name, value) in enumerate(fences.items()):
         fields[f"#w{n}"] = name
         if value is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.messages import number
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def versioned_update(
         attributes: which others belong to the caller: those without a value are removed.
         version: as it was read; 0: nobody has counted yet.
     """
-    fields = {"#v": names.ROW_VERSION}
-    expected = {":v": values[names.ROW_VERSION]}
+    fields = {"#v": attr.ROW_VERSION}
+    expected = {":v": values[attr.ROW_VERSION]}
     sets, removes = ["#v = :v"], []
     for n, name in enumerate(attributes):
         fields[f"#h{n}"] = name

@@ -6,11 +6,11 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.dead_letters import published_item, read_dead
 from fairbox.codec.keys import key, key_text, lane_pk, message_key, parse_lane_pk
 from fairbox.codec.messages import number, pending_value, states_value
-from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb import message_states
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Unreadable
 from fairbox.model.clock import milliseconds
@@ -39,7 +39,7 @@ class DeadLane:
         It may be repeated, and adds to what died before for other subscriptions.
         """
         item = _dead_item(stored)
-        item_key = {names.PK: item.pop(names.PK), names.SK: item.pop(names.SK)}
+        item_key = {attr.PK: item.pop(attr.PK), attr.SK: item.pop(attr.SK)}
         fields = {f"#f{n}": name for n, name in enumerate(item)}
         values = {f":f{n}": value for n, value in enumerate(item.values())}
         sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
@@ -47,7 +47,7 @@ class DeadLane:
             "TableName": self.table,
             "Key": item_key,
             "UpdateExpression": f"SET {sets}, #a = if_not_exists(#a, :a) ADD #p :p",
-            "ExpressionAttributeNames": fields | {"#p": names.PENDING, "#a": names.DIED_AT},
+            "ExpressionAttributeNames": fields | {"#p": attr.PENDING, "#a": attr.DIED_AT},
             "ExpressionAttributeValues": values
             | {":p": pending_value(pending), ":a": number(milliseconds(self.calls.clock))},
         }
@@ -64,9 +64,9 @@ class DeadLane:
             TableName=self.table,
             Item=_raw_key(item)
             | {
-                names.RAW: {"S": text},
-                names.REASON: {"S": reason[:1000]},
-                names.DIED_AT: number(milliseconds(self.calls.clock)),
+                attr.RAW: {"S": text},
+                attr.REASON: {"S": reason[:1000]},
+                attr.DIED_AT: number(milliseconds(self.calls.clock)),
             },
         )
 
@@ -89,7 +89,7 @@ class DeadLane:
     def remove(self, letter: StoredMessage) -> None:
         """Delete a dead letter that is as it was read."""
         with suppress(ConditionFailed):
-            self.calls.call("delete_item", **states.unchanged(self.table, letter))
+            self.calls.call("delete_item", **message_states.unchanged(self.table, letter))
 
     def items(self, refs: Sequence[MessageRef]) -> list[Item]:
         """Return the dead letters' items that are there (consistent)."""
@@ -103,7 +103,7 @@ class DeadLane:
             TableName=self.table,
             ConsistentRead=True,
             KeyConditionExpression="#pk = :pk",
-            ExpressionAttributeNames={"#pk": names.PK},
+            ExpressionAttributeNames={"#pk": attr.PK},
             ExpressionAttributeValues={":pk": {"S": lane_pk("dead", topic, epoch, shard)}},
             Select="COUNT",
             Limit=1,
@@ -117,11 +117,11 @@ class DeadLane:
 
         With `after` they begin behind this sort key.
         """
-        condition, fields = "#pk = :pk", {"#pk": names.PK}
+        condition, fields = "#pk = :pk", {"#pk": attr.PK}
         values = {":pk": {"S": lane_pk("dead", topic, epoch, shard)}}
         if after:
             condition += " AND #sk > :after"
-            fields["#sk"] = names.SK
+            fields["#sk"] = attr.SK
             values[":after"] = {"S": after}
         for answer in self.calls.pages(
             "query",
@@ -138,19 +138,19 @@ class DeadLane:
 def _dead_item(stored: StoredMessage) -> Item:
     item = published_item(stored) | message_key(stored.ref, "dead")
     if stored.states:
-        item[names.STATES] = states_value(stored.states)
+        item[attr.STATES] = states_value(stored.states)
     if stored.ref.due is not None:
-        item[names.DUE] = number(stored.ref.due)
+        item[attr.DUE] = number(stored.ref.due)
     if stored.redriven:
-        item[names.REDRIVEN] = number(stored.redriven)
+        item[attr.REDRIVEN] = number(stored.redriven)
     if stored.edits:
-        item[names.EDITS] = number(stored.edits)
-    item[names.REASON] = {"S": reason_of(stored)}
+        item[attr.EDITS] = number(stored.edits)
+    item[attr.REASON] = {"S": reason_of(stored)}
     return item
 
 
 def reason_of(stored: StoredMessage) -> str:
-    """Return why a message died: what was said of it, or what the last failure said."""
+    """Return the reason why a message died: the one given, or that of the last failure."""
     died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
     return stored.reason or (died[-1] if died else "") or "max_attempts"
 
@@ -158,10 +158,10 @@ def reason_of(stored: StoredMessage) -> str:
 def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:
     text = key_text(item)
     try:
-        _, topic, epoch, shard = parse_lane_pk(text[names.PK])
+        _, topic, epoch, shard = parse_lane_pk(text[attr.PK])
     except Unreadable:
-        return key("dead#?#0#0", f"{text[names.PK]}#{text[names.SK]}"[:1000])
-    return key(lane_pk("dead", topic, epoch, shard), text[names.SK].rpartition("#")[2])
+        return key("dead#?#0#0", f"{text[attr.PK]}#{text[attr.SK]}"[:1000])
+    return key(lane_pk("dead", topic, epoch, shard), text[attr.SK].rpartition("#")[2])
 
 
 def _binary_text(value: object) -> str:

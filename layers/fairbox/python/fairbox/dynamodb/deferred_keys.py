@@ -1,13 +1,13 @@
-"""What visits hold back of ordered shards: read with the shard row, changed by compare-and-set."""
+"""Deferred keys of ordered shards: read with the shard row, changed by compare-and-set."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.dead_letters import read_dead
-from fairbox.codec.deferred_keys import holds_values, read_holds
+from fairbox.codec.deferred_keys import deferred_values, read_deferred
 from fairbox.codec.keys import message_key, shard_key
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
@@ -17,30 +17,30 @@ from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
     from fairbox.dynamodb.tables import Tables
-    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import ShardRow, StoredMessage
 
 Shard = tuple[str, int, int]
-_ATTRIBUTES: Final = (names.HOLDS,)
+_ATTRIBUTES: Final = (attr.HOLDS,)
 
 
-class HoldRows:
-    """Reads and changes what visits hold back."""
+class DeferredKeyTable:
+    """Reads and changes deferred keys."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def get(self, shard: Shard) -> tuple[ShardRow | None, Holds]:
-        """Return a shard row and what visits hold of it (consistent, 1 RRU for 4 KB)."""
+    def get(self, shard: Shard) -> tuple[ShardRow | None, DeferredKeys]:
+        """Return a shard row and its deferred keys (consistent, 1 RRU for 4 KB)."""
         answer = self._tables.calls.call(
             "get_item", TableName=self._tables.outbox, Key=shard_key(*shard), ConsistentRead=True
         )
         item = answer.get("Item")
-        return (read_shard(item) if item else None), read_holds(item or {})
+        return (read_shard(item) if item else None), read_deferred(item or {})
 
-    def write(self, shard: Shard, holds: Holds, version: int) -> Holds | None:
-        """Write what visits hold where the version is this one (1 WRU a KB).
+    def write(self, shard: Shard, holds: DeferredKeys, version: int) -> DeferredKeys | None:
+        """Write deferred keys where the version is this one (1 WRU a KB).
 
         Returns:
             None when it was written; what is there, when others were faster.
@@ -48,14 +48,14 @@ class HoldRows:
         try:
             self._tables.calls.call("update_item", **self.action(shard, holds, version))
         except ConditionFailed as failed:
-            there = read_holds(failed.old)
+            there = read_deferred(failed.old)
             # ours, when the answer to an earlier try was lost
             return None if there == replace(holds, version=version + 1) else there
         return None
 
-    def action(self, shard: Shard, holds: Holds, version: int) -> dict[str, Any]:
+    def action(self, shard: Shard, holds: DeferredKeys, version: int) -> dict[str, Any]:
         """Return the update that `write` makes."""
-        values = holds_values(replace(holds, version=version + 1))
+        values = deferred_values(replace(holds, version=version + 1))
         key = shard_key(*shard)
         return versioned_update(self._tables.outbox, key, values, _ATTRIBUTES, version)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec import batches as batch_names
 
 
@@ -14,23 +14,26 @@ def table_definitions(*, outbox: str, deliveries: str) -> list[dict[str, Any]]:
         _table(
             outbox,
             _index(
-                names.OUTSTANDING_INDEX,
-                names.BUCKET,
-                names.LOOK_AT,
-                {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(names.PROJECTED_COUNTS)},
+                attr.OUTSTANDING_INDEX,
+                attr.BUCKET,
+                attr.LOOK_AT,
+                {
+                    "ProjectionType": "INCLUDE",
+                    "NonKeyAttributes": list(attr.PROJECTED_COUNTS),
+                },
             ),
-            {names.BUCKET: "S", names.LOOK_AT: "N"},
+            {attr.BUCKET: "S", attr.LOOK_AT: "N"},
         )
         | {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}},
         _table(
             deliveries,
             _index(
-                names.DELIVERED_INDEX,
-                names.LEDGER_DAY,
-                names.LEDGER_TIME,
+                attr.DELIVERED_INDEX,
+                attr.LEDGER_DAY,
+                attr.LEDGER_TIME,
                 {"ProjectionType": "KEYS_ONLY"},
             ),
-            {names.LEDGER_DAY: "S", names.LEDGER_TIME: "N"},
+            {attr.LEDGER_DAY: "S", attr.LEDGER_TIME: "N"},
         ),
     ]
 
@@ -42,10 +45,10 @@ def batches_definition(name: str) -> dict[str, Any]:
         _index(
             batch_names.OPEN_BATCHES_INDEX,
             batch_names.BUCKET,
-            batch_names.LOOK,
+            batch_names.NEXT_CHECK,
             {"ProjectionType": "KEYS_ONLY"},
         ),
-        {batch_names.BUCKET: "S", batch_names.LOOK: "N"},
+        {batch_names.BUCKET: "S", batch_names.NEXT_CHECK: "N"},
     ) | {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}}
 
 
@@ -65,10 +68,10 @@ def _index(name: str, hash_key: str, range_key: str, projection: dict[str, Any])
 
 
 def _table(name: str, index: dict[str, Any], extra: dict[str, str]) -> dict[str, Any]:
-    types = {names.PK: "S", names.SK: "S", **extra}
+    types = {attr.PK: "S", attr.SK: "S", **extra}
     return {
         "TableName": name,
-        "KeySchema": _keys(names.PK, names.SK),
+        "KeySchema": _keys(attr.PK, attr.SK),
         "AttributeDefinitions": [
             {"AttributeName": n, "AttributeType": t} for n, t in types.items()
         ],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.keys import key_of, message_key
+from fairbox.codec import attributes as attr
+from fairbox.codec.keys import key_of, message_key, version_key
 from fairbox.codec.messages import read_message
-from fairbox.dynamodb.deferred_keys import HoldRows
+from fairbox.dynamodb.deferred_keys import DeferredKeyTable
 from fairbox.dynamodb.hints import HintRows
-from fairbox.dynamodb.key_claims import HeldRows
-from fairbox.dynamodb.topics import DispatcherTopics
+from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.lanes import OpenLane
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
-    from fairbox.model.deferred_keys import Holds
+    from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import Offloaded, ShardRow, StoredMessage
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
+
+DISPATCHER_COPY_SECONDS: Final = 1.0
 
 
 class DynamoStore:
@@ -38,9 +40,9 @@ class DynamoStore:
 
     def __init__(self, tables: Tables, body_store: BodyStore | None = None) -> None:
         self._tables = tables
-        self._topics = DispatcherTopics(tables.topics, tables.calls)
+        self._topics = DispatcherTopics(tables)
         self._bodies = body_store
-        self._holds = HoldRows(tables)
+        self._holds = DeferredKeyTable(tables)
 
     def topic(self, name: str) -> TopicState | None:
         """Return the topic; at most as old as the last `refresh`."""
@@ -52,21 +54,29 @@ class DynamoStore:
 
     @property
     def announced(self) -> int:
-        """How many circuits had opened, and pauses changed, at the last refresh."""
+        """The count of circuits opened and pauses changed up to the last refresh."""
         return self._topics.announced
 
-    def standings(self, topic: str) -> tuple[Mapping[str, Standing], int]:
+    def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
         """Return how a topic's subscriptions stood when it was read, and `announced` of then."""
         state, announced = self._topics.with_announced(topic)
         return ({} if state is None else state.standings), announced
 
-    def read_standings(self, topic: str, subscriptions: Iterable[str]) -> dict[str, Standing]:
+    def read_standings(
+        self, topic: str, subscriptions: Iterable[str]
+    ) -> dict[str, SubscriptionStatus]:
         """Return how these subscriptions stand now (1 RRU each)."""
         return self._tables.circuits.read(topic, subscriptions)
 
     def write_standing(
-        self, topic: str, name: str, after: Standing, before: Standing, *, announce: bool
-    ) -> Standing | None:
+        self,
+        topic: str,
+        name: str,
+        after: SubscriptionStatus,
+        before: SubscriptionStatus,
+        *,
+        announce: bool,
+    ) -> SubscriptionStatus | None:
         """Write how a subscription stands where it stands as in `before`; return how it does."""
         return self._tables.circuits.write(topic, name, after, before, announce=announce)
 
@@ -156,17 +166,17 @@ class DynamoStore:
 
     def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
         """Move a message, which the caller has just marked as dead, into lane `dead`."""
-        self._tables.moves.bury(stored, died)
+        self._tables.burials.bury(stored, died)
 
     def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
-        """Move a message that somebody marked as dead; nothing where it was moved."""
-        self._tables.moves.finish(stored, died)
+        """Move a message that is marked as dead; do nothing where it has been moved."""
+        self._tables.burials.finish(stored, died)
 
     def bury_partly(
         self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
     ) -> Saved:
         """Bury for these subscriptions and save the state, in one transaction."""
-        return self._tables.moves.bury_partly(stored, before, died)
+        return self._tables.burials.bury_partly(stored, before, died)
 
     def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
         """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""
@@ -181,11 +191,13 @@ class DynamoStore:
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
         self._tables.rows.settle(topic, epoch, shard)
 
-    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, Holds]:
+    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, DeferredKeys]:
         """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
         return self._holds.get(shard)
 
-    def write_holds(self, shard: tuple[str, int, int], holds: Holds, version: int) -> Holds | None:
+    def write_holds(
+        self, shard: tuple[str, int, int], holds: DeferredKeys, version: int
+    ) -> DeferredKeys | None:
         """Write what visits hold back where the version is this one; return others' if not."""
         return self._holds.write(shard, holds, version)
 
@@ -198,7 +210,7 @@ class DynamoStore:
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
         """Let receives of pulled topics find messages that lie before where they begin."""
         if ordered:
-            held = HeldRows(self._tables.calls, self._tables.outbox)
+            held = KeyClaimTable(self._tables.calls, self._tables.outbox)
             for shard, first in _firsts(refs).items():
                 held.lower_after(shard, first)
         else:
@@ -209,8 +221,15 @@ class DynamoStore:
         return self._tables.rows.listed(milliseconds(self._tables.calls.clock))
 
     def write_ledger(self, items: Sequence[dict[str, Any]]) -> None:
-        """Write ledger rows; a repetition overwrites."""
-        self._tables.ledger.write(items)
+        """Write ledger rows, 25 a call; a repetition overwrites.
+
+        Raises:
+            Unavailable: some stayed unwritten; all may be written again.
+        """
+        requests = [{"PutRequest": {"Item": item}} for item in items]
+        left = self._tables.calls.batch_write(self._tables.deliveries, requests)
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} ledger rows were not written")
 
     def shard_rows(self, shards: Sequence[tuple[str, int, int]]) -> list[ShardRow]:
         """Return the shard rows that are there (consistent)."""
@@ -224,6 +243,56 @@ class DynamoStore:
         """Let an offloaded body expire after its retention."""
         if self._bodies is not None:
             self._bodies.expire(offloaded.bucket, offloaded.key)
+
+
+class DispatcherTopics:
+    """A dispatcher's copies: good while the version row is as it was (1 RRU when over 1 s old).
+
+    Attributes:
+        announced: the number of opened circuits and changed pauses, at the last refresh.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._version = -1
+        self._checked = float("-inf")
+        self._copies: dict[str, tuple[TopicState | None, int]] = {}
+        self.announced = 0
+
+    def refresh(self) -> None:
+        """Compare the version row when the last time is over 1 s ago; drop old copies."""
+        now = self._tables.calls.clock.now()
+        if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
+            return
+        version, self.announced = self._read_version()
+        if version != self._version:
+            # a new dict: what another thread is just loading goes into the old one
+            self._copies = {}
+            self._version = version
+        self._checked = now
+
+    def get(self, name: str) -> TopicState | None:
+        """Return the topic as of the last refresh; None when there is none."""
+        return self.with_announced(name)[0]
+
+    def with_announced(self, name: str) -> tuple[TopicState | None, int]:
+        """Return the topic, and `announced` as it was before the topic was read."""
+        copies = self._copies
+        if name not in copies:
+            announced = self.announced
+            copies[name] = (self._tables.topics.load(name), announced)
+        return copies[name]
+
+    def _read_version(self) -> tuple[int, int]:
+        """Return the counts of changes and of announcements (1 RRU)."""
+        answer = self._tables.calls.call(
+            "get_item", TableName=self._tables.outbox, Key=version_key(), ConsistentRead=True
+        )
+        item = answer.get("Item", {})
+        changes, announced = (
+            int(item.get(name, {"N": "0"})["N"]) for name in (attr.CONFIG_VERSION, attr.ANNOUNCED)
+        )
+        return changes, announced
 
 
 def _firsts(refs: Sequence[MessageRef]) -> dict[tuple[str, int, int], str]:

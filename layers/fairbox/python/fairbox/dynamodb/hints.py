@@ -126,7 +126,7 @@ class HintRows:
         return self._lower(topic, epoch, group_of(number_), {after_name(number_): bound})
 
     def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
-        """Let somebody look from the heads of these shards at these times (ms), if not before."""
+        """Schedule scans from the heads of these shards at these times (ms), if not before."""
         groups: dict[int, dict[str, Any]] = {}
         for shard, due in looks.items():
             groups.setdefault(group_of(shard), {})[look_name(shard)] = number(due)

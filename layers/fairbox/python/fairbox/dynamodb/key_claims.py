@@ -1,6 +1,7 @@
-"""What consumers hold of ordered shards: read with the shard row, changed by compare-and-set.
+"""Claims of keys of ordered shards: read with the shard row, changed by compare-and-set.
 
-Counts and the next look of the same row are others': they change by conditions of their own.
+Counts and the next check in the same row belong to others, who change them under conditions of
+their own.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
-from fairbox.codec.key_claims import held_values, read_held
+from fairbox.codec import attributes as attr
+from fairbox.codec.key_claims import claim_values, read_claims
 from fairbox.codec.keys import shard_key
 from fairbox.codec.messages import number
 from fairbox.codec.shards import read_shard
@@ -17,7 +18,7 @@ from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.compare_and_set import versioned_update
 from fairbox.errors import TransactionCancelled
 from fairbox.model.ids import before
-from fairbox.model.key_claims import HeldRow
+from fairbox.model.key_claims import KeyClaims
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,30 +27,30 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import ShardRow
     from fairbox.queue.ports import Shard
 
-_ATTRIBUTES = (names.HELD, names.HELD_AFTER, names.HELD_SINCE)
+_ATTRIBUTES = (attr.HELD, attr.HELD_AFTER, attr.HELD_SINCE)
 
 
-class HeldRows:
-    """Reads and changes what is held."""
+class KeyClaimTable:
+    """Reads and changes claims."""
 
     def __init__(self, calls: Calls, table: str) -> None:
         self._calls = calls
         self._table = table
 
-    def get(self, shard: Shard) -> HeldRow:
-        """Return what is held of a shard (consistent, 1 RRU for 4 KB)."""
+    def get(self, shard: Shard) -> KeyClaims:
+        """Return the claims of a shard (consistent, 1 RRU for 4 KB)."""
         answer = self._calls.call(
             "get_item", TableName=self._table, Key=shard_key(*shard), ConsistentRead=True
         )
-        return read_held(answer.get("Item", {}))
+        return read_claims(answer.get("Item", {}))
 
-    def get_many(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, HeldRow]]:
-        """Return the shard rows that are there, with what is held (consistent, 100 a call)."""
+    def get_many(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, KeyClaims]]:
+        """Return the shard rows that are there, with their claims (consistent, 100 a call)."""
         items = self._calls.batch_get(self._table, [shard_key(*shard) for shard in shards])
-        return [(read_shard(item), read_held(item)) for item in items]
+        return [(read_shard(item), read_claims(item)) for item in items]
 
-    def write(self, shard: Shard, row: HeldRow, version: int) -> HeldRow | None:
-        """Write what is held where the version is this one (1 WRU a KB).
+    def write(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
+        """Write claims where the version is this one (1 WRU a KB).
 
         Returns:
             None when it was written; the row as it is, when others were faster.
@@ -57,13 +58,15 @@ class HeldRows:
         try:
             self._calls.call("update_item", **self.action(shard, row, version))
         except ConditionFailed as failed:
-            there = read_held(failed.old)
+            there = read_claims(failed.old)
             # ours, when the answer to an earlier try was lost
             return None if there == replace(row, version=version + 1) else there
         return None
 
-    def write_with(self, action: dict[str, Any], shard: Shard, row: HeldRow, version: int) -> bool:
-        """Write what is held and make an update of a message, both or neither; say if they were."""
+    def write_with(
+        self, action: dict[str, Any], shard: Shard, row: KeyClaims, version: int
+    ) -> bool:
+        """Write claims and update a message, both or neither; return whether they were written."""
         actions = [{"Update": action}, {"Update": self.action(shard, row, version)}]
         try:
             self._calls.call("transact_write_items", TransactItems=actions)
@@ -71,14 +74,14 @@ class HeldRows:
             return False
         return True
 
-    def action(self, shard: Shard, row: HeldRow, version: int) -> dict[str, Any]:
+    def action(self, shard: Shard, row: KeyClaims, version: int) -> dict[str, Any]:
         """Return the update that `write` makes."""
-        values = held_values(replace(row, version=version + 1))
+        values = claim_values(replace(row, version=version + 1))
         return versioned_update(self._table, shard_key(*shard), values, _ATTRIBUTES, version)
 
     def lower_after(self, shard: Shard, message_id: str) -> bool:
         """Let receives begin no later than at this message; return whether they had passed it."""
-        bound = held_values(HeldRow(after=before(message_id)))[names.HELD_AFTER]
+        bound = claim_values(KeyClaims(after=before(message_id)))[attr.HELD_AFTER]
         try:
             self._calls.call(
                 "update_item",
@@ -86,7 +89,10 @@ class HeldRows:
                 Key=shard_key(*shard),
                 UpdateExpression="SET #a = :a, #v = #v + :one",
                 ConditionExpression="#a > :a",
-                ExpressionAttributeNames={"#a": names.HELD_AFTER, "#v": names.ROW_VERSION},
+                ExpressionAttributeNames={
+                    "#a": attr.HELD_AFTER,
+                    "#v": attr.ROW_VERSION,
+                },
                 ExpressionAttributeValues={":a": bound, ":one": number(1)},
             )
         except ConditionFailed:

@@ -1,19 +1,19 @@
-"""The lanes of the outbox: writing, reading in order, counting, deleting messages."""
+"""The lanes of the outbox: reading in order, counting, marking and deleting messages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.codec import attributes as names
-from fairbox.codec.deferred_keys import read_holds
-from fairbox.codec.key_claims import read_held
+from fairbox.codec import attributes as attr
+from fairbox.codec.deferred_keys import read_deferred
+from fairbox.codec.key_claims import read_claims
 from fairbox.codec.keys import due_sk, lane_pk, message_key
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import ShardPage
-from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb import message_states
 from fairbox.dynamodb.calls import ConditionFailed
-from fairbox.errors import MessagesNotWritten, NewerVersion, TransactionCancelled, Unreadable
+from fairbox.errors import NewerVersion, TransactionCancelled, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Item
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.calls import Calls
-    from fairbox.model.deferred_keys import Holds
-    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.deferred_keys import DeferredKeys
+    from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import Gone, ShardRow, StoredMessage
 
 OpenLane = Literal["ready", "later"]
-_AFTER_HEAD: Final = names.HEAD + "~"  # above the shard row, below every id and due time
+_AFTER_HEAD: Final = attr.HEAD + "~"  # above the shard row, below every id and due time
 _LAST: Final = "~"
 
 
@@ -38,36 +38,9 @@ class Lanes:
         self.calls = calls
         self.table = table
 
-    def put(self, item: Item) -> None:
-        """Write a new message; one that lies there already stays as it is."""
-        try:
-            self.calls.call("put_item", **self.put_action(item))
-        except ConditionFailed:
-            return
-
-    def put_action(self, item: Item) -> dict[str, Any]:
-        """Return the arguments of a put that finds a message already there (or fails on it)."""
-        return {
-            "TableName": self.table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": names.PK},
-        }
-
-    def put_many(self, items: Sequence[Item], refs: Sequence[MessageRef]) -> None:
-        """Write messages, 25 a call.
-
-        Raises:
-            MessagesNotWritten: some stayed unprocessed to the last try; it names them.
-        """
-        left = self.calls.batch_write(self.table, [{"PutRequest": {"Item": i}} for i in items])
-        if left:
-            keys = {_key_pair(request["PutRequest"]["Item"]) for request in left}
-            raise MessagesNotWritten([r for r in refs if _key_pair(message_key(r)) in keys])
-
     def items(self, refs: Sequence[MessageRef]) -> list[Item]:
         """Return the items of these messages that lie here (consistent)."""
-        unique = {_key_pair(message_key(r)): message_key(r) for r in refs}
+        unique = {key_pair(message_key(r)): message_key(r) for r in refs}
         return self.calls.batch_get(self.table, list(unique.values()))
 
     def get(self, ref: MessageRef) -> Item | None:
@@ -80,7 +53,7 @@ class Lanes:
 
     def delete(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Delete items, 25 a call; return the keys that were left unprocessed."""
-        unique = {_key_pair(k): dict(k) for k in keys}  # a batch refuses a key named twice
+        unique = {key_pair(k): dict(k) for k in keys}  # a batch refuses a key named twice
         requests = [{"DeleteRequest": {"Key": k}} for k in unique.values()]
         left = self.calls.batch_write(self.table, requests)
         return [request["DeleteRequest"]["Key"] for request in left]
@@ -99,9 +72,9 @@ class Lanes:
                 UpdateExpression="SET #g = :g, #r = :r",
                 ConditionExpression="attribute_exists(#z) AND attribute_not_exists(#g)",
                 ExpressionAttributeNames={
-                    "#g": names.GONE,
-                    "#r": names.REASON,
-                    "#z": names.SIZE,
+                    "#g": attr.GONE,
+                    "#r": attr.REASON,
+                    "#z": attr.SIZE,
                 },
                 ExpressionAttributeValues={":g": {"S": gone}, ":r": {"S": reason}},
                 ReturnValues="ALL_OLD",
@@ -109,7 +82,7 @@ class Lanes:
             )
         except ConditionFailed as failed:
             # ours, when the answer to an earlier try was lost
-            mark = failed.old.get(names.GONE), failed.old.get(names.REASON)
+            mark = failed.old.get(attr.GONE), failed.old.get(attr.REASON)
             return dict(failed.old) if mark == ({"S": gone}, {"S": reason}) else None
         item: Item = answer["Attributes"]
         return item
@@ -117,7 +90,7 @@ class Lanes:
     def delete_marked(self, stored: StoredMessage) -> bool:
         """Delete a message that carries `gone`; return whether it was there, in the same life."""
         try:
-            self.calls.call("delete_item", **states.marked(self.table, stored))
+            self.calls.call("delete_item", **message_states.marked(self.table, stored))
         except ConditionFailed:
             return False
         return True
@@ -125,7 +98,7 @@ class Lanes:
     def delete_unchanged(self, before: StoredMessage) -> Saved:
         """Delete an outstanding message whose state is as in `before`; see `save_state`."""
         try:
-            self.calls.call("delete_item", **states.unchanged(self.table, before))
+            self.calls.call("delete_item", **message_states.unchanged(self.table, before))
         except ConditionFailed as failed:
             return read_message(failed.old) if failed.old else "absent"
         return "saved"
@@ -134,7 +107,7 @@ class Lanes:
         self, stored: StoredMessage, before: StoredMessage, *others: dict[str, Any]
     ) -> Saved:
         """Write the state, with other actions in one transaction; see `ports.Store.save_state`."""
-        update = states.update(self.table, stored, before)
+        update = message_states.update(self.table, stored, before)
         try:
             if others:
                 self.calls.call("transact_write_items", TransactItems=[{"Update": update}, *others])
@@ -166,10 +139,10 @@ class Lanes:
             ConsistentRead=consistent,
             Limit=limit,
             KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": names.PK, "#sk": names.SK},
+            ExpressionAttributeNames={"#pk": attr.PK, "#sk": attr.SK},
             ExpressionAttributeValues={
                 ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
-                ":low": {"S": names.HEAD if after is None else after + " "},
+                ":low": {"S": attr.HEAD if after is None else after + " "},
                 ":high": {"S": upper},
             },
         )
@@ -188,8 +161,8 @@ class Lanes:
     ) -> Iterator[StoredMessage]:
         """Yield the messages of a lane in key order, consistent, a page when it is needed.
 
-        What the codec cannot read, and what is marked as gone, is passed over. `lower` and `upper`
-        bound the sort key, both included; with the lower above the upper nothing is read.
+        Items that the codec cannot read, and messages marked as gone, are passed over. `lower` and
+        `upper` bound the sort key, both included; with the lower above the upper nothing is read.
         """
         if lower > upper:
             return
@@ -218,7 +191,7 @@ class Lanes:
             "TableName": self.table,
             "ConsistentRead": True,
             "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
-            "ExpressionAttributeNames": {"#pk": names.PK, "#sk": names.SK},
+            "ExpressionAttributeNames": {"#pk": attr.PK, "#sk": attr.SK},
             "ExpressionAttributeValues": {
                 ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
                 ":low": {"S": lower},
@@ -250,7 +223,7 @@ class Lanes:
             "Segment": segment,
             "TotalSegments": segments,
             "FilterExpression": "attribute_exists(#z)",
-            "ExpressionAttributeNames": {"#z": names.SIZE},
+            "ExpressionAttributeNames": {"#z": attr.SIZE},
         }
         return arguments | ({"Select": "COUNT"} if count else {})
 
@@ -282,22 +255,23 @@ def saved_or_there(old: Mapping[str, Any], stored: StoredMessage) -> Saved:
     return "saved" if same else there
 
 
-def _key_pair(item: Mapping[str, Any]) -> tuple[str, str]:
-    return item[names.PK]["S"], item[names.SK]["S"]
+def key_pair(item: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the primary key of an item, or of a key, as a hashable pair."""
+    return item[attr.PK]["S"], item[attr.SK]["S"]
 
 
 def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     row: ShardRow | None = None
-    held: HeldRow | None = None
-    holds: Holds | None = None
+    held: KeyClaims | None = None
+    holds: DeferredKeys | None = None
     messages: list[StoredMessage] = []
     unreadable: list[Mapping[str, object]] = []
     newer = ""
     for item in answer["Items"]:
-        if item[names.SK]["S"] == names.HEAD:
+        if item[attr.SK]["S"] == attr.HEAD:
             try:
                 row = read_shard(item)
-                held, holds = read_held(item), read_holds(item)
+                held, holds = read_claims(item), read_deferred(item)
             except NewerVersion:
                 raise  # who does not know what is held must send nothing
             except Unreadable:
@@ -306,9 +280,9 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
         try:
             messages.append(read_message(item))
         except NewerVersion:
-            newer = newer or item[names.SK]["S"]
+            newer = newer or item[attr.SK]["S"]
         except Unreadable:
             unreadable.append(item)
     last = answer.get("LastEvaluatedKey")
-    cursor = last and last[names.SK]["S"]
+    cursor = last and last[attr.SK]["S"]
     return ShardPage(row, tuple(messages), tuple(unreadable), cursor, held, holds, newer)

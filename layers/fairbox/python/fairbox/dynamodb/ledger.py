@@ -5,13 +5,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import key_of
 from fairbox.codec.ledger import SHARED, SPAN_MS, day_of, ledger_pk, ledger_sk, read_ledger
-from fairbox.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
@@ -21,21 +20,11 @@ _DAY_MS = 86_400_000
 
 
 class Ledger:
-    """Ledger rows."""
+    """Reads ledger rows."""
 
     def __init__(self, calls: Calls, table: str) -> None:
         self._calls = calls
         self._table = table
-
-    def write(self, items: Sequence[Item]) -> None:
-        """Write rows, 25 a call; a repetition overwrites.
-
-        Raises:
-            Unavailable: some stayed unwritten; all may be written again.
-        """
-        left = self._calls.batch_write(self._table, [{"PutRequest": {"Item": i}} for i in items])
-        if left:
-            raise Unavailable("batch_write_item", f"{len(left)} ledger rows were not written")
 
     def of_topic(self, topic: str, since: int, until: int) -> Iterator[Delivery]:
         """Yield a topic's deliveries with `since` <= `at` < `until` (ms), by time, each once."""
@@ -44,7 +33,7 @@ class Ledger:
         rows = heapq.merge(
             self._rows(topic, since, until),
             self._rows(SHARED, since, until),
-            key=lambda item: int(item[names.LEDGER_TIME]["N"]),
+            key=lambda item: int(item[attr.LEDGER_TIME]["N"]),
         )
         return _ordered((row for row in rows), since, until, topic)
 
@@ -59,7 +48,7 @@ class Ledger:
             "query",
             TableName=self._table,
             KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": names.PK, "#sk": names.SK},
+            ExpressionAttributeNames={"#pk": attr.PK, "#sk": attr.SK},
             ExpressionAttributeValues={
                 ":pk": {"S": ledger_pk(topic)},
                 ":low": {"S": ledger_sk(max(0, since - SPAN_MS))},
@@ -75,9 +64,12 @@ class Ledger:
             for page in self._calls.pages(
                 "query",
                 TableName=self._table,
-                IndexName=names.DELIVERED_INDEX,
+                IndexName=attr.DELIVERED_INDEX,
                 KeyConditionExpression="#y = :y AND #w BETWEEN :low AND :high",
-                ExpressionAttributeNames={"#y": names.LEDGER_DAY, "#w": names.LEDGER_TIME},
+                ExpressionAttributeNames={
+                    "#y": attr.LEDGER_DAY,
+                    "#w": attr.LEDGER_TIME,
+                },
                 ExpressionAttributeValues={
                     ":y": {"S": day_of(day)},
                     ":low": {"N": str(start)},
@@ -88,7 +80,7 @@ class Ledger:
                 keys = [key_of(item) for item in page["Items"]]
                 if keys:
                     rows = self._calls.batch_get(self._table, keys, consistent=False)
-                    yield from sorted(rows, key=lambda item: int(item[names.LEDGER_TIME]["N"]))
+                    yield from sorted(rows, key=lambda item: int(item[attr.LEDGER_TIME]["N"]))
             day += _DAY_MS
 
 
@@ -99,7 +91,7 @@ def _ordered(
     waiting: list[tuple[int, str, str, Delivery]] = []
     seen: dict[tuple[str, str, str, int], None] = {}
     for row in rows:
-        first = int(row[names.LEDGER_TIME]["N"])
+        first = int(row[attr.LEDGER_TIME]["N"])
         while waiting and waiting[0][0] < first:
             yield heapq.heappop(waiting)[3]
         for d in read_ledger(row):

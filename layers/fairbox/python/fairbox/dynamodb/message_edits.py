@@ -1,16 +1,17 @@
-"""What operators do to messages where they lie: edited, moved in time, cancelled, purged."""
+"""Edits of messages by operators: changed, moved in time, cancelled, purged."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import message_item, number, read_message, with_content
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.claims import as_read
-from fairbox.dynamodb.key_claims import HeldRows
+from fairbox.dynamodb.key_claims import KeyClaimTable
+from fairbox.dynamodb.message_inserts import put_new
 from fairbox.dynamodb.statements import execute, statement
 from fairbox.errors import TransactionCancelled
 
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
     from fairbox.queue.ports import Shard
 
 Found = Literal["absent", "claimed"]
-_OF_ITS_LIFE = (names.HOLDER, names.CLAIM_UNTIL, names.CLAIM_COUNT, names.REDRIVEN, names.MOVED)
+_OF_ITS_LIFE = (
+    attr.HOLDER,
+    attr.CLAIM_UNTIL,
+    attr.CLAIM_COUNT,
+    attr.REDRIVEN,
+    attr.MOVED,
+)
 _CAS_TRIES = 8
 
 
@@ -41,7 +48,7 @@ class Edits:
         self._tables = tables
         self._calls = tables.calls
         self._bodies = bodies
-        self._held = HeldRows(tables.calls, tables.outbox)
+        self._held = KeyClaimTable(tables.calls, tables.outbox)
 
     def find(self, ref: MessageRef, now: int, *, ordered: bool) -> tuple[Item, int] | Found:
         """Return an outstanding message's item, and the version of what its shard holds.
@@ -61,9 +68,9 @@ class Edits:
             if entry is not None and entry.state == "claimed" and entry.until > now:
                 return "claimed"
         item = self._tables.lanes.get(ref)
-        if item is None or names.GONE in item:
+        if item is None or attr.GONE in item:
             return "absent"
-        if read_message(item).held_until(now) is not None and names.HOLDER in item:
+        if read_message(item).held_until(now) is not None and attr.HOLDER in item:
             return "claimed"
         return item, version
 
@@ -73,11 +80,11 @@ class Edits:
         bucket = None if self._bodies is None else self._bodies.bucket
         content, body = message_item(message, before.ref, bucket=bucket)
         if body is not None and self._bodies is not None:
-            # beside the body that is there: who reads the item as it is still needs that
+            # beside the body that is there: readers of the item as it is still need that
             key = f"{body[0]}-{before.edits + 1}"
-            content[names.OFFLOADED] = {"S": f"{bucket}/{key}"}
+            content[attr.OFFLOADED] = {"S": f"{bucket}/{key}"}
             self._bodies.put(key, body[1], message.content_type)
-        content[names.EDITS] = number(before.edits + 1)
+        content[attr.EDITS] = number(before.edits + 1)
         conditions, fields, expected = as_read(before)
         put = {
             "TableName": self._tables.outbox,
@@ -95,8 +102,8 @@ class Edits:
     def move(self, item: Item, to: MessageRef) -> bool:
         """Move a delayed message to another due time, or to lane `ready` (5 WRU); say if it was."""
         before = read_message(item)
-        moved = dict(item) | message_key(to) | {names.MOVED: {"BOOL": True}}
-        put = self._tables.lanes.put_action(moved)
+        moved = dict(item) | message_key(to) | {attr.MOVED: {"BOOL": True}}
+        put = put_new(self._tables.outbox, moved)
         if not self._write([{"Put": put}, {"Update": self._gone(before, "moved", "")}], to, 0):
             return False
         self._tables.lanes.delete([message_key(before.ref)])
@@ -105,7 +112,7 @@ class Edits:
     def relocate(self, ref: MessageRef, to: MessageRef, now: int, *, ordered: bool) -> bool:
         """Move a message that nobody holds to another shard, as a new one (5 WRU a KB).
 
-        What failed before stays with it. One that is partly dead stays, with its dead letter.
+        Its failures so far move with it. A message that is partly dead stays with its dead letter.
 
         Returns:
             Whether it was moved, by this call or before; False: it is held, or being changed.
@@ -121,14 +128,14 @@ class Edits:
             return False
         moved = {n: v for n, v in item.items() if n not in _OF_ITS_LIFE} | message_key(to)
         gone = self._gone(before, "moved", f"moved to {to}")
-        pending = item.get(names.PENDING)
-        gone["ExpressionAttributeNames"]["#p"] = names.PENDING
+        pending = item.get(attr.PENDING)
+        gone["ExpressionAttributeNames"]["#p"] = attr.PENDING
         if pending is None:
             gone["ConditionExpression"] += " AND attribute_not_exists(#p)"
         else:
             gone["ConditionExpression"] += " AND #p = :p"
             gone["ExpressionAttributeValues"][":p"] = pending
-        put = {"Put": self._tables.lanes.put_action(moved)}
+        put = {"Put": put_new(self._tables.outbox, moved)}
         if not self._write([put, {"Update": gone}], ref, version, ordered=ordered):
             return False
         self._tables.lanes.delete([message_key(ref)])
@@ -153,7 +160,7 @@ class Edits:
     def _cancelled(self, ref: MessageRef, reason: str) -> bool:
         """Whether a cancel stands whose answer was lost."""
         item = self._tables.lanes.get(ref) or {}
-        mark = item.get(names.GONE), item.get(names.REASON)
+        mark = item.get(attr.GONE), item.get(attr.REASON)
         return mark == ({"S": "cancelled"}, {"S": reason})
 
     def _gone(self, before: StoredMessage, gone: str, reason: str) -> dict[str, Any]:
@@ -163,7 +170,7 @@ class Edits:
             "Key": message_key(before.ref),
             "UpdateExpression": "SET #gone = :gone, #reason = :reason",
             "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": fields | {"#gone": names.GONE, "#reason": names.REASON},
+            "ExpressionAttributeNames": fields | {"#gone": attr.GONE, "#reason": attr.REASON},
             "ExpressionAttributeValues": expected
             | {":gone": {"S": gone}, ":reason": {"S": reason}},
         }
@@ -199,9 +206,9 @@ class Edits:
                 "UPDATE",
                 self._tables.outbox,
                 message_key(m.ref, m.lane),
-                clauses=f'SET "{names.GONE}" = ? SET "{names.REASON}" = ?',
+                clauses=f'SET "{attr.GONE}" = ? SET "{attr.REASON}" = ?',
                 values=[{"S": "purged"}, {"S": reason}],
-                wheres=[f'"{names.SIZE}" IS NOT MISSING', f'"{names.GONE}" IS MISSING'],
+                wheres=[f'"{attr.SIZE}" IS NOT MISSING', f'"{attr.GONE}" IS MISSING'],
             )
             for m in messages
         ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import number, pending_value, states_value
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def marked(table: str, stored: StoredMessage) -> dict[str, Any]:
     """Return the delete of a message that carries `gone`."""
     conditions = ["#g = :g"]
-    fields, values = {"#g": names.GONE}, {":g": {"S": stored.gone}}
+    fields, values = {"#g": attr.GONE}, {":g": {"S": stored.gone}}
     _same_life(stored, conditions, fields, values)
     return _delete(table, stored, conditions, fields, values)
 
@@ -51,7 +51,7 @@ def update(table: str, stored: StoredMessage, before: StoredMessage) -> dict[str
         values[":g"] = {"S": stored.gone}
     if stored.reason != before.reason:
         sets.append("#r = :r")
-        fields["#r"] = names.REASON
+        fields["#r"] = attr.REASON
         values[":r"] = {"S": stored.reason}
     parts = [f"SET {', '.join(sets)}"] if sets else []
     parts += [f"REMOVE {', '.join(removes)}"] if removes else []
@@ -74,12 +74,12 @@ def _state(stored: StoredMessage) -> dict[str, Any]:
     }
 
 
-_FIELDS = {"p": names.PENDING, "s": names.STATES, "n": names.REDRIVEN}
+_FIELDS = {"p": attr.PENDING, "s": attr.STATES, "n": attr.REDRIVEN}
 
 
 def _as_read(before: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:
     conditions = ["attribute_exists(#z)", "attribute_not_exists(#g)"]
-    fields = {"#z": names.SIZE, "#g": names.GONE}
+    fields = {"#z": attr.SIZE, "#g": attr.GONE}
     values: dict[str, Any] = {}
     for place, old in _state(before).items():
         fields[f"#{place}"] = _FIELDS[place]
@@ -94,7 +94,7 @@ def _as_read(before: StoredMessage) -> tuple[list[str], dict[str, str], dict[str
 def _same_life(
     stored: StoredMessage, conditions: list[str], fields: dict[str, str], values: dict[str, Any]
 ) -> None:
-    fields["#n"] = names.REDRIVEN
+    fields["#n"] = attr.REDRIVEN
     if stored.redriven:
         conditions.append("#n = :n")
         values[":n"] = number(stored.redriven)

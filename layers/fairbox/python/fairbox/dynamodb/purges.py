@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.dead_letters import purged_item
 from fairbox.codec.keys import key, lane_pk, message_key
 from fairbox.codec.messages import number
-from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb import message_states
+from fairbox.dynamodb.message_inserts import put_new
 from fairbox.dynamodb.statements import execute, statement
 from fairbox.errors import TransactionCancelled
 from fairbox.model.stored_messages import ShardRow
@@ -17,7 +18,7 @@ from fairbox.model.stored_messages import ShardRow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.dynamodb.burials import Moves
+    from fairbox.dynamodb.burials import Burials
     from fairbox.dynamodb.dead_letters import DeadLane
     from fairbox.dynamodb.lanes import Lanes
     from fairbox.dynamodb.shard_rows import ShardRows
@@ -37,21 +38,20 @@ class Purges:
 
     The transaction that deletes one puts a small mark into its lane of the outbox: the mark's
     record lowers the count of the dead, as a redrive's does, and its going tells the archive.
-    Whoever meets a mark that a crash left behind finishes it. What leaves no mark takes its count
-    along in its shard's row: an unreadable item, and a message that was added once more after it
-    had died.
+    Any reader of a mark that a crash left behind finishes it. An unreadable item, and a message
+    that was added once more after it had died, leave no mark; the shard's row takes their count.
 
     Args:
         lanes: of the outbox.
         dead: lane `dead`.
-        moves: finishes what somebody began to move there.
+        burials: finishes moves to there that others began.
         rows: the shard rows.
     """
 
-    def __init__(self, lanes: Lanes, dead: DeadLane, moves: Moves, rows: ShardRows) -> None:
+    def __init__(self, lanes: Lanes, dead: DeadLane, burials: Burials, rows: ShardRows) -> None:
         self._lanes = lanes
         self._dead = dead
-        self._moves = moves
+        self._burials = burials
         self._rows = rows
 
     def purge(self, letters: Sequence[DeadLetter], reason: str) -> list[Purged]:
@@ -104,7 +104,7 @@ class Purges:
             else:
                 return "purged"
             if code == _REFUSED and (there is None or there.any_dead):
-                there = self._moves.outstanding(image)
+                there = self._burials.outstanding(image)
                 if there is not None and there.redriven > letter.redriven:
                     self._dead.remove(letter)  # written by who came late: it is back already
                     return "gone"
@@ -118,7 +118,7 @@ class Purges:
     def _unreadable(self, letter: DeadLetter) -> Purged:
         place = key(lane_pk("dead", letter.topic, letter.epoch, letter.shard), letter.id)
         there = {"ConditionExpression": "attribute_exists(#p)"}
-        fields = {"ExpressionAttributeNames": {"#p": names.PK}}
+        fields = {"ExpressionAttributeNames": {"#p": attr.PK}}
         removal = {"TableName": self._dead.table, "Key": place} | there | fields
         for _ in range(_TRIES):
             counted = self._counted(letter.topic, letter.epoch, letter.shard)
@@ -141,14 +141,14 @@ class Purges:
             return self._counted(there.ref.topic, there.ref.epoch, there.ref.shard)
         alive = {name: state for name, state in there.states.items() if not state.dead}
         after = replace(there, states=alive, reason=reason)
-        return {"Update": states.update(self._lanes.table, after, there)}
+        return {"Update": message_states.update(self._lanes.table, after, there)}
 
     def _mark(self, letter: StoredMessage, reason: str) -> dict[str, Any]:
-        put = self._lanes.put_action(purged_item(letter, reason))
+        put = put_new(self._lanes.table, purged_item(letter, reason))
         return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
 
     def _removal(self, letter: StoredMessage) -> dict[str, Any]:
-        return {"Delete": states.unchanged(self._dead.table, letter)}
+        return {"Delete": message_states.unchanged(self._dead.table, letter)}
 
     def _counted(self, topic: str, epoch: int, shard: int) -> dict[str, Any]:
         """Return the update that counts one dead letter less in its shard's row (1 RRU)."""
@@ -163,7 +163,7 @@ class Purges:
         self._lanes.calls.call("transact_write_items", TransactItems=list(actions))
 
     def _sweep_up(self, letters: Sequence[DeadLetter]) -> None:
-        """Delete the marks, 25 a call; what fails is left to whoever meets them."""
+        """Delete the marks, 25 a call; those not deleted are left to their readers."""
         execute(
             self._lanes.calls,
             [
@@ -171,7 +171,7 @@ class Purges:
                     "DELETE FROM",
                     self._lanes.table,
                     message_key(letter.stored.ref),
-                    wheres=[f'"{names.GONE}" = ?', f'"{names.REDRIVEN}" = ?'],
+                    wheres=[f'"{attr.GONE}" = ?', f'"{attr.REDRIVEN}" = ?'],
                     parameters=[{"S": "purged"}, number(letter.stored.redriven + 1)],
                 )
                 for letter in letters

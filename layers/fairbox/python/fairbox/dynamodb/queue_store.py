@@ -8,7 +8,7 @@ from fairbox.codec.keys import message_key
 from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.hints import HintRows
-from fairbox.dynamodb.key_claims import HeldRows
+from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
-    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.stored_messages import Hint, ShardRow, StoredMessage
@@ -36,7 +36,7 @@ class DynamoQueueStore(DynamoStore):
         super().__init__(tables, body_store)
         self._hints = HintRows(tables.calls, tables.outbox)
         self._claims = Claims(tables.calls, tables.outbox)
-        self._held = HeldRows(tables.calls, tables.outbox)
+        self._held = KeyClaimTable(tables.calls, tables.outbox)
 
     def hints(self, topic: str, epoch: int, group: int) -> Mapping[int, Hint]:
         """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
@@ -56,7 +56,7 @@ class DynamoQueueStore(DynamoStore):
         self._hints.lower_after(shard, message_id)
 
     def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
-        """Let somebody look from the heads of these shards at these times (ms), if not before."""
+        """Schedule scans from the heads of these shards at these times (ms), if not before."""
         self._hints.lower_looks(topic, epoch, looks)
 
     def release(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
@@ -75,15 +75,15 @@ class DynamoQueueStore(DynamoStore):
         """Write claim, states, gone and reason where the message is as in `before`."""
         return self._claims.save(after, before)
 
-    def held(self, shard: Shard) -> HeldRow:
+    def held(self, shard: Shard) -> KeyClaims:
         """Return what is held of a shard (consistent, 1 RRU for 4 KB)."""
         return self._held.get(shard)
 
-    def held_rows(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, HeldRow]]:
+    def held_rows(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, KeyClaims]]:
         """Return the shard rows that are there, with what is held (consistent)."""
         return self._held.get_many(shards)
 
-    def write_held(self, shard: Shard, row: HeldRow, version: int) -> HeldRow | None:
+    def write_held(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
         """Write what is held where the version is this one; return the row where it is not."""
         return self._held.write(shard, row, version)
 
@@ -98,7 +98,7 @@ class DynamoQueueStore(DynamoStore):
         after: StoredMessage,
         before: StoredMessage,
         shard: Shard,
-        row: HeldRow,
+        row: KeyClaims,
         version: int,
     ) -> bool:
         """Save a message and write what is held, both where they are as read, or neither."""

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec.dead_letters import returning_item
 from fairbox.codec.messages import with_content
-from fairbox.dynamodb import message_states as states
+from fairbox.dynamodb import message_states
+from fairbox.dynamodb.message_inserts import put_new
 from fairbox.errors import BatchBusy, MessagesOutstanding, TransactionCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fairbox.batches.message_items import Riding
+    from fairbox.batches.message_items import MessageItems
     from fairbox.codec.keys import Item
-    from fairbox.dynamodb.burials import Moves
+    from fairbox.dynamodb.burials import Burials
     from fairbox.dynamodb.dead_letters import DeadLane
     from fairbox.dynamodb.lanes import Lanes
     from fairbox.model.stored_messages import StoredMessage
@@ -31,22 +32,26 @@ class Redrives:
     Args:
         lanes: of the outbox.
         dead: lane `dead`.
-        moves: finishes what somebody began to move there.
-        riding: gives what moves batch items; asked for when a dead letter carries one.
+        burials: finishes moves to there that others began.
+        message_items: gives what moves batch items; asked for when a dead letter carries one.
     """
 
     def __init__(
-        self, lanes: Lanes, dead: DeadLane, moves: Moves, riding: Callable[[], Riding]
+        self,
+        lanes: Lanes,
+        dead: DeadLane,
+        burials: Burials,
+        message_items: Callable[[], MessageItems],
     ) -> None:
         self._lanes = lanes
         self._dead = dead
-        self._moves = moves
-        self._riding = riding
+        self._burials = burials
+        self._message_items = message_items
 
     def put_back(self, letter: StoredMessage, edited: Item | None = None) -> Returned:
         """Put a dead letter back for the subscriptions that it died for, with a fresh state.
 
-        4 WRU a KB, and with a batch item what `Riding.retry_with` says. It may be repeated.
+        4 WRU a KB, and with a batch item what `MessageItems.retry_with` does. It may be repeated.
 
         Args:
             letter: as read from lane `dead`.
@@ -71,7 +76,7 @@ class Redrives:
                 return "inserted" if there is None else "merged"
             (code, image), (removal, _) = reasons[0], reasons[1]
             if code == _REFUSED:
-                there = self._moves.outstanding(image)
+                there = self._burials.outstanding(image)
                 if there is not None and there.redriven > letter.redriven:
                     self._dead.remove(letter)  # written by who came late: it is back already
                     return "gone"
@@ -86,11 +91,11 @@ class Redrives:
         self, letter: StoredMessage, there: StoredMessage | None, edited: Item | None
     ) -> Sequence[tuple[str, Mapping[str, Any]]] | None:
         """Make the transaction; return None, or the reasons of its two actions of ours."""
-        removal = {"Delete": states.unchanged(self._dead.table, letter)}
+        removal = {"Delete": message_states.unchanged(self._dead.table, letter)}
         actions = [self._returning(letter, there, edited), removal]
         item = letter.message.batch_item
         if item is not None:
-            return self._riding().retry_with(item, actions).refused or None
+            return self._message_items().retry_with(item, actions).refused or None
         try:
             self._lanes.calls.call("transact_write_items", TransactItems=actions)
         except TransactionCancelled as cancelled:
@@ -102,10 +107,10 @@ class Redrives:
     ) -> dict[str, Any]:
         if there is None:
             item = returning_item(letter)
-            put = self._lanes.put_action(item if edited is None else with_content(item, edited))
+            put = put_new(self._lanes.table, item if edited is None else with_content(item, edited))
             return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
         pending = None if there.pending is None else there.pending | (letter.pending or frozenset())
         alive = {name: state for name, state in there.states.items() if not state.dead}
         times = max(there.redriven, letter.redriven) + 1
         after = replace(there, pending=pending, states=alive, redriven=times)
-        return {"Update": states.update(self._lanes.table, after, there)}
+        return {"Update": message_states.update(self._lanes.table, after, there)}

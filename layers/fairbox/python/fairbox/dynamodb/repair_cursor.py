@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import cursor_key
 from fairbox.dispatch.maintenance.repair import Cursor
 from fairbox.dynamodb.message_edits import Edits
@@ -42,7 +42,7 @@ class RepairTable:
             arguments["ExclusiveStartKey"] = dict(position)
         answer = self._calls.call("scan", **arguments)
         lanes = [
-            item for item in answer["Items"] if item[names.PK]["S"].startswith(("ready#", "later#"))
+            item for item in answer["Items"] if item[attr.PK]["S"].startswith(("ready#", "later#"))
         ]
         units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
         return lanes, answer.get("LastEvaluatedKey"), units
@@ -50,7 +50,7 @@ class RepairTable:
     def load_cursor(self) -> Cursor:
         """Return the cursor; the empty one at first."""
         answer = self._calls.call("get_item", TableName=self._table, Key=cursor_key(_NAME))
-        text = answer.get("Item", {}).get(names.CURSOR, {}).get("S")
+        text = answer.get("Item", {}).get(attr.CURSOR, {}).get("S")
         if text is None:
             return Cursor()
         saved = json.loads(text)
@@ -59,7 +59,7 @@ class RepairTable:
     def save_cursor(self, cursor: Cursor) -> None:
         """Keep the cursor for the next run."""
         text = json.dumps({"position": cursor.position, "suspects": dict(cursor.suspects)})
-        item = cursor_key(_NAME) | {names.CURSOR: {"S": text}}
+        item = cursor_key(_NAME) | {attr.CURSOR: {"S": text}}
         self._calls.call("put_item", TableName=self._table, Item=item)
 
     def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:

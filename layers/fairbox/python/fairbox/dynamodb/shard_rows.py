@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import shard_key
 from fairbox.codec.messages import number
 from fairbox.codec.shards import BUCKETS, read_shard, shard_item
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import ShardRow
 
 # what writers of a row other than the one at work change
-_WATCHED: Final = (names.READY_SEQUENCE, names.LATER_SEQUENCE, names.LOOK_AT, names.PURGED_DEAD)
+_WATCHED: Final = (
+    attr.READY_SEQUENCE,
+    attr.LATER_SEQUENCE,
+    attr.LOOK_AT,
+    attr.PURGED_DEAD,
+)
 
 
 class ShardRows:
@@ -102,7 +107,7 @@ class ShardRows:
                 Key=shard_key(row.topic, row.epoch, row.shard),
                 UpdateExpression="SET #l = :l, #b = :b",
                 ConditionExpression="#l = :was",
-                ExpressionAttributeNames={"#l": names.LOOK_AT, "#b": names.BACKOFF},
+                ExpressionAttributeNames={"#l": attr.LOOK_AT, "#b": attr.BACKOFF},
                 ExpressionAttributeValues={
                     ":l": number(look_at),
                     ":b": number(backoff),
@@ -120,7 +125,7 @@ class ShardRows:
             TableName=self._table,
             Key=shard_key(topic, epoch, shard),
             UpdateExpression="SET #s = :true",
-            ExpressionAttributeNames={"#s": names.SETTLED},
+            ExpressionAttributeNames={"#s": attr.SETTLED},
             ExpressionAttributeValues={":true": {"BOOL": True}},
         )
 
@@ -128,15 +133,15 @@ class ShardRows:
         """Yield the index's rows, eventually consistent; with `until` (ms): those due by then."""
         for bucket in BUCKETS:
             condition, values = "#q = :q", {":q": {"S": bucket}}
-            expression_names = {"#q": names.BUCKET}
+            expression_names = {"#q": attr.BUCKET}
             if until is not None:
                 condition += " AND #l <= :l"
                 values[":l"] = number(until)
-                expression_names["#l"] = names.LOOK_AT
+                expression_names["#l"] = attr.LOOK_AT
             for page in self._calls.pages(
                 "query",
                 TableName=self._table,
-                IndexName=names.OUTSTANDING_INDEX,
+                IndexName=attr.OUTSTANDING_INDEX,
                 KeyConditionExpression=condition,
                 ExpressionAttributeNames=expression_names,
                 ExpressionAttributeValues=values,

@@ -58,7 +58,7 @@ def statement(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a statement.
+    """The result of a statement.
 
     Attributes:
         done: it was carried out.
@@ -74,8 +74,8 @@ class Answer:
 def execute(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
     """Carry statements out, 25 a call, and answer for each in order.
 
-    What is throttled or in conflict is repeated with back-off; what was carried out although its
-    answer was lost is found in its failed condition, and is for the caller to recognise.
+    A statement that is throttled or in conflict is repeated with back-off. One that was carried out
+    although its answer was lost fails its condition then; the caller recognises that.
     """
     answers: list[Answer] = []
     for start in range(0, len(statements), _PER_CALL):

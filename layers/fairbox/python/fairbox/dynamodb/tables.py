@@ -6,7 +6,7 @@ import random
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dynamodb.burials import Moves
+from fairbox.dynamodb.burials import Burials
 from fairbox.dynamodb.calls import Calls
 from fairbox.dynamodb.circuits import CircuitRows
 from fairbox.dynamodb.dead_letters import DeadLane
@@ -21,7 +21,7 @@ from fairbox.model.clock import SystemClock
 from fairbox.settings import BATCHES_TABLE
 
 if TYPE_CHECKING:
-    from fairbox.batches.message_items import Riding
+    from fairbox.batches.message_items import MessageItems
     from fairbox.model.clock import Clock
 
 
@@ -56,13 +56,13 @@ class Tables:
         self.circuits = CircuitRows(self.calls, outbox)
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)
-        self.moves = Moves(self.lanes, self.dead, lambda: self.riding)
-        self.purges = Purges(self.lanes, self.dead, self.moves, self.rows)
-        self.redrives = Redrives(self.lanes, self.dead, self.moves, lambda: self.riding)
+        self.burials = Burials(self.lanes, self.dead, lambda: self.message_items)
+        self.purges = Purges(self.lanes, self.dead, self.burials, self.rows)
+        self.redrives = Redrives(self.lanes, self.dead, self.burials, lambda: self.message_items)
 
     @cached_property
-    def riding(self) -> Riding:
-        """What moves batch items with their messages.
+    def message_items(self) -> MessageItems:
+        """The mover of batch items with their messages.
 
         Raises:
             NotConfigured: there is no batches table.
@@ -70,7 +70,7 @@ class Tables:
         if self.batches is None:
             raise NotConfigured(BATCHES_TABLE)
         # imported where it is used: no cold start pays for it
-        from fairbox.batches.message_items import Riding  # noqa: PLC0415
+        from fairbox.batches.message_items import MessageItems  # noqa: PLC0415
         from fairbox.dynamodb.batches import BatchTable  # noqa: PLC0415
 
-        return Riding(BatchTable(self.calls, self.batches), self.calls.clock, self.calls.rng)
+        return MessageItems(BatchTable(self.calls, self.batches), self.calls.clock, self.calls.rng)

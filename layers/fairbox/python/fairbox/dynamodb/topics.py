@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import attributes as names
+from fairbox.codec import attributes as attr
 from fairbox.codec.keys import subscription_key, topic_key, topic_range, topics_behind, version_key
 from fairbox.codec.messages import number
-from fairbox.codec.subscription_status import standing_attributes
+from fairbox.codec.subscription_status import status_attributes
 from fairbox.codec.topics import (
     OPTIONAL_OF_SUBSCRIPTION,
     OPTIONAL_OF_TOPIC,
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.dynamodb.calls import Calls
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription
 
 PRODUCER_COPY_SECONDS: Final = 30.0
-DISPATCHER_COPY_SECONDS: Final = 1.0
 IN_FORCE_SECONDS: Final = 2.0
 _TRIES: Final = 8
 _CHANGED: Final = "it is being changed by others: try again"
@@ -80,24 +79,14 @@ class TopicTable:
             TableName=self._table,
             ConsistentRead=True,
             KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": names.PK, "#sk": names.SK},
+            ExpressionAttributeNames={"#pk": attr.PK, "#sk": attr.SK},
             ExpressionAttributeValues={
-                ":pk": {"S": names.CONFIG},
+                ":pk": {"S": attr.CONFIG},
                 ":low": {"S": low},
                 ":high": {"S": high},
             },
         ):
             yield page["Items"]
-
-    def version(self) -> tuple[int, int]:
-        """Return what every change counts up, and what every announcement does (1 RRU)."""
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=version_key(), ConsistentRead=True
-        )
-        item = answer.get("Item", {})
-        counts = (item.get(n, {"N": "0"})["N"] for n in (names.CONFIG_VERSION, names.ANNOUNCED))
-        changes, announced = map(int, counts)
-        return changes, announced
 
     def create(self, topic: Topic) -> TopicState:
         """Create the topic, or bring up to date what may change: all but shards and ordering.
@@ -194,7 +183,7 @@ class TopicTable:
             "TableName": self._table,
             "Key": topic_key(state.topic.name),
             "ConditionExpression": "#v = :v AND attribute_exists(#dl)",
-            "ExpressionAttributeNames": {"#v": names.VERSION, "#dl": names.DELETING},
+            "ExpressionAttributeNames": {"#v": attr.VERSION, "#dl": attr.DELETING},
             "ExpressionAttributeValues": {":v": number(state.version)},
         }
         return self._change([{"Delete": delete}])
@@ -224,10 +213,12 @@ class TopicTable:
             raise TopicConflict(subscription.topic, _DELETED)
         return before
 
-    def _put_subscription(self, subscription: Subscription, standing: Standing) -> dict[str, Any]:
+    def _put_subscription(
+        self, subscription: Subscription, standing: SubscriptionStatus
+    ) -> dict[str, Any]:
         """Return the update that writes a row, whole but for how much of its rate was used up."""
-        item = subscription_item(subscription) | standing_attributes(standing)
-        return self._whole(item, (*OPTIONAL_OF_SUBSCRIPTION, names.STANDING))
+        item = subscription_item(subscription) | status_attributes(standing)
+        return self._whole(item, (*OPTIONAL_OF_SUBSCRIPTION, attr.STANDING))
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription.
@@ -240,7 +231,7 @@ class TopicTable:
                 "TableName": self._table,
                 "Key": subscription_key(topic, name),
                 "ConditionExpression": "attribute_exists(#pk)",
-                "ExpressionAttributeNames": {"#pk": names.PK},
+                "ExpressionAttributeNames": {"#pk": attr.PK},
             }
         }
         if not self._change([action]):
@@ -252,17 +243,17 @@ class TopicTable:
         if before is None:
             put: dict[str, Any] = {"TableName": self._table, "Item": item}
             put["ConditionExpression"] = "attribute_not_exists(#pk)"
-            put["ExpressionAttributeNames"] = {"#pk": names.PK}
+            put["ExpressionAttributeNames"] = {"#pk": attr.PK}
             return {"Put": put}
         update = self._whole(item, OPTIONAL_OF_TOPIC)
         update["ConditionExpression"] = "#v = :v"
-        update["ExpressionAttributeNames"] |= {"#v": names.VERSION}
+        update["ExpressionAttributeNames"] |= {"#v": attr.VERSION}
         update["ExpressionAttributeValues"] |= {":v": number(before.version)}
         return {"Update": update}
 
     def _whole(self, item: dict[str, Any], optional: Iterable[str]) -> dict[str, Any]:
         """Return the update that writes a row: its attributes, without those that it lacks."""
-        key = {name: item.pop(name) for name in (names.PK, names.SK)}
+        key = {name: item.pop(name) for name in (attr.PK, attr.SK)}
         absent = [n for n in optional if n not in item]
         fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
         sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
@@ -281,7 +272,7 @@ class TopicTable:
                 "TableName": self._table,
                 "Key": topic_key(topic),
                 "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#dl)",
-                "ExpressionAttributeNames": {"#pk": names.PK, "#dl": names.DELETING},
+                "ExpressionAttributeNames": {"#pk": attr.PK, "#dl": attr.DELETING},
             }
         }
 
@@ -292,7 +283,7 @@ class TopicTable:
                 "TableName": self._table,
                 "Key": version_key(),
                 "UpdateExpression": "ADD #n :one",
-                "ExpressionAttributeNames": {"#n": names.CONFIG_VERSION},
+                "ExpressionAttributeNames": {"#n": attr.CONFIG_VERSION},
                 "ExpressionAttributeValues": {":one": {"N": "1"}},
             }
         }
@@ -364,43 +355,3 @@ class ProducerTopics:
     def forget(self, name: str) -> None:
         """Drop the copy, after a change made here."""
         self._copies.pop(name, None)
-
-
-class DispatcherTopics:
-    """A dispatcher's copies: good while the version row is as it was (1 RRU when over 1 s old).
-
-    Attributes:
-        announced: how many circuits had opened, and pauses changed, at the last refresh.
-    """
-
-    def __init__(self, table: TopicTable, calls: Calls) -> None:
-        self._table = table
-        self._clock = calls.clock
-        self._version = -1
-        self._checked = float("-inf")
-        self._copies: dict[str, tuple[TopicState | None, int]] = {}
-        self.announced = 0
-
-    def refresh(self) -> None:
-        """Compare the version row when the last look is over 1 s ago; drop old copies."""
-        now = self._clock.now()
-        if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
-            return
-        version, self.announced = self._table.version()
-        if version != self._version:
-            # a new dict: what another thread is just loading goes into the old one
-            self._copies = {}
-            self._version = version
-        self._checked = now
-
-    def get(self, name: str) -> TopicState | None:
-        """Return the topic as of the last refresh; None when there is none."""
-        return self.with_announced(name)[0]
-
-    def with_announced(self, name: str) -> tuple[TopicState | None, int]:
-        """Return the topic, and how many announcements how its subscriptions stand regards."""
-        copies = self._copies
-        if name not in copies:
-            announced = self.announced  # read before the topic is
-            copies[name] = (self._table.load(name), announced)
-        return copies[name]

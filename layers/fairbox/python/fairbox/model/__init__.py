@@ -1,1 +1,1 @@
-"""What the outbox is made of: messages, topics, shards, and the rules over them. No I/O."""
+"""Values and rules without I/O: messages, topics, shards, epochs, ids."""

@@ -8,14 +8,14 @@ from typing import Final, Protocol
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import MAX_BODY_BYTES
 
-COMPRESS_OVER: Final = 512
+COMPRESS_OVER: Final = 512  # shorter bodies are stored as they are
 OFFLOAD_OVER: Final = 300_000  # leaves room in 400 KB for headers, keys and the failure history
 ARCHIVED_UP_TO: Final = 600_000  # what an archive line takes in base64, 1,000 KiB in all
 _LEVEL: Final = 6
 
 
 class BodyStore(Protocol):
-    """Where bodies lie that do not fit an item."""
+    """The store of bodies that do not fit an item."""
 
     bucket: str
 
@@ -34,11 +34,8 @@ class BodyStore(Protocol):
 
 def compress(body: bytes) -> tuple[bytes, bool]:
     """Return the bytes to store, and whether they are compressed; never longer than the body."""
-    if len(body) > COMPRESS_OVER:
-        packed = zlib.compress(body, _LEVEL)
-        if len(packed) < len(body):
-            return packed, True
-    return body, False
+    packed = zlib.compress(body, _LEVEL)
+    return (packed, True) if len(packed) < len(body) else (body, False)
 
 
 def decompress(packed: bytes, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What visits of an ordered shard hold back: keys whose first message was not taken."""
+"""Deferred keys of an ordered shard: those whose first message was not taken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairbox.model.key_claims import KEY_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-HoldState = Literal["waiting", "open", "blocked"]
+DeferredState = Literal["waiting", "open", "blocked"]
 MAX_HOLDS: Final = 64
 MAX_BLOCKED: Final = 48  # so that others of the shard can still be held
 NAME_BYTES: Final = 4
@@ -30,7 +30,7 @@ def audience_of(subscriptions: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class DeferredKey:
     """A key of one subscription that is held back from a message on.
 
     Attributes:
@@ -48,11 +48,11 @@ class Hold:
     key: bytes
     id: str
     due: int
-    state: HoldState = "waiting"
+    state: DeferredState = "waiting"
 
     @property
     def place(self) -> tuple[bytes, bytes]:
-        """What is held: subscription and key."""
+        """The name of what is deferred: subscription and key."""
         return self.subscription, self.key
 
     @property
@@ -62,11 +62,11 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
-    """What a shard row says of messages that visits hold back.
+class DeferredKeys:
+    """The deferred keys of a shard, as its row has them.
 
-    What it claims: each message up to `start` that one of these subscriptions lacks is held by an
-    entry with its id or a smaller one. A visit that begins behind `start` so passes nobody over.
+    It claims that each message up to `start` which one of these subscriptions lacks is held by an
+    entry with its id or a smaller one. So a visit that begins behind `start` passes over none.
 
     Attributes:
         version: grows with every change; every change is conditional on it.
@@ -77,18 +77,18 @@ class Holds:
     """
 
     version: int = 0
-    entries: tuple[Hold, ...] = ()
+    entries: tuple[DeferredKey, ...] = ()
     start: str = ""
     since: int = 0
     audience: bytes = bytes(NAME_BYTES)
 
     @property
     def blocked(self) -> int:
-        """How many keys wait for dead letters."""
+        """The number of keys that wait for dead letters."""
         return sum(e.state == "blocked" for e in self.entries)
 
 
-def ordered(entries: Iterable[Hold]) -> tuple[Hold, ...]:
+def ordered(entries: Iterable[DeferredKey]) -> tuple[DeferredKey, ...]:
     """Return the entries as a row has them: ascending by id, `MAX_HOLDS` of them.
 
     Where they are more, the subscription that has most of them waits as a whole, until the earliest
@@ -104,6 +104,6 @@ def ordered(entries: Iterable[Hold]) -> tuple[Hold, ...]:
             counts[entry.subscription] = counts.get(entry.subscription, 0) + 1
         most = max(counts, key=lambda name: (counts[name], name))
         mine = [e for e in kept if e.subscription == most and e.state != "blocked"]
-        whole = Hold(most, EVERY_KEY, min(e.id for e in mine), min(e.due for e in mine))
+        whole = DeferredKey(most, EVERY_KEY, min(e.id for e in mine), min(e.due for e in mine))
         kept = [e for e in kept if e not in mine] + [whole]
     return tuple(sorted(kept, key=lambda e: (e.id, e.subscription, e.key)))

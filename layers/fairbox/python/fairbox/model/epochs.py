@@ -1,21 +1,32 @@
-"""Epochs: the widths that a topic has had, and which of them an id's time chooses."""
+"""Epochs: the widths that a topic has had, and the place of a message among them.
+
+A message's epoch is chosen by its id's time, its shard by its key. Both rules are fixed for good;
+`docs/reference/hashing.md` lists golden vectors of the shards for other languages.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Final, Literal
 
+from fairbox.model.ids import time_of
+from fairbox.model.messages import MessageRef
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.model.messages import Message
+    from fairbox.model.stored_messages import StoredMessage
+
 ANNOUNCE_MS: Final = 60_000
-"""How far ahead a width is announced: two lifetimes of a producer's copy."""
+"""The time by which a width is announced ahead: two lifetimes of a producer's copy."""
 SETTLED_MS: Final = 2_000
 """After a cut, how long messages of the time before it may still be on their way."""
 CLOSE_AFTER_MS: Final = 900_000
-"""How long after its time an epoch takes messages that were made in it, at the least: a transaction
-may be repeated under its token for ten minutes, and must be the same to the letter."""
+"""The least time for which an epoch takes messages that were made in it after its own time has
+ended: a transaction may be repeated under its token for ten minutes, byte for byte the same."""
 REMOVE_AFTER_MS: Final = 300_000
 """Between closing and removing an epoch: ten lifetimes of a producer's copy."""
 MAX_EPOCHS: Final = 32
@@ -53,6 +64,43 @@ def epoch_at(epochs: Sequence[Epoch], ms: int) -> Epoch:
         if epoch.since <= ms:
             chosen = epoch
     return chosen
+
+
+def shard_number(key: str, shards: int) -> int:
+    """Return the shard of a partition key (of the message id, for a message without one).
+
+    Little-endian unsigned 32-bit of `SHA-256(key)[0:4]` modulo the shard count, as source 000
+    writes it.
+    """
+    digest = hashlib.sha256(key.encode()).digest()
+    return int.from_bytes(digest[:4], "little") % shards
+
+
+def ref_of(message: Message, epochs: Sequence[Epoch]) -> MessageRef:
+    """Return the ref of a message that is published to a topic with these epochs."""
+    epoch = epoch_at(epochs, time_of(message.id))
+    # `shard_key` and `due` of the message, inline: every publication comes through here
+    key = message.id if message.partition_key is None else message.partition_key
+    due = message.due if message.delay else None
+    return MessageRef(message.topic, epoch.number, shard_number(key, epoch.shards), message.id, due)
+
+
+def belongs(stored: StoredMessage, epochs: Sequence[Epoch]) -> MessageRef | None:
+    """Return the place where a message belongs; None: it lies there, or was put there rightly.
+
+    A message is misplaced when its topic does not list its epoch (so nobody reads there), when its
+    shard is not its key's, and when its id is of another epoch's time because the clock or the view
+    of its producer was wrong. A message added late to an epoch that is closed by now lies rightly.
+    """
+    ref, ms = stored.ref, time_of(stored.ref.id)
+    here = next((epoch for epoch in epochs if epoch.number == ref.epoch), None)
+    wanted = epoch_at(epochs, ms)
+    if here is not None and here.closed:
+        end = ended(epochs, here)
+        wanted = here if end is None or ms < end else wanted
+    shard = shard_number(stored.message.shard_key, wanted.shards)
+    right = replace(ref, epoch=wanted.number, shard=shard)
+    return None if right == ref else right
 
 
 def underway(epochs: Sequence[Epoch], now: int) -> bool:

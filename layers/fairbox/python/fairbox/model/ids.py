@@ -1,17 +1,20 @@
-"""Message ids: UUIDv7 (RFC 9562), monotonic within a process."""
+"""Ids: UUIDv7s of messages (RFC 9562), monotonic within a process, and ids of batch items."""
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import uuid
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
 from fairbox.model.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fairbox.model.clock import Clock
 
@@ -21,6 +24,10 @@ _MAX_MS = (1 << 48) - 1
 _TEXT_LENGTH = 36
 _VERSION_AT = 14
 _VARIANT_AT = 19
+_ITEM: Final = re.compile(
+    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,4})",
+    re.ASCII,
+)
 
 
 class IdGenerator:
@@ -117,3 +124,59 @@ _process = IdGenerator()
 def new_id(after: str | None = None) -> str:
     """Return the next id of this process."""
     return _process.next(after)
+
+
+def check_batch_id(text: str, *, field: str = "id") -> str:
+    """Return a batch id when it is a UUID's canonical text.
+
+    Raises:
+        InvalidInput: it is anything else.
+    """
+    canonical = None
+    with suppress(ValueError, AttributeError, TypeError):
+        canonical = str(uuid.UUID(text))
+    if canonical != text:
+        raise InvalidInput(field, "a UUID in lower-case canonical text")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class ItemId:
+    """Names one item of a batch: batch, ordinal of its group, index within the group."""
+
+    batch: str
+    group: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.batch}:{self.group}:{self.index}"
+
+
+def parse_item(text: str) -> ItemId | None:
+    """Return the item that `batch:group:index` names; None when the text names none."""
+    found = _ITEM.fullmatch(text) if isinstance(text, str) else None
+    return None if found is None else ItemId(found[1], int(found[2]), int(found[3]))
+
+
+def parse_items(texts: Iterable[str]) -> tuple[list[ItemId], list[str]]:
+    """Return the items that these texts name, and the texts that name none."""
+    items: list[ItemId] = []
+    malformed: list[str] = []
+    for text in texts:
+        item = parse_item(text)
+        if item is None:
+            malformed.append(text)
+        else:
+            items.append(item)
+    return items, malformed
+
+
+def check_item(text: str | None, *, field: str = "batch_item") -> str | None:
+    """Return an item's id when it is one, or None; whether it was issued is not looked at.
+
+    Raises:
+        InvalidInput: it is anything else; the error names `field`.
+    """
+    if text is not None and parse_item(text) is None:
+        raise InvalidInput(field, "batch:group:index: a UUID and two whole numbers, or None")
+    return text

@@ -1,4 +1,4 @@
-"""The codec version: what stored items and queue messages may ask of their reader."""
+"""Versions: of the codec, which stored items and queue messages name, and of the release."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CODEC_VERSION: Final = 1
-"""The greatest that this release reads; it reads all below too."""
+"""The greatest version that this release reads; it reads all below too."""
 PLAUSIBLE: Final = 99
-"""A greater number is damage, not a release: nobody will ever be able to read it."""
+"""The greatest plausible version; a greater number is damage, not a release."""
 VERSION_KEY: Final = "version"
-"""Under which a queue message says what it asks of its reader; absent: 1."""
+"""The key under which a queue message names the version that its reader must know; absent: 1."""
+VERSION_OUTPUT: Final = "Version"
+"""The output of a deployed stack that names the release which it runs."""
 
 
 def check_number(found: int, key: Mapping[str, str]) -> None:
     """Return where this release knows a version.
 
     Args:
-        found: what an item, what is packed in it, or a queue message asks for.
+        found: the version that an item, a value packed in it, or a queue message asks for.
         key: of the item, for the error; empty for a queue message.
 
     Raises:

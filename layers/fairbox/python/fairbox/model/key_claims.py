@@ -1,4 +1,4 @@
-"""What consumers hold of an ordered shard: one message of a key, until it is done."""
+"""Claims of keys: a consumer holds one message of a key of an ordered shard until it is done."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
 
-EntryState = Literal["claimed", "waiting", "acked"]
+ClaimState = Literal["claimed", "waiting", "acked"]
 MAX_ENTRIES: Final = 64
 KEY_BYTES: Final = 8
 _DOMAIN: Final = b"fairbox/held\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyClaim:
     """A key whose first message was received and is not done with.
 
     Attributes:
@@ -32,7 +32,7 @@ class Entry:
 
     key: bytes
     id: str
-    state: EntryState
+    state: ClaimState
     until: int
     count: int
     token: bytes
@@ -44,8 +44,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRow:
-    """What a shard row says of held messages.
+class KeyClaims:
+    """The claims of a shard, as its row has them.
 
     Attributes:
         version: grows with every change; every change is conditional on it.
@@ -56,20 +56,20 @@ class HeldRow:
     """
 
     version: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[KeyClaim, ...] = ()
     after: str = ""
     since: int = 0
     settled: bool = field(default=False, compare=False)
 
-    def entry(self, message_id: str) -> Entry | None:
+    def entry(self, message_id: str) -> KeyClaim | None:
         """Return the entry of a message; None: it has none."""
         return next((e for e in self.entries if e.id == message_id), None)
 
-    def without(self, entry: Entry, now: int) -> HeldRow:
-        """Return the row when a message is buried: its entry stays, for who follows it.
+    def without(self, entry: KeyClaim, now: int) -> KeyClaims:
+        """Return the row when a message is buried: its entry stays, because of its follower.
 
-        It is as one that waits and was never received: should a redrive put the message back, it
-        is received from the first attempt on, and no earlier holder's ack can delete it.
+        The entry waits as if the message had never been received. If a redrive puts the message
+        back, its attempts begin anew, and no earlier holder's ack can delete it.
         """
         over = replace(entry, state="waiting", until=now, count=0, token=b"")
         return replace(self, entries=tuple(over if e == entry else e for e in self.entries))

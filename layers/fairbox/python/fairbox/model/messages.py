@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fairbox.errors import BodyTooLarge, InvalidInput
-from fairbox.model.batch_items import check_item
-from fairbox.model.ids import new_id, parse_id, time_of
+from fairbox.model.ids import check_item, new_id, parse_id, time_of
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_KEY_BYTES: Final = 256
@@ -88,7 +87,7 @@ def _check_delay(delay: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """What a producer publishes.
+    """A message that a producer publishes.
 
     Attributes:
         topic: the topic's name, up to 120 characters.
@@ -131,7 +130,8 @@ class Message:
             raise BodyTooLarge(len(self.body), MAX_BODY_BYTES)
         for name in ("partition_key", "dedup_key", "fairness_key"):
             check_text(name, getattr(self, name))
-        check_item(self.batch_item)
+        if self.batch_item is not None:
+            check_item(self.batch_item)
         if not isinstance(self.direct, bool):
             raise InvalidInput("direct", "true or false")
         if not isinstance(self.content_type, str) or not _CONTENT_TYPE.fullmatch(self.content_type):
@@ -154,12 +154,12 @@ class Message:
 
     @property
     def due(self) -> int | None:
-        """When a delayed message is due, in milliseconds since 1970 UTC; None without delay."""
+        """The time when a delayed message is due, in ms since 1970 UTC; None: it has no delay."""
         return time_of(self.id) + round(self.delay * 1000) if self.delay else None
 
     @property
     def shard_key(self) -> str:
-        """What the shard is chosen by: the partition key, or the id without one."""
+        """The key that chooses the shard: the partition key, or the id without one."""
         return self.id if self.partition_key is None else self.partition_key
 
 

@@ -1,8 +1,9 @@
-"""Takes secrets out of texts that are kept or shown: of addresses, and of what receivers answer."""
+"""Redaction: secrets taken out of addresses and of receivers' answers that are kept or shown."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ _CREDENTIAL: Final = re.compile(
 )
 
 
-def shown_address(address: str) -> str:
-    """Return an address as people are shown it: `https` ones without user and query values."""
+@lru_cache(maxsize=1024)  # each line of the archive has one, of the same few subscriptions
+def redacted_address(address: str) -> str:
+    """Return an address without secrets: an `https` one without user and query values."""
     found = _URL.fullmatch(address)
     if found is None:
         return address
@@ -40,8 +42,8 @@ def has_user(address: str) -> bool:
     return found is not None and bool(found[3])
 
 
-def is_masked(address: str) -> bool:
-    """Whether the address is one that `shown_address` gave: no longer what it was."""
+def is_redacted(address: str) -> bool:
+    """Whether the address has been redacted: it is no longer the original."""
     found = _URL.fullmatch(address)
     return found is not None and MASK in f"{found[3] or ''}{found[5] or ''}"
 
@@ -53,8 +55,8 @@ def secrets_of(target: str) -> list[str]:
     return sorted((value for value in values if len(value) >= _MIN_SECRET), key=len, reverse=True)
 
 
-def without_secrets(text: str, secrets: Iterable[str], sent: bytes) -> str:
-    """Return what a receiver answered, without what it only repeats of what it was sent.
+def redacted_text(text: str, secrets: Iterable[str], sent: bytes) -> str:
+    """Return a receiver's answer without secrets, and without repeated parts of the message.
 
     Taken out are `secrets`, what looks like a credential or a signature, and words of what was
     `sent` (the body, and the headers of its producer): those of six characters with a digit or an
@@ -67,11 +69,11 @@ def without_secrets(text: str, secrets: Iterable[str], sent: bytes) -> str:
     text = _CREDENTIAL.sub(MASK, text)
 
     def word(found: re.Match[str]) -> str:
-        said = found[0].strip(".:!?")
-        telling = len(said) >= _LONG_WORD or (
-            len(said) >= _MIN_WORD and any(c.isdigit() or c == "@" for c in said)
+        text = found[0].strip(".:!?")
+        telling = len(text) >= _LONG_WORD or (
+            len(text) >= _MIN_WORD and any(c.isdigit() or c == "@" for c in text)
         )
-        return MASK if telling and said.encode(errors="replace") in sent else found[0]
+        return MASK if telling and text.encode(errors="replace") in sent else found[0]
 
     return _WORD.sub(word, text)
 

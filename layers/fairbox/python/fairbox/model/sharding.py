@@ -1,6 +1,7 @@
-"""Which shard and which partition a key belongs to.
+"""Partitions of a queue: their names, and the partition that a key belongs to.
 
-Both are fixed for good; `docs/reference/hashing.md` lists golden vectors for other languages.
+The rule is fixed for good; `docs/reference/hashing.md` lists golden vectors for other languages.
+Shards of a topic have a hash of their own, in `epochs`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,6 @@ MAX_SHARDS: Final = 1_000
 SEPARATOR: Final = "__p"  # between a queue's name and a partition's number
 MAX_PARTITIONS: Final = 1_000
 _PARTITION_DOMAIN: Final = b"fairbox/partition\0"
-
-
-def shard_number(key: str, shards: int) -> int:
-    """Return the shard of a partition key (of the message id, for a message without one).
-
-    Little-endian unsigned 32-bit of `SHA-256(key)[0:4]` modulo the shard count, as source 000
-    writes it.
-    """
-    digest = hashlib.sha256(key.encode()).digest()
-    return int.from_bytes(digest[:4], "little") % shards
 
 
 def partition_name(queue: str, number: int) -> str:

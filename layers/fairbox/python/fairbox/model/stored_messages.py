@@ -17,11 +17,13 @@ Lane = Literal["ready", "later", "dead"]
 Gone = Literal["dead", "cancelled", "purged", "expired", "moved"]
 MAX_LOOK_MS: Final = 120_000
 """A minute, and what clocks may be apart."""
+NEVER_MS: Final = 253_402_300_799_000
+"""The next check of a shard that holds dead letters only, so that it is listed: 9999-12-31."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt that failed: its number from 1, when (ms), and what the destination said."""
+    """One attempt that failed: its number from 1, its time (ms), and the destination's answer."""
 
     attempt: int
     at: int
@@ -30,7 +32,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """What is known of a message for one subscription that has not simply taken it.
+    """The state of a message for one subscription that has not simply taken it.
 
     Attributes:
         attempts: how many were counted.
@@ -47,7 +49,7 @@ class SubscriptionState:
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """Where a body lies that does not fit an item: the claim check."""
+    """The place of a body that does not fit an item: the claim check."""
 
     bucket: str
     key: str
@@ -60,12 +62,12 @@ class Offloaded:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What receiving left on a message of an unordered pulled topic.
+    """The claim that a receive left on a message of an unordered pulled topic.
 
     Attributes:
         count: how often it was received.
         until: when it may be received (again), in milliseconds since 1970 UTC.
-        token: the holder's fencing token; empty: nobody holds it, it was given back.
+        token: the holder's fencing token; empty: it was given back and has no holder.
     """
 
     count: int
@@ -75,7 +77,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Where a receive begins in a shard, and when somebody looks from its head again.
+    """The place where a receive begins in a shard, and the time of the next scan from its head.
 
     Attributes:
         after: all ids up to this one were claimed when it was written; empty: begin at the head.
@@ -106,7 +108,7 @@ class StoredMessage:
         pending: the subscriptions that still lack it; None: all of the topic.
         states: state by subscription, for those that failed.
         gone: why it leaves undelivered; None while it is outstanding.
-        reason: what `cancel`, `purge` or a reader said of it.
+        reason: given by `cancel`, `purge` or a reader.
         offloaded: where the body lies when it does not lie in the item, fetched or not.
         redriven: how often it was put back from the dead letters.
         claim: who holds it, on unordered pulled topics; None: it was never received.
@@ -131,7 +133,7 @@ class StoredMessage:
     unknown: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
 
     def held_until(self, now: int) -> int | None:
-        """Return until when nobody else may receive it (ms); None: anybody may, at `now`."""
+        """Return the time until which it is held (ms); None: it may be received at `now`."""
         return self.claim.until if self.claim is not None and self.claim.until > now else None
 
     def lacking(self, subscriptions: frozenset[str]) -> frozenset[str]:
@@ -158,12 +160,12 @@ _FRESH = SubscriptionState()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """What lies in lane `dead`: a message with its state, or an item that nothing could read.
+    """An entry of lane `dead`: a message with its state, or an item that nothing could read.
 
     Attributes:
         topic, epoch, shard: where it died.
         id: the message's id; of an unreadable item what its sort key ended in.
-        reason: what the last failure, or the reader, said.
+        reason: the text of the last failure, or of the reader.
         died_at: when, in milliseconds since 1970 UTC.
         stored: the message with its failures by subscription; None: it cannot be read.
         raw: the unreadable item as JSON; empty where there is a message.

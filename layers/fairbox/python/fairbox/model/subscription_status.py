@@ -1,4 +1,4 @@
-"""How a subscription stands: its circuit, and whether it was paused by hand. Pure."""
+"""The status of a subscription: its circuit, and its pause by hand. Pure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     from random import Random
 
+    from fairbox.model.messages import MessageRef
+
 CircuitState = Literal["closed", "open", "half-open"]
 Admission = Literal["all", "one", "none"]
 
 FAILURES_TO_OPEN: Final = 5
 PROBE_MS: Final = 20_000
-"""How long the answer to a probe is awaited: a call takes 14 s at most."""
+"""The time for which the answer to a probe is awaited: a call takes 14 s at most."""
 QUIET_BASE_SECONDS: Final = 1.0
 QUIET_CAP_SECONDS: Final = 900.0
 LOOK_MS: Final = 5_000
-"""After which what somebody else may have changed is read again."""
+"""The time after which a status that others may have changed is read again."""
 _REASON_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What is known of a subscription's destination, as its row has it.
+class SubscriptionStatus:
+    """The status of a subscription's destination, as its row has it.
 
     Attributes:
         circuit: `closed`: everything is sent; `open`: nothing is, until `until`; `half-open`: one
@@ -32,9 +34,9 @@ class Standing:
             milliseconds since 1970 UTC.
         failures: how often the quiet period has grown; 0 while closed.
         since: when the circuit opened (ms).
-        reason: what the destination last said.
-        paused_at: since when nothing is sent by somebody's wish (ms); None: it is not paused.
-        pause_reason: what was said of it.
+        reason: the last answer of the destination.
+        paused_at: since when it is paused (ms), so that nothing is sent; None: it is not.
+        pause_reason: the reason given for the pause.
         version: counts every change, for compare-and-set.
     """
 
@@ -57,7 +59,7 @@ class Standing:
         """Whether everything is sent."""
         return self.circuit == "closed" and not self.paused
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return what operators see of it: circuit, next probe, error, pause."""
         closed = self.circuit == "closed"
         return {
@@ -79,7 +81,7 @@ class Standing:
     def wants_look(self, read_at: int, now: int) -> bool:
         """Whether others may have changed it by now, where it was read at `read_at` (ms).
 
-        Nobody probes an open circuit before its time, and who opens or pauses announces it; so
+        An open circuit is not probed before its time, and every opening and pause is announced; so
         nothing is read again while it must be quiet.
         """
         if self.paused or self.circuit == "closed":
@@ -88,12 +90,14 @@ class Standing:
             return now - read_at >= LOOK_MS or now >= self.until
         return now >= self.until > read_at
 
-    def opened(self, now: int, reason: str, rng: Random, *, asked: float | None = None) -> Standing:
+    def opened(
+        self, now: int, reason: str, rng: Random, *, asked: float | None = None
+    ) -> SubscriptionStatus:
         """Return it with an open circuit, quiet for longer each time that a probe fails.
 
         Args:
             now: milliseconds since 1970 UTC.
-            reason: what the destination said.
+            reason: the answer of the destination.
             rng: jitter.
             asked: seconds of quiet that the destination asked for; None: it did not.
         """
@@ -110,35 +114,55 @@ class Standing:
             version=self.version + 1,
         )
 
-    def undecided(self, now: int) -> Standing:
-        """Return it open as before a probe that said nothing of the destination: try another."""
+    def undecided(self, now: int) -> SubscriptionStatus:
+        """Return it open as before a probe that told nothing about the destination: try another."""
         until = now + round(1000 * QUIET_BASE_SECONDS)
         return replace(self, circuit="open", until=until, version=self.version + 1)
 
-    def probing(self, now: int, rng: Random) -> Standing:
+    def probing(self, now: int, rng: Random) -> SubscriptionStatus:
         """Return it with a probe on its way; by chance its own, so that two claims differ."""
         until = now + PROBE_MS + rng.randrange(1000)
         return replace(self, circuit="half-open", until=until, version=self.version + 1)
 
-    def closed(self) -> Standing:
+    def closed(self) -> SubscriptionStatus:
         """Return it with a closed circuit."""
-        return Standing(
+        return SubscriptionStatus(
             paused_at=self.paused_at, pause_reason=self.pause_reason, version=self.version + 1
         )
 
-    def paused_by(self, now: int, reason: str) -> Standing:
-        """Return it paused; the circuit closed, for nothing more is known of it then."""
-        return Standing(
+    def paused_by(self, now: int, reason: str) -> SubscriptionStatus:
+        """Return it paused; its circuit is closed, because nothing more is known of it then."""
+        return SubscriptionStatus(
             paused_at=now, pause_reason=reason[:_REASON_CHARACTERS], version=self.version + 1
         )
 
-    def reset(self) -> Standing:
+    def reset(self) -> SubscriptionStatus:
         """Return it with its circuit closed; one that never changed stays new."""
         return self.closed() if self.version else self
 
-    def resumed(self) -> Standing:
+    def resumed(self) -> SubscriptionStatus:
         """Return it as new: neither paused nor open."""
-        return Standing(version=self.version + 1)
+        return SubscriptionStatus(version=self.version + 1)
 
 
-NEW: Final = Standing()
+NEW: Final = SubscriptionStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitEvent:
+    """A change of a circuit: `opened`, `probed` in vain, `closed`; or the receiver is `gone`.
+
+    Attributes:
+        topic, subscription: of the circuit.
+        kind: the change.
+        reason: the destination's answer.
+        ref: a message of the call that caused it.
+        until: opened or probed: when the next probe may go (ms).
+    """
+
+    topic: str
+    subscription: str
+    kind: Literal["opened", "probed", "closed", "gone"]
+    reason: str
+    ref: MessageRef
+    until: int = 0

@@ -9,17 +9,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.errors import InvalidInput
-from fairbox.model.epochs import Epoch, epoch_at
-from fairbox.model.ids import time_of
-from fairbox.model.messages import MessageRef, check_text, check_topic
-from fairbox.model.sharding import MAX_PARTITIONS, MAX_SHARDS, shard_number
+from fairbox.model.epochs import Epoch, epoch_at, ref_of
+from fairbox.model.messages import check_text, check_topic
+from fairbox.model.sharding import MAX_PARTITIONS, MAX_SHARDS
 from fairbox.model.subscription_status import NEW
 
 if TYPE_CHECKING:
     from random import Random
 
-    from fairbox.model.messages import Message
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.subscription_status import SubscriptionStatus
 
 Ordering = Literal["none", "key"]
 OnDead = Literal["skip", "block"]
@@ -72,7 +71,7 @@ def _tenant_weights(given: Mapping[str, float]) -> Mapping[str, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How failures are repeated: exponential backoff with full jitter, then dead.
+    """The repetition of failures: exponential backoff with full jitter, then dead.
 
     Attributes:
         max_attempts: attempts before a message dies, 1 to 1,000.
@@ -97,7 +96,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Which part of a partitioned queue a topic is.
+    """The part of a partitioned queue that a topic is.
 
     Attributes:
         queue: the logical name, which is partition 0's own.
@@ -242,7 +241,7 @@ class TopicState:
         subscriptions: ascending by name; empty: the topic is pulled.
         version: grows with every change of the topic row.
         paused: receiving from it gives nothing.
-        deleting: since when it takes no messages, for it is being deleted, in milliseconds since
+        deleting: since when it takes no messages because it is being deleted, in milliseconds since
             1970 UTC; None: it is not.
         standings: of its subscriptions by name, as they were when the topic was read.
         widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
@@ -255,7 +254,7 @@ class TopicState:
     version: int = 1
     paused: bool = False
     deleting: int | None = None
-    standings: Mapping[str, Standing] = field(default_factory=dict, compare=False)
+    standings: Mapping[str, SubscriptionStatus] = field(default_factory=dict, compare=False)
     widths: tuple[Epoch, ...] = ()
 
     @property
@@ -264,7 +263,7 @@ class TopicState:
         limits = [s.max_in_flight for s in self.subscriptions if s.max_in_flight is not None]
         return min([GROUPS, *limits])
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> SubscriptionStatus:
         """Return how a subscription stood when the topic was read."""
         return self.standings.get(name, NEW)
 
@@ -293,9 +292,7 @@ class TopicState:
 
     def ref(self, message: Message) -> MessageRef:
         """Return the message's ref: epoch by the id's time, shard by its key."""
-        epoch = self.epoch_at(time_of(message.id))
-        shard = shard_number(message.shard_key, epoch.shards)
-        return MessageRef(message.topic, epoch.number, shard, message.id, message.due)
+        return ref_of(message, self.epochs)
 
     def shards(self) -> list[tuple[int, int]]:
         """Return every (epoch, shard) that may hold messages, oldest epoch first."""

@@ -1,1 +1,1 @@
-"""Metrics, and what deliveries come to in them."""
+"""Metrics, and the figures of a delivery in them."""

@@ -1,9 +1,10 @@
-"""What deliveries came to, as metrics by topic and destination, and in the log."""
+"""Figures of deliveries, as metrics by topic and destination, and in the log."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.observability.metrics import (
@@ -19,38 +20,64 @@ from fairbox.observability.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairbox.dispatch.delivery_report import Report
-    from fairbox.dispatch.sending.circuit_breakers import Event
+    from fairbox.model.subscription_status import CircuitEvent
     from fairbox.observability.metrics import Metrics
+
+Name = tuple[str, str]
 
 logger = logging.getLogger("fairbox")
 _OURS: Final = ("cannot connect", "no answer")
 
 
-def write_metrics(metrics: Metrics, reports: Sequence[Report]) -> None:
-    """Write what was sent, failed, tried again and died, the delay, and circuits that opened."""
-    figures: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for report in reports:
-        opened = Counter((e.topic, e.subscription) for e in report.circuits if e.kind == "opened")
-        gone = Counter((e.topic, e.subscription) for e in report.circuits if e.kind == "gone")
+@dataclass(slots=True)
+class DeliveryMetrics:
+    """Figures of one delivery, by (topic, subscription), and lines for the log.
+
+    Attributes:
+        sent: messages taken.
+        failed: attempts counted.
+        dead: messages that died.
+        retried: messages tried again.
+        bytes: bytes of the bodies of messages taken.
+        delay: the longest time that a message taken had been due (s).
+        circuits: changes of circuits.
+        errors: failures of the tables or queues; the sweep takes up the messages that they left.
+    """
+
+    sent: Counter[Name] = field(default_factory=Counter)
+    failed: Counter[Name] = field(default_factory=Counter)
+    dead: Counter[Name] = field(default_factory=Counter)
+    retried: Counter[Name] = field(default_factory=Counter)
+    bytes: Counter[Name] = field(default_factory=Counter)
+    delay: dict[Name, float] = field(default_factory=dict)
+    circuits: list[CircuitEvent] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def write_metrics(metrics: Metrics, deliveries: Sequence[DeliveryMetrics]) -> None:
+    """Write sent, failed, retried and dead messages, the delay, and circuits that opened."""
+    figures: dict[Name, dict[str, float]] = defaultdict(dict)
+    for delivery in deliveries:
+        opened = Counter((e.topic, e.subscription) for e in delivery.circuits if e.kind == "opened")
+        gone = Counter((e.topic, e.subscription) for e in delivery.circuits if e.kind == "gone")
         for name, counted in (
-            (SENT, report.sent),
-            (FAILED, report.failed),
-            (RETRIED, report.retried),
-            (DEAD, report.dead),
+            (SENT, delivery.sent),
+            (FAILED, delivery.failed),
+            (RETRIED, delivery.retried),
+            (DEAD, delivery.dead),
             (CIRCUITS_OPENED, opened),
             (RECEIVERS_GONE, gone),
         ):
             for key, count in counted.items():
                 if count:
                     figures[key][name] = figures[key].get(name, 0) + count
-        for key, delay in report.delay.items():
+        for key, delay in delivery.delay.items():
             figures[key][DELAY] = max(figures[key].get(DELAY, 0), delay)
     metrics.emit_by_destination(figures)
 
 
-def log_circuits(events: Iterable[Event]) -> None:
-    """Log what became of circuits: a warning where nothing more is sent."""
+def log_circuits(events: Iterable[CircuitEvent]) -> None:
+    """Log changes of circuits: a warning where nothing more is sent."""
     for event in events:
         level = logging.WARNING if event.kind in ("opened", "gone") else logging.INFO
         logger.log(
@@ -66,9 +93,9 @@ def log_circuits(events: Iterable[Event]) -> None:
 
 
 def _own_words(reason: str) -> str:
-    """Return the status or code, without what the receiver said beside it.
+    """Return the status or code, without the receiver's words beside it.
 
-    That may repeat the message, and logs have other readers than messages. It is kept whole with
-    the message and with the subscription, where who may read messages finds it.
+    These may repeat the message, and other people read logs than messages. The whole answer is kept
+    with the message and with the subscription, for those who may read messages.
     """
     return reason if reason.startswith(_OURS) else reason.partition(": ")[0]

@@ -24,9 +24,9 @@ SERVICE: Final = "fairbox"
 OUTSTANDING_COUNT: Final = "OutstandingCount"
 """Messages in lanes `ready` and `later`; written by `count_outstanding` each minute."""
 OLDEST_AGE: Final = "OldestAge"
-"""Since the oldest message looked at was due; written by `count_outstanding` each minute."""
+"""Time since the oldest message read was due; written by `count_outstanding` each minute."""
 DEAD_COUNT: Final = "DeadCount"
-"""Dead letters there are; written by `count_outstanding` each minute."""
+"""Dead letters; written by `count_outstanding` each minute."""
 SENT: Final = "Sent"
 """Messages that a destination took; written by `relay` and `deliver_shard`."""
 SENT_BYTES: Final = "SentBytes"
@@ -38,7 +38,7 @@ DEAD: Final = "Dead"
 RETRIED: Final = "Retried"
 """Messages that were tried again; written by `relay` and `deliver_shard`."""
 DELAY: Final = "Delay"
-"""The longest that a message had been due when it was taken; by `relay` and `deliver_shard`."""
+"""The longest time a message had been due when taken; by `relay` and `deliver_shard`."""
 CIRCUITS_OPENED: Final = "CircuitsOpened"
 """Circuits that opened; written by `relay` and `deliver_shard`."""
 RECEIVERS_GONE: Final = "ReceiversGone"
@@ -52,7 +52,7 @@ UNREADABLE: Final = "Unreadable"
 NEWER: Final = "NewerItems"
 """Items left for a newer release, which alone reads them; by `relay`, `sweep` and `repair`."""
 RUNG: Final = "Rung"
-"""What was rung for: messages by `relay`, shards by `sweep`."""
+"""Visits enqueued: messages by `relay`, shards by `sweep`."""
 RECEIVED: Final = "Received"
 """Messages that consumers received; written by `Consumer` each minute, given `metrics`."""
 ACKED: Final = "Acked"
@@ -64,7 +64,7 @@ LOST_RECEIPTS: Final = "LostReceipts"
 OPEN_BATCHES: Final = "OpenBatches"
 """Batches that are open or sealed; written by `count_outstanding` each minute."""
 OLDEST_BATCH_AGE: Final = "OldestBatchAge"
-"""Since the oldest of them was opened; written by `count_outstanding` each minute."""
+"""Time since the oldest of them was opened; written by `count_outstanding` each minute."""
 STALLED_BATCHES: Final = "StalledBatches"
 """Those in which nothing was added or settled for `stalled_batch_hours`; by `clean_orphans`."""
 BATCHES_COMPLETED: Final = "BatchesCompleted"
@@ -83,8 +83,8 @@ UNITS: Final[Mapping[str, str]] = {
     SENT_BYTES: "Bytes",
 }
 LONGEST: Final = frozenset({DELAY})
-"""Figures of which the greatest is taken where others are added up."""
-# those that are written over all topics only
+"""Figures of which the greatest is taken; others are added up."""
+# figures that are written over all topics only
 OVERALL: Final = frozenset(
     {
         UNREADABLE,
@@ -122,15 +122,15 @@ class Metrics:
         subscription: str | None = None,
         destination: str | None = None,
     ) -> None:
-        """Write figures by name, of one topic or of all; nothing where there are none.
+        """Write figures by name, of one topic or of all; nothing if there are none.
 
         Args:
             figures: by metric.
-            topic: whose; None: of all.
-            partition: which part of a partitioned queue the topic is, as it was registered: its
+            topic: the topic; None: all topics.
+            partition: the part of a partitioned queue that the topic is, as it was registered: its
                 figures are written under the logical name and the partition too.
-            subscription: of which of the topic's subscriptions alone; None: of all.
-            destination: at which destination; None: at all.
+            subscription: one of the topic's subscriptions; None: all of them.
+            destination: the destination; None: all destinations.
         """
         if not figures:
             return
@@ -184,9 +184,9 @@ def emit_shares(
     """Write the bytes that destinations took, by destination and topic.
 
     Args:
-        metrics: where to.
+        metrics: the output.
         sent: bytes by topic and subscription.
-        label: gives what a topic's subscription calls its destination.
+        label: gives the short name of a subscription's destination.
     """
     shares: dict[tuple[str, str], float] = {}
     for (topic, subscription), size in sent.items():

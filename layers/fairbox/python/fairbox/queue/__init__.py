@@ -1,1 +1,1 @@
-"""Use cases of the queue: receiving, holding, giving back and acknowledging pulled messages."""
+"""Use cases of the queue: receive, extend, give back and acknowledge pulled messages."""

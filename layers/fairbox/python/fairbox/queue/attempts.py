@@ -1,4 +1,4 @@
-"""Attempts of pulled messages: what failed is remembered with the message, until it dies."""
+"""Attempts of pulled messages: failures are kept with the message until it is dead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def failed(
         stored: as it is.
         attempt: which receive it was, from 1.
         at: when, in milliseconds since 1970 UTC.
-        error: what the consumer said.
+        error: the consumer's reason.
         dead: it was the last.
     """
     history = (*stored.state(PULL).history, Failure(attempt, at, error))[-MAX_HISTORY:]
@@ -32,7 +32,7 @@ def failed(
 
 
 def crashed(stored: StoredMessage) -> Mapping[str, SubscriptionState]:
-    """Return the states where the last holder neither acknowledged nor gave back."""
+    """Return the states after the last holder neither acknowledged nor gave back."""
     claim = stored.claim
     if claim is None or not claim.token:
         return stored.states

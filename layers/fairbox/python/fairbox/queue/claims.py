@@ -1,4 +1,4 @@
-"""Claiming candidates in place; where another was faster, the next."""
+"""Claims of messages in place; after a lost claim, the next candidate is tried."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Claimed:
-    """What became of candidates: those that are held now, and how many others were faster with."""
+    """The result of claims: the messages claimed, and the number of claims lost to others."""
 
     taken: list[Taken] = field(default_factory=list)
     lost: int = 0
@@ -53,7 +53,7 @@ class Claimer:
         """Claim up to `wanted` of these for so many milliseconds; the hint's move goes with them.
 
         Raises:
-            Throttled, Unavailable: what is claimed without being known comes back in time.
+            Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
         claimed = Claimed()
         rest = list(free)

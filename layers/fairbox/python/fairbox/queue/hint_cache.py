@@ -1,7 +1,8 @@
-"""Copies of hint rows: a consumer that finds messages reads the row once a second, not each time.
+"""Cache of hint rows: a consumer that finds messages reads a row once a second, not each time.
 
-A copy is a hint like the row itself: wrong, it costs reads or time. It lasts a second at most, and
-only while receives find messages and lose no claims; who finds nothing reads the row.
+A cached row is a hint like the row itself: a wrong one costs reads or time. It is valid for at most
+a second, and only while receives find messages and lose no claims. A receive that finds nothing
+reads the row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ COPY_MS: Final = 1_000
 Row = tuple[str, int, int]  # topic, epoch, which row of it
 
 
-class HintCopies:
+class HintCache:
     """The hint rows that one process has read lately.
 
     Args:
@@ -34,7 +35,7 @@ class HintCopies:
         self._rows: dict[Row, tuple[int, dict[int, Hint]]] = {}
 
     def get(self, row: Row) -> Mapping[int, Hint] | None:
-        """Return a row's hints by shard; None: there is no copy, or it is too old."""
+        """Return a row's hints by shard; None: it is not cached, or too old."""
         read_at, hints = self._rows.get(row, (0, None))
         # a clock that was set back makes no copy last
         if hints is None or not 0 <= milliseconds(self._clock) - read_at < COPY_MS:
@@ -46,13 +47,13 @@ class HintCopies:
         self._rows[row] = milliseconds(self._clock), dict(hints)
 
     def moved(self, shard: Shard, hint: Hint) -> None:
-        """Note what this process wrote, whether it was in time or not."""
+        """Note a hint that this process tried to write, whether it was written or not."""
         topic, epoch, number = shard
         copy = self._rows.get((topic, epoch, group_of(number)))
         if copy is not None:
             copy[1][number] = hint
 
     def forget(self, shard: Shard) -> None:
-        """Read the shard's row the next time."""
+        """Drop the shard's row: the next receive reads it."""
         topic, epoch, number = shard
         self._rows.pop((topic, epoch, group_of(number)), None)

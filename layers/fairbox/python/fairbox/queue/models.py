@@ -1,4 +1,4 @@
-"""What the queue gives and is given: received messages, figures, progress."""
+"""Values of the queue: received messages and figures, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Received:
     """A message that a consumer holds.
 
     Attributes:
-        message: what was published, its body in place.
-        receipt: shows that the message is held; for `ack`, `nack`, `extend`.
-        receive_count: how often it was received, this time included; from 1.
-        visible_at: when others may receive it, in milliseconds since 1970 UTC.
+        message: the message, with its body.
+        receipt: proof of the claim, for `ack`, `nack` and `extend`.
+        receive_count: number of receives, including this one; from 1.
+        visible_at: the time from which others may receive it, in milliseconds since 1970 UTC.
     """
 
     message: Message
@@ -40,7 +40,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message as it was claimed: where, under which token, for the which-th time, until when."""
+    """A claimed message: the place and token of its claim, its receive count, and its end (ms)."""
 
     stored: StoredMessage
     place: ClaimPlace
@@ -51,15 +51,15 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Figures of a queue, from its shard rows; they trail by half a minute.
+    """Figures of a queue, from its shard rows; they are half a minute behind.
 
     Attributes:
-        topic: whose.
-        ready: messages in lanes `ready`, those that consumers hold included.
+        topic: the topic's name.
+        ready: messages in lanes `ready`, including those that consumers hold.
         later: messages added with a delay and not yet acknowledged.
         dead: dead letters.
-        in_flight: messages that consumers hold, at this moment; None: not known without reading
-            the backlog (unordered topics).
+        in_flight: messages that consumers hold now; None: unknown without reading the backlog
+            (unordered topics).
     """
 
     topic: str
@@ -75,10 +75,10 @@ class QueueStats:
 
 
 def check_count(value: int) -> int:
-    """Return a number of messages to receive when it is one.
+    """Return a number of messages to receive if it is valid.
 
     Raises:
-        InvalidInput: it is no whole number from 1 to 100.
+        InvalidInput: it is not a whole number from 1 to 100.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_MESSAGES:
         raise InvalidInput("max_messages", f"a whole number from 1 to {MAX_MESSAGES}")
@@ -89,7 +89,7 @@ def check_visibility(value: float, field: str = "visibility_timeout") -> int:
     """Return a visibility time-out, given in seconds, in milliseconds.
 
     Raises:
-        InvalidInput: it is no number over 0 and up to 12 hours; the error names `field`.
+        InvalidInput: it is not a number over 0 and up to 12 hours; the error names `field`.
     """
     return _seconds(field, value, _LEAST_SECONDS, MAX_VISIBILITY_SECONDS)
 
@@ -98,7 +98,7 @@ def check_wait(value: float) -> int:
     """Return a time to wait, given in seconds, in milliseconds.
 
     Raises:
-        InvalidInput: it is no number from 0 to 900.
+        InvalidInput: it is not a number from 0 to 900.
     """
     return _seconds("wait", value, 0.0, MAX_WAIT_SECONDS)
 
@@ -107,16 +107,16 @@ def check_delay(value: float) -> int:
     """Return a delay, given in seconds, in milliseconds.
 
     Raises:
-        InvalidInput: it is no number from 0 to 366 days.
+        InvalidInput: it is not a number from 0 to 366 days.
     """
     return _seconds("delay", value, 0.0, MAX_DELAY_SECONDS)
 
 
 def check_reason(value: str) -> str:
-    """Return the reason, cut to what is kept of it.
+    """Return the reason, cut to the length that is kept.
 
     Raises:
-        InvalidInput: it is no text.
+        InvalidInput: it is not a text.
     """
     if not isinstance(value, str):
         raise InvalidInput("reason", "text")

@@ -11,26 +11,26 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ordered.resize_barrier import Cutover
+from fairbox.dispatch.ordered.resize_barrier import ResizeBarrier
 from fairbox.dispatch.tombstones import bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
-from fairbox.model.key_claims import HeldRow, key_digest
+from fairbox.model.key_claims import KeyClaims, key_digest
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.stored_messages import Claim, StoredMessage
 from fairbox.queue.attempts import dying
 from fairbox.queue.models import Taken
 from fairbox.queue.ordered_plan import LEFT_MS, Ask, Plan, Window, due, ended
-from fairbox.queue.shard_rotation import Turns
+from fairbox.queue.shard_rotation import ShardRotation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import Entry
+    from fairbox.model.key_claims import KeyClaim
     from fairbox.model.topics import TopicState
-    from fairbox.queue.ports import HeldStore, Shard
+    from fairbox.queue.ports import KeyClaimStore, Shard
 
 _SHARDS_A_CALL: Final = 4
 _CAS_TRIES: Final = 4
@@ -38,7 +38,7 @@ _SPARE: Final = 5
 _PAGE: Final = 50
 _PAGES: Final = 2
 _FROM_HEAD_MS: Final = 600_000  # how often a lane is read from its head though much of it waits
-_BLOCKED_MS: Final = 1_000  # how long a shard that waits for older ones is not read
+_BLOCKED_MS: Final = 1_000  # how long a shard is not read while it waits for older ones
 _ENOUGH_UNITS: Final = 4  # read by a receive that found nothing; the next goes on with other shards
 _ITEMS_A_UNIT: Final = 4  # of up to 1 KB, consistent
 _MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass
@@ -51,7 +51,7 @@ class _Spent:
     units: int = 0
 
 
-class Ordered:
+class OrderedReceive:
     """Receives from ordered topics.
 
     Args:
@@ -59,18 +59,18 @@ class Ordered:
         clock, rng: time, tokens and turns.
     """
 
-    def __init__(self, store: HeldStore, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: KeyClaimStore, clock: Clock, rng: Random) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._turns = Turns(rng, at_most=_SHARDS_A_CALL)
-        self._cutover = Cutover(store, clock)
+        self._turns = ShardRotation(rng, at_most=_SHARDS_A_CALL)
+        self._cutover = ResizeBarrier(store, clock)
         self._blocked: dict[Shard, int] = {}  # until when (ms) all of a shard waits for older ones
-        self._deep: set[Shard] = set()  # where receives begin far behind the head
-        self.rows: dict[Shard, HeldRow] = {}  # as this process wrote them last
+        self._deep: set[Shard] = set()  # shards whose receives begin far behind the head
+        self.rows: dict[Shard, KeyClaims] = {}  # as this process wrote them last
 
     def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
-        """Claim messages of the first shard in turn that has any; see `InPlace.receive`."""
+        """Claim messages of the next shard that has any; see `UnorderedReceive.receive`."""
         epoch, shards = self._turns.next(topic)
         spent = _Spent()
         for number, place in enumerate(shards, start=1):
@@ -107,7 +107,7 @@ class Ordered:
                 continue
             ask = Ask(wanted, now + visibility, self._token, waits)
             plan = Plan(row, window, there, now, ask)
-            back = plan.row.after < row.after  # followers lie before what was read: read them
+            back = plan.row.after < row.after  # followers lie before the window: read them
             if not plan.taken and not back and plan.passed < _MOVE_OVER:
                 return []
             other = self._store.write_held(shard, plan.row, row.version)
@@ -120,11 +120,11 @@ class Ordered:
         return self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
 
     def _there(
-        self, shard: Shard, row: HeldRow, window: Window, now: int
+        self, shard: Shard, row: KeyClaims, window: Window, now: int
     ) -> dict[str, StoredMessage]:
-        """Return by id what is there, the messages that entries speak of among it.
+        """Return the present messages by id, including those that entries name.
 
-        What was acknowledged and still lies there after 2 s was left by a crash: it is deleted.
+        An acknowledged message that is still there after 2 s was left by a crash: it is deleted.
         """
         there = {m.ref.id: m for m in window.messages}
         spoken = [i for e in ended(row, now) for i in (e.id, e.follower) if i]
@@ -150,8 +150,8 @@ class Ordered:
             self._store.bury_raw(item, "unreadable")
         finish_marked(self._store, [m for m in found if m.gone])
 
-    def _bury(self, shard: Shard, row: HeldRow, entry: Entry, stored: StoredMessage) -> None:
-        """Bury a message that was received as often as may be, its claim with it (4 WRU)."""
+    def _bury(self, shard: Shard, row: KeyClaims, entry: KeyClaim, stored: StoredMessage) -> None:
+        """Bury a message after its last attempt, and remove its claim (4 WRU)."""
         token = entry.token if entry.state == "claimed" else b""
         claimed = replace(stored, claim=Claim(entry.count, entry.until, token))
         dead = replace(dying(claimed, entry.count, entry.until), claim=stored.claim)
@@ -159,8 +159,8 @@ class Ordered:
         if self._store.save_and_hold(dead, stored, shard, changed, row.version):
             bury_marked(self._store, dead)
 
-    def _read(self, shard: Shard, wanted: int, spent: _Spent) -> tuple[HeldRow, Window]:
-        """Read the row, then messages from where they may be free (consistent)."""
+    def _read(self, shard: Shard, wanted: int, spent: _Spent) -> tuple[KeyClaims, Window]:
+        """Read the row, then messages from the first place that may be free (consistent)."""
         window = Window()
         limit = wanted + _SPARE
         if shard in self._deep:
@@ -170,9 +170,9 @@ class Ordered:
             held = self._held(shard)
             # one page past a few that are held; past many the hint of the row is cheaper
             first = limit + 1 + (held if held <= limit else 0)
-            row = self._page(shard, window, first, spent) or HeldRow()
+            row = self._page(shard, window, first, spent) or KeyClaims()
         now = milliseconds(self._clock)
-        # what lies in the future was written under another clock
+        # a time in the future was written under another clock
         start = row.after if abs(now - row.since) < _FROM_HEAD_MS else ""
         if start and not window.covers(start):
             self._deep.add(shard)
@@ -181,19 +181,19 @@ class Ordered:
             self._deep.discard(shard)
         for page in range(_PAGES):
             held, free = _divided(row, window, now)
-            # a page that was full of what is held says little about what is free behind it
+            # a page full of held messages says little about free ones behind it
             if window.ended or window.newer or free >= wanted or free > held:
                 break
             self._page(shard, window, _PAGE if page and not free else limit, spent)
         return row, window
 
     def _held(self, shard: Shard) -> int:
-        """Return how many messages this process knows to be held."""
+        """Return the number of messages that this process knows to be held."""
         now = milliseconds(self._clock)
-        row = self.rows.get(shard, HeldRow())
+        row = self.rows.get(shard, KeyClaims())
         return sum(e.state == "claimed" and e.until > now for e in row.entries)
 
-    def _page(self, shard: Shard, window: Window, limit: int, spent: _Spent) -> HeldRow | None:
+    def _page(self, shard: Shard, window: Window, limit: int, spent: _Spent) -> KeyClaims | None:
         page = self._store.read_lane(
             "ready", *shard, limit=limit, after=window.cursor or None, consistent=True
         ).before_newer()
@@ -205,15 +205,15 @@ class Ordered:
         return page.held
 
 
-def _divided(row: HeldRow, window: Window, now: int) -> tuple[int, int]:
-    """Return how many messages of a window are held, and how many keys are free."""
+def _divided(row: KeyClaims, window: Window, now: int) -> tuple[int, int]:
+    """Return the numbers of held messages and of free keys in a window."""
     live = {e.key: e.id for e in row.entries if e not in ended(row, now)}
     keys = {key_digest(m) for m in window.messages}
     held = set(live.values())
     return sum(m.ref.id in held for m in window.messages), len(keys - live.keys())
 
 
-def _all_held(row: HeldRow, plan: Plan) -> bool:
-    """Whether claims stand whose answer was lost, though others changed the row meanwhile."""
+def _all_held(row: KeyClaims, plan: Plan) -> bool:
+    """Whether claims whose answer was lost were written, although others changed the row."""
     tokens = {entry.token for entry in row.entries}
     return bool(plan.taken) and all(entry.token in tokens for _, entry in plan.taken)

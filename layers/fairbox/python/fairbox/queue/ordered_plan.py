@@ -1,4 +1,4 @@
-"""What a receive makes of an ordered shard: pure, from what was read to what is to be written."""
+"""The plan of a receive from an ordered shard: a pure function of what was read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.ordered.resize_barrier import NOTHING
 from fairbox.model.ids import before, behind, time_of
-from fairbox.model.key_claims import MAX_ENTRIES, Entry, HeldRow, key_digest
+from fairbox.model.key_claims import MAX_ENTRIES, KeyClaim, KeyClaims, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
 
 YOUNG_MS: Final = 2_000  # ids behind which others may still be committed
-LEFT_MS: Final = 2_000  # after which what was acknowledged and lies there was left by a crash
+LEFT_MS: Final = 2_000  # an acknowledged message that is older was left by a crash
 
 
 @dataclass(slots=True)
 class Window:
-    """What was read of lane `ready`, in the order of ids.
+    """The messages read from lane `ready`, in the order of ids.
 
     Attributes:
         after: it begins behind this id; empty: at the head.
         cursor: the sort key up to which it was read.
-        messages: what lies there.
+        messages: the messages.
         ended: it was read to its end.
-        newer: what comes next only a newer release can read: nothing behind it is handed out.
+        newer: only a newer release can read the next message: none behind it is handed out.
     """
 
     after: str = ""
@@ -44,7 +44,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a receive asks: messages, until when (ms), and what gives it tokens.
+    """The request of a receive: messages, end of the claims (ms), and a source of tokens.
 
     `waits` has the keys that an older shard of the topic lists: they are held until it is looked at
     again.
@@ -56,34 +56,34 @@ class Ask:
     waits: Waits = NOTHING
 
 
-def due(row: HeldRow, now: int) -> list[Entry]:
+def due(row: KeyClaims, now: int) -> list[KeyClaim]:
     """Return the entries whose claim or wait has ended."""
     return [e for e in row.entries if e.state != "acked" and e.until <= now]
 
 
-def ended(row: HeldRow, now: int) -> list[Entry]:
-    """Return the entries that may end now: their messages, and who follows, are to be read."""
+def ended(row: KeyClaims, now: int) -> list[KeyClaim]:
+    """Return the entries that may end now: their messages and followers must be read."""
     return [e for e in row.entries if e.state == "acked" or e.until <= now]
 
 
 class Plan:
     """Decides which messages to claim, which entries to drop, where the next receive begins.
 
-    The invariant that it keeps: what lies up to `after` is held, or of a key that is; so a key
-    without entry has its first message behind `after`.
+    It keeps an invariant: each message up to `after` is held, or its key is. So the first message
+    of a key without an entry lies behind `after`.
 
     Args:
         row: as it was read before any message.
         window: messages read from where the row says, or from the head.
-        there: by id, the window's messages and those that entries speak of; what an entry that
-            may end speaks of and that is not among them is not there.
+        there: by id, the messages of the window and those that entries name; if an entry that may
+            end names another message, that message does not exist.
         now: milliseconds since 1970 UTC.
-        ask: what to claim.
+        ask: the request.
     """
 
     def __init__(
         self,
-        row: HeldRow,
+        row: KeyClaims,
         window: Window,
         there: Mapping[str, StoredMessage],
         now: int,
@@ -94,9 +94,9 @@ class Plan:
         self._there = there
         self._now = now
         self._waits = ask.waits
-        self.taken: list[tuple[StoredMessage, Entry]] = []
-        self._kept: dict[bytes, Entry] = {}
-        self._freed: list[Entry] = []
+        self.taken: list[tuple[StoredMessage, KeyClaim]] = []
+        self._kept: dict[bytes, KeyClaim] = {}
+        self._freed: list[KeyClaim] = []
         for entry in row.entries:
             if self._stays(entry):
                 self._kept[entry.key] = entry
@@ -106,8 +106,8 @@ class Plan:
         self.passed = 0
         self.row = self._next_row()
 
-    def _stays(self, entry: Entry) -> bool:
-        # whoever acknowledged a message deletes it; what a crash left was deleted before this
+    def _stays(self, entry: KeyClaim) -> bool:
+        # an acknowledging process deletes its message; leftovers of crashes were deleted before
         live = entry.state != "acked" and entry.until > self._now
         return live or entry.id in self._there
 
@@ -123,19 +123,21 @@ class Plan:
                 continue
             count = 1 if entry is None else entry.count + 1
             follower = self._unknown_follower(stored.ref.id) if entry is None else entry.follower
-            claimed = Entry(key, stored.ref.id, "claimed", ask.until, count, ask.token(), follower)
+            claimed = KeyClaim(
+                key, stored.ref.id, "claimed", ask.until, count, ask.token(), follower
+            )
             self._kept[key] = claimed
             self.taken.append((stored, claimed))
 
-    def _waiting(self, key: bytes, stored: StoredMessage, entry: Entry | None) -> Entry:
-        """Return what holds a key until the older shards are looked at again."""
+    def _waiting(self, key: bytes, stored: StoredMessage, entry: KeyClaim | None) -> KeyClaim:
+        """Return an entry that holds a key until the older shards are checked again."""
         if entry is not None:
             return replace(entry, state="waiting", until=self._waits.again, token=b"")
         follower = self._unknown_follower(stored.ref.id)
-        return Entry(key, stored.ref.id, "waiting", self._waits.again, 0, b"", follower)
+        return KeyClaim(key, stored.ref.id, "waiting", self._waits.again, 0, b"", follower)
 
-    def _candidates(self) -> Iterator[tuple[StoredMessage, Entry | None]]:
-        """Yield what may be claimed: what is due again, and the first of each key not held."""
+    def _candidates(self) -> Iterator[tuple[StoredMessage, KeyClaim | None]]:
+        """Yield the messages to claim: due ones, and the first message of each key not held."""
         for entry in due(self._row, self._now):
             if entry.id in self._there:
                 yield self._there[entry.id], entry
@@ -146,7 +148,7 @@ class Plan:
             if follower is not None:
                 firsts[entry.key] = follower
             elif entry.follower and not self._window.covers(entry.follower):
-                unknown.add(entry.key)  # its first message lies before what was read
+                unknown.add(entry.key)  # its first message lies before the window
         for stored in self._window.messages:
             key = key_digest(stored)
             if key not in firsts or stored.ref.id < firsts[key].ref.id:
@@ -156,13 +158,13 @@ class Plan:
                 yield stored, None
 
     def _unknown_follower(self, message_id: str) -> str:
-        """Return where followers may begin of a message that lies before what was read."""
+        """Return the first possible follower of a message that lies before the window."""
         passed = message_id <= self._row.after and not self._window.covers(message_id)
         return behind(message_id) if passed else ""
 
-    def _next_row(self) -> HeldRow:
+    def _next_row(self) -> KeyClaims:
         if not self._kept:
-            return HeldRow(self._row.version)
+            return KeyClaims(self._row.version)
         after = self._reach()
         for entry in self._freed:
             unseen = entry.follower and not self._window.covers(entry.follower)
@@ -180,10 +182,10 @@ class Plan:
         entries = tuple(sorted(self._kept.values(), key=lambda e: e.id))
         fresh = not self._window.after or not self._row.after
         since = self._now if fresh else self._row.since
-        return HeldRow(self._row.version, entries, after, since if after else 0)
+        return KeyClaims(self._row.version, entries, after, since if after else 0)
 
     def _reach(self) -> str:
-        """Return the last id of the window up to which all is held, or behind what is held."""
+        """Return the last id of the window up to which every message's key is held."""
         reach = self._window.after
         for stored in self._window.messages:
             young = time_of(stored.ref.id) > self._now - YOUNG_MS

@@ -1,4 +1,4 @@
-"""Giving back what was claimed in a shard's row: acknowledged, refused, released, held longer."""
+"""Settlement of claims in shard rows: acknowledged, given back, released, extended."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import Entry, HeldRow
+    from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
-    from fairbox.queue.ports import HeldStore, Shard
+    from fairbox.queue.ports import KeyClaimStore, Shard
 
 _CAS_TRIES: Final = 12
 
 
-class OrderedReturns:
+class OrderedSettlement:
     """Ends or prolongs claims on ordered topics.
 
     Args:
         store: the tables.
-        rows: what this process wrote last: saves a read where nobody else wrote since.
+        rows: the rows as this process wrote them last: they save a read if no other wrote since.
         clock, rng: time, and jitter.
     """
 
     def __init__(
-        self, store: HeldStore, rows: dict[Shard, HeldRow], clock: Clock, rng: Random
+        self, store: KeyClaimStore, rows: dict[Shard, KeyClaims], clock: Clock, rng: Random
     ) -> None:
         self._store = store
         self._rows = rows
@@ -46,8 +46,9 @@ class OrderedReturns:
     def ack(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Acknowledge messages: one write a shard and one a message; return the stale receipts.
 
-        The row is marked, then the messages are deleted; the row's next write drops the marks.
-        What a crash leaves between the two, a receive finishes. What is gone is acknowledged.
+        The row is marked, then the messages are deleted; the row's next write drops the marks. A
+        receive finishes the work of a crash between the two. A deleted message counts as
+        acknowledged.
         """
         now = milliseconds(self._clock)
         lost: list[Receipt] = []
@@ -62,7 +63,7 @@ class OrderedReturns:
         return [r for r in lost if r.ref in there or r.until <= now]
 
     def _not_acked(self, shard: Shard, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Return which of these were not marked before, by a call that is repeated."""
+        """Return the receipts that no earlier call has marked."""
         row = self._store.held(shard)
         acked = {(e.id, e.token) for e in row.entries if e.state == "acked"}
         return [r for r in receipts if (r.ref.id, r.token) not in acked]
@@ -71,7 +72,7 @@ class OrderedReturns:
         """Give messages back uncounted (1 WRU a shard); return the stale receipts."""
         now = milliseconds(self._clock)
 
-        def waiting(entry: Entry) -> Entry:
+        def waiting(entry: KeyClaim) -> KeyClaim:
             return replace(entry, state="waiting", until=now, count=entry.count - 1)
 
         lost: list[Receipt] = []
@@ -88,7 +89,7 @@ class OrderedReturns:
     def fail(self, receipt: Receipt, delay: int | None, reason: str, *, dead: bool = False) -> None:
         """Give a message back with a reason (2 WRU, 2 RRU), or bury it (6 WRU).
 
-        Its key waits with it. See `InPlaceReturns.fail`.
+        Its key waits with it. See `UnorderedSettlement.fail`.
         """
         self._store.refresh()
         ref, shard = receipt.ref, _shard(receipt.ref)
@@ -113,13 +114,13 @@ class OrderedReturns:
             return
         raise Unavailable("update_item", "the shard is being changed by others")
 
-    def _bury(self, row: HeldRow, entry: Entry, ref: MessageRef, reason: str) -> bool:
+    def _bury(self, row: KeyClaims, entry: KeyClaim, ref: MessageRef, reason: str) -> bool:
         """Bury a message, its claim with it (4 WRU); return whether both were as read."""
         found = [m for m in self._store.read([ref])[0] if m.gone is None]
         now = milliseconds(self._clock)
         changed = row.without(entry, now)
         self._rows.pop(_shard(ref), None)
-        if not found:  # cancelled or purged meanwhile: it is as gone as can be
+        if not found:  # cancelled or purged in the meantime: only the claim is left
             return self._store.write_held(_shard(ref), changed, row.version) is None
         dead = dying(found[0], entry.count, now, reason)
         if not self._store.save_and_hold(dead, found[0], _shard(ref), changed, row.version):
@@ -140,7 +141,7 @@ class OrderedReturns:
             found = [saved]
 
     def _change(
-        self, shard: Shard, receipts: Sequence[Receipt], change: Callable[[Entry], Entry]
+        self, shard: Shard, receipts: Sequence[Receipt], change: Callable[[KeyClaim], KeyClaim]
     ) -> list[Receipt]:
         """Change the entries that receipts hold, in one write; return those that hold none."""
         known = self._rows.pop(shard, None)
@@ -166,7 +167,7 @@ class OrderedReturns:
         raise Unavailable("update_item", "the shard is being changed by others")
 
 
-def _sort(row: HeldRow, receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[Receipt]]:
+def _sort(row: KeyClaims, receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[Receipt]]:
     """Return the receipts that hold their messages, and those that do not."""
     held: list[Receipt] = []
     lost: list[Receipt] = []
@@ -177,7 +178,7 @@ def _sort(row: HeldRow, receipts: Sequence[Receipt]) -> tuple[list[Receipt], lis
     return held, lost
 
 
-def _waiting(until: int) -> Callable[[Entry], Entry]:
+def _waiting(until: int) -> Callable[[KeyClaim], KeyClaim]:
     return lambda entry: replace(entry, state="waiting", until=until)
 
 

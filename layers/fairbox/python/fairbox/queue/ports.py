@@ -1,4 +1,4 @@
-"""What the queue needs of the tables, beside what delivery needs of them."""
+"""The queue's ports to the tables, on top of those of delivery."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.dispatch.ports import Saved
-    from fairbox.model.key_claims import HeldRow
+    from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.stored_messages import Claim, Hint, StoredMessage, SubscriptionState
@@ -21,7 +21,7 @@ Shard = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Claiming:
-    """A claim to be written: of a message as it was read, with the state that goes with it."""
+    """A claim to be written, with the message as it was read and its new states."""
 
     stored: StoredMessage
     claim: Claim
@@ -30,7 +30,7 @@ class Claiming:
 
 @dataclass(frozen=True, slots=True)
 class HintMove:
-    """A hint to be written where it is as it was read."""
+    """A hint to be written if it is unchanged since it was read."""
 
     shard: Shard
     before: Hint
@@ -45,17 +45,17 @@ class ClaimStore(Store, Protocol):
         ...
 
     def claim(self, claims: Sequence[Claiming], move: HintMove | None) -> list[bool]:
-        """Write claims where the messages are as they were read, 25 a call; say which held.
+        """Write claims of messages that are unchanged, 25 a call; return which were written.
 
-        The move of the hint goes with them; whether it held does not matter.
+        The move of the hint is part of the call; its success does not matter.
 
         Raises:
-            Throttled, Unavailable: none of them is known to be written.
+            Throttled, Unavailable: each claim may or may not be written.
         """
         ...
 
     def move_hint(self, move: HintMove) -> bool:
-        """Write a hint where it is as it was read; return whether it was."""
+        """Write a hint if it is unchanged since it was read; return whether it was written."""
         ...
 
     def lower_after(self, shard: Shard, message_id: str) -> None:
@@ -63,18 +63,18 @@ class ClaimStore(Store, Protocol):
         ...
 
     def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
-        """Let somebody look from the heads of these shards at these times (ms), if not before."""
+        """Let these shards be scanned from their heads at these times (ms), if not before."""
         ...
 
     def release(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
-        """Let go of messages uncounted, to be received from `until` (ms); return the stale ones."""
+        """Release messages, uncounted, to be received from `until` (ms); return stale receipts."""
         ...
 
     def delete_held(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Delete messages by their receipts, 25 a call; return the stale receipts.
 
         Raises:
-            Throttled, Unavailable: some are not known to be deleted; all may be given again.
+            Throttled, Unavailable: some may not be deleted; the call may be repeated with all.
         """
         ...
 
@@ -83,26 +83,26 @@ class ClaimStore(Store, Protocol):
         ...
 
     def save_claimed(self, after: StoredMessage, before: StoredMessage) -> Saved:
-        """Write claim, states, gone and reason where claim, states and edits are as in `before`.
+        """Write claim, states, gone and reason if claim, states and edits are as in `before`.
 
         Returns:
-            `saved`; `absent` when the message is not there; the message as it is, when it differs.
+            `saved`; `absent` if there is no such message; the present message if it differs.
         """
         ...
 
 
-class HeldStore(ClaimStore, Protocol):
+class KeyClaimStore(ClaimStore, Protocol):
     """The outbox table, as ordered receiving uses it."""
 
-    def held(self, shard: Shard) -> HeldRow:
-        """Return what is held of a shard (consistent, 1 RRU for 4 KB)."""
+    def held(self, shard: Shard) -> KeyClaims:
+        """Return the key claims of a shard (consistent, 1 RRU for 4 KB)."""
         ...
 
-    def write_held(self, shard: Shard, row: HeldRow, version: int) -> HeldRow | None:
-        """Write what is held where the version is this one (1 WRU a KB).
+    def write_held(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
+        """Write the key claims of a shard if its version is this one (1 WRU a KB).
 
         Returns:
-            None when it was written; the row as it is, when others were faster.
+            None if they were written; the present row if another process was faster.
         """
         ...
 
@@ -110,7 +110,7 @@ class HeldStore(ClaimStore, Protocol):
         """Delete messages, 25 a call.
 
         Raises:
-            Unavailable: some stayed; all may be deleted again.
+            Unavailable: some are not deleted; the call may be repeated with all.
         """
         ...
 
@@ -119,8 +119,8 @@ class HeldStore(ClaimStore, Protocol):
         after: StoredMessage,
         before: StoredMessage,
         shard: Shard,
-        row: HeldRow,
+        row: KeyClaims,
         version: int,
     ) -> bool:
-        """Save a message and write what is held, both where they are as read, or neither."""
+        """Save a message and write the key claims if both are unchanged; else neither."""
         ...

@@ -1,4 +1,4 @@
-"""Reading a lane for what may be claimed, within the read units that a receive may spend."""
+"""Reads of a lane for messages to claim, within the read units that a receive may spend."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.queue.ports import ClaimStore, Shard
 
-SPARE: Final = 5  # read beyond what is wanted, for what others claim meanwhile
+SPARE: Final = 5  # messages read in addition, because others may claim some
 MOVE_OVER: Final = 4  # held messages that are worth a write to pass
 YOUNG_MS: Final = 500  # ids behind which others may still be committed
 _ROOM_UNITS: Final = 4.0  # of a receive, beside its hint row: eight empty shards, or a full page
-_LEAST_UNITS: Final = 0.5  # what a query costs that finds nothing
+_LEAST_UNITS: Final = 0.5  # the cost of a query that finds nothing
 _ITEMS_A_UNIT: Final = 8  # of up to 1 KB, eventually consistent
 
 Lane = Literal["ready", "later"]
@@ -33,7 +33,7 @@ Lane = Literal["ready", "later"]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a receive asks of one shard: how many messages, for how long (ms), tries allowed."""
+    """The request of a receive to one shard: messages, visibility (ms), allowed attempts."""
 
     shard: Shard
     wanted: int
@@ -43,13 +43,13 @@ class Ask:
 
 @dataclass(slots=True)
 class Window:
-    """What was read of a lane, in key order.
+    """The part of a lane that was read, in key order.
 
     Attributes:
-        lane: which.
+        lane: the lane.
         cursor: the sort key up to which it was read.
-        seen: the messages that lie there, due or not.
-        ended: it was read to its end, or to what is not due within the minute.
+        seen: the messages in that part, due or not.
+        ended: it was read to its end, or to messages that are not due within the minute.
     """
 
     lane: Lane
@@ -73,14 +73,14 @@ class Room:
         self.all = self.left = max(_ROOM_UNITS, 2 * _units(wanted + SPARE))
 
     def items(self, limit: int, *, spare: float = 0.0) -> int:
-        """Return how many items may be read, up to a limit, when so many units stay for others."""
+        """Return the number of items that may be read, up to a limit; keep `spare` units."""
         return max(0, min(limit, int((self.left - spare) * _ITEMS_A_UNIT)))
 
-    def look(self) -> None:
-        """Give what a look costs more than a read: lane `later`, where it finds nothing there.
+    def add_head_scan(self) -> None:
+        """Add the extra cost of a head scan: a read of lane `later` that finds nothing.
 
-        Looks are due once a minute and shard, so this is cheap; and a process that comes to a topic
-        for the first time sees all of its eight shards, not four.
+        A scan is due once a minute and shard, so that this is cheap. With it, a new consumer
+        process sees all eight shards of a topic at its first receive, not four.
         """
         self.left += _LEAST_UNITS
 
@@ -94,11 +94,11 @@ def _units(items: int) -> float:
 
 
 class LaneReader:
-    """Reads pages of lanes, and puts aside what nobody will receive.
+    """Reads pages of lanes, and removes messages that no consumer will receive.
 
     Args:
         store: the tables.
-        clock: what is due, what is held.
+        clock: the time, for due and held messages.
     """
 
     def __init__(self, store: ClaimStore, clock: Clock) -> None:
@@ -108,16 +108,16 @@ class LaneReader:
     def read(
         self, window: Window, ask: Ask, room: Room, *, spare: float = 0.0
     ) -> list[StoredMessage] | None:
-        """Read a page on; return what of it may be claimed.
+        """Read the next page; return the messages that may be claimed.
 
         Args:
-            window: takes what is read.
-            ask: whose.
-            room: units that are left.
-            spare: of these, so many are for others.
+            window: takes the messages read.
+            ask: the request.
+            room: the units left.
+            spare: units of these that are kept for other reads.
 
         Returns:
-            None when there was no room, and nothing was read.
+            None if there was no room, and nothing was read.
         """
         limit = room.items(ask.wanted + SPARE, spare=spare)
         if limit <= 0:
@@ -148,7 +148,7 @@ class LaneReader:
         return free
 
     def _exhausted(self, stored: StoredMessage, ask: Ask, now: int) -> bool:
-        """Bury a message that was received as often as may be, when nobody holds it any more."""
+        """Bury a message after its last attempt, if no consumer holds it."""
         claim = stored.claim
         if claim is None or claim.count < ask.max_attempts or claim.until > now:
             return False
@@ -166,10 +166,10 @@ def passed(
     *,
     least: int = MOVE_OVER,
 ) -> Hint | None:
-    """Return the hint behind the held messages at the front; None: too few to be worth it.
+    """Return a hint behind the held messages at the front; None: too few to be worth a write.
 
     Args:
-        seen: messages from where the hint says, or from the head, in key order.
+        seen: messages from the hint on, or from the head, in key order.
         claiming: those about to be held, until when (ms).
         hint: as it is.
         now: milliseconds since 1970 UTC.

@@ -1,4 +1,4 @@
-"""Giving back what was claimed in place: acknowledged, refused, released, held for longer."""
+"""Settlement of claims in place: acknowledged, given back, released, extended."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.receipts import Receipt
-    from fairbox.queue.hint_cache import HintCopies
+    from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.ports import ClaimStore
 
 _CAS_TRIES: Final = 8
 
 
-class InPlaceReturns:
+class UnorderedSettlement:
     """Ends or prolongs claims on unordered topics.
 
     Args:
         store: the tables.
-        copies: hint rows of this process: what comes back is found at once.
+        copies: cached hint rows: messages given back are found at once.
         clock, rng: time, and jitter of back-off.
     """
 
-    def __init__(self, store: ClaimStore, copies: HintCopies, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: ClaimStore, copies: HintCache, clock: Clock, rng: Random) -> None:
         self._store = store
         self._copies = copies
         self._clock = clock
@@ -44,8 +44,8 @@ class InPlaceReturns:
     def ack(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Delete messages (1 WRU each); return the stale receipts.
 
-        What is gone is acknowledged; but of claims that have ended messages are read first (1 RRU
-        each), for what others finished or buried since was not acknowledged by these.
+        A deleted message counts as acknowledged. Messages of ended claims are read first (1 RRU
+        each), because another consumer may have finished or buried them.
         """
         now = milliseconds(self._clock)
         late = [r for r in receipts if r.until <= now]
@@ -74,14 +74,14 @@ class InPlaceReturns:
         """Give a message back with a reason (2 WRU, 1 RRU), or bury it.
 
         Args:
-            receipt: of the message.
+            receipt: the message's receipt.
             delay: milliseconds until it may be received again; None: the topic's back-off.
-            reason: what the consumer said.
-            dead: bury it, however often it was received.
+            reason: the consumer's reason.
+            dead: bury it, regardless of its attempts.
 
         Raises:
-            StaleReceipt: the message is no longer held by it.
-            Unavailable: it is being changed by others all the time.
+            StaleReceipt: it no longer holds the message.
+            Unavailable: other processes kept changing the message.
         """
         self._store.refresh()
         topic = self._store.topic(receipt.ref.topic)
@@ -113,7 +113,7 @@ class InPlaceReturns:
         raise StaleReceipt([str(receipt)])
 
     def _come_back(self, receipt: Receipt, until: int) -> None:
-        """Let receives find a message at a time, though they pass it by (1 WRU)."""
+        """Let receives find a message at a time although the hint is past it (1 WRU)."""
         ref = receipt.ref
         shard = ref.topic, ref.epoch, ref.shard
         self._copies.forget(shard)

@@ -1,4 +1,4 @@
-"""Whose turn it is: the shards of a topic that a receive reads, in rotating order."""
+"""Rotation of shards: which shards of a topic the next receive reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
 
 
-class Turns:
+class ShardRotation:
     """Rotates over the shards of topics; each process begins somewhere else.
 
     Args:
@@ -43,10 +43,10 @@ class Turns:
         return epoch, [shard for _, shard in same][: self._at_most]
 
     def visited(self, topic: TopicState, count: int) -> None:
-        """Go on behind so many shards the next time."""
+        """Begin the next receive after so many shards."""
         name = topic.topic.name
         self._next[name] = (self._next.get(name, 0) + count) % len(topic.shards())
 
     def scatter(self, topic: TopicState) -> None:
-        """Go on anywhere the next time: who follows others from shard to shard leaves them."""
+        """Begin the next receive at a random shard, to leave consumers that visit the same ones."""
         self._next[topic.topic.name] = self._rng.randrange(len(topic.shards()))

@@ -1,9 +1,9 @@
-"""Where a receive begins when others compete for the same messages: somewhere ahead of the hint.
+"""Spread of receives over a shard when consumers compete: they begin ahead of the hint.
 
-All consumers read a shard from the same hint, so those that come at once want the same messages,
-and every claim but one is lost, and billed. Who loses claims begins its next receives at random
-places further on. Ids are ordered by time, so a place in between needs no read: it is computed from
-how far apart the ids of the last page lay.
+All consumers read a shard from the same hint, so that concurrent receives want the same messages,
+and every claim but one is lost, and billed. A consumer that loses claims begins its next receives
+at random places further on. Ids are ordered by time, so that no read is needed to find such a
+place: it is computed from the distance between the ids of the last page.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LAST_ID: Final = (1 << 128) - 1
 
 @dataclass(slots=True)
 class _Place:
-    """What is known of a shard.
+    """The knowledge of one shard.
 
     Attributes:
         first: its first message as read last, as a number.
@@ -53,7 +53,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _Spread:
-    """How receives of a topic are spread; its shards are much alike.
+    """The spread of a topic's receives; its shards are much alike.
 
     Attributes:
         left: so many more receives are.
@@ -72,7 +72,7 @@ class _Spread:
     every: int = FROM_HINT
 
 
-class Ahead:
+class StartSpread:
     """Spreads the receives of a process over what waits, while others compete for it.
 
     Args:
@@ -118,8 +118,8 @@ class Ahead:
         if place.receives >= spread.every:
             place.receives = 0
             return ""
-        # behind the first page, which is left to those whose turn it is; rather far, for what is
-        # near has been taken most often
+        # behind the first page, which other consumers read in turn; rather far, because near
+        # messages have been claimed most often
         pages = 1 + math.sqrt(self._rng.random()) * (spread.reach - 1)
         begin = max(place.first or spread.first, uuid.UUID(after).int if after else 0)
         return str(uuid.UUID(int=min(_LAST_ID, begin + int(pages * spread.page))))

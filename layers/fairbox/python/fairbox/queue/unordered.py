@@ -1,7 +1,7 @@
-"""Receiving from unordered topics: claims in place, by conditional update.
+"""Receives from unordered topics: claims in place, by conditional updates.
 
-What is in flight stays in its lane, so hints say where a receive begins. A wrong hint costs reads
-or time, never a message: a look from the head comes once a minute at the latest.
+Messages in flight stay in their lane, so that hints tell where a receive begins. A wrong hint costs
+reads or time, never a message: each shard is scanned from its head at least once a minute.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fairbox.codec.hints import group_of
 from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import Hint
 from fairbox.queue.claims import Claimer
-from fairbox.queue.head_scan import Looks
+from fairbox.queue.head_scan import HeadScans
 from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import Ask, LaneReader, Room, Window, passed
-from fairbox.queue.shard_rotation import Turns
-from fairbox.queue.start_spread import LOST, Ahead
+from fairbox.queue.shard_rotation import ShardRotation
+from fairbox.queue.start_spread import LOST, StartSpread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
-    from fairbox.queue.hint_cache import HintCopies
+    from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.models import Taken
     from fairbox.queue.ports import ClaimStore
 
 _SHARDS_A_CALL: Final = 8
-_EMPTY_UNITS: Final = 0.5  # what a shard costs that has nothing
+_EMPTY_UNITS: Final = 0.5  # the cost of an empty shard
 
 
-class InPlace:
+class UnorderedReceive:
     """Receives from unordered topics.
 
     Args:
@@ -42,30 +42,30 @@ class InPlace:
         clock, rng: time, tokens and turns.
     """
 
-    def __init__(self, store: ClaimStore, copies: HintCopies, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: ClaimStore, copies: HintCache, clock: Clock, rng: Random) -> None:
         self._store = store
         self._copies = copies
         self._clock = clock
-        self._turns = Turns(rng, at_most=_SHARDS_A_CALL)
+        self._turns = ShardRotation(rng, at_most=_SHARDS_A_CALL)
         self._reader = LaneReader(store, clock)
         self._claimer = Claimer(store, clock, rng)
-        self._looks = Looks(store, self._reader, self._claimer, clock, rng)
-        self._ahead = Ahead(rng)
-        self._scatter = False  # whether others were faster in the receive that goes on
+        self._scans = HeadScans(store, self._reader, self._claimer, clock, rng)
+        self._ahead = StartSpread(rng)
+        self._scatter = False  # whether others were faster in this receive
 
     def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
-        """Claim messages of the first shard in turn that has any.
+        """Claim messages of the next shard that has any.
 
         Args:
-            topic: whose.
-            wanted: at most so many.
-            visibility: for so many milliseconds.
+            topic: the topic.
+            wanted: maximum number.
+            visibility: duration of the claims in milliseconds.
 
         Returns:
-            What is held now; empty when eight shards gave nothing, or fewer that hold much.
+            The claimed messages; none if eight shards, or fewer with much in flight, had none.
 
         Raises:
-            Throttled, Unavailable: what is claimed without being known comes back in time.
+            Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
         epoch, shards = self._turns.next(topic)
         name = topic.topic.name
@@ -83,7 +83,7 @@ class InPlace:
         )
         if taken:
             self._turns.visited(topic, 1)
-            return self._told(topic, taken)
+            return self._finish(topic, taken)
         hints = self._store.hints(*row)
         self._copies.keep(row, hints)
         for number, ask in enumerate(asks, start=1):
@@ -94,31 +94,31 @@ class InPlace:
                 break
         if not taken:
             self._copies.forget(asks[0].shard)
-        return self._told(topic, taken)
+        return self._finish(topic, taken)
 
-    def _told(self, topic: TopicState, taken: list[Taken]) -> list[Taken]:
-        """Begin the next receive at another shard where others compete for the same ones."""
+    def _finish(self, topic: TopicState, taken: list[Taken]) -> list[Taken]:
+        """Begin the next receive at another shard if others compete for the same messages."""
         if self._scatter:
             self._turns.scatter(topic)
         self._scatter = False
         return taken
 
     def _from_shard(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
-        """Claim messages of a shard; so many units are left for `others` after the first page."""
-        if self._looks.due(ask.shard, hint):
+        """Claim messages of a shard; after the first page, keep `others` units for other shards."""
+        if self._scans.due(ask.shard, hint):
             self._copies.forget(ask.shard)
-            if self._looks.begin(ask.shard, hint):
-                room.look()
-                taken = self._looks.look(ask, room)
-                looking = self._looks.hint(ask.shard)
-                if taken or looking is None:
+            if self._scans.begin(ask.shard, hint):
+                room.add_head_scan()
+                taken = self._scans.scan(ask, room)
+                scanned = self._scans.hint(ask.shard)
+                if taken or scanned is None:
                     return taken
-                hint = looking  # much is in flight: what is free behind it need not wait
+                hint = scanned  # much is in flight: free messages behind it need not wait
         taken_ahead = self._from_ahead(ask, hint, room, others)
         return self._from_hint(ask, hint, room, others) if taken_ahead is None else taken_ahead
 
     def _from_ahead(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken] | None:
-        """Claim messages ahead of the hint; None: there is no reason to, or nothing is there."""
+        """Claim messages ahead of the hint; None: no reason to, or there are none."""
         now = milliseconds(self._clock)
         start = self._ahead.start(ask.shard, hint.after, now)
         if not start:
@@ -169,6 +169,6 @@ class InPlace:
         return claimed.taken
 
     def _moved(self, move: HintMove) -> None:
-        """Note a move of the hint, whether it was in time or not."""
+        """Note a move of the hint, whether it was written or not."""
         self._copies.moved(move.shard, move.after)
-        self._looks.moved(move.shard, move.after)
+        self._scans.moved(move.shard, move.after)

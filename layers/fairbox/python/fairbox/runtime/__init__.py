@@ -1,1 +1,1 @@
-"""Puts an application together from its environment, for the functions."""
+"""The application of the functions, put together from its environment."""

@@ -1,4 +1,4 @@
-"""Puts the application's parts together from the environment, for the functions."""
+"""The application's parts, put together from the environment for the functions."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from fairbox.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.client.batch_maintenance import Keeper
+    from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
-    from fairbox.dispatch.delivery_report import Report
     from fairbox.dispatch.ports import Outcome
     from fairbox.model.messages import Message
+    from fairbox.observability.delivery_metrics import DeliveryMetrics
 
 logger = logging.getLogger("fairbox")
 
@@ -90,7 +90,7 @@ class Application:
 
     @cached_property
     def bodies(self) -> _LazyBodies | None:
-        """Where offloaded bodies lie; None without a bucket."""
+        """The store of offloaded bodies; None without a bucket."""
         bucket = self.settings.optional(BODIES_BUCKET)
         return _LazyBodies(lambda: S3Bodies(self.s3, bucket or ""), bucket) if bucket else None
 
@@ -112,7 +112,7 @@ class Application:
 
     @cached_property
     def acks(self) -> _LazyAcks:
-        """The ack queue; the setting is needed, and its client made, when the first ack comes."""
+        """The ack queue; its setting is read, and its client made, when the first ack comes."""
         return _LazyAcks(
             lambda: SqsAcks(self._client("sqs"), self.settings.required(ACK_QUEUE_URL))
         )
@@ -120,7 +120,7 @@ class Application:
     @cached_property
     def dispatcher(self) -> Dispatcher:
         """The dispatcher that relay and visits run."""
-        self.settings.required(DOORBELL_QUEUE_URL)  # missing, it fails here and not when it rings
+        self.settings.required(DOORBELL_QUEUE_URL)  # missing, it fails here, not at a doorbell
         destinations = DestinationFactory(
             clients=make_clients(boto3.session.Session),
             clock=self.clock,
@@ -140,7 +140,7 @@ class Application:
     @cached_property
     def batches(self) -> Batches:
         """The batches, whose messages go to the same outbox."""
-        # 50 ms of a cold start, of which functions without batches are spared
+        # saves 50 ms of a cold start in functions without batches
         from fairbox.client.batches import Batches  # noqa: PLC0415
 
         return Batches(
@@ -153,11 +153,11 @@ class Application:
         )
 
     @cached_property
-    def keeper(self) -> Keeper:
-        """What keeps all batches going."""
-        from fairbox.client.batch_maintenance import Keeper  # noqa: PLC0415 - as above
+    def keeper(self) -> BatchMaintenance:
+        """The maintenance of all batches."""
+        from fairbox.client.batch_maintenance import BatchMaintenance  # noqa: PLC0415 - as above
 
-        return Keeper(self.batches)
+        return BatchMaintenance(self.batches)
 
     @cached_property
     def webhook_keys(self) -> WebhookKeys:
@@ -179,23 +179,23 @@ class Application:
         """Return a new boto3 client."""
         return self._client(service)
 
-    def report(self, reports: Sequence[Report]) -> None:
-        """Write the metrics of deliveries; log circuits, and what went wrong with the tables."""
-        for report in reports:
-            log_circuits(report.circuits)
-            for error in report.errors:
+    def report(self, deliveries: Sequence[DeliveryMetrics]) -> None:
+        """Write the metrics of deliveries; log circuits, and errors of the tables."""
+        for delivery in deliveries:
+            log_circuits(delivery.circuits)
+            for error in delivery.errors:
                 logger.warning("a message was left to the sweep", extra={"error": error})
-        write_metrics(self.metrics, reports)
-        for report in reports:
-            emit_shares(self.metrics, report.bytes, self._label)
+        write_metrics(self.metrics, deliveries)
+        for delivery in deliveries:
+            emit_shares(self.metrics, delivery.bytes, self._label)
 
     def _groups(self, name: str) -> int:
-        """Return how many visits of a topic run at a time."""
+        """Return the number of visits of a topic at a time."""
         topic = self.store.topic(name)
         return GROUPS if topic is None else topic.groups
 
     def _label(self, topic: str, subscription: str) -> str:
-        """Return what a topic's subscription calls its destination."""
+        """Return the short name of a subscription's destination."""
         state = self.store.topic(topic)
         labels = {} if state is None else {s.name: s.label for s in state.subscriptions}
         return labels.get(subscription, subscription)

@@ -1,4 +1,6 @@
-"""What users' own tests need: an in-memory engine, a clock that they set, faults and a meter."""
+"""Doubles for users' own tests: an in-memory engine, a manual clock, faults and a meter."""
+
+from fairbox.dispatch.ports import TAKEN, Outcome
 
 from .clock import ManualClock
 from .faults import Fault, FaultyDynamoDB
@@ -7,12 +9,14 @@ from .meter import Cost, CostMeter, Reading
 from .streams import Stream
 
 __all__ = [
+    "TAKEN",
     "Cost",
     "CostMeter",
     "Fault",
     "FaultyDynamoDB",
     "ManualClock",
     "MemoryDynamoDB",
+    "Outcome",
     "Reading",
     "Stream",
 ]

@@ -11,19 +11,18 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox.client.batch_maintenance import Keeper
+from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import Batches
 from fairbox.client.outbox import Outbox
 from fairbox.client.queue import Queue
 from fairbox.codec import SIZE
-from fairbox.dispatch.dispatcher import Dispatcher, in_turn
+from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
 from fairbox.dispatch.maintenance.repair import Repair, RepairReport
 from fairbox.dispatch.maintenance.sweep import Sweep, SweepReport
 from fairbox.dispatch.ports import TAKEN, Doorbell, Limits, Outcome
 from fairbox.dispatch.relay import Relay
-from fairbox.dispatch.stream.batch_records import cascade_records
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
@@ -243,7 +242,7 @@ class MemoryApplication:
             rng=self.rng,
             ids=self.ids,
         )
-        self.keeper = Keeper(self.batches)
+        self.keeper = BatchMaintenance(self.batches)
         self.store = self.store_of(self.clock)
         dispatcher = Dispatcher(
             self.store,
@@ -251,7 +250,7 @@ class MemoryApplication:
             self.doorbells,
             clock=self.clock,
             rng=self.rng,
-            fan_out=in_turn,
+            fan_out=run_sequentially,
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
@@ -274,7 +273,7 @@ class MemoryApplication:
 
     @property
     def deadline(self) -> float:
-        """When an invocation that begins now must stop."""
+        """The time when an invocation that begins now must stop."""
         return self.clock.now() + INVOCATION_SECONDS
 
     def records(self, after: str | None = None) -> list[dict[str, Any]]:
@@ -301,13 +300,13 @@ class MemoryApplication:
 
     def ack(self) -> int:
         """Ack what lies in the ack queue, but ids that are unknown or gone; return how many."""
-        known, _ = self.batches.known(dict.fromkeys(self.acks.take()))
+        known, _ = self.keeper.split_known(dict.fromkeys(self.acks.take()))
         return self.batches.ack(known).changed if known else 0
 
     def cascade(self) -> list[str]:
         """Do what the batches' stream asks for, as `cascade_batches`; return what completed."""
         records = self.engine.stream(BATCHES).take(self._cascaded)
-        report = cascade_records(records, self.keeper, deadline=self.deadline)
+        report = self.keeper.cascade_records(records, deadline=self.deadline)
         for record in records:
             sequence = record["dynamodb"]["SequenceNumber"]
             if sequence == report.again:
@@ -344,7 +343,7 @@ class MemoryApplication:
         ).run(deadline=self.clock.now() + 870)
 
     def _replay_batches(self, records: Sequence[Mapping[str, Any]], deadline: float) -> bool:
-        return cascade_records(records, self.keeper, deadline=deadline).again is None
+        return self.keeper.cascade_records(records, deadline=deadline).again is None
 
     def figures(self) -> dict[str, TopicFigures]:
         """Return the figures by topic that `count_outstanding` writes."""

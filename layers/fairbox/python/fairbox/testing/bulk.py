@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.dynamodb.units import read_units
+from fairbox.testing.units import read_units
 
 from .refusals import invalid, parameter_error
 from .requests import Bill, Expressions, Request, Response

@@ -31,7 +31,7 @@ class ManualClock:
             return self._now
 
     def sleep(self, seconds: float) -> None:
-        """What code under test calls in place of `time.sleep`: advances, without waiting."""
+        """Advance the clock without waiting; code under test calls it in place of `time.sleep`."""
         self.advance(max(0.0, seconds))
 
     def set(self, now: float) -> None:

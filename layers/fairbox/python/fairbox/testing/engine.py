@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class Engine:
-    """What all operations share. Not locked: the client holds the lock for each operation."""
+    """State that all operations share. Not locked: the client holds the lock for each operation."""
 
     def __init__(self, clock: Clock, index_lag: float, region: str) -> None:
         self.clock = clock

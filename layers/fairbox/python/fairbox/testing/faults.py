@@ -20,7 +20,7 @@ _ENDPOINT: Final = "dynamodb"
 
 
 class Fault(Enum):
-    """What may happen to a call; those that do not fit an operation are not drawn for it."""
+    """A fault of a call; faults that do not fit an operation are not drawn for it."""
 
     THROTTLED = "ProvisionedThroughputExceededException"
     THROTTLING = "ThrottlingException"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from fairbox.dynamodb.units import item_size, read_units, write_units
+from fairbox.testing.units import item_size, read_units, write_units
 
 from .faults import OPERATIONS
 from .pages import Paginator, paginator
@@ -34,7 +34,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Reading:
-    """What the meter shows: totals, calls by operation, costs by (operation, table, index)."""
+    """A reading of the meter: totals, calls by operation, costs by (operation, table, index)."""
 
     calls: dict[str, int] = field(default_factory=dict)
     costs: dict[tuple[str, str, str], Cost] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.dynamodb.units import (
+from fairbox.testing.units import (
     TRANSACTION_FACTOR,
     index_entry,
     index_write_units,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.dynamodb.units import read_units
+from fairbox.testing.units import read_units
 
 from .grammar import ExpressionError
 from .refusals import invalid, invalid_parameter, parameter_error
@@ -224,7 +224,7 @@ def _operands(page: Page, term: KeyTerm, values: dict[str, Value]) -> list[Any]:
 def _bounds(
     order: list[Any], first: Callable[[Any], Any] | None, sign: str, operands: list[Any]
 ) -> tuple[int, int]:
-    """Where the rows stand whose range value satisfies the condition."""
+    """The slice of the rows whose range value satisfies the condition."""
     value = operands[0]
     end = len(order)
     if sign == "begins_with":

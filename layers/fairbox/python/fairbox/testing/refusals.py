@@ -39,7 +39,7 @@ def client_error(code: str, message: str, operation: str, **fields: Any) -> Clie
 
 
 def parameter_error(report: str) -> ParamValidationError:
-    """What botocore raises for a request that its service model does not know."""
+    """The error that botocore raises for a request that its service model does not know."""
     return ParamValidationError(report=report)
 
 

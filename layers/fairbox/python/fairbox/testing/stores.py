@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from hashlib import md5
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.dynamodb.units import item_size
+from fairbox.testing.units import item_size
 
 from .values import Item, Scalar
 
@@ -104,6 +104,6 @@ def _token(entry: tuple[int, Scalar]) -> int:
 
 
 def token_of(hash_value: Scalar) -> int:
-    """Where a hash value stands in scan order, below `TOKEN_SPAN`."""
+    """The position of a hash value in scan order, below `TOKEN_SPAN`."""
     raw = hash_value if isinstance(hash_value, bytes) else str(hash_value).encode()
     return int.from_bytes(md5(raw, usedforsecurity=False).digest()[:8], "big")

@@ -6,7 +6,7 @@ from base64 import b64encode
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fairbox.dynamodb.units import item_size
+from fairbox.testing.units import item_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

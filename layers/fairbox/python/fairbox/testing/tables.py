@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.dynamodb.units import index_entry, index_write_units, write_units
+from fairbox.testing.units import index_entry, index_write_units, write_units
 
 from .refusals import invalid, invalid_parameter
 from .stores import Position, Row, Store
@@ -73,7 +73,7 @@ class Index:
                 )
 
     def position(self, item: Item, key: Position) -> Position:
-        """Where the entry of an item with this table key stands."""
+        """The position of the entry of an item with this table key."""
         keys = self.keys
         sort = scalar(item[keys.range_name]) if keys.range_name is not None else _NO_RANGE
         return scalar(item[keys.hash_name]), (sort, *key)

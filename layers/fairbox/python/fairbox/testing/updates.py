@@ -28,7 +28,7 @@ Change = tuple[Path, Read]
 
 @dataclass(slots=True)
 class Clauses:
-    """What the four clauses of an update say, in the order written."""
+    """The four clauses of an update, in the order written."""
 
     sets: list[Change] = field(default_factory=list)
     removes: list[Path] = field(default_factory=list)

@@ -143,7 +143,7 @@ def number_text(value: int | Decimal) -> str:
 
 
 def scalar(value: Value) -> Scalar:
-    """What a key or ordered value compares by: text, bytes or number."""
+    """The comparable form of a key or ordered value: text, bytes or number."""
     for kind, raw in value.items():
         return number(raw) if kind == "N" else raw
     raise ValueError("an attribute value names its type")

@@ -1,7 +1,8 @@
-"""Cycles over the destinations for which work is pending and which are ready."""
+"""Cycles over the destinations that are ready and have pending work."""
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -11,7 +12,7 @@ from fairbox.dispatch.fair.pending_work import Pending
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-    from fairbox.dispatch.fair.work_item import Work
+    from fairbox.dispatch.fair.pending_work import Work
     from fairbox.dispatch.ports import Limits
     from fairbox.model.clock import Clock
 
@@ -20,17 +21,17 @@ T = TypeVar("T")
 
 
 class Cycles(Generic[D, T]):
-    """What to send next, over many destinations.
+    """The next calls, over many destinations.
 
-    A destination is visited when something waits for it, nothing that it was given is unanswered,
-    and it does not rest. All others cost nothing, however many they are. In a cycle each that is
-    visited gets one call, so that a message reaches all of them that are ready in the same cycle.
+    A destination is ready when work waits for it, all its calls are answered, and it does not rest.
+    All others cost nothing, however many they are. In a cycle each ready destination gets one call,
+    so that a message reaches all of them in the same cycle.
 
     Args:
-        clock: the time, for those who rest.
+        clock: the time, for destinations that rest.
         limits: of a destination's next call.
-        size: bytes that an item takes of a destination's call; by default what its work says.
-        skip: says what is not to be sent to a destination; it is forgotten.
+        size: bytes that an item takes of a destination's call; by default its work's size.
+        skip: says which items are not to be sent; they are forgotten.
         fill: see `Pending.next_call`.
     """
 
@@ -56,31 +57,32 @@ class Cycles(Generic[D, T]):
         self._numbers = count()
 
     def __len__(self) -> int:
-        """How many messages wait."""
+        """The number of messages that wait."""
         return sum(len(pending) for pending in self._pending.values())
 
     def add(self, destination: D, work: Work[T]) -> None:
-        """Let work wait for a destination."""
+        """Add pending work of a destination."""
         pending = self._pending.get(destination)
         if pending is None:
-            pending = self._pending[destination] = Pending(self._sizes(destination))
+            size = None if self._size is None else partial(self._size, destination)
+            pending = self._pending[destination] = Pending(size)
         pending.add(work)
         self._offer(destination)
 
     def rest(self, destination: D, seconds: float) -> None:
-        """Leave a destination alone for so long, its work with it."""
+        """Leave a destination and its work alone for some seconds."""
         until = self._clock.now() + seconds
         self._resting[destination] = until
         self._ready.pop(destination, None)
         heappush(self._alarms, (until, next(self._numbers), destination))
 
     def drop(self, destination: D) -> None:
-        """Forget what waits for a destination."""
+        """Forget the pending work of a destination."""
         self._pending.pop(destination, None)
         self._ready.pop(destination, None)
 
     def cycle(self) -> Iterator[tuple[D, list[T]]]:
-        """Yield one call for each destination that is ready, those first that waited longest.
+        """Yield one call for each ready destination, those that waited longest first.
 
         A destination that was given a call gets no other before `answered`.
         """
@@ -103,13 +105,13 @@ class Cycles(Generic[D, T]):
                 self._offer(destination)
 
     def answered(self, destination: D) -> None:
-        """Let a destination be visited again: what it was given is settled."""
+        """Let a destination have calls again: its last call is settled."""
         self._unanswered.discard(destination)
         self._offer(destination)
 
     @property
     def wakes(self) -> float | None:
-        """When the next destination has rested, in seconds since 1970; None: nobody rests."""
+        """The time at which the next rest ends, in seconds since 1970; None: none rests."""
         while self._alarms and self._resting.get(self._alarms[0][2]) != self._alarms[0][0]:
             heappop(self._alarms)
         return self._alarms[0][0] if self._alarms else None
@@ -122,11 +124,7 @@ class Cycles(Generic[D, T]):
             self._offer(destination)
 
     def _offer(self, destination: D) -> None:
-        """Count a destination among the ready, where it is."""
+        """Add a destination to the ready ones, if it is ready."""
         busy = destination in self._unanswered or destination in self._resting
         if destination in self._pending and not busy:
             self._ready.setdefault(destination)
-
-    def _sizes(self, destination: D) -> Callable[[T], int] | None:
-        size = self._size
-        return None if size is None else lambda item: size(destination, item)

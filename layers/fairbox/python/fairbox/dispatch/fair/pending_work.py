@@ -1,28 +1,66 @@
-"""What waits for one destination, and what its next call carries."""
+"""Pending work of one destination, and the content of its next call.
+
+Turns go by deficit round-robin over bytes, without the rounds in which no waiter could send. Each
+round credits all waiters with a quantum times their weight, and they send when the credit, the
+*deficit*, covers their next message (Shreedhar and Varghese, 1996). A quantum of one kilobyte lets
+small messages alternate one by one, but a message of 256 KiB would wait for 256 rounds. So a waiter
+that cannot send yet is put down for the round in which it can, and rounds without waiters are
+skipped. A turn costs O(log r), where r is the number of different rounds that are waited for,
+whatever the number of waiters.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from fairbox.dispatch.fair.deficit_round_robin import Turns
-from fairbox.dispatch.fair.direct_share import DirectShare
-from fairbox.dispatch.fair.topic_queue import TopicQueue, charge
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
-    from fairbox.dispatch.fair.work_item import Work
     from fairbox.dispatch.ports import Limits
 
+K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
+
+QUANTUM: Final = 1024
+"""Bytes that weight 1 is credited with in a round."""
+_SCALE: Final = 1000  # weights are counted in thousandths, so that all sums are exact
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[T]):
+    """One message to send.
+
+    Attributes:
+        item: the object that is handed back when its turn has come.
+        topic: the topic whose turn it takes; work keeps the order in which it was added, by tenant.
+        size: bytes that it counts for when turns are planned; an estimate is enough.
+        tenant: the tenant whose turn it takes inside the topic; None is a tenant too.
+        weight: the topic's share among other topics.
+        tenant_weight: the tenant's share among others of its topic.
+        batch: messages that the topic sends in one turn, if its deficit covers them.
+        key: a call carries at most one message of a key; None: no limit.
+        direct: it goes before all topics, up to half of each call while topics wait.
+    """
+
+    item: T
+    topic: str
+    size: int = 0
+    tenant: str | None = None
+    weight: float = 1.0
+    tenant_weight: float = 1.0
+    batch: int = 1
+    key: Hashable | None = None
+    direct: bool = False
 
 
 class Pending(Generic[T]):
     """One destination's pending work.
 
     Args:
-        size: bytes that an item takes of a call; by default what its work says.
+        size: bytes that an item takes of a call; by default its work's size.
     """
 
     def __init__(self, size: Callable[[T], int] | None = None) -> None:
@@ -30,17 +68,17 @@ class Pending(Generic[T]):
         self._share = DirectShare()
         self._direct: deque[Work[T]] = deque()
         self._topics: dict[str, TopicQueue[T]] = {}
-        self._turns: Turns[str] = Turns()
+        self._turns: DeficitRoundRobin[str] = DeficitRoundRobin()
         self._newcomers: list[str] = []
         self._topics_first = False
         self._count = 0
 
     def __len__(self) -> int:
-        """How many messages wait."""
+        """The number of messages that wait."""
         return self._count
 
     def add(self, work: Work[T]) -> None:
-        """Let work wait. A topic is pending once, however many messages it has."""
+        """Add work. A topic is pending once, however many messages it has."""
         self._count += 1
         if work.direct:
             self._direct.append(work)
@@ -54,15 +92,15 @@ class Pending(Generic[T]):
     def next_call(
         self, limits: Limits, *, fill: bool = True, skip: Callable[[T], bool] | None = None
     ) -> list[T]:
-        """Return what goes next, in order; empty: nothing waits.
+        """Return the items of the next call, in order; empty: nothing waits.
 
-        Direct messages first, up to half of the call while topics wait; then topics in turn. What
-        does not fit ends the call and begins the next one; alone in a call everything fits.
+        Direct messages first, up to half of the call while topics wait; then topics in turn. An
+        item that does not fit ends the call and begins the next one; alone in a call any item fits.
 
         Args:
             limits: of this call; at least one message.
-            fill: go round again while there is room; False: one turn a topic and call.
-            skip: says what is not to be sent; it is forgotten.
+            fill: go round again while there is room; False: one turn for each topic.
+            skip: says which items are not to be sent; they are forgotten.
         """
         for name in self._newcomers:
             topic = self._topics[name]
@@ -91,7 +129,7 @@ class Pending(Generic[T]):
                 self._share.use(size)
 
     def _send_topics(self, call: _Call[T], *, fill: bool) -> bool:
-        """Let topics send until the call is full; return whether any did."""
+        """Take from topics until the call is full; return whether any gave something."""
         kept: list[str] = []  # their turn is not over: first next time, in this order
         visited: set[str] = set()
         sent = False
@@ -114,7 +152,7 @@ class Pending(Generic[T]):
         return sent
 
     def _visit(self, topic: TopicQueue[T], call: _Call[T]) -> int:
-        """Let a topic send its block as far as the call takes it; return what that counts for."""
+        """Take a topic's block as far as the call has room; return the bytes it is charged."""
         used = 0
         while topic.block:
             work = topic.block[0]
@@ -133,10 +171,10 @@ class _Call(Generic[T]):
     """A call that is being filled.
 
     Attributes:
-        items: what it carries.
-        keys: of what it carries.
-        gone: how many works it carries or has skipped.
-        full: it takes no more.
+        items: its content.
+        keys: of its content.
+        gone: the number of works in it or skipped.
+        full: it has no more room.
     """
 
     def __init__(
@@ -169,3 +207,171 @@ class _Call(Generic[T]):
         self._room -= size
         self.full = len(self.items) >= self._limits.messages
         return max(size, 1)
+
+
+class TopicQueue(Generic[T]):
+    """The pending work of one topic, by tenant.
+
+    Attributes:
+        block: the messages of its next turn, planned when the turn before was over.
+        weight, batch: as its newest work says.
+    """
+
+    __slots__ = ("_queues", "_turns", "batch", "block", "weight")
+
+    def __init__(self) -> None:
+        self._turns: DeficitRoundRobin[str | None] = DeficitRoundRobin()
+        self._queues: dict[str | None, deque[Work[T]]] = {}
+        self.block: deque[Work[T]] = deque()
+        self.weight = 1.0
+        self.batch = 1
+
+    def add(self, work: Work[T]) -> None:
+        """Add work behind that of its tenant."""
+        self.weight, self.batch = work.weight, work.batch
+        queue = self._queues.get(work.tenant)
+        if queue is None:
+            queue = self._queues[work.tenant] = deque()
+            self._turns.enter(work.tenant, charge(work.size), work.tenant_weight)
+        queue.append(work)
+
+    def plan(self) -> int | None:
+        """Fill the block of the next turn; return its bytes as charged, None: nothing is left."""
+        while len(self.block) < self.batch and (work := self._next()) is not None:
+            self.block.append(work)
+        return sum(charge(work.size) for work in self.block) if self.block else None
+
+    def _next(self) -> Work[T] | None:
+        tenant = self._turns.take()
+        queue = self._queues.get(tenant)
+        if queue is None:
+            return None
+        work = queue.popleft()
+        if not queue:
+            del self._queues[tenant]
+        following = charge(queue[0].size) if queue else None
+        self._turns.serve(tenant, charge(work.size), following)
+        return work
+
+
+def charge(size: int) -> int:
+    """Return the bytes charged for a message: a quantum at least, because it takes a place too."""
+    return max(size, QUANTUM)
+
+
+class DirectShare:
+    """The share of direct messages: up to half of the content of calls while topics wait.
+
+    It is counted in half messages and half bytes. Each call adds half of its own limits; the unused
+    part is kept for one call, so that a destination of one message a call alternates. A message
+    larger than half a call may go, and leaves a debt. So in any k calls with waiting topics direct
+    messages take at most half, and once half a call and one message more.
+    """
+
+    def __init__(self) -> None:
+        self._messages: int | None = None
+        self._bytes = 0
+
+    def begin(self, limits: Limits) -> None:
+        """Add half of a call that begins."""
+        most = limits.messages + limits.messages % 2
+        if self._messages is None:
+            self._messages, self._bytes = most, limits.bytes
+        else:
+            self._messages = min(most, self._messages + limits.messages)
+            self._bytes = min(limits.bytes, self._bytes + limits.bytes)
+
+    @property
+    def left(self) -> bool:
+        """Whether one more may go before the topics."""
+        return (self._messages or 0) >= 2 and self._bytes > 0
+
+    def use(self, size: int) -> None:
+        """Count a direct message that goes before waiting topics."""
+        self._messages = (self._messages or 0) - 2
+        self._bytes -= 2 * size
+
+
+@dataclass(slots=True)
+class _Account:
+    rate: int  # thousandths of a byte that a round credits
+    round: int  # the round of its turn; credited up to there
+    deficit: int = 0  # thousandths of a byte
+
+
+class DeficitRoundRobin(Generic[K]):
+    """The order of waiters.
+
+    In one round those that were put back come first, then those that had a turn and have more, then
+    newcomers: each goes to the end of its round, and to the beginning if it is put back.
+    """
+
+    def __init__(self) -> None:
+        self._round = 0
+        self._rounds: list[int] = []
+        self._lines: dict[int, deque[K]] = {}
+        self._accounts: dict[K, _Account] = {}
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def __contains__(self, who: K) -> bool:
+        return who in self._accounts
+
+    def enter(self, who: K, size: int, weight: float = 1.0) -> None:
+        """Add a waiter without credit, for a turn of `size` bytes."""
+        account = self._accounts[who] = _Account(max(1, round(QUANTUM * weight * _SCALE)), 0)
+        account.round = self._round
+        self._put_down(who, account, size)
+
+    def take(self) -> K | None:
+        """Return the waiter whose turn it is, and take it out of the line; None: nobody waits.
+
+        `serve` or `put_back` must follow.
+        """
+        while self._rounds:
+            number = self._rounds[0]
+            line = self._lines[number]
+            if line:
+                self._round = max(self._round, number)
+                return line.popleft()
+            del self._lines[heappop(self._rounds)]
+        return None
+
+    def serve(self, who: K, sent: int, size: int | None) -> None:
+        """Charge the bytes sent, and put the waiter down for its next turn.
+
+        Args:
+            who: as `take` gave it.
+            sent: bytes of this turn, in all.
+            size: bytes of the next turn; None: it has nothing left.
+        """
+        self.charge(who, sent)
+        if size is None:
+            del self._accounts[who]
+        else:
+            self._put_down(who, self._accounts[who], size)
+
+    def charge(self, who: K, sent: int) -> None:
+        """Charge bytes of a turn that is not over: `put_back` must follow."""
+        self._accounts[who].deficit -= sent * _SCALE
+
+    def put_back(self, those: Iterable[K]) -> None:
+        """Put waiters whose turn is not over at the head of their round, in the order of `take`."""
+        for who in reversed(list(those)):
+            self._line(self._accounts[who].round).appendleft(who)
+
+    def _put_down(self, who: K, account: _Account, size: int) -> None:
+        lacking = size * _SCALE - account.deficit
+        if lacking > 0:
+            rounds = -(-lacking // account.rate)
+            account.round += rounds
+            account.deficit += rounds * account.rate
+        self._line(account.round).append(who)
+
+    def _line(self, number: int) -> deque[K]:
+        line = self._lines.get(number)
+        if line is None:
+            line = self._lines[number] = deque()
+            heappush(self._rounds, number)
+        return line

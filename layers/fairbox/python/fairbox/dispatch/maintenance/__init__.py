@@ -1,1 +1,1 @@
-"""What the clock starts: sweep, repair, retirement, counts."""
+"""The jobs that the clock starts: sweep, repair, retirement of epochs, counts."""

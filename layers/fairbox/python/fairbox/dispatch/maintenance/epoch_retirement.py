@@ -1,8 +1,8 @@
-"""Retiring: old epochs of topics stop taking messages when they are empty, and leave the list.
+"""Retirement: old epochs of topics stop taking messages when they are empty, and leave the list.
 
-It takes two looks. The first closes an epoch: from then on producers put what was made in its time
+It takes two steps. The first closes an epoch: from then on producers put messages of its time
 elsewhere. The second, when no producer's copy can be older, takes it off the list; everybody reads
-it until then, so that nothing that came in between is stranded.
+it until then, so that no message that came in between is stranded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNITS_A_SECOND: Final = 200.0
 
 
 class RetiringStore(Protocol):
-    """What retiring needs of the tables."""
+    """The tables, as retirement uses them."""
 
     def topics(self) -> Sequence[TopicState]:
         """Return every topic, read consistently."""
@@ -50,7 +50,7 @@ class RetiringStore(Protocol):
 
 @dataclass(slots=True)
 class RetireReport:
-    """How many epochs were closed, and how many left the list."""
+    """The numbers of epochs that were closed, and that left the list."""
 
     closed: int = 0
     retired: int = 0
@@ -69,22 +69,22 @@ class Retiring:
         self._clock = clock
 
     def run(self, *, deadline: float) -> RetireReport:
-        """Look at every old epoch whose time is safely past, until the deadline.
+        """Check every old epoch whose time is safely past, until the deadline.
 
         An idle run costs the read of the topics.
 
         Raises:
-            FairboxError: the tables failed; the next run looks again.
+            FairboxError: the tables failed; the next run checks again.
         """
         report = RetireReport()
         for state in self._store.topics():
             for epoch in state.epochs[:-1]:
                 if self._clock.now() >= deadline:
                     return report
-                self._look(state, epoch, report)
+                self._retire(state, epoch, report)
         return report
 
-    def _look(self, state: TopicState, epoch: Epoch, report: RetireReport) -> None:
+    def _retire(self, state: TopicState, epoch: Epoch, report: RetireReport) -> None:
         now = milliseconds(self._clock)
         leaves = may_leave(epoch, now)
         if not leaves and not may_close(state.epochs, epoch, now):

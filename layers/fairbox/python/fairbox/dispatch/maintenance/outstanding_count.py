@@ -20,11 +20,11 @@ MAX_HEADS: Final = 200
 
 @dataclass(slots=True)
 class TopicFigures:
-    """What is outstanding of a topic.
+    """The figures of one topic.
 
     Attributes:
         ready, later, dead: messages in each lane, as counted from the stream.
-        oldest_age: seconds since the oldest message that was looked at was due; 0 without any.
+        oldest_age: seconds since the oldest message that was read was due; 0 without any.
     """
 
     ready: int = 0
@@ -43,8 +43,8 @@ def count_outstanding(
 ) -> dict[str, TopicFigures]:
     """Return figures by topic: counts from the rows given, ages from the heads of their lanes.
 
-    It reads `MAX_HEADS` lanes at most, half a unit each: of every topic one shard at least, and of
-    those the ones that are looked at first.
+    It reads `MAX_HEADS` lanes at most, half a unit each: at least one shard of every topic, and
+    within a topic the shards whose next check comes first.
     """
     figures: dict[str, TopicFigures] = {}
     listed = sorted(rows, key=lambda row: row.look_at or 0)

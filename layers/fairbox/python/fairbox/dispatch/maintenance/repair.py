@@ -1,4 +1,4 @@
-"""Repair: a slow scan that finds what no shard row knows, and finishes what was left half done."""
+"""Repair: a slow scan that finds work that no shard row shows, and finishes work left half done."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from fairbox.codec.keys import parse_lane_pk
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import is_shard_row, read_shard
 from fairbox.codec.stream_records import read_record, table_of
-from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.stream.lane_counts import NEVER_MS
+from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.tombstones import finish_marked
-from fairbox.dispatch.visits import OVERDUE_MS
 from fairbox.errors import NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
+from fairbox.model.epochs import belongs
 from fairbox.model.ids import time_of
-from fairbox.model.placement import belongs
-from fairbox.model.stored_messages import ShardRow
+from fairbox.model.stored_messages import NEVER_MS, ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,19 +40,19 @@ Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the scan goes on, and which shards' counts looked wrong when it was there last."""
+    """The position of the scan, and the shards whose counts looked wrong the last time."""
 
     position: Mapping[str, Any] | None = None
     suspects: Mapping[str, str] = field(default_factory=dict)
 
 
 class RepairStore(Protocol):
-    """What repair needs of the tables beside the ports of delivery and marking."""
+    """The tables, as repair uses them besides the ports of delivery and marking."""
 
     def scan_page(
         self, position: Mapping[str, Any] | None
     ) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None, float]:
-        """Return items, where to go on (None at the end), and the read units it took."""
+        """Return items, the next position (None at the end), and the read units used."""
         ...
 
     def load_cursor(self) -> Cursor:
@@ -87,11 +85,11 @@ class GivenUp(Protocol):
 
 @dataclass(slots=True)
 class RepairReport:
-    """What a run repaired.
+    """The result of a run.
 
     Attributes:
         scanned: items read.
-        units: read units they took.
+        units: read units used.
         replayed: records of given-up batches.
         finished: marked messages.
         unreadable: items buried as they are.
@@ -102,9 +100,9 @@ class RepairReport:
         unfinished: marked messages that could not be finished; the next run tries again.
         closed: old epochs that were found empty, and take no messages any more.
         retired: closed epochs that left the list.
-        relocated: messages of epochs that no list has, put where everybody reads.
-        orphans: shards of topics that are deleted or unknown, which hold messages all the same, a
-            hundred at most, as `topic#epoch#shard`.
+        relocated: messages of epochs that no list has, moved to shards that everybody reads.
+        orphans: shards of deleted or unknown topics that still hold messages, a hundred at most, as
+            `topic#epoch#shard`.
     """
 
     scanned: int = 0
@@ -124,13 +122,13 @@ class RepairReport:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What the scan saw of one shard."""
+class _ScannedShard:
+    """The findings of the scan about one shard."""
 
     ready: int = 0
     later: int = 0
     overdue: bool = False
-    newer: bool = False  # it holds what this release cannot read: what it would find is no finding
+    newer: bool = False  # it holds items that this release cannot read: its counts prove nothing
     row: ShardRow | None = None
 
 
@@ -140,12 +138,12 @@ class Repair:
     Args:
         store: the tables, with the ports of delivery and marking.
         cursor_store: the scan and its cursor.
-        marking: marks what given-up batches tell.
+        marking: marks the records of given-up batches.
         given_up: given-up batches.
-        doorbells: rings for what they held undelivered.
+        doorbells: enqueues visits for their undelivered messages.
         clock: time and pace.
         others: replay given-up batches of other tables' streams until a deadline, by table;
-            False when something is left, and the batch is to be kept.
+            False when something is left, and the batch must be kept.
         retiring: takes old epochs off their topics' lists; None: they stay.
     """
 
@@ -205,7 +203,7 @@ class Repair:
         return report
 
     def _replay(self, records: Sequence[Mapping[str, Any]], report: RepairReport) -> None:
-        """Mark and ring for a batch: both may be repeated, so it does not matter whose it was."""
+        """Mark a batch and enqueue visits: both may be repeated, whichever function gave it up."""
         self._marking.handle(records)
         report.replayed += len(records)
         rings: dict[Shard, list[MessageRef]] = defaultdict(list)
@@ -224,7 +222,7 @@ class Repair:
         cursor = self._cursors.load_cursor()
         position = cursor.position
         whole = position is None
-        seen: dict[Shard, _Seen] = defaultdict(_Seen)
+        seen: dict[Shard, _ScannedShard] = defaultdict(_ScannedShard)
         while self._clock.now() < deadline:
             started = self._clock.now()
             items, position, units = self._cursors.scan_page(position)
@@ -242,7 +240,10 @@ class Repair:
         self._cursors.save_cursor(Cursor(position, suspects))
 
     def _take(
-        self, items: Iterable[dict[str, Any]], seen: dict[Shard, _Seen], report: RepairReport
+        self,
+        items: Iterable[dict[str, Any]],
+        seen: dict[Shard, _ScannedShard],
+        report: RepairReport,
     ) -> None:
         now = milliseconds(self._clock)
         marked: list[StoredMessage] = []
@@ -283,12 +284,12 @@ class Repair:
         ref, topic = stored.ref, self._store.topic(stored.ref.topic)
         if topic is None or topic.epoch(ref.epoch) or ref.epoch > topic.epochs[-1].number:
             return False
-        right = belongs(stored, topic)
+        right = belongs(stored, topic.epochs)
         in_row = topic.topic.ordering == "key" and not topic.pushed
         return right is not None and self._cursors.relocate(ref, right, in_row=in_row)
 
-    def _flag(self, seen: Mapping[Shard, _Seen], report: RepairReport) -> None:
-        """Let the sweep look at overdue shards of pushed topics that no row shows."""
+    def _flag(self, seen: Mapping[Shard, _ScannedShard], report: RepairReport) -> None:
+        """Let the sweep check overdue shards of pushed topics that no row shows."""
         now = milliseconds(self._clock)
         for shard, state in seen.items():
             if state.newer:
@@ -306,14 +307,14 @@ class Repair:
             report.flagged += self._rows.change_row(replace(before, look_at=now), before)
 
     def _unlist(self, row: ShardRow) -> None:
-        """Take an empty shard off the index that repair listed: no count will change to do it."""
+        """Take an empty shard that repair listed off the index: no change of a count will do it."""
         now = milliseconds(self._clock)
         if row.outstanding == 0 and row.look_at is not None and row.look_at <= now:
             look_at = NEVER_MS if row.dead > 0 else None
             self._rows.change_row(replace(row, look_at=look_at, backoff=0), row)
 
     def _recount(
-        self, seen: Mapping[Shard, _Seen], suspects: Mapping[str, str], report: RepairReport
+        self, seen: Mapping[Shard, _ScannedShard], suspects: Mapping[str, str], report: RepairReport
     ) -> dict[str, str]:
         """Correct counts that were wrong in the same way, in a still shard, the last time too."""
         found: dict[str, str] = {}

@@ -1,12 +1,11 @@
-"""The sweep: looks where the index says that a look is due, and rings for what is overdue."""
+"""The sweep: checks the shards that the index lists as due, and enqueues visits of overdue ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.visits import OVERDUE_MS
+from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.errors import NewerVersion
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -19,9 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SweepReport:
-    """What a sweep did: shards looked at, doorbells rung, whether its time ran out.
+    """The result of a sweep.
 
-    `newer`: shards whose row only a newer release can read.
+    Attributes:
+        looked: shards checked.
+        rung: doorbells rung.
+        unfinished: its time ran out.
+        newer: shards whose row only a newer release can read.
     """
 
     looked: int = 0
@@ -31,10 +34,10 @@ class SweepReport:
 
 
 class Sweep:
-    """Rings for overdue shards.
+    """Enqueues visits of overdue shards.
 
-    An idle one costs the two queries of the index, whatever the number of topics; a shard that is
-    listed costs half a unit for its head. It writes nothing.
+    An idle sweep costs the two queries of the index, whatever the number of topics; each listed
+    shard costs half a unit for its head. It writes nothing.
     """
 
     def __init__(self, store: Store, doorbells: Doorbells, clock: Clock) -> None:
@@ -43,10 +46,10 @@ class Sweep:
         self._clock = clock
 
     def run(self, *, deadline: float) -> SweepReport:
-        """Look at every shard whose look is due, until the deadline (seconds since 1970).
+        """Check every shard whose check is due, until the deadline (seconds since 1970).
 
         Raises:
-            FairboxError: the tables or the queue failed; the next sweep looks again.
+            FairboxError: the tables or the queue failed; the next sweep checks again.
         """
         report = SweepReport()
         for number, row in enumerate(self._store.due_shards()):
@@ -61,7 +64,7 @@ class Sweep:
             report.looked += 1
             try:
                 overdue = self._overdue(row)
-            except NewerVersion:  # its row: whoever is of that release looks after it
+            except NewerVersion:  # its row: the functions of that release take care of it
                 report.newer += 1
                 continue
             if overdue:

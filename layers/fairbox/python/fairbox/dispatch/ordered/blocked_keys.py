@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.dispatch.sending.circuit_breakers import DispatchStore
-    from fairbox.model.deferred_keys import Hold
+    from fairbox.model.deferred_keys import DeferredKey
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
 
 
 class BlockingLetters:
-    """Looks up the dead letters of one shard.
+    """Reads the dead letters of one shard.
 
     Args:
         store: the tables.
-        topic: the shard's; only where it says `block` do keys wait for their dead.
+        topic: the shard's; keys wait for their dead letters only if it says `block`.
         shard: topic, epoch and shard.
     """
 
@@ -32,8 +32,8 @@ class BlockingLetters:
         self._topic = topic
         self._shard = shard
 
-    def block(self, entry: Hold, *, lying: bool = False) -> bool:
-        """Say whether a dead letter, or the message where it is `lying`, blocks its key (4 RRU)."""
+    def block(self, entry: DeferredKey, *, lying: bool = False) -> bool:
+        """Whether a dead letter, or its message if it is `lying`, blocks its key (4 RRU)."""
         if self._topic.topic.on_dead != "block":
             return False
         stored, dead = self._store.outstanding_or_dead(MessageRef(*self._shard, entry.id))
@@ -45,15 +45,17 @@ class BlockingLetters:
         pending = frozenset[str]() if dead is None else dead.pending or frozenset()
         return entry.subscription in map(name_digest, lacking | pending)
 
-    def stuck(self, entries: Sequence[Hold], found: Sequence[StoredMessage]) -> list[Hold]:
-        """Return the blocked entries that must stay though their letters were seen redriven.
+    def stuck(
+        self, entries: Sequence[DeferredKey], found: Sequence[StoredMessage]
+    ) -> list[DeferredKey]:
+        """Return the blocked entries that must stay although their letters were seen redriven.
 
-        A redriven message may have died again before it was read, or have come back after, and
-        nothing tells it there from one that is through (4 RRU where it was not found).
+        A redriven message may have died again before it was read, or come back after. In its place
+        it looks like one that was delivered (4 RRU if it was not found).
 
         Args:
-            entries: what is due.
-            found: what was read where their messages lie, outstanding ones only.
+            entries: those that are due.
+            found: their messages that were read, outstanding ones only.
         """
         names = self._topic.subscription_names
         there = {(name_digest(n), m.ref.id) for m in found for n in m.lacking(names)}

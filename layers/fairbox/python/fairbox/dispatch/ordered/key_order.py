@@ -1,4 +1,4 @@
-"""Whose turn it is on an ordered shard, and what to hold back: pure, no call is made here."""
+"""The order of keys on an ordered shard, and the keys to hold back: pure, it makes no call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fairbox.dispatch.ordered.resize_barrier import NOTHING
 from fairbox.model.deferred_keys import (
     EVERY_KEY,
     MAX_BLOCKED,
-    Hold,
-    Holds,
+    DeferredKey,
+    DeferredKeys,
     audience_of,
     name_digest,
     ordered,
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-    from fairbox.dispatch.delivery_report import Report
+    from fairbox.dispatch.delivery_result import DeliveryResult
     from fairbox.dispatch.ordered.resize_barrier import Waits
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
 
-CHECK_MS: Final = 600_000  # how often somebody looks whether a dead letter still blocks its key
+CHECK_MS: Final = 600_000  # between checks whether a dead letter still blocks its key
 _SOON_MS: Final = 1_000
 _BODY_MS: Final = 5_000  # until a message is tried again whose body could not be fetched
 _NOT_READY_MS: Final = 5_000
@@ -37,34 +37,34 @@ Place = tuple[bytes, bytes]
 
 
 @dataclass(slots=True)
-class Turns:
-    """What is held of a shard while a visit is at work, and who may be sent.
+class KeyOrder:
+    """The keys of a shard that are held back while a visit is at work.
 
     Args:
         topic: the shard's.
-        row: what the row said when the visit began, before it read any message.
+        row: the row when the visit began, before it read any message.
         rng: jitter.
-        waits: which keys older shards of the topic list.
+        waits: the keys that older shards of the topic list.
 
     Attributes:
-        heads: entries of which the first message, and no other yet, may be sent.
-        lifted: entries whose turn has come: what they held may be sent.
-        quiet: subscriptions that are not ready: who probes or resumes them rings.
-        uncovered: ids that nobody has tried for lack of time, or whose outcome could not be
-            written: the next visit must meet them.
+        heads: entries of which only the first message may be sent yet.
+        lifted: entries whose turn has come: the messages that they held may be sent.
+        quiet: subscriptions that are not ready: whoever probes or resumes them enqueues visits.
+        uncovered: ids that were not tried for lack of time, or whose outcome could not be written:
+            the next visit must read them.
     """
 
     topic: TopicState
-    row: Holds
+    row: DeferredKeys
     rng: Random
     waits: Waits = NOTHING
-    heads: list[Hold] = field(default_factory=list)
-    lifted: list[Hold] = field(default_factory=list)
+    heads: list[DeferredKey] = field(default_factory=list)
+    lifted: list[DeferredKey] = field(default_factory=list)
     quiet: set[bytes] = field(default_factory=set)
     uncovered: set[str] = field(default_factory=set)
-    _held: dict[Place, dict[str, Hold]] = field(default_factory=dict)
+    _held: dict[Place, dict[str, DeferredKey]] = field(default_factory=dict)
     _digests: dict[str, bytes] = field(default_factory=dict)
-    _put_off: list[Hold] = field(default_factory=list)
+    _put_off: list[DeferredKey] = field(default_factory=list)
     _tried: list[tuple[StoredMessage, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,21 +80,21 @@ class Turns:
         return audience_of(self.topic.subscription_names)
 
     @property
-    def entries(self) -> tuple[Hold, ...]:
-        """What is held, as a row has it."""
+    def entries(self) -> tuple[DeferredKey, ...]:
+        """The entries, as a row has them."""
         return ordered(self._all())
 
     def all_wait(self, cursor: str) -> bool:
-        """Whether no subscription is ready for any key of what lies behind an id."""
+        """Whether every subscription waits for all messages behind an id."""
         return all(
             any(e.id <= cursor for e in self._held.get((name, EVERY_KEY), {}).values())
             for name in self._digests.values()
         )
 
-    def due(self, now: int, named: set[str], *, woken: bool = False) -> list[Hold]:
-        """Return the entries that are due at `now` (ms), blocked ones also where they are named.
+    def due(self, now: int, named: set[str], *, woken: bool = False) -> list[DeferredKey]:
+        """Return the entries that are due at `now` (ms), and blocked ones that are named.
 
-        And those of whole subscriptions, where a doorbell says that one may be ready again.
+        And those of whole subscriptions, if a doorbell says that one may be ready again.
         """
         return [
             e
@@ -102,8 +102,8 @@ class Turns:
             if e.due <= now or (e.state == "blocked" and e.id in named) or (woken and e.whole)
         ]
 
-    def free(self, entries: Sequence[Hold]) -> list[Hold]:
-        """Return those of some entries that no entry beside them holds back."""
+    def free(self, entries: Sequence[DeferredKey]) -> list[DeferredKey]:
+        """Return the entries that no other entry holds back."""
         others = [e for e in self._all() if e not in entries]
         return [
             e
@@ -114,33 +114,33 @@ class Turns:
             )
         ]
 
-    def covers(self, entry: Hold, message_id: str) -> bool:
+    def covers(self, entry: DeferredKey, message_id: str) -> bool:
         """Whether the key of an entry is held from this message, or one before it, on."""
         return any(True for _ in self._covering(entry, message_id))
 
-    def _covering(self, entry: Hold, message_id: str) -> Iterator[Hold]:
+    def _covering(self, entry: DeferredKey, message_id: str) -> Iterator[DeferredKey]:
         for key in (entry.key, EVERY_KEY):
             for held in self._held.get((entry.subscription, key), {}).values():
                 if held.id <= message_id:
                     yield held
 
-    def lift(self, entry: Hold) -> None:
-        """Let what an entry holds be sent."""
+    def lift(self, entry: DeferredKey) -> None:
+        """Let the messages that an entry holds be sent."""
         slots = self._held.get(entry.place, {})
         if slots.get(_slot(entry)) == entry:  # else others hold the key by now
             del slots[_slot(entry)]
         self.lifted.append(entry)
 
     def lift_heads(self) -> None:
-        """Let what follows the heads be sent, as far as `learn` does not hold it again."""
+        """Let the followers of the heads be sent, unless `learn` holds them again."""
         for entry in self.heads:
             self.lift(entry)
         for entry in self._put_off:
             self.hold(entry)
         self.heads, self._put_off = [], []
 
-    def hold(self, entry: Hold) -> None:
-        """Hold a key back; where it is held already, from the smaller id on."""
+    def hold(self, entry: DeferredKey) -> None:
+        """Hold a key back; if it is held already, from the smaller id on."""
         slots = self._held.get(entry.place, {})
         there = slots.get(_FIRST)
         if entry.state == "blocked":
@@ -150,32 +150,32 @@ class Turns:
             return
         self._put(entry)
 
-    def adopt(self, theirs: Holds) -> None:
-        """Go on from the row as others have changed it meanwhile: what they hold stays held."""
+    def adopt(self, theirs: DeferredKeys) -> None:
+        """Go on from the row as others have changed it: the keys that they hold stay held."""
         known = set(self._digests.values())
         for entry in theirs.entries:
             if entry not in self.row.entries and entry.subscription in known:
                 self.hold(entry)
         self.row = theirs
 
-    def defer(self, entry: Hold, due: int) -> None:
-        """Look at an entry again at `due` (ms)."""
+    def defer(self, entry: DeferredKey, due: int) -> None:
+        """Check an entry again at `due` (ms)."""
         self._put(replace(entry, due=due))
 
-    def _put(self, entry: Hold) -> None:
+    def _put(self, entry: DeferredKey) -> None:
         self._held.setdefault(entry.place, {})[_slot(entry)] = entry
 
-    def _all(self) -> list[Hold]:
+    def _all(self) -> list[DeferredKey]:
         return [e for slots in self._held.values() for e in slots.values()]
 
     def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
-        """Say whether a message that a subscription lacks may be sent to it at `now` (ms).
+        """Return whether a message that a subscription lacks may be sent to it at `now` (ms).
 
-        One that is not due is held from then on, with all that follow it, and so is one whose key
-        an older shard lists.
+        A message that is not due is held from then on, with all that follow it, and so is one whose
+        key an older shard lists.
         """
         message, place = stored.ref.id, (self._digests[name], key_digest(stored))
-        entry = Hold(*place, message, max(stored.due(name), self.waits.until(place)))
+        entry = DeferredKey(*place, message, max(stored.due(name), self.waits.until(place)))
         mine = [h for h in self.heads if (h.subscription, h.id) == (entry.subscription, message)]
         if any(e not in mine for e in self._covering(entry, message)):
             return False
@@ -188,10 +188,12 @@ class Turns:
         self._tried.append((stored, name))
         return True
 
-    def blocking(self, stored: StoredMessage, died: frozenset[str], now: int) -> list[Hold] | None:
-        """Return what must be held before a message may die; None: no more may be held so.
+    def blocking(
+        self, stored: StoredMessage, died: frozenset[str], now: int
+    ) -> list[DeferredKey] | None:
+        """Return the entries to hold before a message may die; None: no room for more.
 
-        Nothing where keys go on without their dead.
+        Empty if keys do not wait for their dead letters.
         """
         if self.topic.topic.on_dead != "block":
             return []
@@ -199,50 +201,53 @@ class Turns:
             return None
         return [self._blocked(stored, name, now) for name in sorted(died) if name in self._digests]
 
-    def _blocked(self, stored: StoredMessage, name: str, now: int) -> Hold:
+    def _blocked(self, stored: StoredMessage, name: str, now: int) -> DeferredKey:
         due = now + CHECK_MS
-        return Hold(self._digests[name], key_digest(stored), stored.ref.id, due, "blocked")
+        return DeferredKey(self._digests[name], key_digest(stored), stored.ref.id, due, "blocked")
 
     def keeps(self, stored: StoredMessage) -> bool:
         """Whether a message is held for any subscription that lacks it."""
         key, first = key_digest(stored), stored.ref.id
         lacking = stored.lacking(self.topic.subscription_names)
-        return any(self.covers(Hold(self._digests[n], key, first, 0), first) for n in lacking)
+        return any(
+            self.covers(DeferredKey(self._digests[n], key, first, 0), first) for n in lacking
+        )
 
-    def learn(self, report: Report, now: int, *, start: str, late: bool) -> None:
-        """Hold back what was not taken of what `admits` let through since the last time.
+    def learn(self, result: DeliveryResult, now: int, *, start: str, late: bool) -> None:
+        """Hold back the messages that were admitted since the last time and not taken.
 
         Args:
-            report: of the delivery.
+            result: of the delivery.
             now: milliseconds since 1970 UTC.
-            start: what lies up to this id no visit meets again, unless it is held.
-            late: the time limit came, so that what was not tried says nothing of its destination.
+            start: messages up to this id are not read by another visit, unless they are held.
+            late: the time limit came: a message that was not tried says nothing about its
+                destination.
         """
         tried, self._tried = self._tried, []
-        not_ready = self._not_ready(tried, report, now)
-        self.quiet |= {self._digests[name] for name in report.quiet}
+        not_ready = self._not_ready(tried, result, now)
+        self.quiet |= {self._digests[name] for name in result.quiet}
         for stored, name in tried:
             ref = stored.ref
-            outcome = report.outcomes.get((ref, name))
+            outcome = result.outcomes.get((ref, name))
             if outcome is None and late and name not in not_ready:
                 if ref.id > start:
                     self.uncovered.add(ref.id)
                     continue
                 key = key_digest(stored)
-                self.hold(Hold(self._digests[name], key, ref.id, now, "open"))
-            elif outcome is None or not outcome.taken or ref in report.unsettled:
-                entry = self._hold_of(stored, name, report, now, not_ready)
+                self.hold(DeferredKey(self._digests[name], key, ref.id, now, "open"))
+            elif outcome is None or not outcome.taken or ref in result.unsettled:
+                entry = self._hold_of(stored, name, result, now, not_ready)
                 if entry.state == "blocked" or not self.covers(entry, ref.id):
-                    self.hold(entry)  # else it only follows who was not taken
-        self.uncovered.update(ref.id for ref in report.unsettled if ref.id > start)
+                    self.hold(entry)  # else it only follows a message that was not taken
+        self.uncovered.update(ref.id for ref in result.unsettled if ref.id > start)
 
     def _not_ready(
-        self, tried: Sequence[tuple[StoredMessage, str]], report: Report, now: int
+        self, tried: Sequence[tuple[StoredMessage, str]], result: DeliveryResult, now: int
     ) -> dict[str, int]:
         """Return when to come back to subscriptions that are not ready."""
-        found = dict(report.waits)
+        found = dict(result.waits)
         for stored, name in tried:
-            outcome = report.outcomes.get((stored.ref, name))
+            outcome = result.outcomes.get((stored.ref, name))
             if outcome is not None and outcome.verdict in ("throttled", "unreachable", "gone"):
                 wait = round(_NOT_READY_MS * (1 + self.rng.random()))
                 if outcome.retry_after:
@@ -254,24 +259,24 @@ class Turns:
         self,
         stored: StoredMessage,
         name: str,
-        report: Report,
+        result: DeliveryResult,
         now: int,
         not_ready: dict[str, int],
-    ) -> Hold:
-        outcome = report.outcomes.get((stored.ref, name))
-        entry = Hold(self._digests[name], key_digest(stored), stored.ref.id, now + _SOON_MS)
-        after = report.after.get(stored.ref)
+    ) -> DeferredKey:
+        outcome = result.outcomes.get((stored.ref, name))
+        entry = DeferredKey(self._digests[name], key_digest(stored), stored.ref.id, now + _SOON_MS)
+        after = result.after.get(stored.ref)
         refused = outcome is not None and outcome.verdict == "refused"
         if after is not None and after.state(name).dead:
             blocks = self.topic.topic.on_dead == "block"
             entry = self._blocked(stored, name, now) if blocks else self._open(entry, now)
-        elif stored.ref in report.unsettled:
+        elif stored.ref in result.unsettled:
             pass
         elif not refused and name in not_ready:
             entry = replace(entry, key=EVERY_KEY, due=not_ready[name])
         elif not refused:
             entry = replace(entry, due=now + _BODY_MS)
-        elif after is None:  # it has left, who knows how, and who follows it was not sent
+        elif after is None:  # it has left, in whatever way, and its followers were not sent
             dead = self.topic.topic.on_dead == "block"
             entry = replace(entry, due=now, state="blocked" if dead else "open")
         else:
@@ -279,10 +284,10 @@ class Turns:
         return entry
 
     @staticmethod
-    def _open(entry: Hold, now: int) -> Hold:
+    def _open(entry: DeferredKey, now: int) -> DeferredKey:
         return replace(entry, due=now, state="open")
 
 
-def _slot(entry: Hold) -> str:
-    # each dead letter blocks for itself; of what else waits of a key, the first message does
+def _slot(entry: DeferredKey) -> str:
+    # each dead letter blocks for itself; other waiting messages of a key share their first one's
     return entry.id if entry.state == "blocked" else _FIRST

@@ -1,11 +1,11 @@
-"""The cut between two widths of an ordered topic: a key goes on where its older shard is done.
+"""The barrier between two widths of an ordered topic: a key waits until its older shard is done.
 
-A new shard's keys lay in other shards before, and their order is across both. So whoever takes
+A new shard's keys lay in other shards before, and their order spans both. So a caller that takes
 messages from a new shard asks here which of its keys an older shard still lists. From 2 s after the
-cut an older lane that is empty stays so, but for what is committed late; once all are, the new
-shard's row says it, and nobody asks again.
+resize an empty older lane stays empty, except for messages committed late; once all are empty, the
+new shard's row says so, and nobody asks again.
 
-Cost: nothing on topics of one epoch. While older ones are listed 1 RRU for each older shard that
+Cost: nothing on topics of one epoch. While older ones are listed, 1 RRU for each older shard that
 may list the same keys and was not seen empty (with 8 shards before 32 that is one), then 1 WRU.
 """
 
@@ -39,14 +39,14 @@ Place = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What an older shard lists: its keys, and for which subscriptions each waits."""
+    """The keys that an older shard lists, and the subscriptions for which each waits."""
 
     keys: frozenset[bytes] = frozenset()
     places: frozenset[Place] = frozenset()
 
 
-class CutoverStore(Protocol):
-    """What the cut needs of the tables."""
+class ResizeBarrierStore(Protocol):
+    """The tables, as the barrier uses them."""
 
     def topic(self, name: str) -> TopicState | None:
         """Return the topic; at most as old as the last refresh."""
@@ -72,13 +72,13 @@ class CutoverStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What of a shard waits for older shards.
+    """The keys of a shard that wait for older shards.
 
     Attributes:
-        everything: all of it: the cut is not past, or more is left before it than a page.
+        everything: all keys wait: it is too early, or older shards list more than a page.
         keys: digests of the keys that an older shard lists.
         places: the same by subscription: digest of its name, digest of the key.
-        again: when to look again, in milliseconds since 1970 UTC; 0: nothing waits.
+        again: when to check again, in milliseconds since 1970 UTC; 0: nothing waits.
     """
 
     everything: bool = False
@@ -90,34 +90,34 @@ class Waits:
         return self.everything or bool(self.keys)
 
     def hold(self, stored: StoredMessage) -> bool:
-        """Whether a message of the shard has to wait, for some subscription at least."""
+        """Whether a message of the shard has to wait, for one subscription at least."""
         return self.everything or (bool(self.keys) and key_digest(stored) in self.keys)
 
     def until(self, place: Place) -> int:
-        """Return when to look again for a subscription's key (ms); 0: it does not wait."""
+        """Return when to check a subscription's key again (ms); 0: it does not wait."""
         return self.again if self.everything or place in self.places else 0
 
 
 NOTHING: Final = Waits()
 
 
-class Cutover:
-    """Tells which keys of a shard have to wait.
+class ResizeBarrier:
+    """Finds the keys of a shard that have to wait.
 
     Args:
         store: the tables.
         clock: the time.
     """
 
-    def __init__(self, store: CutoverStore, clock: Clock) -> None:
+    def __init__(self, store: ResizeBarrierStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._empty: set[Shard] = set()  # older shards that were seen empty behind the cut
+        self._empty: set[Shard] = set()  # older shards that were seen empty after the resize
         self._settled: set[Shard] = set()
         self._lists: dict[Shard, tuple[int, _Listing | None]] = {}  # with when they were read (ms)
 
     def waits(self, topic: TopicState, shard: Shard, *, settled: bool) -> Waits:
-        """Return what of an ordered topic's shard waits.
+        """Return the keys of an ordered topic's shard that wait.
 
         Args:
             topic: the topic.
@@ -135,10 +135,10 @@ class Cutover:
         cut, olders = self._olders(topic, shard)
         if olders and now < cut + SETTLED_MS:
             return Waits(everything=True, again=cut + SETTLED_MS)
-        return self._look(topic, shard, cut, olders) if olders else NOTHING
+        return self._check(topic, shard, cut, olders) if olders else NOTHING
 
-    def _look(self, topic: TopicState, shard: Shard, cut: int, olders: list[Shard]) -> Waits:
-        """Look into the older shards, and write down that they are empty."""
+    def _check(self, topic: TopicState, shard: Shard, cut: int, olders: list[Shard]) -> Waits:
+        """Read the older shards, and write down when all are empty."""
         now = milliseconds(self._clock)
         found = self._listed(topic, olders)
         again = now + min(_LONGEST_MS, max(_SHORTEST_MS, (now - cut) // 10))
@@ -156,7 +156,7 @@ class Cutover:
         self._settled.add(shard)
 
     def _olders(self, topic: TopicState, shard: Shard) -> tuple[int, list[Shard]]:
-        """Return when the shard's time began (ms), and the older shards that share its keys."""
+        """Return the shard's epoch's beginning (ms), and the older shards that share its keys."""
         epoch = topic.epoch(shard[1])
         if epoch is None:
             return 0, []
@@ -170,8 +170,8 @@ class Cutover:
     def _partitions(self, topic: TopicState, epoch: Epoch, number: int) -> list[Shard]:
         """Return the older shards of other partitions of its queue that share a shard's keys.
 
-        With another number of partitions each of them begins an epoch, so that those before it hold
-        what was routed by the older number, and nothing else.
+        With another number of partitions each of them begins an epoch, so that the epochs before
+        hold only messages that were routed by the older number.
         """
         part = topic.topic.partition
         logical = None if part is None else self._store.topic(part.queue)
@@ -197,7 +197,7 @@ class Cutover:
         ]
 
     def _listed(self, topic: TopicState, olders: list[Shard]) -> _Listing | None:
-        """Return what older shards list; None: more than can be read."""
+        """Return the keys that older shards list; None: more than can be read."""
         found = _Listing()
         for older in olders:
             if older in self._empty:
@@ -209,9 +209,9 @@ class Cutover:
         return found
 
     def _known(self, topic: TopicState, older: Shard) -> _Listing | None:
-        """Return what an older shard lists, at most a second old: a key that leaves never returns.
+        """Return the keys that an older shard lists, at most a second old.
 
-        So an old list can only hold a key for a second too long.
+        A key that leaves never returns, so an old list can only hold a key for a second too long.
         """
         now = milliseconds(self._clock)
         at, listing = self._lists.get(older, (0, None))
@@ -224,9 +224,9 @@ class Cutover:
         return listing
 
     def _read(self, topic: TopicState, older: Shard) -> _Listing | None:
-        """Read what an older shard lists: its messages, and what its row keeps.
+        """Read the keys of an older shard, from its messages and its row.
 
-        A key that waits for its dead letter is in the row alone.
+        A key that waits for its dead letter is only in the row.
         """
         pages = self._pages(topic, older)
         if not pages:
@@ -252,7 +252,7 @@ class Cutover:
         return _Listing(frozenset(keys), frozenset(places))
 
     def _pages(self, topic: TopicState, older: Shard) -> list[ShardPage]:
-        """Return pages that together tell all keys of a lane; none where two do not do."""
+        """Return pages that together show all keys of a lane; none if two are not enough."""
         head = self._store.read_lane("ready", *older, limit=_PAGE)
         if head.newer:
             return []  # it may be of any key
@@ -260,7 +260,7 @@ class Cutover:
             return [head]
         after = _behind_held(topic, head)
         if after:
-            # up to there all is held, or of a key that is, and the row has those keys
+            # up to there each message is held or follows a held one, and the row has those keys
             rest = self._store.read_lane("ready", *older, limit=_PAGE, after=after)
             if rest.last is None and not rest.newer:
                 return [head, rest]
@@ -268,7 +268,7 @@ class Cutover:
 
 
 def _behind_held(topic: TopicState, head: ShardPage) -> str:
-    """Return up to which id a lane's row knows all keys; empty: it does not tell."""
+    """Return the id up to which a lane's row has all keys; empty: it does not say."""
     if not topic.pushed:
         return "" if head.held is None else head.held.after
     holds = head.holds

@@ -1,8 +1,8 @@
-"""A visit of an ordered shard: each key in the order of ids, what fails held back in the row.
+"""A visit of an ordered shard: each key in the order of ids, failed messages held in the row.
 
-While nothing fails it is one consistent query of the head, and no write but the deletes. What was
-not taken is held in the shard's row, so that a later visit begins behind what waits: for each entry
-that is due it reads the one message, and once that is through, what followed it.
+While nothing fails it is one consistent query of the head, and no write but the deletes. Messages
+that were not taken are held in the shard's row, so that a later visit begins behind them: for each
+entry that is due it reads the one message, and after its delivery the messages that follow it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.ordered.blocked_keys import BlockingLetters
-from fairbox.dispatch.ordered.key_order import CHECK_MS, Turns
-from fairbox.dispatch.ordered.resize_barrier import NOTHING, Cutover
-from fairbox.dispatch.visit_steps import look_again, readable, ring_at
+from fairbox.dispatch.ordered.key_order import CHECK_MS, KeyOrder
+from fairbox.dispatch.ordered.resize_barrier import NOTHING, ResizeBarrier
+from fairbox.dispatch.visit_steps import postpone_check, readable, ring_at
 from fairbox.errors import Unavailable
 from fairbox.model.clock import milliseconds
-from fairbox.model.deferred_keys import Holds
+from fairbox.model.deferred_keys import DeferredKeys
 from fairbox.model.ids import before, behind, time_of
 from fairbox.model.messages import MessageRef
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ordered.resize_barrier import Waits
     from fairbox.dispatch.ports import Doorbell, ShardPage
     from fairbox.dispatch.visit_steps import VisitReport
-    from fairbox.model.deferred_keys import Hold
+    from fairbox.model.deferred_keys import DeferredKey
     from fairbox.model.stored_messages import ShardRow, StoredMessage
     from fairbox.model.topics import TopicState
 
-YOUNG_MS: Final = 2_000  # ids behind which others may still be committed
-FIRST_PAGE: Final = 20  # a row that begins elsewhere is found out at the cost of so many messages
+YOUNG_MS: Final = 2_000  # smaller ids than these may still be committed
+FIRST_PAGE: Final = 20  # read before the row says that the visit begins elsewhere
 PAGE: Final = 100
-_FOLLOWERS: Final = 10  # read first behind what went through; then twice as many, up to a page
+_FOLLOWERS: Final = 10  # read first behind a delivered message; then twice as many, up to a page
 _PASSED: Final = 8  # messages passed that are worth a write of their own
 _CAS_TRIES: Final = 8
-NEWER_MS: Final = 60_000  # after which what lies behind a newer release's message is tried again
+NEWER_MS: Final = 60_000  # until messages behind one of a newer release are tried again
 _FROM_HEAD_MS: Final = 600_000
 _FROM_HEAD_MS_A_MESSAGE: Final = 250  # so that it reads one message in 250 ms at most: 1 RRU a s
 _FROM_HEAD_AT_MOST_MS: Final = 3_600_000
@@ -54,17 +54,17 @@ class OrderedVisits:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._cutover = Cutover(dispatcher.store, dispatcher.clock)
-        self._deep: set[Shard] = set()  # where visits begin far behind the head
+        self._cutover = ResizeBarrier(dispatcher.store, dispatcher.clock)
+        self._deep: set[Shard] = set()  # shards in which visits begin far behind the head
 
     def visit(
         self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
     ) -> None:
-        """Deliver whatever each key's turn is; raises what `Visits.handle` does.
+        """Deliver each key's next messages; raises as `Visits.handle` does.
 
-        Costs 1 RRU for 4 KB of messages while nothing is held. Else the row for itself, 1 RRU; each
-        due entry 1; what goes on behind `start`, and the followers of what went through, by size.
-        What the cut to older shards costs is told in `fairbox.dispatch.ordered.resize_barrier`.
+        Costs 1 RRU for 4 KB of messages while nothing is held. Otherwise the row costs 1 RRU and
+        each due entry 1; messages behind `start`, and the followers of delivered ones, cost by
+        size. `fairbox.dispatch.ordered.resize_barrier` gives the cost of a resize.
         """
         store = self._dispatcher.store
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
@@ -74,7 +74,7 @@ class OrderedVisits:
             row, holds = store.holds(shard)
         else:
             page = store.read_lane("ready", *shard, limit=FIRST_PAGE + 1).before_newer()
-            row, holds = page.row, page.holds or Holds()
+            row, holds = page.row, page.holds or DeferredKeys()
         waits = NOTHING
         if page is None or page.messages or holds.entries:
             waits = self._cutover.waits(topic, shard, settled=row is not None and row.settled)
@@ -97,16 +97,16 @@ class OrderedVisits:
         """Come again when older shards may be done."""
         ring_at(self._dispatcher, shard, {-(-waits.again // 1000)})
         if row is not None and (row.look_at or now + 1) <= now:
-            look_again(self._dispatcher.store, row, waits.again, now)
+            postpone_check(self._dispatcher.store, row, waits.again, now)
 
 
 class OrderedVisit:
-    """One visit; it is its dispatcher's `InOrder`.
+    """One visit; it is its dispatcher's `SendOrder`.
 
     Args:
         dispatcher, shard, topic, report, deadline: as of `OrderedVisits.visit`.
-        read: the shard row and what it holds, read before any message, and which keys older shards
-            list.
+        read: the shard row and the keys that it holds, read before any message, and the keys that
+            older shards list.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one visit
@@ -116,7 +116,7 @@ class OrderedVisit:
         topic: TopicState,
         report: VisitReport,
         deadline: float,
-        read: tuple[ShardRow | None, Holds, Waits],
+        read: tuple[ShardRow | None, DeferredKeys, Waits],
     ) -> None:
         self._dispatcher = dispatcher
         self._store = dispatcher.store
@@ -126,21 +126,21 @@ class OrderedVisit:
         self._report = report
         self._deadline = deadline
         self._row, self._base, waits = read
-        self._turns = Turns(topic, self._base, dispatcher.rng, waits)
+        self._turns = KeyOrder(topic, self._base, dispatcher.rng, waits)
         self._letters = BlockingLetters(dispatcher.store, topic, shard)
-        self._ceiling: str | None = None  # where others begin, who wrote the row meanwhile
-        self._start = self._reach = ""  # where reading began, and how far all is sent or held
+        self._ceiling: str | None = None  # the start that others wrote into the row meanwhile
+        self._start = self._reach = ""  # reading began behind it; all is settled up to it
         self._begun = 0
         self._passed = 0
         self._from_head = False
-        self._looking = False  # from the head, though the row says to begin elsewhere
+        self._checking = False  # from the head, although the row says to begin elsewhere
 
     def start(self, now: int) -> str:
-        """Return behind which id to begin at `now` (ms); empty: at the head.
+        """Return the id to begin behind at `now` (ms); empty: at the head.
 
-        From time to time at the head, for what came late and whose doorbell was lost: after ten
-        minutes, or longer where much waits. And where the topic has other subscriptions than those
-        the row speaks of.
+        It is the head from time to time, for late messages whose doorbell was lost: after ten
+        minutes, or longer if much waits. And it is the head if the row is of other subscriptions
+        than the topic has.
         """
         holds = self._base
         if not holds.start:
@@ -148,16 +148,16 @@ class OrderedVisit:
         ready = 0 if self._row is None else self._row.ready
         pause = max(_FROM_HEAD_MS, ready * _FROM_HEAD_MS_A_MESSAGE)
         others = holds.audience != self._turns.audience
-        self._looking = others or now - holds.since >= min(pause, _FROM_HEAD_AT_MOST_MS)
-        return "" if self._looking else holds.start
+        self._checking = others or now - holds.since >= min(pause, _FROM_HEAD_AT_MOST_MS)
+        return "" if self._checking else holds.start
 
     def run(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
-        """Try what is due, then go on behind `start`; write down what is held.
+        """Try the entries that are due, then go on behind `start`; write down the held keys.
 
         Args:
             start: see the method of this name.
-            page: what was read from the head, when that is where it begins.
-            doorbell: what rang.
+            page: the page that was read from the head, if the visit begins there.
+            doorbell: the doorbell that is answered.
             now: when the first read began, in milliseconds since 1970 UTC.
         """
         self._from_head = not start
@@ -169,11 +169,11 @@ class OrderedVisit:
         self._end()
 
     def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
-        """Say whether a message that a subscription lacks may be sent to it at `now` (ms)."""
+        """Return whether a message that a subscription lacks may be sent to it at `now` (ms)."""
         return self._turns.admits(stored, name, now)
 
     def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
-        """Hold the key in the row before its message dies, where the topic says `block` (1 WRU)."""
+        """Hold the key in the row before its message dies, if the topic says `block` (1 WRU)."""
         blocks = self._turns.blocking(stored, died, milliseconds(self._clock))
         if blocks is None:
             return False
@@ -181,7 +181,7 @@ class OrderedVisit:
         if not added:
             return True
         for _ in range(_CAS_TRIES):
-            # also where the row has it: who reads the message as redriven sees a new version then
+            # even if the row has it: readers of the redriven message see a new version then
             row = self._turns.row
             others = (e for e in row.entries if (e.place, e.id) not in added)
             changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
@@ -195,7 +195,7 @@ class OrderedVisit:
         return False
 
     def _retry(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
-        """Try what is due and what was named, then what follows of what went through."""
+        """Try the due and the named messages, then the followers of delivered ones."""
         turns, named = self._turns, {ref.id for ref in doorbell.refs}
         due = []
         for entry in turns.due(now, named, woken=doorbell.before > 0):
@@ -219,8 +219,8 @@ class OrderedVisit:
         turns.lift_heads()
         self._followers([e for e in turns.lifted if e.id <= start], start)
 
-    def _lift(self, due: Sequence[Hold], page: ShardPage | None, now: int) -> None:
-        """Let go of what is due: whatever it holds lies in what was read from the head, or will."""
+    def _lift(self, due: Sequence[DeferredKey], page: ShardPage | None, now: int) -> None:
+        """Lift the due entries: their messages are in the page from the head, or will be read."""
         if page is not None:
             read = [e for e in due if page.last is None or e.id <= page.last]
             lying = [m for m in page.messages if m.gone is None]
@@ -230,10 +230,10 @@ class OrderedVisit:
             self._turns.lift(entry)
 
     def _catch_up(self, found: Sequence[object]) -> None:
-        """Hold what others hold since the row was read, where keys wait for their dead (1 RRU).
+        """Hold the keys that others hold since the row was read, if dead letters block (1 RRU).
 
-        What has died in the meantime is missing in what was found: only the row, written before,
-        says that its followers wait.
+        A message that has died in the meantime was not found: only the row, written before, says
+        that its followers wait.
         """
         if found and self._topic.topic.on_dead == "block":
             _, theirs = self._store.holds(self._shard)
@@ -241,16 +241,16 @@ class OrderedVisit:
                 self._adopt(theirs)
 
     def _through(
-        self, due: Sequence[Hold], messages: Sequence[StoredMessage], now: int
-    ) -> list[Hold]:
-        """Return the entries whose message may be sent or has gone for good; put off others."""
+        self, due: Sequence[DeferredKey], messages: Sequence[StoredMessage], now: int
+    ) -> list[DeferredKey]:
+        """Return the entries whose message may be sent or has gone for good; defer the others."""
         stuck = self._letters.stuck(due, messages)
         for entry in stuck:
             self._turns.defer(entry, now)
         return [e for e in due if e not in stuck]
 
-    def _followers(self, entries: Sequence[Hold], start: str) -> None:
-        """Read once what lies from the first of these up to `start`, and send it in turn."""
+    def _followers(self, entries: Sequence[DeferredKey], start: str) -> None:
+        """Read the messages from the first of these up to `start` once, and send them in order."""
         cursor = before(min((e.id for e in entries), default=start))
         limit = _FOLLOWERS
         while cursor < start:
@@ -272,18 +272,18 @@ class OrderedVisit:
             cursor = page.last or start
             limit = min(PAGE, limit * 2)
 
-    def _open(self, entries: Sequence[Hold], cursor: str) -> None:
+    def _open(self, entries: Sequence[DeferredKey], cursor: str) -> None:
         """Let the next visit go on with the followers of these, behind `cursor`."""
         self._report.unfinished = True
         self._hold_back(entries, cursor, milliseconds(self._clock))
 
-    def _hold_back(self, entries: Sequence[Hold], cursor: str, due: int) -> None:
+    def _hold_back(self, entries: Sequence[DeferredKey], cursor: str, due: int) -> None:
         for entry in entries:
             first = max(entry.id, behind(cursor)) if cursor else entry.id
             self._turns.hold(replace(entry, id=first, due=due, state="open"))
 
     def _walk(self, page: ShardPage | None, now: int) -> None:
-        """Read on, page by page, and send whatever nobody holds."""
+        """Read on, page by page, and send the messages that are not held."""
         cursor = self._reach
         growing = True
         while not self._turns.all_wait(cursor):
@@ -307,7 +307,7 @@ class OrderedVisit:
             self._open(self._turns.lifted, self._reach)
 
     def _advance(self, messages: Sequence[StoredMessage], now: int) -> bool:
-        """Move `start` behind what was read; return whether it may go on with the next page."""
+        """Move `start` behind these messages; return whether the next page may move it on."""
         for stored in messages:
             young = time_of(stored.ref.id) > now - YOUNG_MS
             if young or stored.ref.id in self._turns.uncovered:
@@ -322,31 +322,33 @@ class OrderedVisit:
     def _deliver(self, messages: Sequence[StoredMessage]) -> None:
         if not messages:
             return
-        report = self._dispatcher.deliver(messages, deadline=self._deadline, turns=self)
+        report = self._dispatcher.deliver(messages, deadline=self._deadline, order=self)
         self._report.deliveries.append(report)
         now = milliseconds(self._clock)
         self._turns.lift_heads()
         self._turns.learn(report, now, start=self._start, late=self._late())
 
-    def _adopt(self, theirs: Holds) -> None:
+    def _adopt(self, theirs: DeferredKeys) -> None:
         self._turns.adopt(theirs)
         self._ceiling = min(theirs.start, theirs.start if self._ceiling is None else self._ceiling)
 
-    def _next_row(self) -> Holds:
-        """Return the row as it is to be."""
+    def _next_row(self) -> DeferredKeys:
+        """Return the row to write."""
         row, entries = self._turns.row, self._turns.entries
         if not entries:
-            return Holds(row.version)
+            return DeferredKeys(row.version)
         start = self._reach
         if row.audience == self._turns.audience:
             start = max(start, row.start)
         if self._ceiling is not None:
             start = min(start, self._ceiling)
-        since = self._begun if self._looking or not row.start else row.since
-        return Holds(row.version, entries, start, since if start else 0, self._turns.audience)
+        since = self._begun if self._checking or not row.start else row.since
+        return DeferredKeys(
+            row.version, entries, start, since if start else 0, self._turns.audience
+        )
 
     def _end(self) -> None:
-        """Ring for what waits, then write down what is held: a crash leaves a doorbell too many."""
+        """Enqueue visits for waiting messages, then write the row: a crash costs an extra visit."""
         now = milliseconds(self._clock)
         entries = self._turns.entries
         fresh = [e for e in entries if e not in self._base.entries]
@@ -359,7 +361,7 @@ class OrderedVisit:
         self._write()
         row = self._row
         if self._report.progress == 0 and row is not None and (row.look_at or now + 1) <= now:
-            look_again(self._store, row, min((e.due for e in entries), default=0), now)
+            postpone_check(self._store, row, min((e.due for e in entries), default=0), now)
 
     def _write(self) -> None:
         for _ in range(_CAS_TRIES):
@@ -372,14 +374,14 @@ class OrderedVisit:
             self._adopt(theirs)
         raise Unavailable("update_item", "the shard is being changed by others")
 
-    def _differs(self, row: Holds, wanted: Holds) -> bool:
+    def _differs(self, row: DeferredKeys, wanted: DeferredKeys) -> bool:
         """Whether a row is worth writing."""
         if not wanted.entries:
             return bool(row.entries or row.start)
         if set(wanted.entries) != set(row.entries) or wanted.start < row.start:
             return True
-        return self._looking or (wanted.start > row.start and self._passed >= _PASSED)
+        return self._checking or (wanted.start > row.start and self._passed >= _PASSED)
 
 
-def _by_id(entry: Hold) -> str:
+def _by_id(entry: DeferredKey) -> str:
     return entry.id

@@ -1,1 +1,1 @@
-"""Sending: what goes next, to whom, and how much."""
+"""Sending: circuits, rates, and the calls to destinations."""

@@ -1,8 +1,8 @@
-"""Circuits: what may be sent to whom, by how its destination has answered; shared by the rows.
+"""Circuits: permission to send to a subscription, by the answers of its destination.
 
-An invocation pays for nothing while all is well: whether a circuit opened or a pause began stands
-in the row that it reads anyway. While a circuit is open nothing is sent, written or read for its
-subscription but probes, one at a time.
+Functions share them through the subscriptions' rows. An invocation pays nothing while all is well:
+the row that it reads anyway says whether a circuit opened or a pause began. While a circuit is open
+nothing is sent, written or read for its subscription but probes, one at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairbox.dispatch.ports import Store
 from fairbox.dispatch.sending.rate_limits import Rates, RateStore
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
-from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW
+from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW, CircuitEvent
 from fairbox.model.topics import GROUPS
 
 if TYPE_CHECKING:
@@ -27,76 +27,64 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
-    from fairbox.model.subscription_status import Admission, Standing
+    from fairbox.model.subscription_status import Admission, SubscriptionStatus
     from fairbox.model.topics import Subscription, TopicState
 
 Name = tuple[str, str]
-Saying = Literal["taken", "failure", "gone", "nothing"]
+CallVerdict = Literal["taken", "failure", "gone", "nothing"]
 
 SHARED_WAIT_SECONDS: Final = 1.0
-"""A wait that a destination asks for is everybody's from here on; a shorter one is not shared."""
+"""A shorter wait that a destination asks for is not shared with others."""
 
 
-class StandingStore(RateStore, Protocol):
-    """How subscriptions stand, in the tables."""
+class SubscriptionStatusStore(RateStore, Protocol):
+    """The status of subscriptions, in the tables."""
 
     @property
     def announced(self) -> int:
-        """How many circuits had opened, and pauses changed, at the last refresh."""
+        """The number of opened circuits and changed pauses, at the last refresh."""
         ...
 
-    def standings(self, topic: str) -> tuple[Mapping[str, Standing], int]:
-        """Return how a topic's subscriptions stood when it was read, and `announced` of then."""
+    def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
+        """Return a topic's subscriptions' status when it was read, and `announced` of then."""
         ...
 
-    def read_standings(self, topic: str, subscriptions: Iterable[str]) -> dict[str, Standing]:
-        """Return how these subscriptions stand now (1 RRU each)."""
+    def read_standings(
+        self, topic: str, subscriptions: Iterable[str]
+    ) -> dict[str, SubscriptionStatus]:
+        """Return the present status of these subscriptions (1 RRU each)."""
         ...
 
     def write_standing(
-        self, topic: str, name: str, after: Standing, before: Standing, *, announce: bool
-    ) -> Standing | None:
-        """Write how a subscription stands where it stands as in `before`.
+        self,
+        topic: str,
+        name: str,
+        after: SubscriptionStatus,
+        before: SubscriptionStatus,
+        *,
+        announce: bool,
+    ) -> SubscriptionStatus | None:
+        """Write the status of a subscription if its row is as in `before`.
 
         Returns:
-            How it stands now: `after`, or what somebody else wrote. None: it was removed.
+            The row's status: `after`, or what somebody else wrote. None: it was removed.
         """
         ...
 
 
-class DispatchStore(Store, StandingStore, Protocol):
+class DispatchStore(Store, SubscriptionStatusStore, Protocol):
     """The tables, as a dispatcher uses them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What became of a circuit: `opened`, `probed` in vain, `closed`; or the receiver is `gone`.
-
-    Attributes:
-        topic, subscription: whose.
-        kind: what happened.
-        reason: what the destination said.
-        ref: a message of the call that it came of.
-        until: opened or probed: when the next probe may go (ms).
-    """
-
-    topic: str
-    subscription: str
-    kind: Literal["opened", "probed", "closed", "gone"]
-    reason: str
-    ref: MessageRef
-    until: int = 0
 
 
 @dataclass(slots=True)
 class Admitted:
-    """What may be sent of some jobs.
+    """The jobs of a delivery that may be sent now.
 
     Attributes:
         jobs: in the order given.
-        waiting: the others, as (ref, subscription): who closes their circuit rings, or whoever
-            goes on at `resume`.
-        resume: when what has no token of its rate may go on (ms); None: all had one.
+        waiting: the others, as (ref, subscription): whoever closes their circuit, or goes on at
+            `resume`, enqueues visits for them.
+        resume: when the jobs without a token of their rate may go on (ms); None: all had one.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -106,82 +94,84 @@ class Admitted:
 
 @dataclass(slots=True)
 class _Copy:
-    standing: Standing
+    status: SubscriptionStatus
     announced: int
     read_at: int
 
 
 class Gate:
-    """Lets jobs through, and hears what came of them; implements `Readiness`.
+    """Admits jobs, and takes the outcomes of calls; implements `Readiness`.
 
-    Five calls that failed in a row open a circuit. Of a call that a destination refuses without
-    speaking of itself, one message may be to blame: it counts only where that message had never
-    been tried, so that one poisoned message opens nothing.
+    Five calls that failed in a row open a circuit. When a destination refuses a call without an
+    error about itself, one message may be to blame: the refusal counts only if that message had
+    never been tried, so that one poisoned message opens nothing.
 
     Args:
-        store: how subscriptions stand.
+        store: the status of subscriptions.
         clock, rng: time and jitter.
     """
 
-    def __init__(self, store: StandingStore, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: SubscriptionStatusStore, clock: Clock, rng: Random) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
         self._rates = Rates(store, clock)
         self._copies: dict[Name, _Copy] = {}
         self._runs: dict[Name, int] = {}  # calls that failed in a row
-        self._probes: dict[Name, Standing] = {}  # on their way from here
-        self._events: list[Event] = []
+        self._probes: dict[Name, SubscriptionStatus] = {}  # on their way from here
+        self._events: list[CircuitEvent] = []
         self._errors: list[str] = []
         self._lock = threading.RLock()
 
-    def look(self, topic: TopicState) -> Admission:
-        """Return how many messages of a topic may go to anybody: all, one as a probe, or none.
+    def admission(self, topic: TopicState) -> Admission:
+        """Return how many messages of a topic may be sent: all, one as a probe, or none.
 
         Raises:
-            FairboxError: how its subscriptions stand could not be read.
+            FairboxError: the status of its subscriptions could not be read.
         """
-        now = milliseconds(self._clock)
+        now, name = milliseconds(self._clock), topic.topic.name
         with self._lock:
-            names = [(topic.topic.name, s.name) for s in topic.subscriptions]
-            self._look(topic.topic.name, [name for _, name in names])
-            admitted = {self._copy(*name).admits(now) for name in names}
+            self._update(name, [s.name for s in topic.subscriptions], now)
+            admitted = {self._copy(name, s.name).admits(now) for s in topic.subscriptions}
         return "all" if "all" in admitted else "one" if "one" in admitted else "none"
 
     def quiet_until(self, topic: TopicState) -> int:
         """Return when the first of a topic's circuits may be probed (ms); 0: nobody knows."""
         with self._lock:
-            stand = [self._copy(topic.topic.name, s.name) for s in topic.subscriptions]
-        return min((s.until for s in stand if not s.ready and not s.paused), default=0)
+            copies = [self._copy(topic.topic.name, s.name) for s in topic.subscriptions]
+        return min((s.until for s in copies if not s.ready and not s.paused), default=0)
 
-    def next_probe(self, subscription: Subscription) -> int | None:
-        """Return when a subscription that is not ready may be probed (ms).
+    def next_probes(self, topic: TopicState) -> dict[str, int]:
+        """Return by subscription that is not ready when it may be probed (ms).
 
-        0: nobody knows, for it is paused; None: it is ready.
+        0: nobody knows, because it is paused.
         """
         with self._lock:
-            standing = self._copy(subscription.topic, subscription.name)
-        if standing.paused:
-            return 0
-        return None if standing.ready else standing.until
+            copies = {s.name: self._copy(topic.topic.name, s.name) for s in topic.subscriptions}
+        return {
+            name: 0 if status.paused else status.until
+            for name, status in copies.items()
+            if not status.ready
+        }
 
     def ready(self, subscription: Subscription) -> bool:
-        """Whether messages may go there now: its circuit is closed, or its probe is on its way."""
+        """Whether messages may be sent now: the circuit is closed, or a probe is on its way."""
         name = (subscription.topic, subscription.name)
         with self._lock:
             return name in self._probes or self._copy(*name).ready
 
     def in_flight_limit(self, subscription: Subscription) -> int | None:
-        """Return how many of the messages in flight are one call's: visits share the limit."""
+        """Return one call's part of the limit in flight, because visits share it."""
         limit = subscription.max_in_flight
         return None if limit is None else limit // min(GROUPS, limit)
 
     def admit(self, jobs: Sequence[Job]) -> Admitted:
-        """Return which of these jobs may be sent now; a probe is claimed (1 WRU).
+        """Return the jobs that may be sent now; a probe is claimed (1 WRU).
 
         Raises:
-            FairboxError: how their subscriptions stand could not be read.
+            FairboxError: the status of their subscriptions could not be read.
         """
+        now = milliseconds(self._clock)
         lines: dict[Name, list[Job]] = {}
         for job in jobs:
             lines.setdefault((job.subscription.topic, job.subscription.name), []).append(job)
@@ -189,11 +179,11 @@ class Gate:
         chosen: set[int] = set()
         with self._lock:
             for topic in dict.fromkeys(topic for topic, _ in lines):
-                self._look(topic, [name for t, name in lines if t == topic])
+                self._update(topic, [name for t, name in lines if t == topic], now)
             for name, line in lines.items():
                 passed = self._pass(name, line)
-                if name not in self._probes:
-                    passed, resume = self._rates.pass_(passed)
+                if passed and passed[0].subscription.rate is not None and name not in self._probes:
+                    passed, resume = self._rates.admit(passed)
                     times = [at for at in (resume, admitted.resume) if at is not None]
                     admitted.resume = min(times, default=None)
                 chosen |= {id(job) for job in passed}
@@ -207,50 +197,49 @@ class Gate:
     def answered(
         self, subscription: Subscription, answers: Sequence[tuple[StoredMessage, Outcome]]
     ) -> None:
-        """Hear what one call came to: circuits open, are probed and close by it."""
+        """Take the outcomes of one call: they open circuits, and close those that were probed."""
         name = (subscription.topic, subscription.name)
-        saying, spoken = _saying(subscription.name, answers)
+        verdict, decisive = _judge(subscription.name, answers)
         ref = answers[0][0].ref
         with self._lock:
             probe = self._probes.pop(name, None)
             try:
                 if probe is not None:
-                    self._conclude(name, probe, saying, spoken, ref)
-                elif saying == "taken":
+                    self._conclude(name, probe, verdict, decisive, ref)
+                elif verdict == "taken":
                     self._runs.pop(name, None)
-                elif saying == "gone":
-                    self._leave(name, self._copy(*name), spoken, ref)
-                elif saying == "failure":
-                    self._count(name, spoken, ref)
+                elif verdict == "gone":
+                    self._leave(name, self._copy(*name), decisive, ref)
+                elif verdict == "failure":
+                    self._count(name, decisive, ref)
             except FairboxError as error:
                 self._errors.append(str(error))  # the next failure, or probe, tries again
 
-    def drain(self) -> tuple[list[Event], list[str]]:
-        """Return what became of circuits since the last time, and what went wrong; once."""
+    def drain(self) -> tuple[list[CircuitEvent], list[str]]:
+        """Return the changes of circuits and the errors since the last time, each of them once."""
         with self._lock:
             drained = self._events, self._errors
             self._events, self._errors = [], []
             self._probes.clear()  # one that was not sent: another may go after 20 s
         return drained
 
-    def _copy(self, topic: str, name: str) -> Standing:
+    def _copy(self, topic: str, name: str) -> SubscriptionStatus:
         copy = self._copies.get((topic, name))
-        return NEW if copy is None else copy.standing
+        return NEW if copy is None else copy.status
 
-    def _look(self, topic: str, names: Sequence[str]) -> None:
-        """Bring the copies up to date: for nothing, unless there is news that only rows tell."""
-        now, announced = milliseconds(self._clock), self._store.announced
+    def _update(self, topic: str, names: Sequence[str], now: int) -> None:
+        """Bring the copies up to date: at no cost, unless there is news that only the rows have."""
+        announced = self._store.announced
         stale = []
         for name in names:
             copy = self._copies.get((topic, name))
             if copy is None:
                 loaded, at = self._store.standings(topic)
                 if at == announced:
-                    standing = loaded.get(name, NEW)
-                    self._copies[topic, name] = _Copy(standing, announced, now)
+                    status = loaded.get(name, NEW)
+                    self._copies[topic, name] = _Copy(status, announced, now)
                     continue
-            fresh = copy is not None and copy.announced == announced
-            if copy is None or not fresh or copy.standing.wants_look(copy.read_at, now):
+            if copy is None or copy.announced != announced or _may_have_changed(copy, now):
                 stale.append(name)
         if stale:
             found = self._store.read_standings(topic, stale)
@@ -258,82 +247,101 @@ class Gate:
                 self._copies[topic, name] = _Copy(found.get(name, NEW), announced, now)
 
     def _pass(self, name: Name, line: list[Job]) -> list[Job]:
-        """Return what a circuit lets through: all, or one that nobody has tried as a probe."""
+        """Return the jobs that a circuit admits: all, or one as a probe that nobody has tried."""
+        status = self._copy(*name)
+        if status.ready:
+            return line
         now = milliseconds(self._clock)
-        standing = self._copy(*name)
-        admission = standing.admits(now)
+        admission = status.admits(now)
         if admission == "one" and name not in self._probes:
-            claim = standing.probing(now, self._rng)
-            if self._write(name, claim, standing, announce=False):
+            claim = status.probing(now, self._rng)
+            if self._write(name, claim, status, announce=False):
                 self._probes[name] = claim
                 return [_probe(line)]
             admission = self._copy(*name).admits(now)
         return line if admission == "all" else []
 
-    def _write(self, name: Name, after: Standing, before: Standing, *, announce: bool) -> bool:
-        """Write how it stands; return whether it does, for somebody else may have been first."""
+    def _write(
+        self, name: Name, after: SubscriptionStatus, before: SubscriptionStatus, *, announce: bool
+    ) -> bool:
+        """Write its status; return whether the row has it now: others may have been faster."""
         there = self._store.write_standing(*name, after, before, announce=announce)
         now = milliseconds(self._clock)
         self._copies[name] = _Copy(there or NEW, self._store.announced, now)
         return there == after
 
     def _count(self, name: Name, outcome: Outcome, ref: MessageRef) -> None:
-        standing = self._copy(*name)
-        if not standing.ready:
+        status = self._copy(*name)
+        if not status.ready:
             return  # a call that was on its way when the circuit opened
         run = self._runs[name] = self._runs.get(name, 0) + 1
         asked = outcome.retry_after if outcome.verdict == "throttled" else None
-        told = asked is not None and asked >= SHARED_WAIT_SECONDS
-        if run < FAILURES_TO_OPEN and not told:
+        shared = asked is not None and asked >= SHARED_WAIT_SECONDS
+        if run < FAILURES_TO_OPEN and not shared:
             return
         now = milliseconds(self._clock)
-        opened = standing.opened(now, outcome.error, self._rng, asked=asked if told else None)
-        if self._write(name, opened, standing, announce=True):
-            self._events.append(Event(*name, "opened", outcome.error, ref, opened.until))
+        opened = status.opened(now, outcome.error, self._rng, asked=asked if shared else None)
+        if self._write(name, opened, status, announce=True):
+            self._events.append(CircuitEvent(*name, "opened", outcome.error, ref, opened.until))
         self._runs.pop(name, None)
 
     def _conclude(
-        self, name: Name, probe: Standing, saying: Saying, outcome: Outcome, ref: MessageRef
+        self,
+        name: Name,
+        probe: SubscriptionStatus,
+        verdict: CallVerdict,
+        outcome: Outcome,
+        ref: MessageRef,
     ) -> None:
-        """Write what a probe came to."""
+        """Write the result of a probe."""
         now = milliseconds(self._clock)
-        if saying == "gone":
+        if verdict == "gone":
             self._leave(name, probe, outcome, ref)
-        elif saying == "taken":
+        elif verdict == "taken":
             self._runs.pop(name, None)
             if self._write(name, probe.closed(), probe, announce=False):
-                self._events.append(Event(*name, "closed", outcome.error, ref))
+                self._events.append(CircuitEvent(*name, "closed", outcome.error, ref))
         else:
             after = probe.undecided(now)
-            if saying == "failure":
+            if verdict == "failure":
                 asked = outcome.retry_after if outcome.verdict == "throttled" else None
                 after = probe.opened(now, outcome.error, self._rng, asked=asked)
             if self._write(name, after, probe, announce=False):
-                self._events.append(Event(*name, "probed", outcome.error, ref, after.until))
+                self._events.append(CircuitEvent(*name, "probed", outcome.error, ref, after.until))
 
-    def _leave(self, name: Name, before: Standing, outcome: Outcome, ref: MessageRef) -> None:
+    def _leave(
+        self, name: Name, before: SubscriptionStatus, outcome: Outcome, ref: MessageRef
+    ) -> None:
         """Pause a subscription whose receiver wants no more."""
         after = before.paused_by(milliseconds(self._clock), outcome.error)
         if not before.paused and self._write(name, after, before, announce=True):
-            self._events.append(Event(*name, "gone", outcome.error, ref))
+            self._events.append(CircuitEvent(*name, "gone", outcome.error, ref))
+
+
+def _may_have_changed(copy: _Copy, now: int) -> bool:
+    """Whether others may have changed a status unannounced; closed circuits never change so."""
+    closed = copy.status.circuit == "closed"
+    return not closed and copy.status.wants_look(copy.read_at, now)
 
 
 def _probe(line: Sequence[Job]) -> Job:
     """Return the job to probe with: the first of those tried least, of each key only its first."""
     firsts: dict[tuple[str, str] | int, Job] = {}
     for job in line:
-        firsts.setdefault(job.hold if job.in_order else id(job), job)
+        firsts.setdefault(job.order_key if job.in_order else id(job), job)
     return min(firsts.values(), key=lambda j: j.stored.state(j.subscription.name).attempts)
 
 
-def _saying(name: str, answers: Sequence[tuple[StoredMessage, Outcome]]) -> tuple[Saying, Outcome]:
-    """Return what a call says of its destination, and the outcome that says it.
+def _judge(
+    name: str, answers: Sequence[tuple[StoredMessage, Outcome]]
+) -> tuple[CallVerdict, Outcome]:
+    """Return the verdict of a call on its destination, and the outcome that decides it.
 
-    One message taken says that it is well. A refusal that may be the message's own fault says
-    something only of a message that had never been tried; one that surely is says nothing.
+    One message taken means that the destination is well. A refusal that may be the message's own
+    fault counts only if that message had never been tried; one that surely is does not count.
     """
     for _, outcome in answers:
-        if outcome.taken:
+        if outcome.verdict == "taken":
             return "taken", outcome
     for _, outcome in answers:
         if outcome.verdict == "gone":

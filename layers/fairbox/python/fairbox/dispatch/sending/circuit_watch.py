@@ -1,4 +1,4 @@
-"""Which circuits are open and which subscriptions paused, for the metrics of each minute."""
+"""Open circuits and paused subscriptions, for the metrics of each minute."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fairbox.model.subscription_status import Standing
+    from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
 
 
 class CircuitWatch:
-    """Knows which subscriptions are not ready.
+    """The subscriptions that are not ready.
 
-    The topics are read (0.5 RRU a KB or so) only where a circuit opened or a pause changed since
-    the last look, or something was not ready then: nothing while all is well.
+    The topics are read (about 0.5 RRU a KB) only if a circuit opened or a pause changed since the
+    last time, or a subscription was not ready then: nothing while all is well.
 
     Args:
         load: reads all topics.
@@ -24,20 +24,20 @@ class CircuitWatch:
     def __init__(self, load: Callable[[], Iterable[TopicState]]) -> None:
         self._load = load
         self._announced = 0
-        self._known: dict[tuple[str, str], Standing] = {}
+        self._known: dict[tuple[str, str], SubscriptionStatus] = {}
 
-    def look(self, announced: int) -> dict[tuple[str, str], Standing]:
-        """Return by (topic, subscription) how those stand that are not ready.
+    def not_ready(self, announced: int) -> dict[tuple[str, str], SubscriptionStatus]:
+        """Return the status of subscriptions that are not ready, by (topic, subscription).
 
         Args:
-            announced: how many circuits had opened, and pauses changed, by now.
+            announced: the number of circuits opened and pauses changed, up to now.
         """
         if announced != self._announced or self._known:
             self._known = {
-                (state.topic.name, name): standing
+                (state.topic.name, name): status
                 for state in self._load()
-                for name, standing in state.standings.items()
-                if not standing.ready
+                for name, status in state.standings.items()
+                if not status.ready
             }
             self._announced = announced
         return self._known

@@ -1,4 +1,4 @@
-"""Jobs: one message for one subscription, and what the fair core makes of them."""
+"""Jobs: one message for one subscription each, and their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 NOTICES: Final = "fairbox."
-"""How topics of Fairbox's own notices begin, such as completions: their messages are direct."""
+"""The prefix of topics of Fairbox's own notices, such as completions: these are direct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Job:
     """One message for one subscription.
 
     Attributes:
-        subscription: whose copy it is.
+        subscription: the receiver.
         stored: the message.
         in_order: it holds back others of its key in its call.
         topic: the message's topic, whose weights count; None: all count the same.
@@ -35,8 +35,8 @@ class Job:
     topic: Topic | None = None
 
     @property
-    def hold(self) -> tuple[str, str]:
-        """What the job is in order with: others of its topic's subscription and partition key."""
+    def order_key(self) -> tuple[str, str]:
+        """The subscription and partition key within which jobs stay in order."""
         subscription = f"{self.stored.ref.topic}#{self.subscription.name}"
         return subscription, self.stored.message.shard_key
 
@@ -51,7 +51,7 @@ def rounds(jobs: Sequence[Job]) -> list[Job]:
     for job in jobs:
         rank = 0
         if job.in_order:
-            rank = seen[job.hold] = seen.get(job.hold, 0) + 1
+            rank = seen[job.order_key] = seen.get(job.order_key, 0) + 1
         ranked.append((rank, job))
     return [job for _, job in sorted(ranked, key=lambda pair: pair[0])]
 
@@ -74,6 +74,6 @@ def work(job: Job) -> Work[Job]:
         weight=weight,
         tenant_weight=1.0 if tenant is None else weights.get(tenant, 1.0),
         batch=1 if topic is None else topic.mini_batch,
-        key=job.hold if job.in_order else None,
+        key=job.order_key if job.in_order else None,
         direct=(message.direct or message.topic.startswith(NOTICES)) and not job.in_order,
     )

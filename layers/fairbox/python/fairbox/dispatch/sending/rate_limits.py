@@ -1,10 +1,11 @@
-"""Rates: how many messages a second a subscription gets, over all who deliver.
+"""Rates: messages a second that a subscription gets, from all invocations together.
 
-A token bucket, kept as the time until which it is used up (a generic cell rate algorithm) in the
-subscription's row. Who sends takes as many tokens as it has messages, a second's at most, by one
-compare-and-set: 1 WRU for up to a second's messages, at a rate of 100 a second 0.01 each. Who finds
-the bucket empty writes nothing, and is told when to come again: visits walk its shards at that
-time, for a query of a page a second and shard at most. The relay leaves such subscriptions to them.
+A token bucket, kept in the subscription's row as the time until which it is used up (a generic cell
+rate algorithm). A sender takes as many tokens as it has messages, a second's at most, by one
+compare-and-set: 1 WRU for up to a second's messages, at a rate of 100 a second 0.01 each. A sender
+that finds the bucket empty writes nothing, and learns when to come again: visits scan its shards at
+that time, for a query of a page a second and shard at most. The relay leaves such subscriptions to
+visits.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _TRIES: Final = 4
 
 
 class RateStore(Protocol):
-    """Keeps until when rates are used up."""
+    """The table rows that keep until when rates are used up."""
 
     def spend(self, topic: str, name: str, until: int, before: int) -> int:
-        """Write until when a rate is used up (ms) where it is as in `before`; return what is."""
+        """Write until when a rate is used up (ms) if it is as in `before`; return the row's."""
         ...
 
 
@@ -40,7 +41,7 @@ def take(spent: int, now: int, rate: float, wanted: int) -> tuple[int, int]:
         wanted: how many at most.
 
     Returns:
-        How many there are, and until when it is used up then.
+        The number of tokens taken, and until when the bucket is used up then.
     """
     each = 1000 / rate
     begin = max(spent, now)
@@ -62,8 +63,8 @@ class Rates:
         self._clock = clock
         self._spent: dict[tuple[str, str], int] = {}
 
-    def pass_(self, line: list[Job]) -> tuple[list[Job], int | None]:
-        """Return which jobs of one subscription have a token, and when the next may have one (ms).
+    def admit(self, line: list[Job]) -> tuple[list[Job], int | None]:
+        """Return the jobs of one subscription that have a token, and when others may get one (ms).
 
         Raises:
             FairboxError: the bucket could not be written.

@@ -1,32 +1,72 @@
-"""Sending: the fair core says what goes next to which destination, and here it goes."""
+"""Sending: calls to destinations in the order of the fair core, and the threads that run them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.dispatch.fair import Cycles
 from fairbox.dispatch.ports import Limits, Outcome
-from fairbox.dispatch.sending.executor import Begin, Call, Finish, at_once, in_turn
 from fairbox.dispatch.sending.jobs import rounds, work
-from fairbox.dispatch.sending.readiness import AlwaysReady
-from fairbox.dispatch.sending.slow_destinations import Pace
 from fairbox.errors import FairboxError, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+    from concurrent.futures import Future
 
-    from fairbox.dispatch.ports import Destination, Destinations, Store
+    from fairbox.dispatch.ports import Destination, Destinations, Outcomes, Store
     from fairbox.dispatch.sending.jobs import Job
-    from fairbox.dispatch.sending.readiness import Readiness
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
 
-Outcomes = dict[tuple["MessageRef", str], Outcome]
+SLOTS: Final = 8
+"""Calls that begin while none of them has been running for long."""
+PATIENCE: Final = 0.1
+"""Seconds after which a call gives its slot to another, and goes on without one."""
+MOST: Final = 64
+"""Calls that run at once, slow ones among them."""
+SLOW_SECONDS: Final = 1.0
+"""A call that takes so long holds up the stream's other messages."""
+FIRST_REST_SECONDS: Final = 60.0
+LONGEST_REST_SECONDS: Final = 960.0
+
+Finish = Callable[[], None]
+"""Handles the answer of a call."""
+Call = Callable[[], Finish]
+Begin = Callable[[], Sequence[Call]]
 FanOut = Callable[[Begin], None]
+
+
+class Readiness(Protocol):
+    """The subscriptions that are ready, by their answers.
+
+    The sender asks before every call, and tells the outcomes of a call before it asks again: an
+    answer must come from memory.
+    """
+
+    def ready(self, subscription: Subscription) -> bool:
+        """Whether messages may go there now; a message that is not sent counts no attempt."""
+        ...
+
+    def in_flight_limit(self, subscription: Subscription) -> int | None:
+        """Return how many messages may be unanswered at once, from 1; None: all that a call takes.
+
+        A call in which several subscriptions share an address keeps to the least of them. The
+        limit holds for a whole delivery.
+        """
+        ...
+
+    def answered(
+        self, subscription: Subscription, answers: Sequence[tuple[StoredMessage, Outcome]]
+    ) -> None:
+        """Take the outcomes of the subscription's messages in one call, in their order."""
+        ...
 
 
 class Sender:
@@ -36,7 +76,7 @@ class Sender:
         store: brings offloaded bodies.
         destinations: opens destinations.
         clock: the time.
-        fan_out: runs the calls to several destinations; `at_once` or `in_turn`.
+        fan_out: runs the calls to several destinations; `run_concurrently` or `run_sequentially`.
         readiness: says which subscriptions are ready, and how much they take at once.
     """
 
@@ -46,23 +86,27 @@ class Sender:
         destinations: Destinations,
         clock: Clock,
         fan_out: FanOut,
-        readiness: Readiness | None = None,
+        readiness: Readiness,
     ) -> None:
         self._store = store
         self._destinations = destinations
         self._clock = clock
         self._fan_out = fan_out
-        self._readiness = readiness or AlwaysReady()
-        self._pace = Pace()
+        self._readiness = readiness
+        self._slow = SlowDestinations()
 
-    def quick(self, subscription: Subscription) -> bool:
-        """Whether the subscription may be called from the stream: fast by kind, and of late.
+    def allowed_in_stream(self, subscription: Subscription) -> bool:
+        """Whether the relay may call the subscription: fast by kind, and fast of late.
 
-        One with a limit in flight or a rate may not: only visits, which take turns, can keep it.
+        A subscription with a limit in flight or a rate is not allowed: only visits, which take
+        turns, can keep to it.
         """
-        slow = self._pace.slow(_line(subscription), self._clock.now())
         limited = subscription.max_in_flight is not None or subscription.rate is not None
-        return not slow and not limited and self._open(subscription).quick
+        return (
+            not limited
+            and not self._slow.slow(_line(subscription), self._clock.now())
+            and self._open(subscription).quick
+        )
 
     def send(
         self,
@@ -70,23 +114,23 @@ class Sender:
         deadline: float,
         timeout: float,
         *,
-        quick_only: bool = False,
+        from_stream: bool = False,
     ) -> Outcomes:
-        """Send these, those of one address together; return what was answered.
+        """Send these, those of one address together; return the answers.
 
         Args:
             jobs: in the order to send them, of each topic and tenant.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
-            quick_only: a line that turns out to be slow gets no further call.
+            from_stream: a line that turns out to be slow gets no further call.
         """
         turns = _Sending(self._open, self._clock, self._readiness, jobs)
-        call_one = partial(self._call, turns, deadline, timeout, quick_only=quick_only)
+        make_call = partial(self._call, turns, deadline, timeout, from_stream=from_stream)
 
         def begin() -> list[Call]:
             if self._clock.now() >= deadline:
                 return []
-            return [partial(call_one, line, call) for line, call in turns.cycles.cycle()]
+            return [partial(make_call, line, call) for line, call in turns.cycles.cycle()]
 
         self._fan_out(begin)
         return turns.outcomes
@@ -99,17 +143,17 @@ class Sender:
         line: str,
         call: list[Job],
         *,
-        quick_only: bool,
+        from_stream: bool,
     ) -> Finish:
-        """Make a call, and return what is to be done with what it came to."""
+        """Make a call; return the function that handles its outcomes."""
         began = self._clock.now()
-        outcomes = self.send_call(turns.destination(line), call, deadline, timeout)
+        outcomes = self.send_call(turns.destinations[line], call, deadline, timeout)
         ended = self._clock.now()
 
         def finish() -> None:
-            self._pace.took(line, ended - began, ended)
+            self._slow.took(line, ended - began, ended)
             turns.answered(line, call, outcomes)
-            if quick_only and self._pace.slow(line, ended):
+            if from_stream and self._slow.slow(line, ended):
                 turns.cycles.drop(line)
 
         return finish
@@ -117,7 +161,7 @@ class Sender:
     def send_call(
         self, destination: Destination, call: list[Job], deadline: float, timeout: float
     ) -> Outcomes:
-        """Make one call; what is missing in the answer was not sent."""
+        """Make one call; a message without an outcome in the answer was not sent."""
         if self._clock.now() >= deadline:
             return {}
         limit = min(timeout, *(job.subscription.timeout for job in call))
@@ -138,7 +182,7 @@ class Sender:
             return _Closed(str(error))
 
     def _with_body(self, stored: StoredMessage, destination: Destination) -> StoredMessage | None:
-        """Fetch an offloaded body that the destination takes; else it gets the address."""
+        """Fetch an offloaded body if the destination takes it; otherwise it gets the address."""
         if stored.offloaded is None or stored.size > destination.limits.bytes:
             return stored
         try:
@@ -148,10 +192,11 @@ class Sender:
 
 
 class _Sending:
-    """The turns of one delivery, and what came of them.
+    """The turns of one delivery, and its outcomes.
 
     Attributes:
-        cycles: what goes next, by line: what shares calls.
+        cycles: the next calls, by line; destinations on one line share calls.
+        destinations: by line.
         outcomes: by message and subscription.
     """
 
@@ -163,37 +208,35 @@ class _Sending:
         jobs: Iterable[Job],
     ) -> None:
         self.outcomes: Outcomes = {}
+        self.destinations: dict[str, Destination] = {}
         self._readiness = readiness
         self._blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
-        self._destinations: dict[str, Destination] = {}
-        self._subscriptions: dict[str, dict[Subscription, None]] = {}
+        limits: dict[str, Limits] = {}
+        subscriptions: set[Subscription] = set()
         self.cycles: Cycles[str, Job] = Cycles(
-            clock,
-            limits=self._limits,
-            size=lambda line, job: self._destinations[line].size(job.stored),
-            skip=self._skips,
+            clock, limits=limits.__getitem__, size=self._size, skip=self._skips
         )
         for job in rounds(list(jobs)):
-            line = _line(job.subscription)
-            if line not in self._destinations:
-                self._destinations[line] = open_(job.subscription)
-                self._subscriptions[line] = {}
-            self._subscriptions[line].setdefault(job.subscription)
+            subscription, line = job.subscription, _line(job.subscription)
+            if line not in self.destinations:
+                self.destinations[line] = open_(subscription)
+                limits[line] = self.destinations[line].limits
+            if subscription not in subscriptions:
+                subscriptions.add(subscription)
+                most, limit = readiness.in_flight_limit(subscription), limits[line]
+                if most is not None and most < limit.messages:
+                    limits[line] = Limits(most, limit.bytes)
             self.cycles.add(line, work(job))
 
-    def destination(self, line: str) -> Destination:
-        """Return the destination of a line."""
-        return self._destinations[line]
-
     def answered(self, line: str, call: Sequence[Job], outcomes: Outcomes) -> None:
-        """Take what a call came to; a destination that is not ready is left alone."""
+        """Take the outcomes of a call; a destination that is not ready is left alone."""
         answers: dict[Subscription, list[tuple[StoredMessage, Outcome]]] = {}
         for job in call:
             outcome = outcomes.get((job.stored.ref, job.subscription.name))
             if outcome is not None:
                 answers.setdefault(job.subscription, []).append((job.stored, outcome))
             if job.in_order and (outcome is None or not outcome.taken):
-                self._blocked.add(job.hold)
+                self._blocked.add(job.order_key)
         for subscription, its in answers.items():
             self._readiness.answered(subscription, its)
         self.outcomes |= outcomes
@@ -201,25 +244,26 @@ class _Sending:
             self.cycles.drop(line)
         self.cycles.answered(line)
 
-    def _skips(self, job: Job) -> bool:
-        blocked = job.in_order and job.hold in self._blocked
-        return blocked or not self._readiness.ready(job.subscription)
+    def _size(self, line: str, job: Job) -> int:
+        return self.destinations[line].size(job.stored)
 
-    def _limits(self, line: str) -> Limits:
-        limits = self._destinations[line].limits
-        most = [self._readiness.in_flight_limit(s) for s in self._subscriptions[line]]
-        return Limits(min([limits.messages, *(m for m in most if m is not None)]), limits.bytes)
+    def _skips(self, job: Job) -> bool:
+        blocked = job.in_order and job.order_key in self._blocked
+        return blocked or not self._readiness.ready(job.subscription)
 
 
 def _line(subscription: Subscription) -> str:
-    """Return what shares calls: subscriptions of one address; one message a call shares nothing."""
-    if subscription.scheme in ("http", "https", "lambda"):
+    """Return the line of a subscription: subscriptions on one line share calls.
+
+    Those of one address do, but not where a call carries one message.
+    """
+    if subscription.destination.startswith(("http:", "https:", "lambda:")):
         return f"{subscription.topic}#{subscription.name}#{subscription.destination}"
     return subscription.destination
 
 
 class _Closed:
-    """Stands for a destination whose address cannot be used: it refuses everything."""
+    """A destination whose address cannot be used: it refuses everything."""
 
     def __init__(self, reason: str) -> None:
         self.limits = Limits(100, 1 << 30)
@@ -234,4 +278,73 @@ class _Closed:
         return [Outcome("refused", self._reason, fault="destination") for _ in messages]
 
 
-__all__ = ["FanOut", "Outcomes", "Sender", "at_once", "in_turn"]
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    until: float
+    seconds: float
+
+
+class SlowDestinations:
+    """The lines that this process has seen to be slow.
+
+    The relay waits for its calls, and a part of the stream waits for the relay. So a slow
+    destination gets one call from it in a number of minutes: one minute after the first, doubling
+    to 16. After one fast call the line counts as fast again.
+    """
+
+    def __init__(self) -> None:
+        self._rests: dict[str, _Rest] = {}
+
+    def took(self, line: str, seconds: float, now: float) -> None:
+        """Note the duration of a call that ended at `now` (seconds since 1970)."""
+        if seconds < SLOW_SECONDS:
+            self._rests.pop(line, None)
+            return
+        before = self._rests.get(line)
+        if before is not None and now < before.until:
+            return  # a call that began before the rest
+        rest = FIRST_REST_SECONDS if before is None else before.seconds * 2
+        rest = min(rest, LONGEST_REST_SECONDS)
+        self._rests[line] = _Rest(now + rest, rest)
+
+    def slow(self, line: str, now: float) -> bool:
+        """Whether a caller that must not wait should leave the line alone."""
+        rest = self._rests.get(line)
+        return rest is not None and now < rest.until
+
+
+def run_sequentially(begin: Begin) -> None:
+    """Make one call after the other: for simulations and tests. As `run_concurrently`."""
+    while calls := begin():
+        for call in calls:
+            call()()
+
+
+def run_concurrently(begin: Begin) -> None:
+    """Make calls in threads until there are no more.
+
+    Eight begin together. A call that takes over 0.1 s gives its slot to another, up to 64 calls, so
+    that slow destinations do not delay fast ones.
+
+    Args:
+        begin: gives the calls that may begin now; asked again each time that one has ended. A call
+            returns the function that handles its answer, which runs in the caller's thread.
+    """
+    waiting = deque(begin())
+    if not waiting:
+        return
+    running: dict[Future[Finish], float] = {}
+    with ThreadPoolExecutor(MOST) as pool:
+        while waiting or running:
+            now = time.monotonic()
+            fresh = [began for began in running.values() if now - began < PATIENCE]
+            while waiting and len(fresh) < SLOTS and len(running) < MOST:
+                running[pool.submit(waiting.popleft())] = now
+                fresh.append(now)
+            give_way = min(fresh) + PATIENCE - now if waiting and fresh else None
+            done, _ = wait(running, timeout=give_way, return_when=FIRST_COMPLETED)
+            for future in done:
+                del running[future]
+                future.result()()
+            if done:
+                waiting.extend(begin())

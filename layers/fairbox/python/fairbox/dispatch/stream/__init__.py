@@ -1,1 +1,1 @@
-"""What is read from the tables' streams."""
+"""The readers of the outbox's stream: marking, and the events of messages."""

@@ -1,24 +1,22 @@
 """Marking: ledger, archive, acks, counts and index, all from the stream (stream-driven marking).
 
-Marking sees every record of a message and knows nothing of the relay. It may see records again, in
-other batches, after a retry or a bisection: the archive and ledger drop repetitions on reading, the
-counts take only records after the sequence number stored with them.
+Marking reads every record of a message and does not depend on the relay. It may read records again,
+in other batches, after a retry or a bisection: readers of the archive and the ledger drop
+repetitions, and the counts take only records after the sequence number stored with them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.batches.ack_messages import pack
 from fairbox.codec.ledger import MAX_PER_ROW, SHARED, SPAN_MS, ledger_item
-from fairbox.codec.stream_records import read_record, record_lane
-from fairbox.dispatch.stream.lane_counts import LaneChange, apply_changes
+from fairbox.codec.stream_records import read_record, record_lane, sequence_order
 from fairbox.dispatch.stream.message_events import archive_line, events_of
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
-from fairbox.model.clock import milliseconds
-from fairbox.model.stored_messages import Delivery, Offloaded, ShardRow
+from fairbox.model.stored_messages import NEVER_MS, Delivery, Offloaded, ShardRow
 from fairbox.settings import ACK_QUEUE_URL
 
 if TYPE_CHECKING:
@@ -27,16 +25,39 @@ if TYPE_CHECKING:
     from fairbox.codec.stream_records import Change
     from fairbox.dispatch.ports import AckQueue, Archive, MarkingStore
     from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
 
 SMALL_TOPIC: Final = 25
+FIRST_CHECK_MS: Final = 60_000
+PULLED_CHECK_MS: Final = 3_600_000
 _CAS_TRIES: Final = 8
 
 Shard = tuple[str, int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class LaneChange:
+    """The effect of one record on the counts of a shard.
+
+    Attributes:
+        lane: the lane in whose stream order the sequence number is.
+        sequence: the record's.
+        delta: messages in the lane: +1, 0, -1.
+        deaths: +1 for a death, -1 for a redrive.
+        due: of an insert into lane `later`, in milliseconds since 1970 UTC.
+    """
+
+    lane: Literal["ready", "later"]
+    sequence: str
+    delta: int
+    deaths: int = 0
+    due: int | None = None
+
+
 @dataclass(slots=True)
 class MarkReport:
-    """What an invocation marked.
+    """The result of one invocation.
 
     Attributes:
         events: kind -> how many.
@@ -54,7 +75,7 @@ class MarkReport:
 
 @dataclass(slots=True)
 class _Work:
-    """What the records of one invocation come to."""
+    """The work that the records of one invocation ask for."""
 
     lines: list[bytes] = field(default_factory=list)
     deliveries: dict[str, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
@@ -62,10 +83,11 @@ class _Work:
     bodies: list[Offloaded] = field(default_factory=list)
     sequences: list[str] = field(default_factory=list)
     acks: dict[str, None] = field(default_factory=dict)  # each item once, in order
+    topics: dict[str, TopicState | None] = field(default_factory=dict)
 
 
 class Marking:
-    """Marks what the stream tells.
+    """Marks the changes that the stream brings.
 
     Args:
         store: the tables.
@@ -89,7 +111,7 @@ class Marking:
         Raises:
             NotConfigured: a delivered message carries a batch item, and there is no ack queue.
             NewerVersion: only a newer release can read a record; nothing was written.
-            FairboxError: something was not written; all the records are to come again.
+            FairboxError: something was not written; all the records must come again.
         """
         report = MarkReport()
         self._store.refresh()
@@ -103,7 +125,7 @@ class Marking:
             self._store.write_ledger(rows)
         report.ledger_rows = len(rows)
         report.acks = self._ack(work.acks)
-        report.row_writes = self._count(work.changes)
+        report.row_writes = self._count(work)
         for offloaded in work.bodies:
             self._store.expire_body(offloaded)
         return report
@@ -118,14 +140,15 @@ class Marking:
             self._take_unreadable(record, work)
             return
         work.sequences.append(change.sequence)
-        ref = change.stored.ref
-        topic = self._store.topic(ref.topic)
+        stored = change.stored
+        ref = stored.ref
+        topic = self._topic(ref.topic, work)
         for event in events_of(change, topic):
             work.lines.append(archive_line(event, topic))
             report.events[event.kind] += 1
             if event.kind == "delivered":
                 work.deliveries[ref.topic].append(event.delivery)
-        lane_change = _lane_change(change)
+        lane_change = _lane_change(change, stored)
         if lane_change is not None:
             work.changes[ref.topic, ref.epoch, ref.shard].append(lane_change)
         old = change.old
@@ -133,11 +156,16 @@ class Marking:
         if item is not None:
             work.acks[item] = None
         if change.kind == "REMOVE" and old is not None and old.offloaded is not None:
-            # a dead letter still needs its body, and so does the copy of what was moved
+            # a dead letter still needs its body, and so does the copy of a moved message
             work.bodies += [] if old.any_dead or old.gone == "moved" else [old.offloaded]
 
+    def _topic(self, name: str, work: _Work) -> TopicState | None:
+        if name not in work.topics:
+            work.topics[name] = self._store.topic(name)
+        return work.topics[name]
+
     def _ack(self, items: Mapping[str, None]) -> int:
-        """Put items into the ack queue, a thousand and more a message; return how many."""
+        """Put items into the ack queue, a thousand and more a message; return their number."""
         if items and self._acks is None:
             raise NotConfigured(ACK_QUEUE_URL)
         if items and self._acks is not None:
@@ -145,7 +173,7 @@ class Marking:
         return len(items)
 
     def _take_unreadable(self, record: Mapping[str, Any], work: _Work) -> None:
-        """Count an item that is no message of the codec's; whoever delivers buries it."""
+        """Count an item that the codec cannot read; the relay or a visit buries it."""
         try:
             lane, topic, epoch, shard = record_lane(record)
         except Unreadable:
@@ -164,27 +192,32 @@ class Marking:
         sequences = (work.sequences[0], work.sequences[-1])
         rows = []
         for topic, deliveries in groups.items():
-            state = self._store.topic(topic)
+            state = self._topic(topic, work)
             for part, chunk in enumerate(_chunks(deliveries)):
-                kept = state.topic.retention if state else _longest(chunk, self._store)
+                kept = state.topic.retention if state else self._longest(chunk, work)
                 key = (sequences[0], f"{sequences[1]}#{part}" if part else sequences[1])
                 rows.append(ledger_item(topic, chunk, key, chunk[-1].at // 1000 + kept))
         return rows
 
-    def _count(self, changes: Mapping[Shard, Sequence[LaneChange]]) -> int:
-        """Bring the shard rows up to date; return how many were written."""
+    def _longest(self, deliveries: Sequence[Delivery], work: _Work) -> int:
+        """Return the longest retention of the topics that share a row."""
+        states = [self._topic(name, work) for name in {d.topic: None for d in deliveries}]
+        return max((s.topic.retention for s in states if s is not None), default=7 * 86400)
+
+    def _count(self, work: _Work) -> int:
+        """Bring the shard rows up to date; return the number written."""
         written = 0
-        waiting = dict(changes)
+        waiting: dict[Shard, Sequence[LaneChange]] = dict(work.changes)
         for _ in range(_CAS_TRIES):
             rows = {(r.topic, r.epoch, r.shard): r for r in self._store.shard_rows(list(waiting))}
             lost: dict[Shard, Sequence[LaneChange]] = {}
             for shard, shard_changes in waiting.items():
                 before = rows.get(shard, ShardRow(*shard))
-                topic = self._store.topic(shard[0])
+                topic = self._topic(shard[0], work)
                 after = apply_changes(
                     before,
                     shard_changes,
-                    now=milliseconds(self._clock),
+                    now=int(self._clock.now() * 1000),
                     pushed=topic is not None and topic.pushed,
                 )
                 if after == before:
@@ -200,10 +233,10 @@ class Marking:
 
 
 def _acked_item(change: Change) -> str | None:
-    """Return the batch item that this change acks: of a message that left as delivered.
+    """Return the batch item that this change acks: the item of a message that was delivered.
 
-    One that died for a subscription has failed its item, and the first outcome stands. Its record
-    must not ack: it may come late, when a redrive has put the item back.
+    A message that died for a subscription has failed its item, and the first outcome stands. Its
+    record must not ack: it may come late, when a redrive has put the item back.
     """
     old = change.old
     if change.kind != "REMOVE" or old is None or old.lane == "dead":
@@ -211,8 +244,7 @@ def _acked_item(change: Change) -> str | None:
     return None if old.gone is not None or old.any_dead else old.message.batch_item
 
 
-def _lane_change(change: Change) -> LaneChange | None:
-    stored = change.stored
+def _lane_change(change: Change, stored: StoredMessage) -> LaneChange | None:
     if stored.lane == "dead":
         return None
     delta = {"INSERT": 1, "REMOVE": -1, "MODIFY": 0}[change.kind]
@@ -241,7 +273,60 @@ def _chunks(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
         yield chunk
 
 
-def _longest(deliveries: Sequence[Delivery], store: MarkingStore) -> int:
-    """Return the longest retention of the topics that share a row."""
-    states = [store.topic(name) for name in dict.fromkeys(d.topic for d in deliveries)]
-    return max((s.topic.retention for s in states if s is not None), default=7 * 86400)
+def apply_changes(
+    row: ShardRow, changes: Sequence[LaneChange], *, now: int, pushed: bool
+) -> ShardRow:
+    """Return the row after the changes that it has not counted yet; the same row when they cancel.
+
+    Args:
+        row: as read.
+        changes: in the order of each lane's stream.
+        now: milliseconds since 1970 UTC.
+        pushed: whether the dispatcher delivers the topic.
+    """
+    after = row
+    earliest: int | None = None
+    for lane in ("ready", "later"):
+        mine = [c for c in changes if c.lane == lane]
+        if not mine:
+            continue
+        counted = sequence_order(row.ready_sequence if lane == "ready" else row.later_sequence)
+        fresh = [c for c in mine if sequence_order(c.sequence) > counted]
+        dues = [c.due for c in fresh if c.due is not None]
+        earliest = min([*dues, *([] if earliest is None else [earliest])], default=None)
+        delta = sum(c.delta for c in fresh)
+        deaths = sum(c.deaths for c in fresh)
+        if not delta and not deaths:
+            continue
+        last = max((c.sequence for c in fresh), key=sequence_order)
+        if lane == "ready":
+            after = replace(
+                after,
+                ready=after.ready + delta,
+                ready_deaths=after.ready_deaths + deaths,
+                ready_sequence=last,
+            )
+        else:
+            after = replace(
+                after,
+                later=after.later + delta,
+                later_deaths=after.later_deaths + deaths,
+                later_sequence=last,
+            )
+    return _with_next_check(row, after, earliest, now=now, pushed=pushed)
+
+
+def _with_next_check(
+    before: ShardRow, after: ShardRow, earliest: int | None, *, now: int, pushed: bool
+) -> ShardRow:
+    if after.ready <= 0 and after.later <= 0:
+        look = NEVER_MS if after.dead > 0 else None
+        return replace(after, look_at=look, backoff=0) if after != before else after
+    look = after.look_at if after.look_at != NEVER_MS else None
+    if look is None:
+        look = now + (FIRST_CHECK_MS if pushed else PULLED_CHECK_MS)
+        if pushed and after.ready <= 0 and earliest is not None:
+            look = max(earliest, now)
+    if pushed and earliest is not None and earliest < look:
+        look = max(earliest, now)
+    return replace(after, look_at=look) if look != after.look_at else after

@@ -1,4 +1,4 @@
-"""What happened to a message, told by a change of its item."""
+"""Events of a message, read from a change of its item."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.model.bodies import ARCHIVED_UP_TO
 from fairbox.model.ids import time_of
-from fairbox.model.redaction import shown_address
+from fairbox.model.redaction import redacted_address
 from fairbox.model.stored_messages import Delivery
 from fairbox.model.topics import PULL
 
@@ -36,9 +36,9 @@ class Event:
     """One line of the archive.
 
     Attributes:
-        kind: what happened.
-        at: when, in milliseconds since 1970 UTC.
-        event_id: the same whenever this event is told again.
+        kind: of the event.
+        at: when it happened, in milliseconds since 1970 UTC.
+        event_id: the same whenever the event is read again.
         stored: the message.
         subscription, attempt, reason: as in the archive's table.
     """
@@ -67,8 +67,8 @@ class Event:
         )
 
 
-def events_of(change: Change, topic: TopicState | None) -> Iterator[Event]:
-    """Yield what a change tells.
+def events_of(change: Change, topic: TopicState | None) -> list[Event]:
+    """Return the events that a change stands for.
 
     A delete without `gone` means delivered: to `pending`, or to all of the topic's subscriptions.
 
@@ -77,15 +77,16 @@ def events_of(change: Change, topic: TopicState | None) -> Iterator[Event]:
         topic: the topic as it stands; None when it is gone.
     """
     if change.kind == "INSERT" and change.new is not None:
-        yield from _inserted(change, change.new)
-    elif change.kind == "MODIFY" and change.new is not None and change.old is not None:
-        yield from _modified(change, change.old, change.new, topic)
-    elif change.kind == "REMOVE" and change.old is not None:
-        yield from _removed(change, change.old, topic)
+        return list(_inserted(change, change.new))
+    if change.kind == "MODIFY" and change.new is not None and change.old is not None:
+        return list(_modified(change, change.old, change.new, topic))
+    if change.kind == "REMOVE" and change.old is not None:
+        return list(_removed(change, change.old, topic))
+    return []
 
 
 def _inserted(change: Change, new: StoredMessage) -> Iterator[Event]:
-    if new.moved or new.gone is not None:  # a purged dead letter's mark tells when it goes
+    if new.moved or new.gone is not None:  # the mark of a purged dead letter: its removal counts
         return
     if new.redriven:
         yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
@@ -143,7 +144,7 @@ def _removed(change: Change, old: StoredMessage, topic: TopicState | None) -> It
 
 
 def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) -> frozenset[str]:
-    """Return who a message was for before a change: `pending`, all subscriptions, or a puller.
+    """Return the receivers of a message before a change: `pending`, all subscriptions, or a puller.
 
     A subscription that was added after the change had no part in it.
     """
@@ -218,5 +219,5 @@ def _content(stored: StoredMessage, topic: TopicState | None) -> dict[str, Any]:
 def _destination(topic: TopicState | None, subscription: str) -> str:
     for known in topic.subscriptions if topic is not None else ():
         if known.name == subscription:
-            return shown_address(known.destination)
+            return redacted_address(known.destination)
     return subscription

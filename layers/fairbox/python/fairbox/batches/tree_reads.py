@@ -1,0 +1,72 @@
+"""Reads of a batch's tree that several use cases share: its root, and what is unfinished below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairbox.batches.models import (
+    ROOT_GROUPS,
+    LeafKey,
+    NodeKey,
+    bits,
+    first_group,
+    node_of,
+    ones,
+    slot_of,
+)
+from fairbox.errors import UnknownBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.batches.models import Node, Root
+    from fairbox.batches.ports import BatchStore
+
+
+def known_root(store: BatchStore, batch: str) -> Root:
+    """Return a root.
+
+    Raises:
+        UnknownBatch: there is none of this id.
+    """
+    root = store.root(batch)
+    if root is None:
+        raise UnknownBatch(batch)
+    return root
+
+
+def unfinished_under_root(root: Root) -> int:
+    """Return the groups directly under a root that have a bit, as a bitfield."""
+    return root.bits & ((1 << ROOT_GROUPS) - 1)
+
+
+def unfinished_nodes(store: BatchStore, root: Root) -> list[Node]:
+    """Return the nodes with a bit in the root."""
+    keys = [NodeKey(root.batch, number) for number in bits(root.bits >> ROOT_GROUPS)]
+    found = store.nodes(keys) if keys else {}
+    return [found[key] for key in keys if key in found]
+
+
+def unfinished_groups(root: Root, nodes: Sequence[Node]) -> list[int]:
+    """Return the groups with a bit, ascending."""
+    groups = list(bits(unfinished_under_root(root)))
+    for node in nodes:
+        base = first_group(node.node)
+        groups += [base + bit for bit in bits(node.bits)]
+    return groups
+
+
+def finished_hour(store: BatchStore, root: Root) -> int:
+    """Return the newest hour of what is finished directly under a root; 0 for nothing.
+
+    A last ack of a group leaves its hour there, where no walk over the unfinished comes by.
+    """
+    given = root.next_group
+    groups = bits(ones(0, min(given, ROOT_GROUPS)) & ~root.bits)
+    last = node_of(given - 1) if given else None
+    numbers = range(0 if last is None else last + 1)
+    done = [NodeKey(root.batch, n) for n in numbers if not root.bits >> slot_of(n) & 1]
+    keys = [LeafKey(root.batch, group) for group in groups]
+    hours = [leaf.hour for leaf in store.leaves(keys).values()]
+    hours += [node.hour for node in store.nodes(done).values()]
+    return max(hours, default=0)

@@ -1,0 +1,189 @@
+"""Changes of batches: open, add, seal, settle, cancel, and their announcements."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.batches.models import MAX_GROUP_SIZE, ORPHANED_TOPIC
+from fairbox.client.batch_context import BatchPart
+from fairbox.client.batch_reads import known_id
+from fairbox.errors import BatchEnded, InvalidInput, UnknownItems, UnknownTopic
+from fairbox.model.messages import Message
+from fairbox.model.topics import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fairbox.batches.models import Announcement
+    from fairbox.batches.results import AckResult, Batch, Group, Progress
+    from fairbox.batches.settlement import Verb
+    from fairbox.client.outbox import Outbox
+
+CANCEL_ERASES_GROUPS: Final = 100
+
+
+class BatchChanges(BatchPart):
+    """Opens batches, adds and settles items, seals and cancels batches."""
+
+    def open(
+        self,
+        user_key: str = "",
+        metadata: Mapping[str, object] | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the surface's name
+        parent_item: str | None = None,
+    ) -> Batch:
+        """Open a batch (2 WRU).
+
+        Args:
+            user_key: the caller's own name for it, up to 256 bytes.
+            metadata: a JSON object of at most 4 KB, carried into the completion message.
+            id: a UUID of the caller; a repeated call with it returns the existing batch.
+            parent_item: a pending item of another batch; it is settled when this batch ends.
+
+        Raises:
+            InvalidInput: a field is invalid.
+            UnknownItems: the parent item is not pending.
+        """
+        return self._context.additions.open(user_key, metadata or {}, id, parent_item)
+
+    def add(
+        self, batch: str, count: int, *, request_id: str, group_size: int = MAX_GROUP_SIZE
+    ) -> list[Group]:
+        """Add items in groups of `group_size`, the last one smaller: all of them or none.
+
+        Args:
+            batch: its id.
+            count: number of items, from 1.
+            request_id: names this add; a repeated call with it returns the same groups and adds
+                nothing.
+            group_size: items of a group, 1 to 7,168.
+
+        Raises:
+            InvalidInput: a field is invalid.
+            UnknownBatch, BatchSealed, BatchEnded: the batch takes no items.
+            RequestConflict: the request id was used with another count or group size.
+            BatchBusy: other processes kept changing the batch; call again.
+        """
+        return self._context.additions.add(batch, count, request_id, group_size)
+
+    def seal(self, batch: str) -> Progress:
+        """Declare that no more items will come; complete the batch if none is pending.
+
+        A repeated call returns the same. The progress is exact up to 1,000 unfinished groups, and
+        an estimate beyond.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+            BatchEnded: it was cancelled or reaped.
+        """
+        root = self._context.lifecycle.seal(known_id(batch))
+        return self._context.progress.sealed_progress(root)
+
+    def ack(self, item_ids: Iterable[str]) -> AckResult:
+        """Ack items, of any batches and groups (1 RRU and 1 WRU a group touched).
+
+        The first outcome of an item counts: an ack of a failed item changes nothing.
+
+        Raises:
+            UnknownItems: some ids were never issued; it names every id that cannot be settled,
+                and nothing has changed.
+            BatchEnded: some belong to batches that were cancelled or reaped; it names them all.
+            BatchBusy: other processes kept changing some groups; ack `.left` again.
+        """
+        return self._settle("ack", item_ids)
+
+    def fail(self, item_ids: Iterable[str], reason: str = "") -> AckResult:
+        """Fail items; failed items do not keep a batch from completing.
+
+        Args:
+            item_ids: as for `ack`.
+            reason: the reason; 120 bytes of it are kept, for the eight newest failures of a group.
+
+        Raises:
+            As `ack` does.
+        """
+        if not isinstance(reason, str):
+            raise InvalidInput("reason", "text")
+        return self._settle("fail", item_ids, reason)
+
+    def retry(self, item_ids: Iterable[str]) -> AckResult:
+        """Make failed items pending again, under the same ids; other items do not change.
+
+        Raises:
+            As `ack` does; BatchEnded also if the batch is complete.
+        """
+        return self._settle("retry", item_ids)
+
+    def _settle(self, verb: Verb, item_ids: Iterable[str], reason: str = "") -> AckResult:
+        items = item_ids if isinstance(item_ids, str) else list(item_ids)
+        try:
+            return self._context.settlement.settle(verb, items, reason)
+        except UnknownItems as error:
+            raise UnknownItems(self._bad(items) or error.items) from None
+        except BatchEnded as error:
+            bad = self._bad(items) or error.items
+            raise BatchEnded(error.batch, error.state, bad) from None
+
+    def _bad(self, items: Iterable[str]) -> list[str]:
+        """Return every id that cannot be settled; a refusal names only those of one kind."""
+        given = list(items)
+        texts = all(isinstance(item, str) for item in given)
+        return self._context.settlement.split_known(given)[1] if texts else []
+
+    def cancel(self, batch: str) -> Batch:
+        """Cancel a batch: it will not complete, and its first 100 groups are erased at once.
+
+        An ack may still succeed until the item's group is erased, without effect; later acks raise
+        `BatchEnded`.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+            BatchEnded: it is complete, or was reaped.
+        """
+        cancelled = self._context.lifecycle.cancel(known_id(batch))
+        self._context.lifecycle.erase(batch, CANCEL_ERASES_GROUPS)
+        return cancelled
+
+
+class OutboxAnnouncer:
+    """Makes completion messages part of a transaction, over an outbox.
+
+    Args:
+        outbox: the outbox of the topics; it creates them for the first message.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
+        """Return the actions that publish the message."""
+        message = Message(
+            topic=announcement.topic,
+            body=json.dumps(_body(announcement), ensure_ascii=False).encode(),
+            partition_key=announcement.root.batch,
+            content_type="application/json",
+            id=announcement.id,
+        )
+        try:
+            return self._outbox.transact_items(message)
+        except UnknownTopic:
+            self._outbox.create_topic(Topic(announcement.topic))
+            return self._outbox.transact_items(message)
+
+
+def _body(announcement: Announcement) -> dict[str, object]:
+    root = announcement.root
+    body: dict[str, object] = {
+        "id": root.batch,
+        "user_key": root.user_key,
+        "metadata": dict(announcement.metadata),
+        "total": root.total,
+        "acked": announcement.acked,
+        "failed": root.failed,
+        "opened_at": root.opened,
+    }
+    if announcement.topic == ORPHANED_TOPIC:
+        return body | {"pending": announcement.pending, "reaped_at": announcement.at}
+    return body | {"completed_at": announcement.at}

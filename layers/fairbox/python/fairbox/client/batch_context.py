@@ -1,0 +1,48 @@
+"""The parts of the batches core that the facades of a batches table share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairbox.batches.additions import Additions
+from fairbox.batches.batch_lists import BatchLists
+from fairbox.batches.cascade import Cascade
+from fairbox.batches.cleanup import Cleanup
+from fairbox.batches.item_pages import ItemPages
+from fairbox.batches.lifecycle import Lifecycle
+from fairbox.batches.progress import ProgressReader
+from fairbox.batches.settlement import Settlement
+
+if TYPE_CHECKING:
+    from fairbox.batches.context import Context
+    from fairbox.batches.ports import BatchStore
+
+
+class BatchContext:
+    """An open batches table, with the use cases over it.
+
+    Args:
+        core: the context that the use cases share.
+    """
+
+    def __init__(self, core: Context) -> None:
+        self.core = core
+        self.additions = Additions(core)
+        self.cascade = Cascade(core)
+        self.settlement = Settlement(core, self.cascade)
+        self.lifecycle = Lifecycle(core, self.cascade)
+        self.progress = ProgressReader(core)
+        self.cleanup = Cleanup(core, self.cascade, self.lifecycle, self.progress)
+        self.pages = ItemPages(core.store)
+        self.lists = BatchLists(core.store)
+
+
+class BatchPart:
+    """A part of `Batches`: methods over the shared context, and no state of its own."""
+
+    store: BatchStore
+    _context: BatchContext
+
+    def _open(self, context: BatchContext) -> None:
+        self._context = context
+        self.store = context.core.store

@@ -1,0 +1,101 @@
+"""The context that the parts of the queue share: an outbox, its tables, cached hint rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.dynamodb.message_edits import Edits
+from fairbox.dynamodb.queue_store import DynamoQueueStore
+from fairbox.errors import TopicIsPushed, UnknownTopic
+from fairbox.model.clock import milliseconds
+from fairbox.queue.hint_cache import HintCache
+from fairbox.queue.ordered import OrderedReceive
+from fairbox.queue.ordered_settlement import OrderedSettlement
+from fairbox.queue.settlement import UnorderedSettlement, looks_of
+from fairbox.queue.unordered import UnorderedReceive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fairbox.client.outbox import Outbox
+    from fairbox.model.receipts import Receipt
+    from fairbox.model.topics import TopicState
+
+
+class QueueContext:
+    """An open outbox, with the use cases of a queue over its tables.
+
+    Args:
+        outbox: where messages are sent to.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        calls = outbox.tables.calls
+        self.outbox = outbox
+        self.clock, self.rng = clock, rng = calls.clock, calls.rng
+        self.store = DynamoQueueStore(outbox.tables, outbox.bodies)
+        self.copies = HintCache(self.clock)
+        self.edits = Edits(outbox.tables, outbox.bodies)
+        self.unordered = UnorderedReceive(self.store, self.copies, clock, rng)
+        self.unordered_settlement = UnorderedSettlement(self.store, self.copies, clock, rng)
+        self.ordered = OrderedReceive(self.store, clock, rng)
+        self.ordered_settlement = OrderedSettlement(self.store, self.ordered.rows, clock, rng)
+
+    @property
+    def now(self) -> int:
+        """The time in milliseconds since 1970 UTC."""
+        return milliseconds(self.clock)
+
+    def topic(self, name: str) -> TopicState:
+        """Return a topic as it stood at most a second ago.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+        """
+        self.store.refresh()
+        topic = self.store.topic(name)
+        if topic is None:
+            raise UnknownTopic(name)
+        return topic
+
+    def pulled(self, name: str) -> TopicState:
+        """Return a pulled topic as it stood at most a second ago.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            TopicIsPushed: the topic has subscriptions.
+        """
+        topic = self.topic(name)
+        if topic.pushed:
+            raise TopicIsPushed(name)
+        return topic
+
+    def settlement(self, receipt: Receipt) -> UnorderedSettlement | OrderedSettlement:
+        """Return the use case that settles the claim of a receipt."""
+        return self.ordered_settlement if receipt.place == "held" else self.unordered_settlement
+
+    def announce(self, due: Iterable[tuple[str, int, int, int]]) -> None:
+        """Let a receive scan these shards from their heads when they are due, not a minute later.
+
+        Args:
+            due: topic, epoch, shard and milliseconds since 1970 UTC; a time that is a minute ahead,
+                or more, needs no announcement.
+        """
+        bound = self.now + RECEIVES_LOOK_MS
+        soon = [place for place in due if place[3] < bound]
+        for (topic, epoch), looks in looks_of(soon).items():
+            for shard in looks:
+                self.copies.forget((topic, epoch, shard))
+            self.store.lower_looks(topic, epoch, looks)
+
+
+class QueuePart:
+    """A part of `Queue`: methods over the shared context, and no state of its own."""
+
+    outbox: Outbox
+    _context: QueueContext
+
+    def _open(self, context: QueueContext) -> None:
+        self._context = context
+        self.outbox = context.outbox

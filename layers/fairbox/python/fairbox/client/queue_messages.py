@@ -1,0 +1,201 @@
+"""Messages of pulled topics: sent, received, and settled by their receipts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.client.queue_context import QueuePart
+from fairbox.errors import FairboxError, StaleReceipt
+from fairbox.model.receipts import Receipt
+from fairbox.queue.models import (
+    Received,
+    Taken,
+    check_count,
+    check_delay,
+    check_reason,
+    check_visibility,
+    check_wait,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.topics import TopicState
+
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+class QueueMessages(QueuePart):
+    """Sends and receives messages, and settles them."""
+
+    def send(self, message: Message) -> MessageRef:
+        """Publish one message (1 WRU a KB; 1 more where it is due within the minute).
+
+        Raises:
+            As `Outbox.add` does.
+        """
+        ref = self.outbox.add(message)
+        self._announce([ref])
+        return ref
+
+    def send_many(self, messages: Iterable[Message]) -> list[MessageRef]:
+        """Publish messages, 25 a call, each to the topic that it names.
+
+        Returns:
+            The refs, in the order of the messages.
+
+        Raises:
+            As `Outbox.add_many` does.
+        """
+        refs = self.outbox.add_many(messages)
+        self._announce(refs)
+        return refs
+
+    def _announce(self, refs: Sequence[MessageRef]) -> None:
+        self._context.announce((r.topic, r.epoch, r.shard, r.due) for r in refs if r.due)
+
+    def receive(
+        self,
+        topic: str,
+        max_messages: int = 10,
+        visibility_timeout: float = 30,
+        wait: float = 0,
+    ) -> list[Received]:
+        """Receive messages: claim them for a time.
+
+        Args:
+            topic: a pulled topic.
+            max_messages: maximum number, 1 to 100; a shorter result does not mean that there are no
+                more.
+            visibility_timeout: seconds until others may receive them, over 0 and up to 12 hours.
+            wait: seconds to wait for the first message, 0 to 900.
+
+        Returns:
+            Messages with their receipts; those of one shard are oldest first.
+
+        Raises:
+            InvalidInput: an argument is invalid; the error names it.
+            UnknownTopic: there is no such topic.
+            TopicIsPushed: the topic has subscriptions, so the dispatcher delivers it.
+            Throttled, Unavailable: messages claimed without an answer are visible again after
+                their time-out.
+        """
+        wanted = check_count(max_messages)
+        visibility = check_visibility(visibility_timeout)
+        end = self._context.now + check_wait(wait)
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            received = self._receive(self._context.pulled(topic), wanted, visibility)
+            left = (end - self._context.now) / 1000
+            if received or left <= 0:
+                return received
+            self._context.clock.sleep(min(left, pause * (0.5 + self._context.rng.random() / 2)))
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Received]:
+        if topic.paused:
+            return []
+        way = self._context.ordered if topic.topic.ordering == "key" else self._context.unordered
+        taken = way.receive(topic, wanted, visibility)
+        made = (self._received(t) for t in taken)
+        return [received for received in made if received is not None]
+
+    def _received(self, taken: Taken) -> Received | None:
+        """Return the message for the consumer; None: without its body it was given back."""
+        receipt = Receipt(taken.stored.ref, taken.place, taken.token, taken.until)
+        try:
+            message = self._context.store.fetch_body(taken.stored).message
+        except FairboxError as error:
+            self._context.settlement(receipt).fail(receipt, None, f"its body: {error}")
+            return None
+        return Received(message, str(receipt), taken.count, taken.until)
+
+    def ack(self, receipts: str | Iterable[str]) -> None:
+        """Acknowledge messages: they are done, and are deleted (1 WRU each, 25 a call).
+
+        A message that is already deleted counts as acknowledged, so that a call may be repeated,
+        unless its time-out is over, because then another consumer may have received it.
+
+        Args:
+            receipts: one receipt, or several, of any topics.
+
+        Raises:
+            InvalidInput: a text is not a receipt; nothing was acknowledged.
+            StaleReceipt: some no longer hold their messages, and changed nothing; `.receipts` names
+                them. The others are acknowledged.
+            Throttled, Unavailable: some may not be acknowledged; call again with all.
+        """
+        inplace, ordered = _parsed(receipts)
+        stale = self._context.unordered_settlement.ack(inplace) if inplace else []
+        stale += self._context.ordered_settlement.ack(ordered) if ordered else []
+        _raise_stale(stale)
+
+    def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
+        """Give a failed message back: it is received again, or dead after its last attempt.
+
+        Args:
+            receipt: the message's receipt.
+            delay: seconds until it may be received again, up to 366 days; None: the back-off of
+                the topic's retry policy.
+            reason: the reason; 200 characters of it are kept with the message.
+
+        Raises:
+            InvalidInput: an argument is invalid.
+            StaleReceipt: it no longer holds its message, and changed nothing.
+            Throttled, Unavailable: the message may not be given back; then its time-out ends.
+        """
+        parsed = Receipt.parse(receipt)
+        wait = None if delay is None else check_delay(delay)
+        self._context.settlement(parsed).fail(parsed, wait, check_reason(reason))
+
+    def bury(self, receipt: str, reason: str = "") -> None:
+        """Make a message a dead letter, regardless of its number of attempts.
+
+        Raises:
+            As `nack` does.
+        """
+        parsed = Receipt.parse(receipt)
+        self._context.settlement(parsed).fail(parsed, 0, check_reason(reason), dead=True)
+
+    def extend(self, receipt: str, seconds: float) -> None:
+        """Hold a message for so many seconds from now (1 WRU), over 0 and up to 12 hours.
+
+        Raises:
+            InvalidInput: an argument is invalid.
+            StaleReceipt: it no longer holds its message, and changed nothing.
+        """
+        parsed = Receipt.parse(receipt)
+        visibility = check_visibility(seconds, field="seconds")
+        if not self._context.settlement(parsed).extend(parsed, visibility):
+            raise StaleReceipt([receipt])
+
+    def release(self, receipts: str | Iterable[str]) -> None:
+        """Give messages back at once, without counting an attempt.
+
+        A consumer that stops releases the messages that it has not begun.
+
+        Raises:
+            InvalidInput: a text is not a receipt; nothing was released.
+            StaleReceipt: some no longer hold their messages; the others are released.
+        """
+        inplace, ordered = _parsed(receipts)
+        stale = self._context.unordered_settlement.release(inplace) if inplace else []
+        stale += self._context.ordered_settlement.release(ordered) if ordered else []
+        _raise_stale(stale)
+
+
+def _parsed(receipts: str | Iterable[str]) -> tuple[list[Receipt], list[Receipt]]:
+    """Return the receipts of unordered and of ordered topics, each once."""
+    texts = [receipts] if isinstance(receipts, str) else list(receipts)
+    parsed = list(dict.fromkeys(Receipt.parse(text) for text in texts))
+    return (
+        [r for r in parsed if r.place != "held"],
+        [r for r in parsed if r.place == "held"],
+    )
+
+
+def _raise_stale(stale: Sequence[Receipt]) -> None:
+    if stale:
+        raise StaleReceipt([str(receipt) for receipt in stale])

@@ -1,0 +1,198 @@
+"""Refusals as RFC 9457 problem details: every error of Fairbox to status, title and fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import (
+    BatchBusy,
+    BatchEnded,
+    BatchSealed,
+    BodyTooLarge,
+    DeadLettersUnreadable,
+    FairboxError,
+    InvalidInput,
+    MessagesClaimed,
+    MessagesNotFound,
+    MessagesNotWritten,
+    MessagesOutstanding,
+    RequestConflict,
+    ResizeUnderway,
+    StaleReceipt,
+    Throttled,
+    TopicConflict,
+    TopicIsPushed,
+    Unavailable,
+    UnknownBatch,
+    UnknownItems,
+    UnknownSubscription,
+    UnknownTopic,
+    Unreadable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PROBLEM_TYPE: Final = "application/problem+json"
+URN: Final = "urn:fairbox:problem:"
+RETRY_AFTER_SECONDS: Final = 1
+MAX_ERRORS: Final = 500
+_MAX_FIELD: Final = 200
+_MAX_TEXT: Final = 500
+_MAX_ID: Final = 60  # an item's id has 52 at most; what is echoed of 10,000 fits an answer
+
+KINDS: Final[Mapping[str, tuple[int, str]]] = {
+    "malformed": (400, "The request is malformed"),
+    "unknown-route": (404, "There is no such route"),
+    "unknown-topic": (404, "There is no such topic"),
+    "unknown-message": (404, "There is no such message"),
+    "unknown-subscription": (404, "There is no such subscription"),
+    "unknown-batch": (404, "There is no such batch"),
+    "method-not-allowed": (405, "The route does not take this method"),
+    "conflict": (409, "The request conflicts with what is there"),
+    "batch-sealed": (409, "The batch takes no more items"),
+    "batch-ended": (409, "The batch is complete, cancelled or reaped"),
+    "request-conflict": (409, "The request id was used with other values"),
+    "stale-receipt": (409, "The receipts hold their messages no more"),
+    "too-large": (413, "The body is too large"),
+    "unsupported-media-type": (415, "The body's media type is not taken here"),
+    "invalid-field": (422, "A field is not what it takes"),
+    "unknown-items": (422, "Some items were never issued"),
+    "throttled": (429, "The database is busy"),
+    "internal": (500, "The service is not set up for this"),
+    "not-written": (503, "Some messages were not written"),
+    "batch-busy": (503, "Others kept changing the batch"),
+    "unavailable": (503, "A service behind this one failed"),
+}
+"""Status and title of each kind of problem."""
+
+_PLAIN: Final[Mapping[type[FairboxError], str]] = {
+    UnknownTopic: "unknown-topic",
+    UnknownSubscription: "unknown-subscription",
+    MessagesNotFound: "unknown-message",
+    TopicConflict: "conflict",
+    ResizeUnderway: "conflict",
+    TopicIsPushed: "conflict",
+    UnknownBatch: "unknown-batch",
+    BatchSealed: "batch-sealed",
+    RequestConflict: "request-conflict",
+    DeadLettersUnreadable: "conflict",
+    MessagesClaimed: "conflict",
+    MessagesOutstanding: "conflict",
+    StaleReceipt: "stale-receipt",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """The value that a field of the request should have had."""
+
+    field: str
+    expected: str
+
+
+class Refusal(FairboxError):
+    """A request that is refused.
+
+    Attributes:
+        kind: one of `KINDS`.
+        detail: what is wrong with this request.
+        errors: the fields that are wrong.
+        headers: HTTP headers that the answer carries.
+        lists: further members of the problem, each a list of texts.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        errors: Sequence[FieldError] = (),
+        headers: Mapping[str, str] | None = None,
+        lists: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.errors = errors
+        self.headers = dict(headers or {})
+        self.lists = {
+            name: [text if len(text) <= _MAX_ID else f"{text[:_MAX_ID]}..." for text in texts]
+            for name, texts in (lists or {}).items()
+        }
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return KINDS[self.kind][0]
+
+    def problem(self, instance: str) -> dict[str, Any]:
+        """Return the problem details; `instance` names the request."""
+        errors = [
+            {"field": e.field[:_MAX_FIELD], "expected": e.expected[:_MAX_TEXT]}
+            for e in self.errors[:MAX_ERRORS]
+        ]
+        return {
+            "type": URN + self.kind,
+            "title": KINDS[self.kind][1],
+            "status": self.status,
+            "detail": self.detail[:_MAX_TEXT],
+            "instance": instance,
+            **({"errors": errors} if errors else {}),
+            **{name: texts for name, texts in self.lists.items() if texts},
+        }
+
+
+def malformed(field_name: str, expected: str) -> Refusal:
+    """Return the refusal of a request that cannot be read at all (400)."""
+    return _field("malformed", InvalidInput(field_name, expected))
+
+
+def invalid(errors: Sequence[FieldError]) -> Refusal:
+    """Return the refusal of fields that are not what they take (422)."""
+    first = errors[0]
+    return Refusal("invalid-field", f"{first.field}: expected {first.expected}", errors)
+
+
+def refusal_of(error: FairboxError) -> Refusal:
+    """Return the refusal that an error of the library is to the caller."""
+    match error:
+        case Refusal():
+            return error
+        case BodyTooLarge():
+            return _field("too-large", error)
+        case InvalidInput():
+            return _field("invalid-field", error)
+        case UnknownItems():
+            return Refusal("unknown-items", str(error), lists={"items": error.items})
+        case BatchEnded():
+            return Refusal("batch-ended", str(error), lists={"items": error.items})
+    kind = _PLAIN.get(type(error))
+    return _failure(error) if kind is None else Refusal(kind, str(error))
+
+
+def _failure(error: FairboxError) -> Refusal:
+    """Return the answer to what is not the caller's fault; it tells nothing of the inside."""
+    again = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    match error:
+        case Throttled():
+            seconds = max(RETRY_AFTER_SECONDS, ceil(error.retry_after))
+            again = {"Retry-After": str(seconds)}
+            return Refusal("throttled", f"Try again in {seconds} s.", headers=again)
+        case MessagesNotWritten():
+            text = ", ".join(str(ref) for ref in error.missing)
+            return Refusal("not-written", f"Not written: {text}", headers=again)
+        case BatchBusy():
+            lists = {"left": error.left}
+            return Refusal("batch-busy", "Send again what is left.", headers=again, lists=lists)
+        case Unavailable():
+            return Refusal("unavailable", "Try again later.", headers=again)
+        case Unreadable():
+            return Refusal("conflict", "What is stored there cannot be read.")
+        case _:
+            return Refusal("internal", "The operators have been told.")
+
+
+def _field(kind: str, error: InvalidInput) -> Refusal:
+    return Refusal(kind, str(error), [FieldError(error.field, error.expected)])

@@ -1,0 +1,1 @@
+"""The synthesised application: its templates, resolved, and the resources they declare."""

@@ -1,0 +1,1 @@
+"""The engines behind the local application: their installation, processes and addresses."""

@@ -1,0 +1,1 @@
+"""Fault injection between the functions and the database."""

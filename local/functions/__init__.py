@@ -1,0 +1,1 @@
+"""Lambda functions as processes of this machine."""

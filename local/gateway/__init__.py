@@ -1,0 +1,1 @@
+"""The HTTP API: routes, limits, and the servers that answer."""

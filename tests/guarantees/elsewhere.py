@@ -1,0 +1,186 @@
+"""Guarantees that tests other than the simulation check: queue, fairness, circuits, operators."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.guarantees.guarantee import Guarantee
+
+_QUEUE: Final = "explanation/queue.md"
+_OPERATE: Final = "how-to/operate-and-repair.md"
+_CONTRACT: Final = "tests/contract/test_queue.py"
+_SHARES: Final = "tests/unit/dispatch/fair/test_shares.py"
+_CALLS: Final = "tests/unit/dispatch/fair/test_calls.py"
+_CIRCUITS: Final = "tests/unit/dispatch/sending/test_circuit_breakers.py"
+_COSTS: Final = "tests/unit/queue/test_costs.py"
+_CONSUMER: Final = "tests/unit/consumer/test_consumer.py"
+_LIMITS: Final = "tests/unit/dispatch/sending/test_rate_limits.py"
+_REDRIVE: Final = "tests/unit/client/test_redrive.py"
+_PURGE: Final = "tests/unit/client/test_purge.py"
+
+QUEUE: Final = (
+    Guarantee(
+        text="A receive reads no more behind 100,000 messages than behind 1,000.",
+        page=f"{_QUEUE}#costs",
+        checks=(f"{_COSTS}::test_a_receive_costs_the_same_whatever_lies_behind",),
+        mutants=(f"{_COSTS}::test_a_receive_that_reads_all_that_waits_is_found",),
+    ),
+    Guarantee(
+        text="What was cancelled is not received, and what is held is not edited.",
+        page=_QUEUE,
+        checks=(
+            f"{_CONTRACT}::TestOperating.test_a_cancelled_message_is_not_received",
+            (
+                f"{_CONTRACT}::TestOperating"
+                ".test_what_is_held_is_neither_edited_nor_moved_nor_cancelled"
+            ),
+            f"{_CONTRACT}::TestOperating.test_a_claim_that_began_before_an_edit_does_not_stand",
+        ),
+        mutants=(
+            f"{_CONTRACT}::TestMutants.test_a_cancel_that_is_only_said_is_found",
+            f"{_CONTRACT}::TestMutants.test_changing_what_is_held_is_found",
+            f"{_CONTRACT}::TestMutants.test_a_claim_that_asks_for_no_edit_is_found",
+        ),
+    ),
+    Guarantee(
+        text="After a clean stop of a consumer no message is received a second time.",
+        page="how-to/consume-a-queue.md#stopping",
+        checks=(
+            (
+                "tests/contract/test_consumer.py"
+                "::test_after_a_clean_drain_no_message_is_received_a_second_time"
+            ),
+            f"{_CONSUMER}::test_after_a_clean_drain_nothing_is_received_a_second_time",
+        ),
+        mutants=(f"{_CONSUMER}::test_a_stop_that_forgets_what_waits_is_found",),
+    ),
+    Guarantee(
+        text="A partitioned queue that is resized loses nothing and keeps the order of keys.",
+        page="how-to/resize.md#resize-a-partitioned-queue",
+        checks=(
+            (
+                "tests/contract/test_partition_widths.py::TestUnderLoad"
+                ".test_nothing_is_lost_and_keys_keep_their_order_while_it_grows_and_shrinks"
+            ),
+        ),
+        mutants=(
+            (
+                "tests/contract/test_partition_widths.py::TestUnderLoad"
+                ".test_a_partition_that_does_not_wait_for_others_would_break_the_order"
+            ),
+        ),
+    ),
+)
+
+SENDING: Final = (
+    Guarantee(
+        text="Between two messages of a topic others send no more than the bound of a gap.",
+        page="explanation/fairness.md#the-bound-of-a-gap",
+        checks=(
+            f"{_SHARES}::test_the_largest_gap_of_any_topic_stays_under_its_bound",
+            f"{_SHARES}::test_bytes_are_shared_by_weight_whatever_the_sizes",
+        ),
+        mutants=(
+            f"{_SHARES}::test_shares_and_gaps_hold_where_the_mutants_break_them",
+            f"{_SHARES}::test_a_round_robin_over_messages_is_found",
+            f"{_SHARES}::test_carrying_over_served_topics_first_is_found",
+        ),
+    ),
+    Guarantee(
+        text="Direct messages take up to half of what is sent while topics wait.",
+        page="explanation/fairness.md#a-cycle",
+        checks=(f"{_CALLS}::test_direct_messages_take_at_most_half_while_topics_wait",),
+        mutants=(f"{_CALLS}::test_a_direct_queue_without_bound_is_found",),
+    ),
+    Guarantee(
+        text="An outage costs next to nothing, and one dead letter in ten probes at most.",
+        page="explanation/circuits.md#propagation-and-cost",
+        checks=(
+            (
+                f"{_CIRCUITS}"
+                "::test_an_outage_costs_next_to_nothing_and_one_dead_letter_in_ten_probes_at_most"
+            ),
+            f"{_CIRCUITS}::test_while_it_is_open_nothing_is_sent_written_read_or_rung_for",
+        ),
+        mutants=(
+            f"{_CIRCUITS}::TestWithoutItsParts.test_without_circuits_an_outage_kills",
+            (
+                f"{_CIRCUITS}::TestWithoutItsParts"
+                ".test_without_the_limit_of_one_probe_a_backlog_is_tried"
+            ),
+        ),
+    ),
+    Guarantee(
+        text="One poisoned message cuts off no destination that takes all others.",
+        page="explanation/circuits.md#errors-that-count-against-a-destination",
+        checks=(
+            f"{_CIRCUITS}::test_one_poisoned_message_opens_nothing_however_often_it_is_refused",
+        ),
+        mutants=(
+            (
+                f"{_CIRCUITS}::TestWithoutItsParts"
+                ".test_counting_every_refusal_one_poisoned_message_opens_it"
+            ),
+        ),
+    ),
+    Guarantee(
+        text="A paused subscription gets nothing, and then all that waited, once.",
+        page="explanation/circuits.md#pauses-by-hand",
+        checks=(
+            (f"{_LIMITS}::TestPauses.test_a_paused_subscription_gets_nothing_and_the_others_go_on"),
+            f"{_LIMITS}::TestPauses.test_resumed_it_gets_all_that_waited_at_once_and_once",
+        ),
+        mutants=(
+            f"{_LIMITS}::TestWithoutItsParts.test_a_pause_that_holds_nothing_up_is_found",
+            f"{_LIMITS}::TestWithoutItsParts.test_a_resume_that_rings_for_nothing_is_found",
+        ),
+    ),
+    Guarantee(
+        text="Limits hold: messages in flight, and messages a second.",
+        page="explanation/circuits.md#limits",
+        checks=(
+            (
+                f"{_LIMITS}::TestLimitsInFlight"
+                ".test_visits_at_a_time_and_messages_a_call_never_exceed_it"
+            ),
+            f"{_LIMITS}::TestRates.test_a_rate_is_kept_and_used_while_there_is_a_backlog",
+        ),
+        mutants=(
+            (
+                f"{_LIMITS}::TestWithoutItsParts"
+                ".test_calls_as_large_as_a_destination_takes_are_found"
+            ),
+            f"{_LIMITS}::TestWithoutItsParts.test_a_bucket_that_is_always_full_is_found",
+        ),
+    ),
+)
+
+ACTS: Final = (
+    Guarantee(
+        text="A redrive brings a dead letter back once, to those for whom it died.",
+        page=f"{_OPERATE}#send-dead-letters-again",
+        checks=(
+            f"{_REDRIVE}::TestCrashes.test_an_answer_that_was_lost_brings_nothing_back_twice",
+            f"{_REDRIVE}::TestCrashes.test_two_redrives_at_once_bring_it_back_once",
+            (
+                f"{_REDRIVE}::TestComingBack"
+                ".test_only_the_subscriptions_that_it_died_for_get_it_again"
+            ),
+        ),
+        mutants=(
+            f"{_REDRIVE}::TestMutants.test_a_redrive_that_leaves_its_dead_letter_is_found",
+            f"{_REDRIVE}::TestMutants.test_a_redrive_to_all_is_found",
+        ),
+    ),
+    Guarantee(
+        text="What is purged is gone, counted, and in the archive with the reason.",
+        page=f"{_OPERATE}#send-dead-letters-again",
+        checks=(
+            (f"{_PURGE}::TestGoing.test_what_is_purged_is_gone_counted_and_told_with_the_reason"),
+        ),
+        mutants=(f"{_PURGE}::test_a_purge_without_one_of_its_parts_is_found",),
+    ),
+)
+
+GROUPS: Final = {"Queue": QUEUE, "Fairness and circuits": SENDING, "Acts of operators": ACTS}
+"""The guarantees that are checked elsewhere, by what they are about."""

@@ -1,0 +1,157 @@
+"""Arrows point one way: the import contracts, and who may read the environment or spell names."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stacks.assets import NOT_SHIPPED
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "layers" / "fairbox" / "python" / "fairbox"
+FUNCTIONS = ROOT / "functions"
+MODULES = sorted(LIBRARY.rglob("*.py"))
+HANDLERS = sorted(FUNCTIONS.rglob("*.py"))
+PIPELINE = sorted((ROOT / "pipeline" / "fairbox_pipeline").rglob("*.py"))
+SIMULATION = sorted((ROOT / "simulation" / "fairbox_simulation").rglob("*.py"))
+SDK = {"boto3", "botocore"}
+ADAPTERS = {"dynamodb", "aws", "destinations", "runtime", "testing", "doctor"}
+"""Packages that may import the AWS SDK."""
+# attributes that could stand for nothing else; the engine in memory knows any table's keys
+KEYS = {"pk", "sk"}
+
+
+# what the request of a write is made of; modules that read such requests are named with it
+REQUEST = re.compile(r"TransactItems|\w*Expression|ExpressionAttribute(Names|Values)")
+REQUESTS = {LIBRARY / "dynamodb", LIBRARY / "testing", LIBRARY / "doctor" / "functions.py"}
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+    return found
+
+
+def lint_imports(folder: Path, library: Path) -> subprocess.CompletedProcess[str]:
+    linter = Path(sys.executable).with_name("lint-imports")
+    path = os.pathsep.join(str(each) for each in (library, ROOT))
+    return subprocess.run(
+        [linter, "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_the_import_contracts_are_kept() -> None:
+    done = lint_imports(ROOT, LIBRARY.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+def test_the_contracts_see_the_sdk_in_every_package_and_a_module_without_a_layer(
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(LIBRARY, tmp_path / "fairbox")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    packages = {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
+    without = {name for name in packages if name not in ADAPTERS}
+    assert len(without) >= 10
+    for name in without:
+        (tmp_path / "fairbox" / name / "planted.py").write_text("import boto3\n")
+    (tmp_path / "fairbox/stray.py").write_text("")
+    done = lint_imports(tmp_path, tmp_path)
+    assert done.returncode == 1
+    output = " ".join(done.stdout.split())
+    assert {name for name in without if f"fairbox.{name}.planted -> boto3" in output} == without
+    assert "fairbox.stray" in output
+
+
+@pytest.mark.parametrize("path", MODULES + HANDLERS + PIPELINE + SIMULATION, ids=name_of)
+def test_only_settings_reads_the_environment(path: Path) -> None:
+    if path.name == ("environment.py" if path in PIPELINE else "settings.py"):
+        return
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in {"environ", "getenv", "environb"}, f"line {node.lineno}"
+        if isinstance(node, ast.ImportFrom) and node.module == "os":
+            assert not {a.name for a in node.names} & {"environ", "getenv"}, f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", MODULES + HANDLERS, ids=name_of)
+def test_only_the_codec_spells_attribute_names(path: Path) -> None:
+    if {"codec", "testing"} & set(path.relative_to(ROOT).parts):
+        return
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Constant):
+            assert node.value not in KEYS, f"line {node.lineno} spells {node.value!r}"
+        if isinstance(node, ast.Dict) and _is_item(node):
+            pytest.fail(f"line {node.lineno} spells an item's attributes")
+
+
+@pytest.mark.parametrize("path", MODULES + HANDLERS, ids=name_of)
+def test_only_the_tables_write_transactions_and_expressions(path: Path) -> None:
+    if REQUESTS & {path, *path.parents}:
+        return
+    for node in ast.walk(tree_of(path)):
+        spelled = node.arg if isinstance(node, ast.keyword) else getattr(node, "value", None)
+        if isinstance(spelled, str) and REQUEST.fullmatch(spelled):
+            pytest.fail(f"a request of DynamoDB is spelled: {spelled!r}")
+
+
+def _is_item(node: ast.Dict) -> bool:
+    """Whether a dict literal writes attribute values under names of its own: {"a": {"S": ...}}."""
+    types = {"S", "N", "B", "M", "L", "SS", "NS", "BS"}
+    for key, value in zip(node.keys, node.values, strict=True):
+        own = isinstance(key, ast.Constant) and isinstance(key.value, str)
+        if (
+            own
+            and isinstance(value, ast.Dict)
+            and len(value.keys) == 1
+            and isinstance(key, ast.Constant)
+        ):
+            inner = value.keys[0]
+            placeholder = str(key.value).startswith(":")
+            if isinstance(inner, ast.Constant) and inner.value in types and not placeholder:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("path", HANDLERS, ids=name_of)
+def test_a_handler_translates_and_is_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 80
+    assert not {name.partition(".")[0] for name in imports_of(path)} & SDK
+    absent = {("fairbox", package) for package in NOT_SHIPPED}
+    assert not {tuple(name.split(".")[:2]) for name in imports_of(path)} & absent
+    assert any(name.startswith("fairbox.runtime.application") for name in imports_of(path)) or (
+        path.parent.name == "api"
+    )
+
+
+@pytest.mark.parametrize("path", MODULES + PIPELINE + SIMULATION, ids=name_of)
+def test_a_module_says_first_what_it_is_for(path: Path) -> None:
+    text = ast.get_docstring(tree_of(path))
+    assert text
+    assert text.splitlines()[0].endswith((".", ":"))

@@ -1,0 +1,146 @@
+"""Runs of the command line in this process, over the application in memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fairbox.cli.app import app
+from fairbox.errors import Unavailable
+from fairbox.settings import Settings
+from fairbox.testing import ManualClock
+from fairbox.testing.application import MemoryApplication
+from typer.testing import CliRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox import Batches, Outbox, Queue
+    from fairbox.model.clock import Clock
+
+NOBODY = "0199c82c-c000-7611-a29f-000000000000"
+
+
+class Meanwhile(ManualClock):
+    """A clock on which something happens while somebody waits.
+
+    Attributes:
+        events: each is called in one sleep, in their order.
+        sleeps: how long each sleep was, in seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Callable[[], object]] = []
+        self.sleeps: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.sleeps.append(seconds)
+        if self.events:
+            self.events.pop(0)()
+
+
+@dataclass
+class MemoryClients:
+    """The clients of an application in memory."""
+
+    application: MemoryApplication
+
+    @property
+    def outbox(self) -> Outbox:
+        return self.application.outbox
+
+    @property
+    def queue(self) -> Queue:
+        return self.application.queue
+
+    @property
+    def batches(self) -> Batches:
+        return self.application.batches
+
+    @property
+    def clock(self) -> Clock:
+        return self.application.clock
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            {
+                "FAIRBOX_OUTBOX_TABLE": "outbox",
+                "FAIRBOX_DELIVERIES_TABLE": "deliveries",
+                "FAIRBOX_BATCHES_TABLE": "batches",
+            }
+        )
+
+    def client(self, service: str) -> Any:
+        raise Unavailable(service, "there is none in memory")
+
+    def new_id(self) -> str:
+        return self.application.ids.next()
+
+
+@dataclass(frozen=True)
+class Run:
+    """The output of a run, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one object that it printed."""
+        return json.loads(self.out)
+
+    @property
+    def objects(self) -> list[Any]:
+        """The objects that it printed, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def problem(self) -> Any:
+        """The problem on standard error."""
+        return json.loads(self.err)
+
+
+class Cli:
+    """Runs `fairbox`."""
+
+    def __init__(self) -> None:
+        self.clock = Meanwhile()
+        self.application = MemoryApplication(clock=self.clock)
+        self.urls: list[str | None] = []
+
+    def open(self, endpoint_url: str | None) -> MemoryClients:
+        self.urls.append(endpoint_url)
+        return MemoryClients(self.application)
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> Run:
+        result = CliRunner().invoke(
+            app, arguments, input=stdin, obj=self.open, catch_exceptions=False
+        )
+        return Run(result.exit_code, result.stdout, result.stderr)
+
+    def ok(self, *arguments: str, stdin: str | None = None) -> Run:
+        """Run what must succeed."""
+        run = self(*arguments, stdin=stdin)
+        assert run.code == 0, run.err
+        return run
+
+    def opened(self, count: int = 0, *, group_size: int = 7168) -> str:
+        """Return a new batch with so many items."""
+        batch = self.application.batches.open().id
+        if count:
+            self.application.batches.add(batch, count, request_id="r", group_size=group_size)
+        return batch
+
+    def stored(self) -> list[Any]:
+        """Return every item of every table."""
+        engine = self.application.engine
+        return [engine.items(table) for table in ("outbox", "deliveries", "batches")]

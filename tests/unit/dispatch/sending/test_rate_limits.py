@@ -1,0 +1,277 @@
+"""Pauses by hand, rates and limits in flight, through the whole delivery."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Subscription, TopicConflict, UnknownSubscription, UnknownTopic
+from fairbox.aws.sqs_doorbells import SqsDoorbells, decode, encode
+from fairbox.codec.messages import read_message
+from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
+from fairbox.dispatch.sending import rate_limits as rates
+from fairbox.dispatch.sending.circuit_breakers import Gate
+from fairbox.dynamodb.circuits import CircuitRows
+from fairbox.errors import InvalidInput
+from fairbox.model.subscription_status import SubscriptionStatus
+
+from tests.support.application import App
+
+if TYPE_CHECKING:
+    from fairbox.model.stored_messages import StoredMessage
+
+
+def limited(**limits: Any) -> App:
+    app = App()
+    app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a", **limits))
+    return app
+
+
+class TestPauses:
+    def test_a_paused_subscription_gets_nothing_and_the_others_go_on(self) -> None:
+        app = App("a", "b")
+        app.outbox.pause_subscription("orders", "a", reason="new system")
+        app.add(10)
+        app.run(3600, step=10)
+        assert app.at("a").calls == 0
+        assert len(app.at("b").ids) == 10
+        assert all(read_message(i).pending == frozenset({"a"}) for i in app.lying())
+        assert all(read_message(i).states == {} for i in app.lying())
+
+    def test_resumed_it_gets_all_that_waited_at_once_and_once(self) -> None:
+        app = App("a", "b")
+        app.outbox.pause_subscription("orders", "a")
+        app.add(250)
+        app.run(3600, step=10)
+        app.outbox.resume_subscription("orders", "a")
+        app.visit()
+        assert len(app.at("a").ids) == len(set(app.at("a").ids)) == 250
+        assert app.lying() == []
+
+    def test_what_was_added_just_before_the_resume_comes_within_half_a_minute(self) -> None:
+        app = App("a")
+        app.outbox.pause_subscription("orders", "a")
+        app.add(5)
+        app.relay()
+        app.outbox.resume_subscription("orders", "a")
+        app.run(32)
+        assert len(app.at("a").ids) == 5
+
+    def test_an_ordered_topic_keeps_its_order_over_a_pause(self) -> None:
+        app = App("a", ordering="key")
+        refs = app.add(30, partition_key="k")
+        app.run(2)
+        app.outbox.pause_subscription("orders", "a")
+        refs += app.add(30, partition_key="k")
+        app.run(700)
+        app.outbox.resume_subscription("orders", "a")
+        refs += app.add(30, partition_key="k")
+        app.run(60)
+        assert app.at("a").ids == [r.id for r in refs]
+
+    def test_a_pause_for_an_hour_writes_nothing_but_looks(self) -> None:
+        app = App("a")
+        app.outbox.pause_subscription("orders", "a")
+        app.add(500)
+        app.run(5)
+        app.meter.reset()
+        app.run(3600, step=10)
+        assert set(app.writes()) <= {"update_item"}
+        assert app.meter.reading().calls.get("update_item", 0) <= 10
+
+    def test_pausing_again_changes_the_reason_alone_and_a_replacement_stays_paused(self) -> None:
+        app = App("a")
+        app.outbox.pause_subscription("orders", "a", reason="one")
+        before = app.outbox.topic("orders").standing("a")
+        app.clock.advance(100)
+        app.outbox.pause_subscription("orders", "a", reason="two")
+        app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a", timeout=3))
+        after = app.outbox.topic("orders").standing("a")
+        assert (after.paused_at, after.pause_reason) == (before.paused_at, "two")
+        app.outbox.resume_subscription("orders", "a")
+        assert app.outbox.topic("orders").standing("a").ready
+
+    def test_what_is_not_there_is_named_and_a_long_reason_refused(self) -> None:
+        app = App("a")
+        with pytest.raises(UnknownTopic):
+            app.outbox.pause_subscription("nowhere", "a")
+        for change in (app.outbox.pause_subscription, app.outbox.resume_subscription):
+            with pytest.raises(UnknownSubscription) as caught:
+                change("orders", "b")
+            assert caught.value.subscription == "b"
+        with pytest.raises(InvalidInput) as refused:
+            app.outbox.pause_subscription("orders", "a", reason="x" * 201)
+        assert refused.value.field == "reason"
+
+    def test_one_that_others_keep_changing_is_a_conflict(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = App("a")
+        monkeypatch.setattr(CircuitRows, "write", lambda *_, **__: None)
+        with pytest.raises(TopicConflict):
+            app.outbox.pause_subscription("orders", "a")
+
+
+class TestRates:
+    def test_a_rate_is_kept_and_used_while_there_is_a_backlog(self) -> None:
+        app = limited(rate=5)
+        app.add(600)
+        begin = app.clock.now()
+        got = []
+        for _ in range(150):
+            app.run(1)
+            got.append((app.clock.now() - begin, len(app.at("a").ids)))
+        assert all(n <= 5 * at + 6 for at, n in got)
+        assert got[-1][1] == 600
+        assert len(set(app.at("a").ids)) == 600
+
+    def test_a_slow_rate_is_one_message_at_a_time(self) -> None:
+        app = limited(rate=0.1)
+        app.add(5)
+        app.run(1)
+        assert len(app.at("a").ids) == 1
+        app.run(49)
+        assert 4 <= len(app.at("a").ids) <= 6
+
+    def test_a_rate_costs_a_write_for_a_seconds_messages_and_is_nobody_elses(self) -> None:
+        app = limited(rate=100)
+        app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
+        app.add(50)
+        app.meter.reset()
+        app.relay()
+        app.visit()
+        assert len(app.at("b").ids) == len(app.at("a").ids) == 50
+        # of each message `pending`, for `b` was quicker, and one write for all tokens
+        assert app.writes() == {"update_item": 50 + 1, "batch_write_item": 2}
+
+    def test_what_waits_for_its_rate_is_not_read_again_and_again(self) -> None:
+        app = limited(rate=5)
+        app.add(600)
+        app.run(5)
+        app.meter.reset()
+        sent = len(app.at("a").ids)
+        app.run(60)
+        sent = len(app.at("a").ids) - sent
+        assert sent == 300
+        assert app.meter.reading().rru / sent <= 2
+
+    def test_it_leaves_no_doorbells_that_multiply(self) -> None:
+        app = limited(rate=1)
+        app.add(300)
+        most = 0
+        for _ in range(300):
+            app.run(1)
+            named = [d for d in [*app.doorbells.now, *app.doorbells.later] if not d.refs]
+            most = max(most, len(named))
+        assert most <= 2
+        refs = [r for d in [*app.doorbells.now, *app.doorbells.later] for r in d.refs]
+        assert len(refs) == len(set(refs))
+
+
+class TestLimitsInFlight:
+    @pytest.mark.parametrize(
+        ("limit", "groups", "call"), [(1, 1, 1), (3, 3, 1), (8, 8, 1), (40, 8, 5)]
+    )
+    def test_visits_at_a_time_and_messages_a_call_never_exceed_it(
+        self, limit: int, groups: int, call: int
+    ) -> None:
+        app = limited(max_in_flight=limit)
+        at = app.at("a")
+        sizes: Counter[int] = Counter()  # messages by number of the call
+
+        def counted(_: StoredMessage) -> Outcome:
+            sizes[at.calls] += 1
+            return TAKEN
+
+        at.answer = counted
+        app.add(200)
+        app.relay()
+        assert not sizes, "the relay, of which many run at a time, must not call it"
+        app.run(5)
+        assert app.outbox.topic("orders").groups == groups
+        assert max(sizes.values()) == call
+        assert groups * call <= limit
+        assert len(app.at("a").ids) == 200
+
+    def test_doorbells_of_a_limited_topic_share_fewer_groups(self) -> None:
+        sent: list[dict[str, Any]] = []
+
+        class Sqs:
+            def send_message_batch(self, **given: Any) -> dict[str, Any]:
+                sent.extend(given["Entries"])
+                return {"Successful": [{"Id": e["Id"]} for e in given["Entries"]]}
+
+        bells = SqsDoorbells(Sqs(), "now", "later", groups={"orders": 3, "other": 8}.__getitem__)
+        bells.ring([Doorbell(t, 0, n) for t in ("orders", "other") for n in range(20)])
+        groups = {entry["MessageGroupId"] for entry in sent}
+        assert sum(g.startswith("orders#") for g in groups) == 3
+        assert sum(g.startswith("other#") for g in groups) == 8
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("max_in_flight", 0),
+            ("max_in_flight", 1001),
+            ("max_in_flight", 1.5),
+            ("rate", 0),
+            ("rate", 10_001),
+            ("rate", True),
+        ],
+    )
+    def test_what_is_no_limit_is_refused_by_name(self, field: str, value: Any) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            Subscription("orders", "a", "sqs:a", **{field: value})
+        assert caught.value.field == field
+
+    def test_limits_are_read_back_and_taken_away(self) -> None:
+        app = limited(max_in_flight=3, rate=2.5)
+        (there,) = app.outbox.topic("orders").subscriptions
+        assert (there.max_in_flight, there.rate) == (3, 2.5)
+        app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a"))
+        (there,) = app.outbox.topic("orders").subscriptions
+        assert (there.max_in_flight, there.rate) == (None, None)
+
+
+class TestWithoutItsParts:
+    """Mutants: what the tests above look for is found where it is missing."""
+
+    def test_a_pause_that_holds_nothing_up_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(SubscriptionStatus, "admits", lambda *_: "all")
+        monkeypatch.setattr(SubscriptionStatus, "ready", property(lambda _: True))
+        with pytest.raises(AssertionError, match="assert 1 == 0"):
+            TestPauses().test_a_paused_subscription_gets_nothing_and_the_others_go_on()
+
+    def test_a_resume_that_rings_for_nothing_is_found(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("fairbox.client.topic_administration.waking_bells", lambda *_: [])
+        with pytest.raises(AssertionError, match="== 250"):
+            TestPauses().test_resumed_it_gets_all_that_waited_at_once_and_once()
+
+    def test_calls_as_large_as_a_destination_takes_are_found(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Gate, "in_flight_limit", lambda *_: None)
+        with pytest.raises(AssertionError, match="assert 10 == 5"):
+            TestLimitsInFlight().test_visits_at_a_time_and_messages_a_call_never_exceed_it(40, 8, 5)
+
+    def test_a_bucket_that_is_always_full_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rates, "take", lambda spent, _now, _rate, wanted: (wanted, spent + 1))
+        with pytest.raises(AssertionError, match="all"):
+            TestRates().test_a_rate_is_kept_and_used_while_there_is_a_backlog()
+
+
+def test_a_doorbell_with_a_time_is_read_back() -> None:
+    bell = Doorbell("orders", 0, 3, (), 5000, before=7000)
+    assert decode(encode(bell)) == bell
+    assert '"before"' not in encode(Doorbell("orders", 0, 3))
+
+
+def test_answers_of_poison_do_not_stop_the_others() -> None:
+    app = App("a")
+    app.at("a").answer = lambda m: TAKEN if m.message.body != b"3" else Outcome("refused", "400")
+    app.add(50)
+    app.run(60)
+    assert len(app.at("a").ids) == 49
+    assert app.outbox.topic("orders").standing("a").circuit == "closed"

@@ -1,0 +1,342 @@
+"""The state machine of a circuit, over every sequence of outcomes; and mutants that break it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox.codec.subscription_status import read_status, status_attributes
+from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.dispatch.sending import circuit_breakers as circuits
+from fairbox.dispatch.sending.circuit_breakers import Gate
+from fairbox.dispatch.sending.jobs import Job
+from fairbox.dispatch.sending.rate_limits import BURST_MS, take
+from fairbox.model.clock import milliseconds
+from fairbox.model.epochs import Epoch
+from fairbox.model.ids import IdGenerator
+from fairbox.model.messages import Message, MessageRef
+from fairbox.model.stored_messages import StoredMessage, SubscriptionState
+from fairbox.model.subscription_status import (
+    FAILURES_TO_OPEN,
+    NEW,
+    PROBE_MS,
+    QUIET_CAP_SECONDS,
+    SubscriptionStatus,
+)
+from fairbox.model.topics import Subscription, Topic, TopicState
+from fairbox.testing.clock import ManualClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SUBSCRIPTION = Subscription("orders", "a", "sqs:a")
+TOPIC = TopicState(Topic("orders", shards=1), (Epoch(0, 1, 0),), (SUBSCRIPTION,))
+NAME = ("orders", "a")
+
+standings = st.builds(
+    SubscriptionStatus,
+    circuit=st.sampled_from(["open", "half-open"]),
+    until=st.integers(0, 1 << 45),
+    failures=st.integers(1, 100),
+    since=st.integers(0, 1 << 45),
+    reason=st.text(max_size=200),
+    paused_at=st.none() | st.integers(0, 1 << 45),
+    version=st.integers(1, 1 << 30),
+)
+FAILURES = (
+    Outcome("refused", "HTTP 500", fault="destination"),
+    Outcome("unreachable", "nobody there"),
+    Outcome("throttled", "slow down"),
+    Outcome("throttled", "slow down", retry_after=30),
+)
+POISON = Outcome("refused", "HTTP 400")
+OWN = Outcome("refused", "too large", fault="message")
+
+
+@dataclass
+class Row:
+    """A row that several processes share, and how often it was announced, read and written."""
+
+    standing: SubscriptionStatus = NEW
+    announced: int = 0
+    writes: int = 0
+    reads: int = 0
+    probes: list[int] = field(default_factory=list)
+
+    def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
+        return {}, 0
+
+    def read_standings(
+        self, topic: str, subscriptions: Iterable[str]
+    ) -> dict[str, SubscriptionStatus]:
+        self.reads += 1
+        return dict.fromkeys(subscriptions, self.standing)
+
+    def write_standing(
+        self,
+        topic: str,
+        name: str,
+        after: SubscriptionStatus,
+        before: SubscriptionStatus,
+        *,
+        announce: bool,
+    ) -> SubscriptionStatus | None:
+        self.writes += 1
+        if self.standing.version == before.version:
+            self.standing = after
+            self.announced += announce
+        return self.standing
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int:
+        return until
+
+
+class Processes:
+    """Some processes that share a row, each with its gate."""
+
+    def __init__(self, count: int = 1, seed: int = 0) -> None:
+        self.row = Row()
+        self.clock = ManualClock()
+        rng = random.Random(seed)
+        self.gates = [Gate(self.row, self.clock, rng) for _ in range(count)]
+        self.ids = IdGenerator(self.clock, rng.getrandbits)
+
+    @property
+    def now(self) -> int:
+        return milliseconds(self.clock)
+
+    def jobs(self, attempts: Sequence[int]) -> list[Job]:
+        made = []
+        for n in attempts:
+            message = Message(topic="orders", body=b"", id=self.ids.next())
+            ref = MessageRef("orders", 0, 0, message.id)
+            states = {"a": SubscriptionState(n)} if n else {}
+            made.append(Job(SUBSCRIPTION, StoredMessage(message, ref, "ready", 0, states=states)))
+        return made
+
+    def call(self, outcome: Outcome, *, process: int = 0, attempts: Sequence[int] = (0,)) -> int:
+        """Let a process send; return how many messages it sent."""
+        gate = self.gates[process]
+        gate.admission(TOPIC)
+        sent = gate.admit(self.jobs(attempts)).jobs
+        if sent and gate.ready(SUBSCRIPTION):
+            gate.answered(SUBSCRIPTION, [(job.stored, outcome) for job in sent])
+        gate.drain()
+        return len(sent)
+
+    def opened(self, failures: int = 1) -> None:
+        for _ in range(FAILURES_TO_OPEN):
+            self.call(FAILURES[0])
+        for _ in range(failures - 1):
+            self.clock.advance(QUIET_CAP_SECONDS + 1)
+            self.call(FAILURES[0])
+        assert self.row.standing.circuit == "open"
+
+
+@given(standings)
+def test_a_standing_is_read_back_from_its_row(standing: SubscriptionStatus) -> None:
+    assert read_status(status_attributes(standing)) == standing
+    assert read_status({}) == NEW
+
+
+@given(st.integers(1, 60), st.integers(0, 1 << 30))
+def test_quiet_periods_grow_from_a_second_to_a_quarter_of_an_hour(failures: int, seed: int) -> None:
+    opened = replace(NEW, failures=failures - 1).opened(0, "x", random.Random(seed))
+    assert 1000 <= opened.until <= min(900, 2.0**failures) * 1000
+
+
+def test_the_mean_of_quiet_periods_grows() -> None:
+    rng = random.Random(1)
+    means = [
+        sum(replace(NEW, failures=n).opened(0, "x", rng).until for _ in range(300)) / 300
+        for n in range(0, 12, 2)
+    ]
+    assert means == sorted(means)
+
+
+@given(st.integers(0, 86_400), st.integers(0, 100))
+def test_a_wait_that_was_asked_for_is_kept_to_the_millisecond(asked: int, seed: int) -> None:
+    opened = NEW.opened(5, "x", random.Random(seed), asked=asked)
+    assert opened.until == 5 + 1000 * max(1, asked)
+
+
+outcomes = st.lists(st.sampled_from([TAKEN, *FAILURES[:3], POISON, OWN]), max_size=40)
+
+
+@given(outcomes)
+def test_it_opens_by_five_failures_in_a_row_and_by_nothing_else(sequence: list[Outcome]) -> None:
+    world = Processes()
+    run = 0
+    for outcome in sequence:
+        if world.row.standing.circuit != "closed":
+            break
+        world.call(outcome)
+        run = 0 if outcome.taken else run + (outcome is not OWN)
+        assert (not world.row.standing.ready) == (run >= FAILURES_TO_OPEN)
+
+
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=60))
+def test_messages_that_were_refused_before_open_nothing(attempts: list[int]) -> None:
+    world = Processes()
+    for n in attempts:
+        world.call(POISON, attempts=[n])
+    assert world.row.standing == NEW
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120_000), st.integers(0, 4)), max_size=60),
+    st.integers(0, 1 << 30),
+)
+def test_of_all_processes_one_probes_at_a_time(
+    steps: list[tuple[int, int, int]], seed: int
+) -> None:
+    world = Processes(4, seed)
+    world.opened()
+    for process, wait, kind in steps:
+        world.clock.advance(wait / 1000)
+        standing = world.row.standing
+        if standing.circuit == "closed":
+            break
+        quiet = world.now < standing.until
+        sent = world.call([*FAILURES, TAKEN][kind], process=process, attempts=[0] * 20)
+        assert sent <= (0 if quiet else 1)
+
+
+@given(st.integers(1, 12), st.integers(0, 1 << 30))
+def test_a_probe_that_is_taken_closes_it_for_everybody_within_five_seconds(
+    failures: int, seed: int
+) -> None:
+    world = Processes(2, seed)
+    world.opened(failures)
+    world.clock.advance(QUIET_CAP_SECONDS + 1)
+    world.gates[1].admission(TOPIC)
+    assert world.call(TAKEN, attempts=[0] * 10) == 1
+    assert world.row.standing.ready
+    assert world.call(TAKEN, attempts=[0] * 10) == 10
+    world.clock.advance(5)
+    assert world.call(TAKEN, process=1, attempts=[0] * 10) == 10
+
+
+def test_a_probe_that_is_lost_blocks_others_for_twenty_seconds_only() -> None:
+    world = Processes(2)
+    world.opened()
+    world.clock.advance(3)
+    world.gates[0].admission(TOPIC)
+    assert len(world.gates[0].admit(world.jobs([0])).jobs) == 1  # and nothing is heard of it
+    world.clock.advance(PROBE_MS / 1000 - 1)
+    assert world.call(TAKEN, process=1) == 0
+    world.clock.advance(2.1)
+    assert world.call(TAKEN, process=1) == 1
+    assert world.row.standing.ready
+
+
+def test_a_probe_that_says_nothing_of_the_destination_lets_another_follow() -> None:
+    world = Processes()
+    world.opened(8)
+    world.clock.advance(901)
+    assert world.call(OWN) == 1
+    assert world.row.standing.until == world.now + 1000
+    assert world.row.standing.failures == 8
+
+
+def test_a_probe_is_whoever_was_tried_least_and_of_a_key_its_first() -> None:
+    world = Processes()
+    world.opened()
+    world.clock.advance(3)
+    jobs = world.jobs([3, 1, 2, 1])
+    world.gates[0].admission(TOPIC)
+    admitted = world.gates[0].admit(jobs)
+    assert admitted.jobs == [jobs[1]]
+    assert {ref for ref, _ in admitted.waiting} == {job.stored.ref for job in jobs} - {
+        jobs[1].stored.ref
+    }
+    keyed = [replace(job, in_order=True) for job in world.jobs([2, 0])]
+    keyed = [
+        replace(
+            job,
+            stored=replace(job.stored, message=replace(job.stored.message, partition_key="k")),
+        )
+        for job in keyed
+    ]
+    assert circuits._probe(keyed) == keyed[0]
+
+
+def test_while_it_is_closed_nothing_is_read_or_written_and_while_quiet_neither() -> None:
+    world = Processes()
+    for _ in range(50):
+        world.call(TAKEN, attempts=[0] * 10)
+        world.clock.advance(7)
+    assert (world.row.reads, world.row.writes) == (0, 0)
+    world.opened(12)
+    until = world.row.standing.until
+    reads, writes = world.row.reads, world.row.writes
+    while world.now < until - 1000:
+        assert world.call(TAKEN) == 0
+        world.clock.advance(1)
+    assert (world.row.reads, world.row.writes) == (reads, writes)
+
+
+class TestMutants:
+    """Each breaks a rule; the tests above would be blind if they passed with it."""
+
+    def fails(self, test: Any) -> None:
+        with pytest.raises((AssertionError, ExceptionGroup)):
+            test()
+
+    def test_without_the_limit_of_half_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Gate, "_pass", lambda *given: given[-1])
+        self.fails(test_of_all_processes_one_probes_at_a_time)
+
+    def test_opening_by_one_poisoned_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(circuits, "_judge", lambda _, answers: ("failure", answers[0][1]))
+        self.fails(test_messages_that_were_refused_before_open_nothing)
+
+    def test_never_closing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            SubscriptionStatus, "closed", lambda self: replace(self, circuit="open")
+        )
+        self.fails(test_a_probe_that_is_taken_closes_it_for_everybody_within_five_seconds)
+
+    def test_never_beginning_the_count_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        saying = circuits._judge
+
+        def mutant(name: str, answers: Any) -> Any:
+            said, outcome = saying(name, answers)
+            return ("nothing" if said == "taken" else said), outcome
+
+        monkeypatch.setattr(circuits, "_judge", mutant)
+        self.fails(test_it_opens_by_five_failures_in_a_row_and_by_nothing_else)
+
+
+class TestRates:
+    """A bucket gives, over any time, no more than its rate and one burst."""
+
+    @given(
+        st.floats(0.01, 10_000),
+        st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 500)), min_size=1, max_size=50),
+    )
+    def test_no_window_has_more_than_rate_and_burst(
+        self, rate: float, steps: list[tuple[int, int]]
+    ) -> None:
+        now, spent = 1_000_000, 0
+        given_out: list[tuple[int, int]] = []
+        for wait, wanted in steps:
+            now += wait
+            tokens, spent = take(spent, now, rate, wanted)
+            assert 0 <= tokens <= wanted
+            given_out.append((now, tokens))
+        burst = max(BURST_MS, 1000 / rate + 1)
+        for first, (begin, _) in enumerate(given_out):
+            total = 0
+            for at, tokens in given_out[first:]:
+                total += tokens
+                assert total <= (at - begin + burst) * rate / 1000 + 1e-6
+
+    @given(st.floats(0.01, 10_000), st.integers(0, 1 << 20))
+    def test_a_rested_bucket_always_gives_one(self, rate: float, begin: int) -> None:
+        _, spent = take(0, begin, rate, 1000)
+        assert take(spent, spent, rate, 1)[0] == 1
