@@ -156,7 +156,8 @@ class Supervisor:
                         addresses=addresses(application),
                     )
                 )
-                ending.wait()
+                while not ending.wait(1.0):
+                    pass  # a signal just before a wait is handled only after it
             self._state_file.unlink(missing_ok=True)
 
     def variables(self) -> dict[str, str]:

@@ -87,7 +87,8 @@ class Producer:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(1.0)  # a signal just before a wait is handled only after it
         if self._failures:
             raise self._failures[0]
 

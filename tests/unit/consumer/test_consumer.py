@@ -276,9 +276,10 @@ def test_the_main_thread_s_signal_handlers_are_put_back(queue: ScriptedQueue) ->
     assert during != before
 
 
+@pytest.mark.parametrize("options", [(), ("elsewhere",), ("group", "elsewhere")])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains(number: signal.Signals) -> None:
-    with Process() as process:
+def test_a_signal_drains(number: signal.Signals, options: tuple[str, ...]) -> None:
+    with Process(*options) as process:
         process.signal(number)
         process.released()
         process.go()
@@ -289,8 +290,9 @@ def test_a_signal_drains(number: signal.Signals) -> None:
     assert list(ended["left"].values()) == [0, 0, 0, 0]
 
 
-def test_a_second_signal_ends_it_at_once() -> None:
-    with Process() as process:
+@pytest.mark.parametrize("options", [(), ("elsewhere",), ("group", "elsewhere")])
+def test_a_second_signal_ends_it_at_once(options: tuple[str, ...]) -> None:
+    with Process(*options) as process:
         process.signal(signal.SIGTERM)
         process.released()
         process.signal(signal.SIGINT)
@@ -304,8 +306,11 @@ def test_a_second_signal_ends_it_at_once() -> None:
 class Process:
     """The consumer process, with both of its workers at work."""
 
+    def __init__(self, *options: str) -> None:
+        self._options = options
+
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.unit.consumer.program"]
+        command = [sys.executable, "-m", "tests.unit.consumer.program", *self._options]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -9,13 +9,13 @@ import queue as queues
 import random
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
 from fairbox.consumer.in_flight import InFlight
-from fairbox.consumer.options import MAX_RECEIVE, Limits, on_signals
+from fairbox.consumer.options import MAX_RECEIVE, TICK_SECONDS, Limits, next_order, on_signals
 from fairbox.consumer.outcomes import Outcome, handle
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.errors import InvalidInput
@@ -34,7 +34,6 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 LAST_CALLS_SECONDS: Final = 5.0
 """Time that a stop waits, after its limit, until messages given back are written."""
 ABANDONED: Final = Outcome("abandon", reason="the consumer stopped before its handler was done")
-_TICK_SECONDS: Final = 1.0
 logger = logging.getLogger("fairbox.consumer")
 Order = Literal["stop", "look"]
 
@@ -230,22 +229,19 @@ class Consumer:
         hung = self._drain(receiver)
         self._in_flight.end()
         for thread in others:
-            thread.join(0.0 if hung else _TICK_SECONDS)
+            thread.join(0.0 if hung else TICK_SECONDS)
         seconds = round(self._now() - started, 3)
         self._events.write("A consumer stopped.", {"drained_seconds": seconds})
         self._metrics.write(last=True)
 
     def _supervise(self) -> None:
         """Wait for the order to stop, and log progress meanwhile."""
-        while True:
-            try:
-                order = self._orders.get(timeout=PROGRESS_SECONDS)
-            except queues.Empty:
+        written = time.monotonic()
+        while next_order(self._orders) in (None, "look"):
+            if time.monotonic() - written >= PROGRESS_SECONDS:
+                written = time.monotonic()
                 self._events.write("A consumer's progress.", {"held": len(self._in_flight)})
                 self._metrics.write()
-                continue
-            if order != "look":
-                return
 
     def _drain(self, receiver: Thread) -> bool:
         """Settle the messages in flight, as `run` says; return whether handlers still run."""
@@ -261,8 +257,7 @@ class Consumer:
         while len(self._in_flight) and (left := deadline - time.monotonic()) > 0:
             if self._at_once and not last:
                 return
-            with suppress(queues.Empty):
-                self._orders.get(timeout=left)
+            next_order(self._orders, left)
 
     def _guarded(self, loop: Callable[[], None]) -> Callable[[], None]:
         """Return a thread's work; an error stops the consumer, and `run` raises it."""
@@ -281,7 +276,7 @@ class Consumer:
         while not self._in_flight.closed:
             seen, freed = self._in_flight.version, self._steps.freed
             if not self._in_flight.room():
-                self._in_flight.wait(_TICK_SECONDS, seen)
+                self._in_flight.wait(TICK_SECONDS, seen)
             elif self._steps.receive() or self._pause(pause, freed):
                 pause = FIRST_PAUSE_SECONDS
             else:
@@ -299,11 +294,11 @@ class Consumer:
 
     def _work(self) -> None:
         while not self._in_flight.ended:
-            if not self._in_flight.wait_for_work(_TICK_SECONDS):
+            if not self._in_flight.wait_for_work(TICK_SECONDS):
                 continue
             if self._permits is None:
                 self._steps.work()
-            elif self._permits.acquire(_TICK_SECONDS):
+            elif self._permits.acquire(TICK_SECONDS):
                 try:
                     self._steps.work()
                 finally:
@@ -316,7 +311,7 @@ class Consumer:
             if self._in_flight.closed and not len(self._in_flight):
                 self._orders.put("look")
             pause = self._steps.next_step() - self._now()
-            self._in_flight.wait(min(max(pause, 0.001), _TICK_SECONDS), seen)
+            self._in_flight.wait(min(max(pause, 0.001), TICK_SECONDS), seen)
 
 
 def _check_handler(handler: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue as queues
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 
 from fairbox.consumer.consumer import start_thread
 from fairbox.consumer.counts import ConsumerCounts
-from fairbox.consumer.options import on_signals
+from fairbox.consumer.options import next_order, on_signals
 from fairbox.errors import FairboxError, InvalidInput
 
 if TYPE_CHECKING:
@@ -91,12 +92,15 @@ class Consumers(Sequence["Consumer"]):
             running = [self._start(one) for one in self._consumers]
             left = len(running)
             stopping = False
+            asked_for_more = time.monotonic()
             while left:
-                order = self._order(stopping=stopping)
+                order = next_order(self._orders)
                 if order is None:
-                    added = [self._start(one) for one in self._further()]
-                    running += added
-                    left += len(added)
+                    if not stopping and time.monotonic() - asked_for_more >= FURTHER_SECONDS:
+                        asked_for_more = time.monotonic()
+                        added = [self._start(one) for one in self._further()]
+                        running += added
+                        left += len(added)
                     continue
                 left -= order == "ended"
                 stopping = True
@@ -114,14 +118,6 @@ class Consumers(Sequence["Consumer"]):
 
     def _start(self, consumer: Consumer) -> Thread:
         return self._threads(partial(self._run, consumer), f"{consumer.topic}-consumer")
-
-    def _order(self, *, stopping: bool) -> Order | None:
-        """Wait for the next order; None: it is time to ask for further consumers."""
-        try:
-            asks = self._more is not None and not stopping
-            return self._orders.get(timeout=FURTHER_SECONDS if asks else None)
-        except queues.Empty:
-            return None
 
     def _further(self) -> tuple[Consumer, ...]:
         added: tuple[Consumer, ...] = ()

@@ -6,17 +6,22 @@ import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from queue import SimpleQueue
 
 MAX_CONCURRENCY: Final = 1_000
 MAX_VISIBILITY_SECONDS: Final = 12 * 3600
 MAX_RECEIVE: Final = 10
 """Messages of one receive."""
+TICK_SECONDS: Final = 1.0
+"""Maximum wait of the main thread: a signal just before a wait is handled only after it."""
+_Order = TypeVar("_Order")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -113,3 +118,11 @@ def on_signals(call: Callable[[], None]) -> Iterator[None]:
         for number, handler in before.items():
             # None: a handler that Python did not set and cannot set again
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def next_order(orders: SimpleQueue[_Order], seconds: float = TICK_SECONDS) -> _Order | None:
+    """Wait for an order of a signal handler or a thread, a tick at most; None: there was none."""
+    try:
+        return orders.get(timeout=min(seconds, TICK_SECONDS))
+    except Empty:
+        return None
