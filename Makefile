@@ -126,8 +126,7 @@ lint: env
 	@.venv/bin/lint-imports --no-cache
 	@.venv/bin/mypy
 
-# three workers on two cores: a third of the time they wait for engines and windows; two where
-# chaos and soak runs measure latencies
+# three workers on two cores: a third of the time they wait for engines and windows
 WORKERS = 3
 PYTEST = .venv/bin/pytest -n $(WORKERS) --no-loadscope-reorder
 CHOSEN = $(FOLDER) $(if $(K),-k "$(K)")
@@ -139,7 +138,6 @@ test: engines lint
 
 # what CI runs
 .PHONY: test-all
-test-all: WORKERS = 2
 test-all: engines lint
 	@$(PYTEST) $(CHOSEN)
 

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from local.engines import iceberg
 from local.workspace import Workspace
 from tests.e2e.stage import Stage, eventually
+from tests.support.small_spark import small_jvm
 from tests.support.terminals import SECONDS, Terminal
 
 if TYPE_CHECKING:
@@ -297,7 +298,10 @@ def replays(cli: Cli) -> None:
     iceberg.install(Workspace())
     where = ("--archive", str(cli.folder / "archive"), "--warehouse", str(cli.folder / "warehouse"))
     chosen = ("--topic", topic, "--state", "delivered", "--rate", "1000", "--yes")
-    assert cli.one("outbox", "replay", *where, *chosen)["outcome"] == {"added": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in small_jvm(cli.folder).items():
+            patch.setenv(name, value)
+        assert cli.one("outbox", "replay", *where, *chosen)["outcome"] == {"added": 1}
     eventually(
         lambda: len(cli("outbox", "delivered", topic)) == 2,
         failing=lambda: cli("outbox", "outstanding", topic),

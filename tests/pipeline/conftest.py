@@ -15,33 +15,13 @@ from fairbox_pipeline import session
 
 from local.engines import iceberg
 from local.workspace import REPOSITORY, Workspace
+from tests.support.small_spark import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-
-# of queries over a few rows, most of the time goes into compiling them
-SMALL = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.python.daemon.module": "tests.support.spark_daemon",
-    # what is remembered of the past is sorted again and again
-    "spark.ui.retainedJobs": "200",
-    "spark.ui.retainedStages": "200",
-    "spark.ui.retainedTasks": "2000",
-    "spark.sql.ui.retainedExecutions": "1",
-    "spark.sql.ui.explainMode": "simple",
-    "spark.driver.extraJavaOptions": (
-        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-        f" {session.logging_option()}"
-    ),
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,7 @@ from fairbox_pipeline.warehouse import Warehouse
 
 from tests.pipeline.archives import Archive, random_archive
 from tests.pipeline.oracle import Oracle
+from tests.support.small_spark import small_jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,6 +192,7 @@ def start(pipeline: Pipeline) -> subprocess.Popen[bytes]:
     places = ["--archive", str(pipeline.archive), "--warehouse", str(pipeline.warehouse)]
     return subprocess.Popen(
         [Path(sys.executable).with_name("fairbox-pipeline"), "history", *places],
+        env=small_jvm(pipeline.archive.parent),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -212,7 +214,11 @@ def test_the_command_prints_one_object_and_nothing_else(
     command = Path(sys.executable).with_name("fairbox-pipeline")
     places = ["--archive", str(pipeline.archive), "--warehouse", str(pipeline.warehouse)]
     done: Any = subprocess.run(
-        [command, "history", *places, "--json"], capture_output=True, check=False, timeout=280
+        [command, "history", *places, "--json"],
+        env=small_jvm(pipeline.archive.parent),
+        capture_output=True,
+        check=False,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout) == Oracle(archive.lines()).history()

@@ -20,6 +20,7 @@ from fairbox.dynamodb.definitions import table_definitions
 from fairbox_pipeline.putting_back import BY, OF
 
 from tests.pipeline.writing import added, ended, uid, write
+from tests.support.small_spark import small_jvm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,15 +115,6 @@ def command(archive: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "fairbox_pipeline.cli", "replay", *where, *arguments]
 
 
-def run(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    figures: dict[str, Any] = json.loads(done.stdout)
-    return figures
-
-
 def kill_when(process: subprocess.Popen[str], reader: Reader, count: int) -> None:
     """SIGKILL a job with its JVM and its workers, when so many messages have come."""
     end = time.monotonic() + PATIENCE
@@ -134,19 +126,25 @@ def kill_when(process: subprocess.Popen[str], reader: Reader, count: int) -> Non
     process.wait()
 
 
-@pytest.mark.extended  # two JVMs of its own; test_putting_back resumes in memory
+@pytest.mark.extended  # a JVM of its own; test_putting_back resumes in memory
 @pytest.mark.engine
 @pytest.mark.timeout(1200)
 def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
-    outbox: Outbox, archive: Path, environment: dict[str, str]
+    pipeline: Pipeline,
+    outbox: Outbox,
+    archive: Path,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     chosen = command(archive, "--state", "delivered", "--replay", "r1", "--lanes", "4")
     expected = [n for n in range(MESSAGES) if n % 3]
     reader = Reader(outbox)
     reader.start()
     process = subprocess.Popen(
         [*chosen, "--rate", "100"],
-        env={**os.environ, **environment},
+        env=small_jvm(archive.parent),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -156,7 +154,7 @@ def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
     before = len(reader.taken)
     assert before < len(expected)
     # by its id alone
-    resumed = run(command(archive, "--replay", "r1", "--rate", "100000"), environment)
+    resumed = pipeline.run("replay", "--replay", "r1", "--rate", "100000")
     reader.stop()
 
     assert sum(resumed["outcome"].values()) == len(expected)
