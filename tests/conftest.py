@@ -27,6 +27,11 @@ GROUPS = ("tests/e2e/", "tests/pipeline/", "tests/stacks/")
 """Folders whose tests share what is dear to start; a worker takes each whole."""
 LONG = (*GROUPS, "tests/simulation/", "tests/batches/", "tests/local/", "tests/contract/")
 """Folders to begin with, so that what is left for the end is short and keeps both workers busy."""
+OWN = tuple(f"tests/e2e/test_{name}.py" for name in ("chaos", "soak", "commands"))
+"""Files that start applications of their own, to begin with: an idle one beside them takes a third
+of a core."""
+SHARED = tuple(f"tests/e2e/test_{name}.py" for name in ("batches", "cli", "circuits", "storm"))
+"""Files to go on with; the storm, which runs beside them, ends with the last."""
 ALONE = "tests/batches/test_simulation.py"
 """A file whose tests are long and share nothing."""
 
@@ -47,11 +52,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolde
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long folders."""
+    """Begin with the long folders, and in `tests/e2e` with its applications of their own."""
+    places = (*OWN, *SHARED, *LONG)
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()
-        return next((n for n, folder in enumerate(LONG) if folder in path), len(LONG))
+        return next((n for n, place in enumerate(places) if place in path), len(places))
 
     items.sort(key=place)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,20 +48,13 @@ def storm(
     flow, folder = Flow(), tmp_path_factory.mktemp("durable")
 
     def raging() -> Flow:
-        run(stack, assembly, workspace, folder, flow)
+        run(assembly, workspace, folder, flow)
         return flow
 
-    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+    with flow.stack, ThreadPoolExecutor(1) as pool:
         future = pool.submit(raging)
         yield future
         flow.ending.set()
-
-
-@pytest.fixture(scope="package", autouse=True)
-def storm_begins_early(request: pytest.FixtureRequest) -> None:
-    """Let the storm begin with the first test where any of its own is to run."""
-    if any("storm" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        request.getfixturevalue("storm")
 
 
 @pytest.fixture(scope="package")
@@ -74,8 +66,15 @@ def sink() -> Iterator[Sink]:
 
 
 @pytest.fixture(scope="package")
-def stage(assembly: Path, workspace: Workspace, sink: Sink) -> Iterator[Stage]:
-    """The application that tests share; each makes topics and queues of its own."""
+def stage(
+    request: pytest.FixtureRequest, assembly: Path, workspace: Workspace, sink: Sink
+) -> Iterator[Stage]:
+    """The application that tests share; each makes topics and queues of its own.
+
+    The storm begins with it, where any test of the storm is to run.
+    """
+    if any("storm" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("storm")
     settings = TriggerSettings(speed=FASTER_SCHEDULES)
     with LocalApplication(assembly, workspace=workspace, attach=hard(settings)) as app:
         yield Stage(app, sink, workspace.log)

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,6 @@ from tests.e2e.sink import Sink
 from tests.e2e.stage import Queue, Stage, eventually, hard
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
     from pathlib import Path
 
     from local.workspace import Workspace
@@ -41,7 +41,7 @@ class Flow:
     """The producers' record: messages acknowledged by topic, and the errors that they saw.
 
     `unsure` are ids of messages that a producer wrote again without knowing whether it had: only
-    these may be there twice.
+    these may be there twice. The closing of `stack` ends the application.
     """
 
     stage: Stage = field(init=False)
@@ -55,17 +55,17 @@ class Flow:
     unsure: set[str] = field(default_factory=set)
     injected: Counter[tuple[str, str]] = field(default_factory=Counter)
     ending: threading.Event = field(default_factory=threading.Event)
+    stack: ExitStack = field(default_factory=ExitStack)
 
     @property
     def acknowledged(self) -> int:
         return sum(map(len, self.sent.values()))
 
 
-def run(stack: ExitStack, assembly: Path, workspace: Workspace, folder: Path, flow: Flow) -> None:
+def run(assembly: Path, workspace: Workspace, folder: Path, flow: Flow) -> None:
     """Run the flow; it is over when nothing of the pushed topics is outstanding.
 
     Args:
-        stack: ends the application when it is closed.
         assembly: of the application.
         workspace: of the application.
         folder: for the tables.
@@ -77,14 +77,14 @@ def run(stack: ExitStack, assembly: Path, workspace: Workspace, folder: Path, fl
     def faulty(endpoint: str) -> str:
         proxy = FaultProxy(endpoint, rng=random.Random(3))
         proxy.start()
-        stack.callback(proxy.stop)
+        flow.stack.callback(proxy.stop)
         proxies.append(proxy)
         return proxy.endpoint
 
     sink = Sink()
     sink.start()
-    stack.callback(sink.stop)
-    app = stack.enter_context(
+    flow.stack.callback(sink.stop)
+    app = flow.stack.enter_context(
         LocalApplication(
             assembly,
             workspace=workspace,

@@ -10,6 +10,7 @@ from tests.e2e.stage import BUSINESS_TABLE
 from tests.e2e.storm import FEWEST
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from tests.e2e.storm import Flow
@@ -19,8 +20,10 @@ pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600), pyt
 
 
 @pytest.fixture(scope="module")
-def flow(storm: Future[Flow]) -> Flow:
-    return storm.result(timeout=590)
+def flow(storm: Future[Flow]) -> Iterator[Flow]:
+    flow = storm.result(timeout=590)
+    with flow.stack:
+        yield flow
 
 
 def test_the_storm_was_one(flow: Flow) -> None:

@@ -16,7 +16,7 @@ from tests.support.seeds import seeds
 if TYPE_CHECKING:
     from fairbox.model.epochs import Epoch
 
-SEEDS = 8
+SEEDS = 6
 MESSAGES = 1200
 
 
@@ -27,7 +27,7 @@ def test_every_guarantee_holds_while_topics_are_resized(seed: int) -> None:
     assert world.resizes > 0
 
 
-@pytest.mark.parametrize("seed", seeds(1000, 1005, usual=0))
+@pytest.mark.parametrize("seed", seeds(1000, 1003, usual=0))
 def test_without_faults_of_ours_a_resize_sends_nothing_twice(seed: int) -> None:
     assert run_resizing(ResizingWorld(seed, CALM), MESSAGES) == []
 
