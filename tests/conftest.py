@@ -26,7 +26,7 @@ settings.load_profile("fairbox")
 GROUPS = ("tests/e2e/", "tests/pipeline/", "tests/stacks/")
 """Folders whose tests share what is dear to start; a worker takes each whole."""
 LONG = (*GROUPS, "tests/simulation/", "tests/batches/", "tests/local/", "tests/contract/")
-"""Folders to begin with, so that what is left for the end is short and keeps both workers busy."""
+"""Folders to begin with, so that what is left for the end is short and keeps every worker busy."""
 OWN = tuple(f"tests/e2e/test_{name}.py" for name in ("chaos", "soak", "commands"))
 """Files that start applications of their own, to begin with: an idle one beside them takes a third
 of a core."""

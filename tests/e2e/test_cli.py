@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from local.engines import iceberg
 from local.workspace import Workspace
 from tests.e2e.stage import Stage, eventually
-from tests.support.small_spark import small_jvm
 from tests.support.terminals import SECONDS, Terminal
 
 if TYPE_CHECKING:
@@ -298,10 +297,7 @@ def replays(cli: Cli) -> None:
     iceberg.install(Workspace())
     where = ("--archive", str(cli.folder / "archive"), "--warehouse", str(cli.folder / "warehouse"))
     chosen = ("--topic", topic, "--state", "delivered", "--rate", "1000", "--yes")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in small_jvm(cli.folder).items():
-            patch.setenv(name, value)
-        assert cli.one("outbox", "replay", *where, *chosen)["outcome"] == {"added": 1}
+    assert cli.one("outbox", "replay", *where, *chosen)["outcome"] == {"added": 1}
     eventually(
         lambda: len(cli("outbox", "delivered", topic)) == 2,
         failing=lambda: cli("outbox", "outstanding", topic),

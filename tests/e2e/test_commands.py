@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.workspace import FOLDER_VARIABLE, REPOSITORY, Workspace
-from tests.support.small_spark import small_jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -46,14 +44,12 @@ def moved(workspace: Workspace, tmp_path: Path) -> Workspace:
     return moved
 
 
-def run(
-    workspace: Workspace, *arguments: str, env: Mapping[str, str] = os.environ
-) -> subprocess.CompletedProcess[str]:
+def run(workspace: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:
     ports = {f"FAIRBOX_LOCAL_{name}_PORT": "0" for name in ("API", "DYNAMODB", "SERVICES")}
     return subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=REPOSITORY,
-        env={**env, **ports, FOLDER_VARIABLE: str(workspace.root)},
+        env={**os.environ, **ports, FOLDER_VARIABLE: str(workspace.root)},
         capture_output=True,
         text=True,
         timeout=500,
@@ -100,8 +96,8 @@ def test_up_returns_when_everything_answers_and_down_ends_it(moved: Workspace) -
 
 
 @pytest.mark.extended  # publishing, batches and the page have tests of their own
-def test_the_demo_ends_well_and_writes_its_summary(moved: Workspace, tmp_path: Path) -> None:
-    demo = run(moved, "local.demo", "-n", "60", env=small_jvm(tmp_path))
+def test_the_demo_ends_well_and_writes_its_summary(moved: Workspace) -> None:
+    demo = run(moved, "local.demo", "-n", "60")
     assert demo.returncode == 0, demo.stdout[-2000:] + demo.stderr[-2000:]
     summary = json.loads((moved.root / "demo.json").read_text())
     assert set(summary) == SUMMARY

@@ -207,18 +207,14 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -
         time.sleep(0.01)
 
 
-@pytest.mark.extended  # a JVM of its own
+@pytest.mark.extended  # a JVM of its own, with the settings that users get
 def test_the_command_prints_one_object_and_nothing_else(
     pipeline: Pipeline, archive: Archive
 ) -> None:
     command = Path(sys.executable).with_name("fairbox-pipeline")
     places = ["--archive", str(pipeline.archive), "--warehouse", str(pipeline.warehouse)]
     done: Any = subprocess.run(
-        [command, "history", *places, "--json"],
-        env=small_jvm(pipeline.archive.parent),
-        capture_output=True,
-        check=False,
-        timeout=280,
+        [command, "history", *places, "--json"], capture_output=True, check=False, timeout=280
     )
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout) == Oracle(archive.lines()).history()
