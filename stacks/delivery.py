@@ -104,9 +104,7 @@ class DeliveryStack(Stack):
             description="Writes ledger, archive, counts and index from the stream.",
             memory_mb=1024,
             timeout_seconds=60,
-            environment=self._archives()
-            | self._reads_bodies()
-            | {"FAIRBOX_ACK_QUEUE_URL": self._ack_queue.queue_url},
+            environment=self._archives() | self._reads_bodies() | self._acks(),
         )
         mark_delivered.allow(
             [
@@ -203,7 +201,8 @@ class DeliveryStack(Stack):
             }
             | self._archives()
             | self._reads_bodies()
-            | self._settles(),
+            | self._settles()
+            | self._acks(),
             one_at_a_time=True,
         )
         repair.allow(
@@ -219,7 +218,7 @@ class DeliveryStack(Stack):
                 may.list_bucket(storage.failures),
                 may.put_records(storage.archive.stream),
                 may.on_objects(storage.bodies, "PutObjectTagging"),
-                may.send_to(self.doorbells.now),
+                may.send_to(self.doorbells.now, self._ack_queue),
             ]
         )
         ClockTrigger(self, "RepairClock", function=repair, every=Duration.hours(1))
@@ -247,6 +246,10 @@ class DeliveryStack(Stack):
     def _settles(self) -> dict[str, str]:
         """A message that dies fails its item of a batch."""
         return {"FAIRBOX_BATCHES_TABLE": self._storage.batches.table_name}
+
+    def _acks(self) -> dict[str, str]:
+        """A delivered message acks its item of a batch."""
+        return {"FAIRBOX_ACK_QUEUE_URL": self._ack_queue.queue_url}
 
     def _archives(self) -> dict[str, str]:
         return {"FAIRBOX_ARCHIVE_STREAM": self._storage.archive.stream_name}

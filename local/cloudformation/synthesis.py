@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from local.workspace import REPOSITORY, LocalError, Workspace
+from stacks.assets import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,11 @@ def synthesise(workspace: Workspace, *, repository: Path = REPOSITORY) -> Path:
         LocalError: the synthesis fails; the message is its last line.
     """
     folder = workspace.root / "cdk.out"
+    with locked(workspace.folder(workspace.root) / "cdk.lock"):
+        return _synthesise(folder, repository)
+
+
+def _synthesise(folder: Path, repository: Path) -> Path:
     manifest = folder / "manifest.json"
     if manifest.is_file() and manifest.stat().st_mtime >= _newest(repository):
         return folder

@@ -20,6 +20,7 @@ from fairbox.settings import Settings
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from tests.functions.api_client import ROOT
+from tests.support.deployment import environment, variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
     import pytest
     from fairbox.client.outbox import Outbox
 
-ENVIRONMENT = {
-    "FAIRBOX_OUTBOX_TABLE": "outbox",
-    "FAIRBOX_DELIVERIES_TABLE": "deliveries",
-    "FAIRBOX_DOORBELL_QUEUE_URL": "https://sqs.test/now.fifo",
-    "FAIRBOX_LATER_QUEUE_URL": "https://sqs.test/later",
-    "FAIRBOX_ARCHIVE_STREAM": "archive",
-    "FAIRBOX_FAILURES_BUCKET": "failures",
-    "FAIRBOX_BATCHES_TABLE": "batches",
-    "FAIRBOX_ACK_QUEUE_URL": "https://sqs.test/acks",
-}
 SECONDS_LEFT = 25
 
 
@@ -74,7 +65,7 @@ class FakeFirehose:
         DeliveryStreamName: str,  # noqa: N803 - boto3's names
         Records: list[dict[str, Any]],  # noqa: N803 - boto3's names
     ) -> dict[str, Any]:
-        assert DeliveryStreamName == ENVIRONMENT["FAIRBOX_ARCHIVE_STREAM"]
+        assert DeliveryStreamName == variable("FAIRBOX_ARCHIVE_STREAM")
         for record in Records:
             self.lines += [json.loads(text) for text in record["Data"].splitlines()]
         return {"FailedPutCount": 0, "RequestResponses": [{"RecordId": "1"}] * len(Records)}
@@ -91,7 +82,7 @@ class FakeS3:
         return self
 
     def paginate(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
-        assert Bucket == ENVIRONMENT["FAIRBOX_FAILURES_BUCKET"]
+        assert Bucket == variable("FAIRBOX_FAILURES_BUCKET")
         yield {"Contents": [{"Key": k} for k in self.objects if k.startswith(Prefix)]}
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
@@ -136,18 +127,29 @@ def figures(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 class Functions:
-    """The functions, each in a process of its own as far as it can tell: nothing is shared."""
+    """The functions, each in a process of its own as far as it can tell: nothing is shared.
+
+    Each gets the variables that the template gives it; `settings` are those of a deployment that
+    has set them otherwise, None for one that is missing.
+    """
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Any], Any] = lambda client: client
     ) -> None:
         self._monkeypatch = monkeypatch
-        self.environment = dict(ENVIRONMENT)
+        self.settings: dict[str, str | None] = {}
         self.clock = ManualClock()
         self.engine = MemoryDynamoDB(self.clock)
-        for definition in table_definitions(outbox="outbox", deliveries="deliveries"):
+        self.tables = {
+            name: variable(f"FAIRBOX_{name.upper()}_TABLE")
+            for name in ("outbox", "deliveries", "batches")
+        }
+        outbox, deliveries, batches = self.tables.values()
+        self.now = variable("FAIRBOX_DOORBELL_QUEUE_URL")
+        self.later = variable("FAIRBOX_LATER_QUEUE_URL")
+        for definition in table_definitions(outbox=outbox, deliveries=deliveries):
             self.engine.create_table(**definition)
-        self.engine.create_table(**batches_definition("batches"))
+        self.engine.create_table(**batches_definition(batches))
         self.sqs, self.firehose, self.s3 = FakeSqs(), FakeFirehose(), FakeS3()
         self.clients: dict[str, Any] = {
             "dynamodb": wrap(self.engine),
@@ -159,12 +161,12 @@ class Functions:
         monkeypatch.setattr(
             wiring, "make_clients", lambda _: lambda service, **_: self.clients[service]
         )
-        self.outbox: Outbox = self._application().outbox
+        self.outbox: Outbox = self._application("api").outbox
         self.batches = Batches(
             self.engine,
-            table="batches",
-            outbox_table="outbox",
-            deliveries_table="deliveries",
+            table=batches,
+            outbox_table=outbox,
+            deliveries_table=deliveries,
             clock=self.clock,
         )
 
@@ -186,12 +188,14 @@ class Functions:
 
     def stream(self, after: str | None = None) -> dict[str, Any]:
         """Return the batches' stream as one event, without what the mapping filters."""
-        records = self.engine.stream("batches").take(after)
+        records = self.engine.stream(self.tables["batches"]).take(after)
         images = [r for r in records if "NewImage" in r["dynamodb"]]
         return {"Records": [r for r in images if _asks(r["dynamodb"]["NewImage"])]}
 
-    def _application(self) -> Application:
-        application = Application(Settings(self.environment), self._client)
+    def _application(self, name: str) -> Application:
+        values = environment(name) | self.settings
+        settings = Settings({k: v for k, v in values.items() if v is not None})
+        application = Application(settings, self._client)
         application.clock = self.clock  # type: ignore[assignment] # a clock by what it does
         return application
 
@@ -203,7 +207,7 @@ class Functions:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        self._monkeypatch.setattr(module.Application, "from_env", self._application)
+        self._monkeypatch.setattr(module.Application, "from_env", lambda: self._application(name))
         return module
 
     def invoke(self, name: str, event: dict[str, Any], context: Context | None = None) -> Any:
@@ -216,4 +220,4 @@ class Functions:
             if record["eventName"] == "INSERT":
                 self.clock.set(record["dynamodb"]["ApproximateCreationDateTime"])
                 item = image_item(record["dynamodb"]["NewImage"])
-                self.engine.put_item(TableName="outbox", Item=item)
+                self.engine.put_item(TableName=self.tables["outbox"], Item=item)

@@ -53,10 +53,10 @@ def test_an_ack_after_the_reaping_resurrects_nothing(functions: Functions) -> No
     functions.clock.advance(14 * DAY)
     clean(functions)
     clean(functions)  # erases
-    before = functions.engine.items("batches")
+    before = functions.engine.items(functions.tables["batches"])
     with pytest.raises(BatchEnded):
         functions.batches.ack([f"{batch}:0:0"])
-    assert functions.engine.items("batches") == before
+    assert functions.engine.items(functions.tables["batches"]) == before
     assert [item["sk"]["S"] for item in before] == ["root"]
     assert len(functions.announced(ORPHANED_TOPIC)) == 1
 
@@ -68,13 +68,13 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(functions: Functions, by
     functions.batches.add(ended, 150, request_id="r", group_size=1)
     functions.batches.cancel(ended)  # which erases a hundred groups itself
     functions.clock.advance(14 * DAY)
-    before = functions.engine.items("batches")
+    before = functions.engine.items(functions.tables["batches"])
     if by == "setting":
-        functions.environment["FAIRBOX_CLEAN_ORPHANS_DRY_RUN"] = "true"
+        functions.settings["FAIRBOX_CLEAN_ORPHANS_DRY_RUN"] = "true"
     dry = clean(functions, {"dry_run": True} if by == "event" else {})
-    assert functions.engine.items("batches") == before
+    assert functions.engine.items(functions.tables["batches"]) == before
     assert functions.announced(ORPHANED_TOPIC) == []
-    functions.environment.pop("FAIRBOX_CLEAN_ORPHANS_DRY_RUN", None)
+    functions.settings.pop("FAIRBOX_CLEAN_ORPHANS_DRY_RUN", None)
     wet = clean(functions)
     assert (dry.pop("dry_run"), wet.pop("dry_run")) == (True, False)
     stalled = [report.pop(k) for report in (dry, wet) for k in ("stalled", "stalled_batches")]
@@ -95,7 +95,7 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(functions: Functions, by
 def test_limits_are_the_settings_in_days(
     functions: Functions, seal: bool, setting: str, days: int
 ) -> None:
-    functions.environment[setting] = str(days)
+    functions.settings[setting] = str(days)
     batch = functions.batch(2, seal=seal)
     functions.clock.advance(days * DAY - 2 * HOUR)
     assert clean(functions)["reaped"] == []
@@ -105,7 +105,7 @@ def test_limits_are_the_settings_in_days(
 
 def test_a_setting_that_is_no_number_of_days_is_refused(functions: Functions) -> None:
     for text in ("0", "-1", "a week", "1.5"):
-        functions.environment["FAIRBOX_OPEN_BATCH_DAYS"] = text
+        functions.settings["FAIRBOX_OPEN_BATCH_DAYS"] = text
         with pytest.raises(InvalidInput, match="FAIRBOX_OPEN_BATCH_DAYS"):
             clean(functions)
 
@@ -162,7 +162,9 @@ def test_erasing_stops_in_time_and_goes_on_where_it_stopped(
         runs += 1
         assert runs < 20
     assert (runs > 0, report["erased"]) == (True, 1)
-    assert [item["sk"]["S"] for item in functions.engine.items("batches")] == ["root"]
+    assert [item["sk"]["S"] for item in functions.engine.items(functions.tables["batches"])] == [
+        "root"
+    ]
 
 
 def slow_down(functions: Functions, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
@@ -198,7 +200,7 @@ def test_batches_in_which_nothing_happens_are_counted_as_stalled(
     functions.batches.ack([f"{still}:1:1"])
     functions.batches.seal(empty)
     assert clean(functions)["stalled"] == 0
-    functions.environment["FAIRBOX_STALLED_BATCH_HOURS"] = "6"
+    functions.settings["FAIRBOX_STALLED_BATCH_HOURS"] = "6"
     functions.clock.advance(7 * HOUR)
     assert clean(functions)["stalled"] == 4
 
@@ -224,7 +226,7 @@ def test_looking_for_stalled_batches_costs_one_read_of_a_young_one(
         functions.batch(1, 1, 1)
     assert cost() == idle + 10
     functions.clock.advance(23 * HOUR)  # not due to be looked at, and old enough to be stalled
-    functions.environment["FAIRBOX_STALLED_BATCH_HOURS"] = "2"
+    functions.settings["FAIRBOX_STALLED_BATCH_HOURS"] = "2"
     assert cost() == idle + 10 + 30
 
 
@@ -274,7 +276,9 @@ def test_counting_reads_each_root_once_a_process(monkeypatch: pytest.MonkeyPatch
         meters[0].reset()
         counter.handler({}, Context())
         costs = meters[0].reading().costs
-        units.append(sum(c.rru for (_, table, _), c in costs.items() if table == "batches"))
+        units.append(
+            sum(c.rru for (_, table, _), c in costs.items() if table == functions.tables["batches"])
+        )
     assert units[0] == units[1] + 50
     assert units[1] == units[2]
     assert 8 <= units[1] <= 12

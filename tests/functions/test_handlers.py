@@ -22,10 +22,8 @@ from fairbox.observability.metrics import (
 )
 
 from tests.functions.api_client import read_event
-from tests.functions.running import ENVIRONMENT, Context, Functions
+from tests.functions.running import Context, Functions
 
-NOW = ENVIRONMENT["FAIRBOX_DOORBELL_QUEUE_URL"]
-LATER = ENVIRONMENT["FAIRBOX_LATER_QUEUE_URL"]
 BILLING = "https://sqs.test/billing"
 INVOICE = MessageRef("invoices", 0, 0, "01a1fd01-15da-76e0-b41a-bcc8489a4191")
 
@@ -94,9 +92,9 @@ def test_relay_sends_what_is_quick_deletes_it_and_rings_for_the_rest(functions: 
     assert [ref.id for ref in refs_at_billing(functions) if ref.topic == "invoices"] == [INVOICE.id]
     assert functions.outbox.outstanding_count("orders") == 1  # the delayed one
     assert functions.outbox.outstanding_count("invoices") == 1
-    (at_once,) = functions.sqs.bodies(NOW)
+    (at_once,) = functions.sqs.bodies(functions.now)
     assert (at_once["topic"], at_once["ids"]) == ("invoices", [INVOICE.id])
-    (later,) = functions.sqs.bodies(LATER)
+    (later,) = functions.sqs.bodies(functions.later)
     assert later["topic"] == "orders"
     assert later["ids"][0].endswith("/1795246071012")
     assert later["not_before"] == 1_795_246_072_000
@@ -145,7 +143,7 @@ def test_relay_fails_no_record_when_a_destination_refuses(functions: Functions) 
     found = [functions.outbox.find(ref) for ref in refs]
     attempts = [stored and stored.state("billing").attempts for stored in found]
     assert attempts == [1, 1, 1]
-    assert len(functions.sqs.bodies(LATER)) >= 2  # one for the delayed message
+    assert len(functions.sqs.bodies(functions.later)) >= 2  # one for the delayed message
 
 
 def test_mark_delivered_writes_ledger_archive_and_counts_once_though_a_batch_repeats(
@@ -215,9 +213,9 @@ def test_deliver_shard_passes_a_delayed_doorbell_on(functions: Functions) -> Non
     functions.clock.set(1_795_246_072)
     event = read_event("doorbell_later")
     assert functions.invoke("deliver_shard", event) == {"batchItemFailures": []}
-    (passed,) = functions.sqs.bodies(NOW)
+    (passed,) = functions.sqs.bodies(functions.now)
     assert (passed["topic"], passed["ids"], passed["not_before"]) == ("invoices", [INVOICE.id], 0)
-    assert functions.sqs.bodies(LATER) == []
+    assert functions.sqs.bodies(functions.later) == []
 
 
 def test_deliver_shard_waits_on_where_a_queue_could_not_delay_long_enough(
@@ -225,9 +223,9 @@ def test_deliver_shard_waits_on_where_a_queue_could_not_delay_long_enough(
 ) -> None:
     functions.clock.set(1_795_246_072 - 600)
     functions.invoke("deliver_shard", read_event("doorbell_later"))
-    (entry,) = functions.sqs.sent[LATER]
+    (entry,) = functions.sqs.sent[functions.later]
     assert entry["DelaySeconds"] == 600
-    assert NOW not in functions.sqs.sent
+    assert functions.now not in functions.sqs.sent
 
 
 def test_deliver_shard_reports_a_doorbell_that_failed_and_those_behind_it(
@@ -247,11 +245,11 @@ def test_sweep_rings_for_shards_with_overdue_messages_only(functions: Functions)
     functions.invoke("mark_delivered", event)
     clock = read_event("clock_sweep")
     before = functions.invoke("sweep", clock)
-    assert (before["rung"], functions.sqs.bodies(NOW)) == (0, [])
+    assert (before["rung"], functions.sqs.bodies(functions.now)) == (0, [])
     functions.clock.advance(70)
     after = functions.invoke("sweep", clock)
     assert (after["rung"], after["unfinished"]) == (4, False)
-    rung = {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(NOW)}
+    rung = {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(functions.now)}
     assert rung == {("orders", 0), ("orders", 1), ("orders", 3), ("invoices", 0)}
 
 
@@ -301,7 +299,9 @@ def test_repair_finds_what_no_row_knows(functions: Functions) -> None:
     shards = {("orders", 0), ("orders", 1), ("orders", 3), ("invoices", 0)}
     assert {(row.topic, row.shard) for row in functions.outbox.listed()} == shards
     functions.invoke("sweep", read_event("clock_sweep"))
-    assert {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(NOW)} == shards
+    assert {
+        (bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(functions.now)
+    } == shards
 
 
 def test_repair_takes_shards_off_the_index_that_it_listed_and_that_are_empty(
@@ -363,7 +363,7 @@ def test_count_outstanding_writes_a_partition_under_its_logical_name_too(
     PartitionedQueue("email", 2).create(functions.outbox, shards=1)
     functions.outbox.add(Message(topic="email__p1", body=b"{}"))
     functions.outbox.add(Message(topic="orders", body=b"{}"))
-    records = functions.engine.stream("outbox").take(None)
+    records = functions.engine.stream(functions.tables["outbox"]).take(None)
     messages = [r for r in records if "z" in r["dynamodb"].get("NewImage", {})]
     functions.invoke("mark_delivered", {"Records": messages})
     capsys.readouterr()
@@ -380,7 +380,7 @@ def test_count_outstanding_writes_a_partition_under_its_logical_name_too(
 def test_a_function_without_its_settings_says_which_is_missing(
     functions: Functions,
 ) -> None:
-    del functions.environment["FAIRBOX_DOORBELL_QUEUE_URL"]
+    functions.settings["FAIRBOX_DOORBELL_QUEUE_URL"] = None
     event = inserted(functions)
     with pytest.raises(Exception, match="FAIRBOX_DOORBELL_QUEUE_URL"):
         functions.invoke("relay", event)

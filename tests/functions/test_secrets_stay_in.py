@@ -35,9 +35,9 @@ def functions(monkeypatch: pytest.MonkeyPatch, echo: Echo) -> Functions:
     """The functions, with topic `orders` to the receiver, which dies at its second attempt."""
     functions = Functions(monkeypatch)
     functions.clock.set(1_795_246_060)
-    functions.environment["FAIRBOX_WEBHOOK_ALLOW_PRIVATE"] = "true"
+    functions.settings["FAIRBOX_WEBHOOK_ALLOW_PRIVATE"] = "true"
     arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:hooks"
-    functions.environment["FAIRBOX_WEBHOOK_SECRETS"] = arn
+    functions.settings["FAIRBOX_WEBHOOK_SECRETS"] = arn
     functions.clients["secretsmanager"] = canaries.Secrets("orders/hook")
     functions.outbox.create_topic(
         Topic("orders", shards=1, retry=RetryPolicy(max_attempts=2, base=1, cap=1))
@@ -82,7 +82,7 @@ def test_a_receiver_that_repeats_what_it_was_sent_gets_no_secret_kept_logged_or_
     echo.status = status
     with canaries.lambda_log() as log:
         die(functions, 3)
-        records = functions.engine.stream("outbox").take(None)
+        records = functions.engine.stream(functions.tables["outbox"]).take(None)
         messages = [r for r in records if "z" in r["dynamodb"].get("NewImage", {})]
         functions.invoke("mark_delivered", {"Records": messages})
         functions.invoke("count_outstanding", read_event("clock_count_outstanding"))

@@ -230,9 +230,10 @@ RINGS_LATER = {"FAIRBOX_LATER_QUEUE_URL": "DoorbellsLater"}
 BODIES = {"FAIRBOX_BODIES_BUCKET": "Bodies"}
 ARCHIVES = {"FAIRBOX_ARCHIVE_STREAM": "ArchiveStream"}
 BATCHES = {"FAIRBOX_BATCHES_TABLE": "Batches"}
+ACKS = {"FAIRBOX_ACK_QUEUE_URL": "AcksQueue"}
 ENVIRONMENTS = {
     "relay": RINGS | RINGS_LATER | BODIES | BATCHES,
-    "mark_delivered": ARCHIVES | BODIES | {"FAIRBOX_ACK_QUEUE_URL": "AcksQueue"},
+    "mark_delivered": ARCHIVES | BODIES | ACKS,
     "ack_batches": BATCHES,
     "cascade_batches": BATCHES,
     "clean_orphans": BATCHES
@@ -248,7 +249,7 @@ ENVIRONMENTS = {
     | BODIES
     | BATCHES
     | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
-    "repair": RINGS | ARCHIVES | BODIES | BATCHES | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
+    "repair": RINGS | ARCHIVES | BODIES | BATCHES | ACKS | {"FAIRBOX_FAILURES_BUCKET": "Failures"},
     "api": RINGS | RINGS_LATER | BODIES | BATCHES,
     "count_outstanding": BATCHES,
 }
@@ -259,6 +260,16 @@ def test_functions_are_told_what_they_use_and_no_more(assembly: Assembly, name: 
     found = {key: plain(value) for key, value in variables(assembly.functions()[name]).items()}
     service = {"POWERTOOLS_SERVICE_NAME": f"fairbox-{name}"}
     assert found == SHARED | service | ENVIRONMENTS[name]
+
+
+def test_the_local_application_tells_functions_what_a_deployment_tells_them(
+    assembly: Assembly, local_assembly: Assembly
+) -> None:
+    deployed, local = (
+        {name: set(variables(one)) for name, one in found.functions().items()}
+        for found in (assembly, local_assembly)
+    )
+    assert local == deployed
 
 
 def test_there_is_a_function_for_each_folder(assembly: Assembly) -> None:

@@ -83,6 +83,7 @@ EXPECTED: dict[str, Permissions] = {
         # whether old epochs have dead letters; what is dead, and the ledger of batches given up
         "Deliveries": WRITE - {"dynamodb:DeleteItem"} | {"dynamodb:Query"},
         "Batches": SETTLE["Batches"],
+        "AcksQueue": SEND,
         "DoorbellsNow": SEND,
         "ArchiveStream": {"firehose:PutRecordBatch"},
         "Bodies/*": {"s3:PutObjectTagging"},

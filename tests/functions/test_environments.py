@@ -1,0 +1,80 @@
+"""The variables that the template gives each function: enough for every part that it uses."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from functools import cached_property
+from typing import Any
+
+import pytest
+from fairbox.batches.ack_messages import parse
+from fairbox.codec import attributes
+from fairbox.runtime import application as wiring
+from fairbox.runtime.application import Application
+from fairbox.settings import Settings
+
+from tests.functions.api_client import ROOT, read_event
+from tests.functions.running import Context, Functions
+from tests.support.deployment import environment, function_specifications, variable
+
+FOLDERS = sorted(path.parent.name for path in (ROOT / "functions").glob("*/handler.py"))
+
+
+def used_parts(function: str) -> list[str]:
+    """Return the parts of the application that a handler's source names."""
+    tree = ast.parse((ROOT / "functions" / function / "handler.py").read_text())
+    named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    parts = inspect.getmembers(Application, lambda m: isinstance(m, cached_property | property))
+    return [name for name, _ in parts if name in named]
+
+
+def make(part: Any) -> None:
+    """Make what a part of the application leaves to its first use."""
+    if type(part).__module__ != wiring.__name__:
+        return
+    for name, member in inspect.getmembers(type(part)):
+        if isinstance(member, cached_property):
+            getattr(part, name)
+    for value in list(vars(part).values()):
+        if isinstance(value, Application):
+            assert value.doorbells is not None
+
+
+def test_every_function_of_the_project_is_in_the_template() -> None:
+    assert sorted(function_specifications()) == FOLDERS
+
+
+@pytest.mark.parametrize("function", FOLDERS)
+def test_a_function_has_the_variables_of_every_part_that_it_uses(
+    monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    functions = Functions(monkeypatch)
+    application = Application(Settings(environment(function)), functions.clients.__getitem__)
+    for part in used_parts(function):
+        make(getattr(application, part))
+
+
+def test_parts_are_found_in_a_handler_and_a_missing_variable_is_noticed() -> None:
+    assert {"acks", "doorbells", "failures_bucket", "keeper"} <= set(used_parts("repair"))
+    values = environment("mark_delivered")
+    del values["FAIRBOX_ACK_QUEUE_URL"]
+    application = Application(Settings(values), {"sqs": None}.__getitem__)
+    with pytest.raises(Exception, match="FAIRBOX_ACK_QUEUE_URL"):
+        make(application.acks)
+
+
+def test_repair_marks_a_batch_with_a_delivered_batch_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = Functions(monkeypatch)
+    event = read_event("stream_of_messages")
+    functions.put_images(event["Records"])
+    item = f"{functions.batch(1)}:0:0"
+    removed = next(r for r in event["Records"] if r["eventName"] == "REMOVE")
+    removed["dynamodb"]["OldImage"][attributes.BATCH_ITEM] = {"S": item}
+    key = "aws/lambda/mark-delivered/shard/2026/11/21/batch.json"
+    functions.s3.objects = {key: json.dumps({"payload": json.dumps(event)}).encode()}
+    report = functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    assert (report["replayed"], functions.s3.objects) == (len(event["Records"]), {})
+    (message,) = functions.sqs.bodies(variable("FAIRBOX_ACK_QUEUE_URL"))
+    assert parse(json.dumps(message)) == [item]

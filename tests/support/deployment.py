@@ -1,0 +1,44 @@
+"""The functions as the synthesised template has them, for tests that run their handlers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from local.cloudformation.assembly import Assembly
+from local.cloudformation.identities import REGION, Identities
+from local.cloudformation.synthesis import synthesise
+from local.cloudformation.template import Template
+from local.functions.specs import function_specs
+from local.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from local.functions.specs import FunctionSpec
+
+
+@cache
+def function_specifications() -> Mapping[str, FunctionSpec]:
+    """Return each function of the template, by the name of its folder."""
+    template = Template(
+        assembly=Assembly.load(synthesise(Workspace())),
+        identities=Identities(
+            services_endpoint=f"https://sqs.{REGION}.amazonaws.com",
+            api_endpoint=f"https://api.execute-api.{REGION}.amazonaws.com",
+        ),
+    )
+    specs = function_specs(template, variables={}).values()
+    return {s.environment["POWERTOOLS_SERVICE_NAME"].removeprefix("fairbox-"): s for s in specs}
+
+
+def environment(function: str) -> dict[str, str]:
+    """Return the variables that the template gives a function, and no other."""
+    return dict(function_specifications()[function].environment)
+
+
+def variable(name: str) -> str:
+    """Return the value that every function with this variable has."""
+    values = {s.environment.get(name) for s in function_specifications().values()} - {None}
+    assert len(values) == 1, f"{name} has {len(values)} values in the template"
+    return str(values.pop())
