@@ -60,7 +60,7 @@ class Config:
     archive_glacier_days: int
     """After which they move to Glacier."""
     archive_buffer_mb: int
-    """Size of Firehose's buffer before it writes an object."""
+    """Size of Firehose's buffer before it writes an object, of lines that are compressed."""
     archive_buffer_seconds: int
     """Longest buffering time of Firehose."""
     bodies_retention_days: int

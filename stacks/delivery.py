@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Duration, Stack
 from fairbox import codec
+from fairbox.aws.s3_archive import ARCHIVE, WAITING
 
 from stacks.components import permissions as may
 from stacks.components.doorbells import Doorbells
@@ -110,7 +111,7 @@ class DeliveryStack(Stack):
             [
                 may.on_table(storage.outbox, *may.READ_ITEMS, "UpdateItem"),
                 may.on_table(storage.deliveries, "PutItem", "BatchWriteItem"),
-                may.put_records(storage.archive.stream),
+                *self._archive(),
                 may.on_objects(storage.bodies, "PutObjectTagging"),
                 may.send_to(self._ack_queue),
             ]
@@ -195,10 +196,7 @@ class DeliveryStack(Stack):
             description="Finds what no index knows, and replays stream batches given up.",
             memory_mb=512,
             timeout_seconds=900,
-            environment={
-                "FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url,
-                "FAIRBOX_FAILURES_BUCKET": storage.failures.bucket_name,
-            }
+            environment={"FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url}
             | self._archives()
             | self._reads_bodies()
             | self._settles()
@@ -215,8 +213,9 @@ class DeliveryStack(Stack):
                 may.on_objects(
                     storage.failures, "GetObject", "DeleteObject", below=may.FAILURES_PREFIX
                 ),
+                may.on_objects(storage.failures, "GetObject", "DeleteObject", below=WAITING),
                 may.list_bucket(storage.failures),
-                may.put_records(storage.archive.stream),
+                *self._archive(),
                 may.on_objects(storage.bodies, "PutObjectTagging"),
                 may.send_to(self.doorbells.now, self._ack_queue),
             ]
@@ -252,7 +251,20 @@ class DeliveryStack(Stack):
         return {"FAIRBOX_ACK_QUEUE_URL": self._ack_queue.queue_url}
 
     def _archives(self) -> dict[str, str]:
-        return {"FAIRBOX_ARCHIVE_STREAM": self._storage.archive.stream_name}
+        return {
+            "FAIRBOX_ARCHIVE_STREAM": self._storage.archive.stream_name,
+            "FAIRBOX_ARCHIVE_BUCKET": self._storage.archive.bucket.bucket_name,
+            "FAIRBOX_FAILURES_BUCKET": self._storage.failures.bucket_name,
+        }
+
+    def _archive(self) -> list[may.Permission]:
+        """Return the permissions to put lines into Firehose, or past it, or aside."""
+        storage = self._storage
+        return [
+            may.put_records(storage.archive.stream),
+            may.on_objects(storage.archive.bucket, "PutObject", below=ARCHIVE),
+            may.on_objects(storage.failures, "PutObject", below=WAITING),
+        ]
 
     def _reads_bodies(self) -> dict[str, str]:
         return {"FAIRBOX_BODIES_BUCKET": self._storage.bodies.bucket_name}

@@ -194,6 +194,24 @@ class MonitoringStack(Stack):
             config.alarm_archive_age_seconds,
             "Events do not reach the archive.",
         )
+        five = Duration.minutes(5)
+        self._alarm(
+            "ArchiveWaiting",
+            metrics.summed(metrics.ARCHIVE_WAITING, five),
+            0,
+            "Neither Firehose nor the archive's bucket takes events: they wait in the failures "
+            "bucket, and repair moves them each hour.",
+            periods=13,  # repair counts again within
+            datapoints=1,
+        )
+        self._alarm(
+            "ArchiveBypassed",
+            metrics.summed(metrics.ARCHIVE_BYPASSED, five),
+            0,
+            "Events have gone past Firehose into the archive for an hour: its quota is too small, "
+            "or it fails. Nothing is lost or late; each invocation pays for a request to S3.",
+            periods=12,
+        )
 
     def _alarm(
         self,
@@ -203,6 +221,7 @@ class MonitoringStack(Stack):
         description: str,
         *,
         periods: int = 1,
+        datapoints: int | None = None,
         missing_is_bad: bool = False,
     ) -> None:
         alarm_above(
@@ -213,5 +232,6 @@ class MonitoringStack(Stack):
             description=description,
             topic=self._platform.alarm_topic,
             periods=periods,
+            datapoints=datapoints,
             missing_is_bad=missing_is_bad,
         )

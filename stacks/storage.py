@@ -17,6 +17,7 @@ from stacks.components.buckets import access_logs_bucket, private_bucket
 from stacks.components.daily_run import EXPORTS
 from stacks.components.encryption import encryption_key
 from stacks.components.function import removal_policy
+from stacks.components.permissions import FAILURES_PREFIX
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -37,7 +38,8 @@ class StorageStack(Stack):
         batches: the batches' trees; streamed.
         archive: every event of every message, as NDJSON in S3, through Firehose.
         bodies: bodies too large for the table.
-        failures: stream batches that were given up, with their records.
+        failures: stream batches that were given up, with their records, and what waits for the
+            archive.
         warehouse: the pipeline's tables, and snapshots of the outbox; None without a pipeline.
         alarm_topic: receives the alarms.
         key: encrypts everything except alarm topic and access logs; None: AWS's keys.
@@ -58,6 +60,9 @@ class StorageStack(Stack):
         self.archive = Archive(
             self, "Archive", config=config, access_logs=access_logs, key=self.key
         )
+        # functions of version 0.2 and before import these until they are upgraded
+        self.export_value(self.archive.former_stream.ref)
+        self.export_value(self.archive.former_stream.attr_arn)
         self.bodies = private_bucket(
             self,
             "Bodies",
@@ -78,7 +83,11 @@ class StorageStack(Stack):
             config=config,
             access_logs=access_logs,
             lifecycle_rules=[
-                s3.LifecycleRule(expiration=Duration.days(config.failures_retention_days))
+                # what waits for the archive has another prefix, and never expires
+                s3.LifecycleRule(
+                    prefix=f"{FAILURES_PREFIX}/",
+                    expiration=Duration.days(config.failures_retention_days),
+                )
             ],
             key=self.key,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.aws.firehose_archive import FirehoseArchive
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.observability.metrics import UNREADABLE
 from fairbox.runtime.application import Application
@@ -21,8 +20,7 @@ def application() -> Application:
 def marking() -> Marking:
     """Return this process's marking."""
     app = application()
-    archive = FirehoseArchive(app.client("firehose"), app.archive_stream, app.clock)
-    return Marking(app.store, archive, app.clock, app.acks)
+    return Marking(app.store, app.archive, app.clock, app.acks)
 
 
 def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Repair: each hour, given-up batches again, then a slow scan for work that no shard row shows."""
+"""Repair: each hour, what waits for the archive, given-up batches, then a scan for hidden work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fairbox.aws.firehose_archive import FirehoseArchive
 from fairbox.aws.s3_failures import S3Failures
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.repair import Repair
@@ -34,12 +33,11 @@ def application() -> Application:
 def repair() -> Repair:
     """Return this process's repair."""
     app = application()
-    archive = FirehoseArchive(app.client("firehose"), app.archive_stream, app.clock)
     return Repair(
         store=app.store,
         marking_store=app.store,
         cursor_store=RepairTable(app.tables),
-        marking=Marking(app.store, archive, app.clock, app.acks),
+        marking=Marking(app.store, app.archive, app.clock, app.acks),
         given_up=S3Failures(app.s3, app.failures_bucket),
         doorbells=app.doorbells,
         clock=app.clock,
@@ -56,8 +54,13 @@ def _replay_batches(records: Sequence[Mapping[str, Any]], deadline: float) -> bo
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Repair until the end of the table or shortly before the time limit."""
     app = application()
-    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 30
-    figures = asdict(repair().run(deadline=deadline))
+    started, seconds = app.clock.now(), context.get_remaining_time_in_millis() / 1000
+    try:
+        # first: the scan goes on to the deadline where the outbox is large
+        waiting = app.archive_objects.move_waiting(deadline=started + seconds / 4)
+    finally:
+        figures = asdict(repair().run(deadline=started + seconds - 30))
+    figures |= {"archived": waiting.moved, "archive_waiting": waiting.left}
     if figures["newer"]:
         app.metrics.emit({NEWER: figures["newer"]})
     logger.info("repair ran", extra=figures)

@@ -22,7 +22,7 @@ from local.cloudformation.identities import FIREHOSE
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from starlette.requests import Request
 
@@ -32,6 +32,8 @@ RECORDS_PER_CALL = 500
 BYTES_PER_CALL = 4 * 1024 * 1024
 BYTES_PER_RECORD = 1_000 * 1024
 TICK_SECONDS = 0.2
+THROTTLED = "ServiceUnavailableException"
+SLOW_DOWN = "Slow down."
 _TIMESTAMP = re.compile(r"!\{timestamp:([^}]+)\}")
 _PATTERN_LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 
@@ -54,7 +56,7 @@ class StreamSettings:
     compressed: bool = False
     extension: str = ""
     seconds: float = 300.0
-    size: int = 5 * 1024 * 1024  # bytes, before compression
+    size: int = 5 * 1024 * 1024  # bytes of records, before this stream compresses them
 
     @classmethod
     def from_properties(cls, name: str, properties: Mapping[str, Any]) -> StreamSettings:
@@ -189,14 +191,21 @@ def firehose_streams(
 
 
 class Firehose:
-    """The service: an ASGI application (`app`) and the thread that watches the buffers' age."""
+    """The service: an ASGI application (`app`) and the thread that watches the buffers' age.
+
+    Attributes:
+        throttle: given the number of records of a batch, the indices of those that are throttled,
+            as AWS does over the stream's quota; it may raise `throttled()` to refuse the call.
+    """
 
     def __init__(
         self,
         streams: Mapping[str, DeliveryStream],
         *,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        throttle: Callable[[int], Collection[int]] = lambda _: (),
     ) -> None:
+        self.throttle = throttle
         self._streams = dict(streams)
         self._new_id = new_id
         self._stopping = threading.Event()
@@ -247,7 +256,7 @@ class Firehose:
             return 400, {"__type": "UnknownOperationException", "message": f"{target}: {exc}"}
         except (FirehoseError, ValueError) as exc:
             code = getattr(exc, "code", "InvalidArgumentException")
-            return 400, {"__type": code, "message": str(exc)}
+            return 503 if code == THROTTLED else 400, {"__type": code, "message": str(exc)}
 
     def put_record(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Accept one record."""
@@ -259,7 +268,8 @@ class Firehose:
         """Accept up to 500 records of 4 MiB together; each has its own result.
 
         Raises:
-            FirehoseError: too many or too large, or the stream is unknown: nothing is taken.
+            FirehoseError: too many or too large, the stream is unknown, or the call is throttled:
+                nothing is taken.
         """
         stream = self._stream(request)
         records = [_data(record) for record in request["Records"]]
@@ -267,15 +277,24 @@ class Firehose:
             raise FirehoseError("InvalidArgumentException", f"1 to {RECORDS_PER_CALL} records")
         if sum(len(record) for record in records) > BYTES_PER_CALL:
             raise FirehoseError("InvalidArgumentException", "records are over 4 MiB together")
-        stream.add(records)
-        results = [{"RecordId": self._new_id()} for _ in records]
-        return {"FailedPutCount": 0, "Encrypted": False, "RequestResponses": results}
+        refused = frozenset(self.throttle(len(records)))
+        stream.add([record for n, record in enumerate(records) if n not in refused])
+        failed = {"ErrorCode": THROTTLED, "ErrorMessage": SLOW_DOWN}
+        results = [
+            failed if n in refused else {"RecordId": self._new_id()} for n in range(len(records))
+        ]
+        return {"FailedPutCount": len(refused), "Encrypted": False, "RequestResponses": results}
 
     def _stream(self, request: Mapping[str, Any]) -> DeliveryStream:
         name = request["DeliveryStreamName"]
         if name not in self._streams:
             raise FirehoseError("ResourceNotFoundException", f"no delivery stream {name}")
         return self._streams[name]
+
+
+def throttled() -> FirehoseError:
+    """Return AWS's refusal of a whole call over the stream's quota."""
+    return FirehoseError(THROTTLED, SLOW_DOWN)
 
 
 def _data(record: Mapping[str, str]) -> bytes:

@@ -21,15 +21,20 @@ def alarm_above(
     description: str,
     topic: sns.ITopic,
     periods: int = 1,
+    datapoints: int | None = None,
     missing_is_bad: bool = False,
 ) -> cloudwatch.Alarm:
-    """Alarm when `metric` exceeds `threshold` for `periods`; notify the recovery, too."""
+    """Alarm when `metric` exceeds `threshold` for `periods`; notify the recovery, too.
+
+    With `datapoints`, that many of the last `periods` suffice.
+    """
     alarm = cloudwatch.Alarm(
         scope,
         id_,
         metric=metric,
         threshold=threshold,
         evaluation_periods=periods,
+        datapoints_to_alarm=datapoints,
         alarm_description=description,
         comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
         treat_missing_data=(

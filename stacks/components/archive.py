@@ -1,4 +1,4 @@
-"""The archive: a bucket of compressed NDJSON by hour, and the Firehose stream that fills it."""
+"""The archive: a bucket of compressed NDJSON by hour, and the Firehose stream that merges it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ class Archive(Construct):
 
     Attributes:
         bucket: the objects, `archive/dt=YYYY-MM-DD/hour=HH/*.json.gz` (UTC).
-        stream: takes records by `PutRecordBatch`; each must end in a line feed.
+        stream: takes records by `PutRecordBatch`; each must be a gzip member, because the stream's
+            quota counts them as they are put. An object is members one after another.
         stream_name: its name.
+        former_stream: takes records of lines and compresses them, as functions of version 0.2 and
+            before put them while the stacks are upgraded or rolled back. It costs nothing idle.
     """
 
     def __init__(
@@ -62,10 +65,24 @@ class Archive(Construct):
         log_stream = logs.LogStream(
             self, "LogStream", log_group=log_group, removal_policy=removal_policy(config)
         )
-        role = self._role(log_group)
-        self.stream = _Firehose(
+        self._role = self._make_role(log_group)
+        self._log = _Firehose.CloudWatchLoggingOptionsProperty(
+            enabled=True,
+            log_group_name=log_group.log_group_name,
+            log_stream_name=log_stream.log_stream_name,
+        )
+        self._key = key
+        self._config = config
+        # a changed stream would mix lines and members in one object until the functions follow
+        self.former_stream = self._stream("Stream", compression="GZIP")
+        self.stream = self._stream("Members", compression="UNCOMPRESSED")
+        self.stream_name = self.stream.ref
+
+    def _stream(self, id_: str, *, compression: str) -> _Firehose:
+        key, config = self._key, self._config
+        stream = _Firehose(
             self,
-            "Stream",
+            id_,
             delivery_stream_type="DirectPut",
             delivery_stream_encryption_configuration_input=(
                 _Firehose.DeliveryStreamEncryptionConfigurationInputProperty(
@@ -75,26 +92,22 @@ class Archive(Construct):
             ),
             extended_s3_destination_configuration=_Firehose.ExtendedS3DestinationConfigurationProperty(
                 bucket_arn=self.bucket.bucket_arn,
-                role_arn=role.role_arn,
+                role_arn=self._role.role_arn,
                 prefix=PREFIX,
                 error_output_prefix=ERROR_PREFIX,
                 file_extension=FILE_EXTENSION,
-                compression_format="GZIP",
+                compression_format=compression,
                 buffering_hints=_Firehose.BufferingHintsProperty(
                     size_in_m_bs=config.archive_buffer_mb,
                     interval_in_seconds=config.archive_buffer_seconds,
                 ),
-                cloud_watch_logging_options=_Firehose.CloudWatchLoggingOptionsProperty(
-                    enabled=True,
-                    log_group_name=log_group.log_group_name,
-                    log_stream_name=log_stream.log_stream_name,
-                ),
+                cloud_watch_logging_options=self._log,
             ),
         )
-        self.stream.node.add_dependency(role)
-        self.stream_name = self.stream.ref
+        stream.node.add_dependency(self._role)
+        return stream
 
-    def _role(self, log_group: logs.LogGroup) -> iam.Role:
+    def _make_role(self, log_group: logs.LogGroup) -> iam.Role:
         """Firehose's role: objects of this bucket, lines of this log."""
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("firehose.amazonaws.com"))
         objects = self.bucket.arn_for_objects("*")

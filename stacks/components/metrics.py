@@ -40,6 +40,8 @@ RECEIVED: Final = "Received"
 ACKED: Final = "Acked"
 GIVEN_BACK: Final = "GivenBack"
 LOST_RECEIPTS: Final = "LostReceipts"
+ARCHIVE_BYPASSED: Final = "ArchiveBypassed"
+ARCHIVE_WAITING: Final = "ArchiveWaiting"
 
 SERVICE: Final = "fairbox"
 """Dimension `service` of all metrics, of any function."""

@@ -67,7 +67,7 @@ def on_index(table: dynamodb.ITable, index: str) -> Permission:
 
 def on_objects(bucket: s3.IBucket, *actions: str, below: str = "") -> Permission:
     """S3 `actions` on every object of `bucket`, or on those under the prefix `below`."""
-    rest = f"{below}/*" if below else "*"
+    rest = f"{below.rstrip('/')}/*" if below else "*"
     permission = _allow((f"s3:{action}" for action in actions), bucket.arn_for_objects(rest))
     reason = "Keys of objects are made at run time; the bucket holds nothing else."
     return Permission(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 from dataclasses import dataclass, field
@@ -67,7 +68,9 @@ class FakeFirehose:
     ) -> dict[str, Any]:
         assert DeliveryStreamName == variable("FAIRBOX_ARCHIVE_STREAM")
         for record in Records:
-            self.lines += [json.loads(text) for text in record["Data"].splitlines()]
+            self.lines += [
+                json.loads(text) for text in gzip.decompress(record["Data"]).splitlines()
+            ]
         return {"FailedPutCount": 0, "RequestResponses": [{"RecordId": "1"}] * len(Records)}
 
 

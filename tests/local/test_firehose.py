@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.engines.firehose import DeliveryStream, Firehose, StreamSettings, expand_prefix
+from local.engines.firehose import (
+    DeliveryStream,
+    Firehose,
+    StreamSettings,
+    expand_prefix,
+    throttled,
+)
 from local.workspace import LocalError
 
 PREFIX = "archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/"
@@ -96,6 +102,41 @@ def test_each_record_has_its_result() -> None:
             "RequestResponses": [{"RecordId": "record"}, {"RecordId": "record"}],
         },
     )
+
+
+def test_records_of_an_uncompressed_stream_lie_one_after_another_as_they_were_put() -> None:
+    firehose, _, bucket, _ = make(CompressionFormat="UNCOMPRESSED")
+    members = [gzip.compress(line, mtime=0) for line in (b'{"a":1}\n', b'{"b":2}\n')]
+    put(firehose, *members)
+    firehose.flush()
+    (written,) = bucket.objects
+    assert written["Body"] == b"".join(members)
+    assert "ContentEncoding" not in written
+    assert gzip.decompress(written["Body"]) == b'{"a":1}\n{"b":2}\n'
+
+
+def test_records_that_are_throttled_say_so_one_by_one_and_the_others_are_taken() -> None:
+    firehose, _, bucket, _ = make()
+    firehose.throttle = lambda count: range(1, count)
+    status, answer = put(firehose, b"1", b"2", b"3")
+    failed = {"ErrorCode": "ServiceUnavailableException", "ErrorMessage": "Slow down."}
+    assert (status, answer["FailedPutCount"]) == (200, 2)
+    assert answer["RequestResponses"] == [{"RecordId": "record"}, failed, failed]
+    firehose.flush()
+    assert [gzip.decompress(written["Body"]) for written in bucket.objects] == [b"1"]
+
+
+def test_a_call_that_is_throttled_takes_nothing() -> None:
+    firehose, _, bucket, _ = make()
+
+    def refuse(_: int) -> tuple[int, ...]:
+        raise throttled()
+
+    firehose.throttle = refuse
+    status, answer = put(firehose, b"1")
+    assert (status, answer["__type"]) == (503, "ServiceUnavailableException")
+    firehose.flush()
+    assert bucket.objects == []
 
 
 def test_an_object_is_written_when_the_buffer_is_full() -> None:

@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, dict[str, set[str]]] = {
     "CleanOrphans": {"dynamodb": WRITE},
     "Sweep": {"dynamodb": READ, "sqs": SEND},
     "DeliverShard": {"dynamodb": WRITE, "s3": GET, "sqs": SEND},
-    "Repair": {"dynamodb": WRITE, "s3": GET, "sqs": SEND},
+    "Repair": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},
     "Api": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},
     "CountOutstanding": {"dynamodb": READ},
 }
@@ -87,9 +87,10 @@ def test_tables_queues_buckets_and_the_archive_s_stream_are_under_it(keyed: Asse
         assert plain(rule["ServerSideEncryptionByDefault"]["KMSMasterKeyID"]) == "Key"
         assert rule["BucketKeyEnabled"] is True
     assert plainly == ["FairboxStorage/AccessLogs"]  # S3 writes no access logs under such a key
-    (stream,) = keyed.of_type("AWS::KinesisFirehose::DeliveryStream").values()
-    encryption = stream["DeliveryStreamEncryptionConfigurationInput"]
-    assert (encryption["KeyType"], plain(encryption["KeyARN"])) == ("CUSTOMER_MANAGED_CMK", "Key")
+    for stream in keyed.of_type("AWS::KinesisFirehose::DeliveryStream").values():
+        encryption = stream["DeliveryStreamEncryptionConfigurationInput"]
+        key_of = (encryption["KeyType"], plain(encryption["KeyARN"]))
+        assert key_of == ("CUSTOMER_MANAGED_CMK", "Key")
 
 
 @pytest.mark.parametrize("user", USERS)

@@ -157,7 +157,25 @@ def test_metrics_are_named_as_the_functions_write_them() -> None:
 def test_an_archive_that_nothing_reaches_is_told(assembly: Assembly) -> None:
     alarm = alarms(assembly)["ArchiveAge"]
     assert alarm["MetricName"] == "DeliveryToS3.DataFreshness"
-    assert plain(alarm["Dimensions"][0]["Value"]) == "ArchiveStream"
+    assert plain(alarm["Dimensions"][0]["Value"]) == "ArchiveMembers"
+
+
+def test_what_waits_for_the_archive_is_told_at_once_and_until_repair_has_moved_it(
+    assembly: Assembly,
+) -> None:
+    alarm = alarms(assembly)["ArchiveWaiting"]
+    assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == (
+        "ArchiveWaiting", "Sum", 0,
+    )  # fmt: skip
+    assert alarm["DatapointsToAlarm"] == 1
+    assert alarm["Period"] * alarm["EvaluationPeriods"] > 3600  # repair counts again each hour
+
+
+def test_an_archive_that_firehose_has_not_taken_for_an_hour_is_told(assembly: Assembly) -> None:
+    alarm = alarms(assembly)["ArchiveBypassed"]
+    assert (alarm["Threshold"], alarm["TreatMissingData"]) == (0, "notBreaching")
+    assert alarm["Period"] * alarm["EvaluationPeriods"] == 3600
+    assert "DatapointsToAlarm" not in alarm
 
 
 def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(

@@ -57,6 +57,11 @@ DISPATCH: Permissions = {
     "Bodies": {"s3:ListBucket"},
     "Bodies/*": {"s3:GetObject"},
 }
+ARCHIVE: Permissions = {
+    "ArchiveMembers": {"firehose:PutRecordBatch"},
+    "ArchiveBucket/archive/*": {"s3:PutObject"},
+    "Failures/archive/waiting/*": {"s3:PutObject"},
+}
 OUTSTANDING: Permissions = {
     "Outbox": {"dynamodb:GetItem", "dynamodb:Query"},
     "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
@@ -67,7 +72,7 @@ EXPECTED: dict[str, Permissions] = {
     | {
         "Outbox": READ | {"dynamodb:UpdateItem"},
         "Deliveries": {"dynamodb:PutItem", "dynamodb:BatchWriteItem"},
-        "ArchiveStream": {"firehose:PutRecordBatch"},
+        **ARCHIVE,
         "Bodies/*": {"s3:PutObjectTagging"},
         "AcksQueue": SEND,
     },
@@ -85,9 +90,10 @@ EXPECTED: dict[str, Permissions] = {
         "Batches": SETTLE["Batches"],
         "AcksQueue": SEND,
         "DoorbellsNow": SEND,
-        "ArchiveStream": {"firehose:PutRecordBatch"},
+        **ARCHIVE,
         "Bodies/*": {"s3:PutObjectTagging"},
         "Failures": {"s3:ListBucket"},
+        "Failures/archive/waiting/*": {"s3:PutObject", "s3:GetObject", "s3:DeleteObject"},
         "Failures/aws/lambda/*": {"s3:GetObject", "s3:DeleteObject"},
     },
     "Api": {

@@ -49,6 +49,11 @@ REASONS: Final[dict[tuple[str, str], str]] = {
     ("FairboxBatches/CascadeBatchesRole", "Batches/stream/*"): _STREAMS,
     ("FairboxBatches/CascadeBatchesRole", "Failures/*"): _FAILURES,
     ("FairboxDelivery/RepairRole", "Failures/aws/lambda/*"): _FAILURES,
+    **{
+        (f"FairboxDelivery/{name}Role", resource): _OBJECTS
+        for name in ("MarkDelivered", "Repair")
+        for resource in ("ArchiveBucket/archive/*", "Failures/archive/waiting/*")
+    },
     ("FairboxStorage/ArchiveRole", "ArchiveBucket/*"): f"Firehose: {_OBJECTS}",
     **{
         (role, resource): reason

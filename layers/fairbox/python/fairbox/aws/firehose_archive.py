@@ -1,77 +1,149 @@
-"""The archive through Firehose: lines packed into records."""
+"""The archive through Firehose: lines packed into gzip members, one a record.
+
+The quota of a delivery stream counts bytes as they are put, so they are compressed before. The
+stream does not compress: it appends records, and gzip members one after another are a gzip file.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import gzip
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.errors import Unavailable
+from fairbox.observability.metrics import ARCHIVE_BYPASSED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence, Sized
 
+    from fairbox.aws.s3_archive import S3Archive
     from fairbox.model.clock import Clock
 
-RECORD_BYTES: Final = 500_000  # of 1,000 KiB that Firehose takes; a longer line goes alone
+MEMBER_BYTES: Final = 1_000_000
+"""Bytes of lines in a member: even what cannot be compressed then fits a record."""
+RECORD_BYTES: Final = 1_000 * 1024
+"""Bytes of a record that Firehose takes."""
+LEVEL: Final = 3
+"""Compression level of gzip: decision 0013 has the figures."""
 _CALL_BYTES: Final = 3_500_000
 _CALL_RECORDS: Final = 500
-_TRIES: Final = 5
+_TRIES: Final = 2
+_PAUSE_SECONDS: Final = 0.2
+_SILENT_SECONDS: Final = 60
+
+_Part = TypeVar("_Part", bound="Sized")
+
+logger = logging.getLogger("fairbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Lines as one gzip member, and their number."""
+
+    data: bytes
+    lines: int
+
+    def __len__(self) -> int:
+        return len(self.data)
 
 
 class FirehoseArchive:
     """Implements `fairbox.dispatch.ports.Archive`.
 
+    Firehose merges the lines of many invocations into large objects. It is asked twice and never
+    waited for: whatever it throttles or refuses is put past it, so that no quota of a stream
+    bounds the outbox. After a call without an answer it is left alone for a minute.
+
     Args:
         client: boto3's Firehose client.
-        stream: name of the delivery stream.
+        stream: name of the delivery stream, which must not compress.
         clock: waits between tries.
+        objects: takes what Firehose does not take.
+        emit: writes figures by metric.
     """
 
-    def __init__(self, client: Any, stream: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Any,
+        stream: str,
+        clock: Clock,
+        *,
+        objects: S3Archive,
+        emit: Callable[[Mapping[str, float]], None],
+    ) -> None:
         self._client = client
         self._stream = stream
         self._clock = clock
+        self._objects = objects
+        self._emit = emit
+        self._silent_until = 0.0
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Put the lines into the stream, many to a record.
+        """Put the lines into the stream, many to a record; past it into S3 if it takes them not.
 
         Raises:
-            Unavailable: some were not taken after all tries; all may be written again.
+            Unavailable: neither Firehose nor S3 took some of them; all may be written again.
         """
-        for call in _calls(_records(lines)):
-            self._put([{"Data": data} for data in call])
+        members = pack(lines)
+        left = [member for member in members if len(member) > RECORD_BYTES]
+        for call in _grouped(
+            [member for member in members if len(member) <= RECORD_BYTES],
+            _CALL_BYTES,
+            _CALL_RECORDS,
+        ):
+            left += self._put(call)
+        if left:
+            self._objects.put(b"".join(member.data for member in left))
+            self._emit({ARCHIVE_BYPASSED: sum(member.lines for member in left)})
 
-    def _put(self, records: list[dict[str, Any]]) -> None:
-        failure = ""
+    def _put(self, members: list[Member]) -> list[Member]:
+        """Put the members into the stream; return those that it did not take."""
+        failure = "it did not answer before"
         for attempt in range(_TRIES):
+            if self._clock.now() < self._silent_until:
+                break
             if attempt:
-                self._clock.sleep(0.1 * 2**attempt)
+                self._clock.sleep(_PAUSE_SECONDS)
             try:
                 answer = self._client.put_record_batch(
-                    DeliveryStreamName=self._stream, Records=records
+                    DeliveryStreamName=self._stream,
+                    Records=[{"Data": member.data} for member in members],
                 )
-            except (ClientError, BotoCoreError) as error:
+            except ClientError as error:
                 failure = str(error)
                 continue
-            if not answer["FailedPutCount"]:
-                return
-            results = zip(records, answer["RequestResponses"], strict=True)
-            records = [record for record, result in results if "ErrorCode" in result]
-            failure = f"{len(records)} records were not taken"
-        raise Unavailable("put_record_batch", failure)
+            except BotoCoreError as error:
+                failure = type(error).__name__
+                self._silent_until = self._clock.now() + _SILENT_SECONDS
+                continue
+            results = zip(members, answer["RequestResponses"], strict=True)
+            refused = [(member, result) for member, result in results if "ErrorCode" in result]
+            if not refused:
+                return []
+            members = [member for member, _ in refused]
+            failure = str(refused[0][1]["ErrorCode"])
+        logger.warning(
+            "lines go past Firehose",
+            extra={"lines": sum(member.lines for member in members), "error": failure},
+        )
+        return members
 
 
-def _records(lines: Sequence[bytes]) -> list[bytes]:
-    return [b"\n".join(group) + b"\n" for group in _grouped(lines, RECORD_BYTES, len(lines))]
+def pack(lines: Sequence[bytes]) -> list[Member]:
+    """Return the lines as gzip members, each of at most `MEMBER_BYTES` of them, or of one line.
+
+    The same lines give the same bytes.
+    """
+    return [
+        Member(gzip.compress(b"\n".join(group) + b"\n", LEVEL, mtime=0), len(group))
+        for group in _grouped(lines, MEMBER_BYTES, len(lines))
+    ]
 
 
-def _calls(records: list[bytes]) -> list[list[bytes]]:
-    return _grouped(records, _CALL_BYTES, _CALL_RECORDS)
-
-
-def _grouped(parts: Sequence[bytes], most_bytes: int, most: int) -> list[list[bytes]]:
-    groups: list[list[bytes]] = []
+def _grouped(parts: Sequence[_Part], most_bytes: int, most: int) -> list[list[_Part]]:
+    groups: list[list[_Part]] = []
     size = 0
     for part in parts:
         if not groups or size + len(part) > most_bytes or len(groups[-1]) >= most:

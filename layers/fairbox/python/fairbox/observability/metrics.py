@@ -75,6 +75,10 @@ BATCH_ACKS: Final = "BatchAcks"
 """Items that `ack_batches` acked; one that had been acked before does not count."""
 BATCH_ACKS_DROPPED: Final = "BatchAcksDropped"
 """Ids that `ack_batches` could not ack: never issued, no ids, or of a batch cancelled or reaped."""
+ARCHIVE_BYPASSED: Final = "ArchiveBypassed"
+"""Lines of the archive that Firehose did not take; by `mark_delivered` and `repair`."""
+ARCHIVE_WAITING: Final = "ArchiveWaiting"
+"""Objects that wait for the archive's bucket; by `mark_delivered`, and by `repair` each hour."""
 
 UNITS: Final[Mapping[str, str]] = {
     DELAY: "Seconds",
@@ -97,6 +101,8 @@ OVERALL: Final = frozenset(
         BATCHES_ORPHANED,
         BATCH_ACKS,
         BATCH_ACKS_DROPPED,
+        ARCHIVE_BYPASSED,
+        ARCHIVE_WAITING,
     }
 )
 

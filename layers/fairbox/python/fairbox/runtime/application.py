@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from fairbox.aws.clients import make_client
+from fairbox.aws.firehose_archive import FirehoseArchive
+from fairbox.aws.s3_archive import S3Archive
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.aws.sqs_sender import SqsAcks
@@ -25,6 +27,7 @@ from fairbox.observability.delivery_metrics import log_circuits, write_metrics
 from fairbox.observability.metrics import Metrics, emit_shares
 from fairbox.settings import (
     ACK_QUEUE_URL,
+    ARCHIVE_BUCKET,
     ARCHIVE_STREAM,
     BATCHES_TABLE,
     BODIES_BUCKET,
@@ -165,14 +168,31 @@ class Application:
         arns = [a for a in (self.settings.optional(WEBHOOK_SECRETS) or "").split(",") if a]
         return WebhookKeys(self._client, arns, self.clock)
 
-    @property
-    def archive_stream(self) -> str:
-        """The name of the archive's delivery stream."""
-        return self.settings.required(ARCHIVE_STREAM)
+    @cached_property
+    def archive(self) -> FirehoseArchive:
+        """The archive of every event."""
+        return FirehoseArchive(
+            self._client("firehose"),
+            self.settings.required(ARCHIVE_STREAM),
+            self.clock,
+            objects=self.archive_objects,
+            emit=self.metrics.emit,
+        )
+
+    @cached_property
+    def archive_objects(self) -> S3Archive:
+        """The archive's objects that do not come from Firehose."""
+        return S3Archive(
+            lambda: self.s3,
+            self.settings.required(ARCHIVE_BUCKET),
+            self.failures_bucket,
+            self.clock,
+            self.metrics.emit,
+        )
 
     @property
     def failures_bucket(self) -> str:
-        """The bucket of given-up batches."""
+        """The bucket of what could not be done yet: given-up batches, waiting archive objects."""
         return self.settings.required(FAILURES_BUCKET)
 
     def client(self, service: str) -> Any:
