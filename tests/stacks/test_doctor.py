@@ -134,6 +134,20 @@ def _metric(name: str, role: str, value: float) -> Break:
     return change
 
 
+def _stream_took(world: World, bytes_a_second: float, quota: float = 2**20) -> None:
+    name = world.aws.functions[world.aws.name("mark_delivered")]["Environment"]["Variables"][
+        "FAIRBOX_ARCHIVE_STREAM"
+    ]
+    world.aws.values["IncomingBytes", name] = bytes_a_second * 300
+    world.aws.values["BytesPerSecondLimit", name] = quota
+
+
+def _throttled(world: World) -> None:
+    _stream_took(world, 1000)
+    (name,) = (n for metric, n in world.aws.values if metric == "IncomingBytes")
+    world.aws.values["ThrottledRecords", name] = 12
+
+
 def _concurrency(world: World) -> None:
     world.aws.concurrency[world.aws.name("deliver_shard")] = 0
 
@@ -284,6 +298,16 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
     ),
     "a message is old": (_metric("OldestAge", "", 900), "lag", "warn", "outbox outstanding"),
     "nobody counts": (lambda w: w.aws.values.clear(), "lag", "warn", "count_outstanding"),
+    "the archive's stream is nearly full": (
+        lambda w: _stream_took(w, 0.71 * 2**20), "archive", "warn", "Direct PUT quota",
+    ),
+    "the archive's stream throttles": (_throttled, "archive", "warn", "Service Quotas"),
+    "lines go past the archive's stream": (
+        _metric("ArchiveBypassed", "", 7000), "archive", "warn", "log of mark_delivered",
+    ),
+    "objects wait for the archive": (
+        _metric("ArchiveWaiting", "", 3), "archive", "fail", "its key",
+    ),
     "a setting is missing": (_unset, "settings", "warn", "export FAIRBOX_BODIES_BUCKET"),
 }  # fmt: skip
 
@@ -296,6 +320,13 @@ def test_it_finds_that(world: World, what: str) -> None:
     assert {f.status for f in found} == {status}, found
     assert advice in found[0].advice
     assert found[0].detail
+
+
+def test_an_archive_within_its_quota_is_sound(world: World) -> None:
+    _stream_took(world, 0.69 * 5 * 2**20, 5 * 2**20)
+    found = {f.subject.split()[0]: f for f in world.examine("archive")}
+    assert {f.status for f in found.values()} == {"ok"}
+    assert found["stream"].detail == "it took 3.45 of 5.00 MiB/s"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 # each registers its checks, in the order in which they are made
 from fairbox.doctor import (
     alarms,
+    archive,
     configuration,
     functions,
     queues,
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
     from fairbox.doctor.deployment import Deployment
 
-PARTS: Final = (configuration, tables, functions, queues, alarms, workload)
+PARTS: Final = (configuration, tables, functions, queues, alarms, archive, workload)
 ORDER: Final = (
     "settings", "tables", "indexes", "streams", "expiry", "backups", "stacks", "version",
-    "functions", "triggers", "schedules", "queues", "dead-letter-queues", "alarms", "lag", "sweep",
-    "counts", "topics", "destinations", "dead-letters", "held-keys", "placement",
+    "functions", "triggers", "schedules", "queues", "dead-letter-queues", "alarms", "lag",
+    "archive", "sweep", "counts", "topics", "destinations", "dead-letters", "held-keys",
+    "placement",
 )  # fmt: skip
 
 
