@@ -173,3 +173,20 @@ def test_an_ordered_topic_keeps_first_deliveries_in_order_through_failures(stage
         assert ids == sorted(ids)
     stage.wait_recorded(topic, [(ref.id, "hook") for ref in keys])
     stage.wait_counted(topic)
+
+
+def test_a_firehose_that_throttles_everything_stalls_nothing_and_loses_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, queue = stage.topic("throttled"), stage.queue()
+    stage.subscribe(topic, {"queue": f"sqs:{queue.url}"})
+    monkeypatch.setattr(stage.app.firehose, "throttle", range)
+    refs = stage.outbox.add_many([Message(topic=topic, body=b"%d" % n) for n in range(50)])
+    queue.wait_for(refs)
+    stage.wait_recorded(topic, [(ref.id, "queue") for ref in refs])
+    stage.wait_counted(topic)
+    told = {(ref.id, event) for ref in refs for event in ("added", "delivered")}
+    eventually(
+        lambda: {(line["id"], line["event"]) for line in stage.archive(topic)} == told,
+        failing=lambda: len(stage.archive(topic)),
+    )

@@ -16,6 +16,7 @@ from tests.pipeline.writing import added, ended
 from tests.support.archive import ARCHIVE, FAILURES, STREAM, Buckets, FirehoseClient, moment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.pipeline.conftest import Pipeline
@@ -42,6 +43,10 @@ def text(event: dict[str, Any]) -> bytes:
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def every(step: int) -> Callable[[int], range]:
+    return lambda count: range(0, count, step)
+
+
 @pytest.fixture(scope="module")
 def written() -> Buckets:
     """An archive of members through Firehose and past it, moved later, and of version 0.2."""
@@ -50,7 +55,7 @@ def written() -> Buckets:
     objects = S3Archive(lambda: buckets, ARCHIVE, FAILURES, clock, lambda _: None)
     archive = FirehoseArchive(firehose, STREAM, clock, objects=objects, emit=lambda _: None)
     for write in range(WRITES - 1):
-        firehose.service.throttle = lambda count, n=write: range(0, count, 1 + n % 4)
+        firehose.service.throttle = every(1 + write % 4)
         buckets.refusing |= {ARCHIVE} if write % 2 else set()
         archive.write([text(event) for event in events(write)])
         buckets.refusing.clear()

@@ -116,8 +116,8 @@ class FirehoseClient:
         if self.silent:
             raise ReadTimeoutError(endpoint_url="https://firehose.test")
         if status != 200:
-            error = {"Code": answer["__type"], "Message": answer["message"]}
-            raise ClientError({"Error": error}, "PutRecordBatch")
+            code, text = str(answer["__type"]), str(answer["message"])
+            raise ClientError({"Error": {"Code": code, "Message": text}}, "PutRecordBatch")
         return answer
 
 
