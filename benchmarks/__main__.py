@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks import (
     agreement,
+    archive,
     batches,
     batches_speed,
     cold_start,
@@ -57,6 +58,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "ordered": ordered.figures,
     "outage": lambda: (list(outage.figures()), []),
     "latency": lambda: (latency.figures(), []),
+    "archive": lambda: (archive.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }
 

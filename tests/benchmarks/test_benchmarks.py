@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox.testing import MemoryDynamoDB
 
-from benchmarks import batches, cost, queue, resize
+from benchmarks import archive, batches, cost, queue, resize
 from benchmarks.ack_workers import GROUP_SIZE, Plan
 from benchmarks.baseline_004 import SeedBatches, definition
 from benchmarks.batch_proof import prove
@@ -236,3 +236,10 @@ class TestResize:
         assert resize.out_of_order(added, sent | {"id-0": 8.0}) == 0
         del sent["id-1"]
         assert resize.out_of_order(added, sent) == 0
+
+
+def test_a_quota_of_firehose_carries_more_messages_than_as_plain_lines() -> None:
+    found = {figure.name: figure.ratio for figure in archive.figures(messages=50, rounds=1)}
+    assert found["archive.messages_per_mib.json_1k"] > 5
+    assert found["archive.messages_per_mib.json_10k"] > 5
+    assert found["archive.messages_per_mib.random_10k"] > 1.2

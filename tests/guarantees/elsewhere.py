@@ -16,6 +16,8 @@ _COSTS: Final = "tests/unit/queue/test_costs.py"
 _CONSUMER: Final = "tests/unit/consumer/test_consumer.py"
 _LIMITS: Final = "tests/unit/dispatch/sending/test_rate_limits.py"
 _REDRIVE: Final = "tests/unit/client/test_redrive.py"
+_ARCHIVE: Final = "tests/unit/aws/test_firehose_archive.py"
+_FUNCTIONS: Final = "tests/functions/test_archive.py"
 _PURGE: Final = "tests/unit/client/test_purge.py"
 
 QUEUE: Final = (
@@ -182,5 +184,35 @@ ACTS: Final = (
     ),
 )
 
-GROUPS: Final = {"Queue": QUEUE, "Fairness and circuits": SENDING, "Acts of operators": ACTS}
+ARCHIVE: Final = (
+    Guarantee(
+        text="Nothing that the ledger knows is missing from the archive once repair has moved what "
+        "waits.",
+        page="explanation/delivery.md#the-archive",
+        checks=(
+            f"{_FUNCTIONS}::test_after_repair_the_archive_lacks_nothing_that_the_ledger_knows",
+            f"{_ARCHIVE}::test_nothing_is_missing_once_what_waits_has_been_moved",
+            (f"{_ARCHIVE}::test_ten_thousand_lines_are_archived_whatever_firehose_throttles"),
+        ),
+        mutants=(f"{_ARCHIVE}::test_an_archive_that_forgets_what_was_throttled_is_found",),
+    ),
+    Guarantee(
+        text="Ledger and counts are written whatever Firehose throttles.",
+        page="explanation/delivery.md#the-archive",
+        checks=(
+            (
+                f"{_FUNCTIONS}"
+                "::test_ledger_and_counts_are_written_though_firehose_throttles_everything"
+            ),
+        ),
+        mutants=(f"{_FUNCTIONS}::test_an_archive_that_waits_for_firehose_alone_is_found",),
+    ),
+)
+
+GROUPS: Final = {
+    "Queue": QUEUE,
+    "Fairness and circuits": SENDING,
+    "Acts of operators": ACTS,
+    "Archive": ARCHIVE,
+}
 """The guarantees that are checked elsewhere, by what they are about."""
