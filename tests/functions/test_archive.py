@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ConnectTimeoutError
-from fairbox import Subscription, Topic
+from fairbox import Message, Subscription, Topic
 from fairbox.aws.clients import make_client
 from fairbox.aws.s3_archive import S3Archive
 from fairbox.errors import Unavailable
+from fairbox.model.ids import IdGenerator
 
 from local.engines.firehose import throttled
 from tests.functions.api_client import read_event
@@ -161,3 +163,48 @@ def test_an_archive_that_waits_for_firehose_alone_is_found(
     failing.firehose.service.throttle = refuse
     with pytest.raises(Unavailable):
         failing.mark()
+
+
+@pytest.mark.extended  # 10,000 records through the handler
+def test_ten_thousand_records_lack_nothing_whatever_fails_beside_the_ledger(
+    failing: Failing,
+) -> None:
+    functions, table = failing.functions, failing.functions.tables["outbox"]
+    functions.outbox.create_topic(Topic("many", shards=8))
+    before = functions.engine.stream(table).take(None)[-1]["dynamodb"]["SequenceNumber"]
+    texts = [b'{"n": %d, "text": "%s"}' % (n, b"a longer text " * 40) for n in range(5_000)]
+    ids = IdGenerator(functions.clock, random.Random(14).getrandbits)
+    refs = functions.outbox.add_many(
+        [Message(topic="many", body=text, id=ids.next()) for text in texts]
+    )
+    functions.outbox.mark_delivered(refs)
+    records = [
+        record
+        for record in functions.engine.stream(table).take(before)
+        if record["dynamodb"]["Keys"]["pk"]["S"].startswith("ready#many#")
+    ]
+    assert len(records) == 10_000
+    for number in range(10):
+        batch = {"Records": records[1000 * number : 1000 * (number + 1)]}
+        failing.firehose.service.throttle = (refuse, range, lambda _: ())[number % 3]
+        failing.buckets.refusing |= {ARCHIVE} if number % 4 == 1 else set()
+        failing.buckets.lost = number % 2
+        for _ in range(2):  # what is killed comes again
+            try:
+                functions.invoke("mark_delivered", batch)
+                break
+            except KeyboardInterrupt:
+                continue
+        failing.buckets.refusing.clear()
+        failing.buckets.lost = 0
+    assert len(failing.missing()) > 0
+    failing.repair()
+    assert failing.missing() == set()
+    events = {
+        (line["id"], line["event"])
+        for line in archived(failing.buckets, ARCHIVE)
+        if line["topic"] == "many"
+    }
+    assert len(events) == 10_000
+    assert len({d.id for d in functions.outbox.delivered() if d.topic == "many"}) == 5_000
+    assert [row for row in functions.outbox.listed() if row.topic == "many"] == []
