@@ -182,8 +182,12 @@ class ApiStack(Stack):
                     *("PutItem", "UpdateItem", "DeleteItem"),
                 ),
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
-                # each write is a whole item under a condition; only the cleanup deletes
-                may.on_table(storage.batches, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
+                # each write is a whole item under a condition; a cancelled batch is erased
+                may.on_table(
+                    storage.batches,
+                    *may.READ_ITEMS,
+                    *("PutItem", "ConditionCheckItem", "BatchWriteItem"),
+                ),
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
                 may.on_objects(storage.bodies, "GetObject", "PutObject", "PutObjectTagging"),
                 may.list_bucket(storage.bodies),

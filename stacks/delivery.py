@@ -110,9 +110,9 @@ class DeliveryStack(Stack):
         mark_delivered.allow(
             [
                 may.on_table(storage.outbox, *may.READ_ITEMS, "UpdateItem"),
-                may.on_table(storage.deliveries, "PutItem", "BatchWriteItem"),
+                may.on_table(storage.deliveries, "BatchWriteItem"),
                 *self._archive(),
-                may.on_objects(storage.bodies, "PutObjectTagging"),
+                *self._expires_bodies(),
                 may.send_to(self._ack_queue),
             ]
         )
@@ -216,7 +216,7 @@ class DeliveryStack(Stack):
                 may.on_objects(storage.failures, "GetObject", "DeleteObject", below=WAITING),
                 may.list_bucket(storage.failures),
                 *self._archive(),
-                may.on_objects(storage.bodies, "PutObjectTagging"),
+                *self._expires_bodies(),
                 may.send_to(self.doorbells.now, self._ack_queue),
             ]
         )
@@ -229,12 +229,18 @@ class DeliveryStack(Stack):
         return [
             may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
             may.on_table(storage.deliveries, "PutItem", "UpdateItem"),
-            may.on_table(storage.batches, *may.SETTLE_ITEMS),
-            may.on_objects(storage.bodies, "GetObject"),
+            may.on_table(storage.batches, *may.FAIL_ITEMS),
+            # destination `topic:` adds a message, with a body of its own
+            may.on_objects(storage.bodies, "GetObject", "PutObject"),
             may.list_bucket(storage.bodies),
             may.send_to(self.doorbells.now, self.doorbells.later),
             *may.deliver_to(self._config.destinations, services),
         ]
+
+    def _expires_bodies(self) -> list[may.Permission]:
+        """Return the permissions to mark a body as delivered, or to see that it is gone."""
+        bodies = self._storage.bodies
+        return [may.on_objects(bodies, "PutObjectTagging"), may.list_bucket(bodies)]
 
     def _rings(self) -> dict[str, str]:
         return {

@@ -11,6 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 from local.engines import installation
 from local.engines.servers import DynamoDbLocal
 from local.workspace import Workspace
+from tests.support.iam.plugin import IamSimulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,11 @@ class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolder:
     """Distribute tests so that no engine is started twice without need."""
     return ByFolder(config, log)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hold what functions ask of AWS to their roles."""
+    config.pluginmanager.register(IamSimulation(config), "iam")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,31 +11,44 @@ from local.workspace import REPOSITORY, LocalError, Workspace
 from stacks.assets import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 SOURCES = ("app.py", "cdk.json", "requirements.lock", "stacks", "functions", "layers")
-PROFILE = "profile=local"
+PROFILE = {"profile": "local"}
 
 
-def synthesise(workspace: Workspace, *, repository: Path = REPOSITORY) -> Path:
+def synthesise(
+    workspace: Workspace,
+    *,
+    repository: Path = REPOSITORY,
+    context: Mapping[str, str] = PROFILE,
+    name: str = "cdk.out",
+) -> Path:
     """Synthesise if a source has changed; return the folder of the assembly.
+
+    Args:
+        workspace: where the folder is.
+        repository: the sources.
+        context: settings in place of those of `cdk.json`; each set has a folder of its own.
+        name: of that folder.
 
     Raises:
         LocalError: the synthesis fails; the message is its last line.
     """
-    folder = workspace.root / "cdk.out"
+    folder = workspace.root / name
     with locked(workspace.folder(workspace.root) / "cdk.lock"):
-        return _synthesise(folder, repository)
+        return _synthesise(folder, repository, context)
 
 
-def _synthesise(folder: Path, repository: Path) -> Path:
+def _synthesise(folder: Path, repository: Path, context: Mapping[str, str]) -> Path:
     manifest = folder / "manifest.json"
     if manifest.is_file() and manifest.stat().st_mtime >= _newest(repository):
         return folder
     print("fairbox: synthesising the application", file=sys.stderr)
+    settings = [text for pair in context.items() for text in ("-c", "=".join(pair))]
     done = subprocess.run(
-        [sys.executable, "app.py", "-c", PROFILE, "--output", str(folder.resolve())],
+        [sys.executable, "app.py", *settings, "--output", str(folder.resolve())],
         cwd=repository,
         capture_output=True,
         text=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,6 +25,12 @@ API = "/2018-06-01/runtime"
 INIT_SECONDS = 60.0  # AWS allows 10; this machine runs everything else beside it
 RESPONSE_LIMIT = 6 * 1024 * 1024
 UNHANDLED = "Unhandled"
+WRAPPER_VARIABLE = "FAIRBOX_LOCAL_EXEC_WRAPPER"
+
+
+def exec_wrapper() -> list[str]:
+    """Return the command before every function's own, as `AWS_LAMBDA_EXEC_WRAPPER` names on AWS."""
+    return shlex.split(os.environ.get(WRAPPER_VARIABLE, ""))
 
 
 class Log(Protocol):
@@ -98,7 +105,7 @@ class Instance:
             target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True
         ).start()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "awslambdaric", self.spec.handler],
+            [*exec_wrapper(), sys.executable, "-m", "awslambdaric", self.spec.handler],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -25,6 +25,8 @@ WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
 """Writes, alone, in batches and in transactions (which need no action of their own)."""
 SETTLE_ITEMS: Final = ("GetItem", "BatchGetItem", "PutItem")
 """On the batches' table: acks, fails, cascades; each write is a whole item under a condition."""
+FAIL_ITEMS: Final = ("GetItem", "PutItem")
+"""On the batches' table: the item of a message that dies, one at a time."""
 ANNOUNCE_ITEMS: Final = ("Query", "PutItem", "UpdateItem")
 """On the outbox: the message of a batch that ends, and its topic where it is missing."""
 CLAIM_ITEMS: Final = ("PartiQLUpdate", "PartiQLDelete")
@@ -34,7 +36,7 @@ _SEND_ACTIONS: Final = {
     "sqs": ("sqs:SendMessage",),
     "sns": ("sns:Publish",),
     "events": ("events:PutEvents",),
-    "kinesis": ("kinesis:PutRecord", "kinesis:PutRecords"),
+    "kinesis": ("kinesis:PutRecords",),
     "lambda": ("lambda:InvokeFunction",),
     "kms": ("kms:GenerateDataKey", "kms:Decrypt"),
 }
@@ -133,5 +135,5 @@ def read_stream(table: dynamodb.ITable, stream: str) -> list[Permission]:
 
 def consume(queue: sqs.IQueue) -> Permission:
     """Return Lambda's permissions to read `queue` for a function."""
-    actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
+    actions = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
     return _allow((f"sqs:{action}" for action in actions), queue.queue_arn)

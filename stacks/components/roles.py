@@ -88,7 +88,7 @@ def consumer(of: Resources) -> list[Permission]:
         _rows("Bury", of.deliveries, ("PutItem", "UpdateItem"), DEAD),
         # in the transaction that buries the message which carries the item
         _rows("FailItems", of.batches, ("PutItem",), GROUPS),
-        _statement("ReadBatches", _dynamodb("GetItem", "BatchGetItem"), of.batches.table_arn),
+        _statement("ReadBatches", _dynamodb("GetItem"), of.batches.table_arn),
         _statement("AckItems", ("sqs:SendMessage",), of.acks.queue_arn),
         _objects("ReadLargeBodies", ("GetObject",), of.bodies),
         _api(
@@ -107,9 +107,19 @@ def consumer(of: Resources) -> list[Permission]:
 
 def operator(of: Resources) -> list[Permission]:
     """All operations of the library on the items of the tables; no change of the tables."""
-    tables = _tables(of)
     return [
-        _statement("Operate", _dynamodb(*_READS, *_WRITES), *tables),
+        _statement("Operate", _dynamodb(*_READS, "Scan", *_WRITES), of.outbox.table_arn),
+        _statement(
+            "KeepDeliveries",
+            _dynamodb(*_READS, "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"),
+            of.deliveries.table_arn,
+        ),
+        # an item is changed by a put under a condition, and deleted with its batch
+        _statement(
+            "KeepBatches",
+            _dynamodb(*_READS, "PutItem", "BatchWriteItem", "ConditionCheckItem"),
+            of.batches.table_arn,
+        ),
         _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
         _objects("KeepLargeBodies", ("GetObject", "PutObject", "PutObjectTagging"), of.bodies),
         _objects("ReadTheArchive", ("GetObject",), of.archive),
@@ -123,9 +133,10 @@ def operator(of: Resources) -> list[Permission]:
 
 def reader(of: Resources) -> list[Permission]:
     """Read everything, including bodies and archive; change nothing."""
-    tables = _tables(of)
     return [
-        _statement("Read", _dynamodb(*_READS), *tables),
+        _statement("ReadMessages", _dynamodb(*_READS, "Scan"), of.outbox.table_arn),
+        _statement("ReadDeliveries", _dynamodb(*_READS), of.deliveries.table_arn),
+        _statement("ReadBatches", _dynamodb("GetItem", "BatchGetItem"), of.batches.table_arn),
         _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
         _objects("ReadBodiesAndArchive", ("GetObject",), of.bodies, of.archive),
         _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
@@ -170,7 +181,7 @@ def _describe(service: str, resource: str, actions: Sequence[str]) -> Permission
     )
 
 
-_READS: Final = ("GetItem", "BatchGetItem", "Query", "Scan")
+_READS: Final = ("GetItem", "BatchGetItem", "Query")
 _WRITES: Final = (
     "PutItem",
     "UpdateItem",

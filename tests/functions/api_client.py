@@ -7,6 +7,7 @@ import copy
 import importlib.util
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,10 @@ class ApiClient:
         return self.send(self.event(method, path, body, **rest))
 
     def send(self, event: dict[str, Any]) -> Reply:
-        reply = reply_of(self.app.resolve(event, None))
+        # an application that records what is asked of AWS knows who asks
+        caller = getattr(self.application, "caller", None)
+        with caller.as_one("api") if caller else nullcontext():
+            reply = reply_of(self.app.resolve(event, None))
         check_documented(event, reply)
         return reply
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from fairbox.model.topics import Topic
-from fairbox.testing.application import MemoryApplication
 
 from tests.functions.api_client import ApiClient
+from tests.support.deployment import RecordedApplication
+
+if TYPE_CHECKING:
+    from fairbox.testing.application import MemoryApplication
 
 
 @pytest.fixture
 def application() -> MemoryApplication:
     """Fairbox in memory, with topic `orders`."""
-    application = MemoryApplication()
+    application = RecordedApplication()
     application.outbox.create_topic(Topic("orders", shards=4))
     return application
 

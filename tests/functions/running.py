@@ -22,6 +22,7 @@ from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from tests.functions.api_client import ROOT
 from tests.support.deployment import environment, variable
+from tests.support.iam.recording import Caller, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,9 +77,10 @@ class FakeFirehose:
 
 @dataclass
 class FakeS3:
-    """One bucket's objects."""
+    """The objects of every bucket, and their tags, by key."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
+    tags: dict[str, Any] = field(default_factory=dict)
 
     def get_paginator(self, operation: str) -> FakeS3:
         assert operation == "list_objects_v2"
@@ -87,6 +89,12 @@ class FakeS3:
     def paginate(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
         assert Bucket == variable("FAIRBOX_FAILURES_BUCKET")
         yield {"Contents": [{"Key": k} for k in self.objects if k.startswith(Prefix)]}
+
+    def put_object(self, *, Key: str, Body: bytes, **_: str) -> None:  # noqa: N803
+        self.objects[Key] = Body
+
+    def put_object_tagging(self, *, Key: str, Tagging: dict[str, Any], **_: str) -> None:  # noqa: N803
+        self.tags[Key] = Tagging["TagSet"]
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
         return {"Body": _Body(self.objects[Key])}
@@ -99,8 +107,8 @@ class FakeS3:
 class _Body:
     content: bytes
 
-    def read(self) -> bytes:
-        return self.content
+    def read(self, size: int = -1) -> bytes:
+        return self.content if size < 0 else self.content[:size]
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,11 @@ class Functions:
             "firehose": self.firehose,
             "s3": self.s3,
         }
+        self.caller = Caller()
+        self.clients = {
+            service: Recorded(client, service, self.caller)
+            for service, client in self.clients.items()
+        }
         self._client: Callable[[str], Any] = self.clients.__getitem__
         monkeypatch.setattr(
             wiring, "make_clients", lambda _: lambda service, **_: self.clients[service]
@@ -211,6 +224,13 @@ class Functions:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         self._monkeypatch.setattr(module.Application, "from_env", lambda: self._application(name))
+        handle = module.handler
+
+        def handler(event: dict[str, Any], context: Any) -> Any:
+            with self.caller.as_one(name):
+                return handle(event, context)
+
+        module.handler = handler  # type: ignore[attr-defined] # a module has what it is given
         return module
 
     def invoke(self, name: str, event: dict[str, Any], context: Context | None = None) -> Any:

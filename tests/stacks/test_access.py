@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Consumer, Message, PartitionedQueue, Queue, RetryPolicy, Subscription, Topic
+from fairbox import (
+    Consumer,
+    Message,
+    Outbox,
+    PartitionedQueue,
+    Queue,
+    RetryPolicy,
+    Subscription,
+    Topic,
+)
+from fairbox.aws.s3_bodies import S3Bodies
+from fairbox.aws.sqs_doorbells import SqsDoorbells
+from fairbox.aws.sqs_sender import SqsAcks
+from fairbox.batches.ack_messages import pack
 from fairbox.doctor import aws
-from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from scripts import write_iam
-from tests.stacks.assembly import listed, plain
-from tests.stacks.requests import Asked, Policy, Recorder
+from stacks.api import ROUTES
+from tests.functions.running import FakeS3, FakeSqs
+from tests.stacks.assembly import listed
+from tests.support.deployment import RecordedApplication, variable
+from tests.support.iam.deployment import Deployment
+from tests.support.iam.exceptions import UNUSED_BY_USERS
+from tests.support.iam.policy import decide, grants_of
+from tests.support.iam.recording import Log, Recorded, Seen
+from tests.support.iam.requests import LEADING_KEYS, RETURN_VALUES, Request, shape_of_key
+from tests.support.iam.review import missing, unused, without_grant, without_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +44,7 @@ if TYPE_CHECKING:
 
     from tests.stacks.assembly import Assembly
 
-NAMES = {OUTBOX: "Outbox", DELIVERIES: "Deliveries", BATCHES: "Batches"}
+LARGE = random.Random(0).randbytes(400_000)  # no item holds it
 EMAILS = PartitionedQueue("email", 2)
 EXAMINES = {
     f"{service}:{call.title().replace('_', '')}"
@@ -40,17 +63,24 @@ WRITES = {
 class Scene:
     """Fairbox in memory, and everything that each kind of user does with it."""
 
-    def __init__(self) -> None:
-        made: list[Recorder] = []
-
-        def wrap(client: Any) -> Recorder:
-            made.append(Recorder(client, NAMES))
-            return made[0]
-
-        self.app = MemoryApplication(wrap=wrap)
-        self.recorder = made[0]
-        self.outbox = self.app.outbox
+    def __init__(self, log: Log) -> None:
+        self.app = RecordedApplication(log)
+        self.caller = self.app.caller
+        queues = Recorded(FakeSqs(), "sqs", self.caller)
+        objects = Recorded(FakeS3(), "s3", self.caller)
+        now, later = (variable(f"FAIRBOX_{n}_QUEUE_URL") for n in ("DOORBELL", "LATER"))
+        self.outbox = Outbox(
+            self.app.client,
+            table=OUTBOX,
+            deliveries_table=DELIVERIES,
+            batches_table=BATCHES,
+            bodies=S3Bodies(objects, variable("FAIRBOX_BODIES_BUCKET")),
+            doorbells=SqsDoorbells(queues, now, later, clock=self.app.clock),
+            clock=self.app.clock,
+            rng=self.app.rng,
+        )
         self.queue = Queue.over(self.outbox)
+        self.acks = SqsAcks(queues, variable("FAIRBOX_ACK_QUEUE_URL"))
         self.batch_items: dict[str, str] = {}
         retry = RetryPolicy(max_attempts=2, base=1, cap=1)
         for name, more in (
@@ -64,11 +94,12 @@ class Scene:
         self.outbox.add_subscription(Subscription("pushed", "billing", "sqs:billing"))
 
     def message(self, topic: str, key: str | None = None, **more: Any) -> Message:
-        return Message(topic=topic, body=b"x", partition_key=key, id=self.app.ids.next(), **more)
+        given = {"body": b"x"} | more
+        return Message(topic=topic, partition_key=key, id=self.app.ids.next(), **given)
 
     def produce(self) -> None:
         self.app.clock.advance(60)  # its copies of the topics are old
-        self.outbox.add(self.message("jobs"))
+        self.outbox.add(self.message("jobs", body=LARGE))
         self.outbox.add_many([self.message("ordered", f"k{n}") for n in range(9)])
         self.outbox.add(self.message("once", dedup_key="a"))
         self.outbox.add(self.message("once", dedup_key="a"))
@@ -95,7 +126,7 @@ class Scene:
                     elif number == 1:
                         self.queue.release([received.receipt])
                     # the third is left, as by a crash
-            with self.recorder.as_one("nobody"):
+            with self.caller.as_one(""):
                 for message in range(12):
                     self.outbox.add(self.message(topic, f"n{message}"))
             self.app.clock.advance(1)
@@ -105,13 +136,14 @@ class Scene:
             self.app.clock.advance(61)
             assert consumer.run_until_empty().acked
             self.bury_items(topic)
+            self.acks.put(pack([self.batch_items[topic]]))
             self.queue.stats(topic)
             self.queue.topic(topic)
 
     def bury_items(self, topic: str) -> None:
         """Give up messages whose items are pending, failed, ended, of an add in flight, unknown."""
         for item in self.items(topic):
-            with self.recorder.as_one("nobody"):
+            with self.caller.as_one(""):
                 self.queue.purge(topic)
                 self.outbox.add(self.message(topic, item, batch_item=item))
                 self.app.clock.advance(61)
@@ -119,7 +151,7 @@ class Scene:
             self.queue.bury(received.receipt, "never")
 
     def items(self, topic: str) -> list[str]:
-        with self.recorder.as_one("nobody"):
+        with self.caller.as_one(""):
             batches = self.app.batches
             alive, ended = batches.open().id, batches.open().id
             (group,) = batches.add(alive, 3, request_id="r")
@@ -133,10 +165,16 @@ class Scene:
         return [first, first, second, *gone.item_ids(), f"{alive}:5:0", *unknown]
 
     def read(self) -> None:
+        with self.caller.as_one(""):
+            large = self.outbox.add(self.message("jobs", body=LARGE))
+        assert self.outbox.get(large) is not None
         (first, *_) = list(self.outbox.outstanding("jobs"))
         ref = self.outbox.topic("jobs").ref(first)
         assert self.outbox.get(ref) is not None
         self.outbox.get_many([ref])
+        (dead, *_) = self.outbox.dead("jobs")
+        assert dead.ref is not None
+        assert self.outbox.get(dead.ref) is not None
         list(self.outbox.outstanding())
         list(self.outbox.waiting("jobs"))
         list(self.outbox.scan_outstanding())
@@ -153,8 +191,25 @@ class Scene:
         assert list(self.app.batches.missing(batch))
         self.app.batches.list_page()
 
+    def track(self) -> None:
+        """Do what opens, fills, settles and ends batches."""
+        batches = self.app.batches
+        batch = batches.open(metadata={"a": 1}).id
+        (group,) = batches.add(batch, 40, request_id="r")
+        batches.add(batch, 97, request_id="large", group_size=1)
+        first, second, *_ = group.item_ids()
+        batches.fail([first])
+        batches.retry([first])
+        batches.ack([first])
+        batches.seal(batch)
+        batches.cancel(batch)
+        self.acks.put(pack([second]))
+
     def operate(self) -> None:
+        self.produce()
+        self.consume()
         self.read()
+        self.track()
         outbox, queue = self.outbox, self.queue
         outbox.create_topic(Topic("new"))
         outbox.create_topic(Topic("new", retention=3600))
@@ -170,6 +225,10 @@ class Scene:
         outbox.pause_topic("jobs")
         outbox.resume_topic("jobs")
         refs = outbox.add_many([self.message("jobs", delay=d) for d in (0, 0, 300, 300)])
+        large = outbox.add(self.message("jobs", body=LARGE))
+        assert outbox.get(large) is not None
+        outbox.cancel([large])
+        queue.edit(refs[0], body=LARGE)
         queue.edit(refs[0], body=b"y")
         queue.reschedule(refs[2], 600)
         queue.reschedule(refs[3], 0)
@@ -188,7 +247,7 @@ class Scene:
             assert outbox.purge_dead(topic, limit=1).count
             (letter, *_) = outbox.dead(topic, limit=1)
             outbox.redrive(topic, [letter.id])
-            assert self.app.outbox.tables.purges.purge([letter], "") == ["gone"]
+            assert self.outbox.tables.purges.purge([letter], "") == ["gone"]
             queue.purge(topic)
             assert outbox.purge_dead(topic).count
             self.app.mark()
@@ -208,92 +267,126 @@ def riding(letter: DeadLetter) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def asked() -> dict[str, set[Asked]]:
-    """Let everybody do what they do; return what they asked of the tables."""
-    scene = Scene()
-    with scene.recorder.as_one("Producer"):
+def seen() -> list[Seen]:
+    """Let everybody do what they do; return what they asked of AWS."""
+    log = Log()
+    scene = Scene(log)
+    with scene.caller.as_one("Producer"):
         scene.produce()
     scene.app.mark()
-    with scene.recorder.as_one("Consumer"):
+    with scene.caller.as_one("Consumer"):
         scene.consume()
     scene.outbox.add_many([scene.message("jobs", f"k{n}") for n in range(4)])
     scene.app.mark()
-    with scene.recorder.as_one("Reader"):
+    with scene.caller.as_one("Reader"):
         scene.read()
-    with scene.recorder.as_one("Operator"):
+    with scene.caller.as_one("Operator"):
         scene.operate()
-    return scene.recorder.asked
+    return [Seen(who, one, "the scene") for who, all_ in log.asked.items() for one in all_]
 
 
-ROLES = ("Producer", "Consumer", "Operator", "Reader")
+@pytest.fixture(scope="module")
+def deployment(assembly: Assembly) -> Deployment:
+    return Deployment(assembly.folder)
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_role_may_do_what_its_calls_ask(
-    role: str, asked: dict[str, set[Asked]], assembly: Assembly
+@pytest.fixture(scope="module")
+def keyed_deployment(keyed: Assembly) -> Deployment:
+    return Deployment(keyed.folder)
+
+
+REFUSED = {("Consumer", "s3:ListBucket")}
+"""A consumer may not list bodies, whose keys name every topic. To a consumer, a body that is gone
+looks like one that may not be read; the library handles both alike."""
+
+
+def test_a_user_may_do_what_his_calls_ask(
+    seen: list[Seen], deployment: Deployment, keyed_deployment: Deployment
 ) -> None:
-    policy = Policy(assembly, role)
-    assert asked[role]
-    assert [one for one in asked[role] if not policy.allows(one)] == []
+    assert {one.who for one in seen} == set(deployment.users)
+    asked = [one for one in seen if (one.who, one.request.action) not in REFUSED]
+    for deployed in (deployment, keyed_deployment):
+        assert "\n".join(missing(deployed, asked)) == ""
 
 
-@pytest.mark.parametrize("role", ["Producer", "Consumer"])
-def test_no_action_on_the_tables_is_allowed_that_nobody_asks_for(
-    role: str, asked: dict[str, set[Asked]], assembly: Assembly
+def test_no_user_may_do_what_no_call_asks_but_where_it_has_its_reason(
+    seen: list[Seen], keyed_deployment: Deployment
 ) -> None:
-    allowed = {
-        (plain(resource), action)
-        for one in Policy(assembly, role).statements
-        for resource in listed(one["Resource"])
-        for action in listed(one["Action"])
-        if action.startswith("dynamodb:")
+    left = {
+        who: {g for g in grants if g.action not in EXAMINES and "execute-api" not in g.action}
+        for who, grants in unused(keyed_deployment, seen, keyed_deployment.users).items()
     }
-    unseen = {("Batches", "dynamodb:BatchGetItem")} if role == "Consumer" else set()
-    # where an item's group and its batch are looked up together, as of one that is gone
-    assert allowed == {(one.resource, one.action) for one in asked[role]} | unseen
+    assert "\n".join(without_reason(keyed_deployment, left, UNUSED_BY_USERS)) == ""
+    assert "\n".join(without_grant(keyed_deployment, left, UNUSED_BY_USERS)) == ""
 
 
-def on_outbox(action: str, key: str, returns: str = "NONE") -> Asked:
-    return Asked("Outbox", f"dynamodb:{action}", frozenset({key}), returns)
+def test_every_route_that_a_user_may_call_is_one_of_the_api(deployment: Deployment) -> None:
+    paths = [f"{method}{re.sub(r'{.+?}', '0', path)}" for method, path in ROUTES]
+    for who, statements in deployment.users.items():
+        granted = {g for g in grants_of(statements) if g.action == "execute-api:Invoke"}
+        (stage,) = {grant.resource.partition("$default/")[0] + "$default/" for grant in granted}
+        asked = [Request("execute-api:Invoke", stage + path) for path in paths]
+        assert granted == {g for one in asked for g in decide(statements, one).grants}, who
 
 
-def test_a_producer_reads_no_message_and_changes_none(assembly: Assembly) -> None:
-    policy = Policy(assembly, "Producer")
-    assert policy.allows(on_outbox("PutItem", "ready#jobs#0#1"))
+class Policy:
+    """The managed policy of one kind of user."""
+
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        self.deployment = deployment
+        self.statements = deployment.users[name]
+
+    @property
+    def actions(self) -> set[str]:
+        return {grant.action for grant in grants_of(self.statements)}
+
+    def allows(self, action: str, table: str, key: str = "", returns: str = "") -> bool:
+        """Whether it allows an action on an item of a table."""
+        context = [(LEADING_KEYS, (shape_of_key(key),))] if key else []
+        context += [(RETURN_VALUES, (returns,))] if returns else []
+        resource = self.deployment.resources[table]
+        return decide(
+            self.statements, Request(f"dynamodb:{action}", resource, tuple(context))
+        ).allowed
+
+
+def test_a_producer_reads_no_message_and_changes_none(deployment: Deployment) -> None:
+    policy = Policy(deployment, "Producer")
+    assert policy.allows("PutItem", "Outbox", "ready#jobs#0#1")
     for action in (*READS, "UpdateItem", "DeleteItem", "PartiQLUpdate", "PartiQLSelect"):
-        assert not policy.allows(on_outbox(action, "ready#jobs#0#1")), action
-    assert not policy.allows(on_outbox("PutItem", "ready#jobs#0#1", returns="ALL_OLD"))
-    assert not policy.allows(on_outbox("PutItem", "config"))
-    assert not policy.allows(Asked("Outbox", "dynamodb:Query"))
+        assert not policy.allows(action, "Outbox", "ready#jobs#0#1"), action
+    assert not policy.allows("PutItem", "Outbox", "ready#jobs#0#1", returns="ALL_OLD")
+    assert not policy.allows("PutItem", "Outbox", "config")
+    assert not policy.allows("Query", "Outbox")
     assert not policy.actions & {"s3:GetObject", "s3:ListBucket", "dynamodb:Scan"}
 
 
-def test_a_consumer_publishes_nothing_and_changes_no_topic(assembly: Assembly) -> None:
-    policy = Policy(assembly, "Consumer")
-    assert policy.allows(on_outbox("UpdateItem", "ready#jobs#0#1"))
-    assert not policy.allows(on_outbox("PutItem", "ready#jobs#0#1"))
+def test_a_consumer_publishes_nothing_and_changes_no_topic(deployment: Deployment) -> None:
+    policy = Policy(deployment, "Consumer")
+    assert policy.allows("UpdateItem", "Outbox", "ready#jobs#0#1")
+    assert not policy.allows("PutItem", "Outbox", "ready#jobs#0#1")
     for action in ("UpdateItem", "DeleteItem", "PutItem", "PartiQLUpdate"):
-        assert not policy.allows(on_outbox(action, "config")), action
-    assert not policy.allows(Asked("Deliveries", "dynamodb:Query", frozenset({"dead#jobs#0#1"})))
+        assert not policy.allows(action, "Outbox", "config"), action
+    assert not policy.allows("Query", "Deliveries", "dead#jobs#0#1")
     batch = "0199c82c-c000-7611-a29f-000000000000"
-    assert policy.allows(Asked("Batches", "dynamodb:PutItem", frozenset({f"{batch}#17"})))
+    assert policy.allows("PutItem", "Batches", f"{batch}#17")
     for action in ("UpdateItem", "PutItem", "DeleteItem"):  # its root: neither sealed nor ended
-        assert not policy.allows(Asked("Batches", f"dynamodb:{action}", frozenset({batch})))
+        assert not policy.allows(action, "Batches", batch)
     assert "dynamodb:Scan" not in policy.actions
 
 
-def test_a_reader_changes_nothing(assembly: Assembly) -> None:
-    policy = Policy(assembly, "Reader")
+def test_a_reader_changes_nothing(deployment: Deployment) -> None:
+    policy = Policy(deployment, "Reader")
     reads = {f"dynamodb:{action}" for action in READS}
     others = {"s3:GetObject", "s3:ListBucket", "execute-api:Invoke"}
     assert policy.actions == reads | others | EXAMINES
     for one in policy.statements:
         if "execute-api:Invoke" in listed(one["Action"]):
-            assert all("/GET/" in plain(arn) for arn in listed(one["Resource"]))
+            assert all("/GET/" in arn for arn in listed(one["Resource"]))
 
 
-def test_an_operator_changes_items_and_not_the_tables(assembly: Assembly) -> None:
-    actions = Policy(assembly, "Operator").actions
+def test_an_operator_changes_items_and_not_the_tables(deployment: Deployment) -> None:
+    actions = Policy(deployment, "Operator").actions
     assert {f"dynamodb:{a}" for a in WRITES - {"PartiQLInsert"}} < actions
     assert not {a for a in actions if "Table" in a or "Backup" in a or a.endswith("*")} - EXAMINES
     assert not actions & {"s3:DeleteObject", "s3:DeleteBucket", "sqs:PurgeQueue"}

@@ -8,6 +8,8 @@ import pytest
 
 from tests.stacks.assembly import listed, plain
 from tests.stacks.conftest import ACCOUNT
+from tests.support.iam.deployment import Deployment
+from tests.support.iam.policy import grants_of
 
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
@@ -26,7 +28,6 @@ SEND = {"sqs:SendMessage"}
 RECEIVE = {
     "sqs:ReceiveMessage",
     "sqs:DeleteMessage",
-    "sqs:ChangeMessageVisibility",
     "sqs:GetQueueAttributes",
 }
 STREAM: Permissions = {
@@ -51,17 +52,18 @@ SETTLE: Permissions = {
 }
 OPEN_BATCHES: Permissions = {"Batches/index/OpenBatches": {"dynamodb:Query"}}
 DISPATCH: Permissions = {
-    "Batches": SETTLE["Batches"],
+    "Batches": {"dynamodb:GetItem", "dynamodb:PutItem"},
     "Outbox": READ | WRITE,
     "Deliveries": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
     "Bodies": {"s3:ListBucket"},
-    "Bodies/*": {"s3:GetObject"},
+    "Bodies/*": {"s3:GetObject", "s3:PutObject"},
 }
 ARCHIVE: Permissions = {
     "ArchiveMembers": {"firehose:PutRecordBatch"},
     "ArchiveBucket/archive/*": {"s3:PutObject"},
     "Failures/archive/waiting/*": {"s3:PutObject"},
 }
+EXPIRE_BODIES: Permissions = {"Bodies": {"s3:ListBucket"}, "Bodies/*": {"s3:PutObjectTagging"}}
 OUTSTANDING: Permissions = {
     "Outbox": {"dynamodb:GetItem", "dynamodb:Query"},
     "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
@@ -71,9 +73,9 @@ EXPECTED: dict[str, Permissions] = {
     "MarkDelivered": STREAM
     | {
         "Outbox": READ | {"dynamodb:UpdateItem"},
-        "Deliveries": {"dynamodb:PutItem", "dynamodb:BatchWriteItem"},
+        "Deliveries": {"dynamodb:BatchWriteItem"},
         **ARCHIVE,
-        "Bodies/*": {"s3:PutObjectTagging"},
+        **EXPIRE_BODIES,
         "AcksQueue": SEND,
     },
     "AckBatches": SETTLE | {"AcksQueue": RECEIVE},
@@ -91,7 +93,7 @@ EXPECTED: dict[str, Permissions] = {
         "AcksQueue": SEND,
         "DoorbellsNow": SEND,
         **ARCHIVE,
-        "Bodies/*": {"s3:PutObjectTagging"},
+        **EXPIRE_BODIES,
         "Failures": {"s3:ListBucket"},
         "Failures/archive/waiting/*": {"s3:PutObject", "s3:GetObject", "s3:DeleteObject"},
         "Failures/aws/lambda/*": {"s3:GetObject", "s3:DeleteObject"},
@@ -99,7 +101,7 @@ EXPECTED: dict[str, Permissions] = {
     "Api": {
         "Outbox": READ | WRITE | CHECK | {"dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
-        "Batches": READ | CHECK | {"dynamodb:PutItem"},
+        "Batches": READ | CHECK | {"dynamodb:PutItem", "dynamodb:BatchWriteItem"},
         **OPEN_BATCHES,
         "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
@@ -142,6 +144,18 @@ def test_no_statement_has_a_wildcard_action_and_no_role_a_managed_policy(
         assert "ManagedPolicyArns" not in properties
 
 
+def test_the_local_application_grants_what_a_deployment_grants(
+    assembly: Assembly, local_assembly: Assembly
+) -> None:
+    local, deployed = (
+        {name: grants_of(statements) for name, statements in principals.items()}
+        for principals in (
+            Deployment(found.folder).principals for found in (local_assembly, assembly)
+        )
+    )
+    assert local == deployed
+
+
 def test_firehose_may_write_the_archive_and_its_log(assembly: Assembly) -> None:
     assert assembly.permissions("ArchiveRole") == {
         "ArchiveBucket": {
@@ -163,7 +177,7 @@ FAST: Permissions = {
     arn("sqs", "shipping"): SEND,
     arn("sns", "news"): {"sns:Publish"},
     arn("events", "event-bus/orders"): {"events:PutEvents"},
-    arn("kinesis", "stream/clicks"): {"kinesis:PutRecord", "kinesis:PutRecords"},
+    arn("kinesis", "stream/clicks"): {"kinesis:PutRecords"},
     arn("kms", "key/5b1c"): {"kms:GenerateDataKey", "kms:Decrypt"},
 }
 SLOW: Permissions = {

@@ -5,17 +5,21 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
+
 from local.cloudformation.assembly import Assembly
 from local.cloudformation.identities import REGION, Identities
 from local.cloudformation.synthesis import synthesise
 from local.cloudformation.template import Template
 from local.functions.specs import function_specs
 from local.workspace import Workspace
+from tests.support.iam.recording import Caller, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from local.functions.specs import FunctionSpec
+    from tests.support.iam.recording import Log
 
 
 @cache
@@ -42,3 +46,13 @@ def variable(name: str) -> str:
     values = {s.environment.get(name) for s in function_specifications().values()} - {None}
     assert len(values) == 1, f"{name} has {len(values)} values in the template"
     return str(values.pop())
+
+
+class RecordedApplication(MemoryApplication):
+    """Fairbox in memory; its calls count as those of whoever `caller` names."""
+
+    def __init__(self, log: Log | None = None) -> None:
+        names = {OUTBOX: "OUTBOX", DELIVERIES: "DELIVERIES", BATCHES: "BATCHES"}
+        renames = {name: variable(f"FAIRBOX_{own}_TABLE") for name, own in names.items()}
+        self.caller = Caller(log, renames)
+        super().__init__(wrap=lambda client: Recorded(client, "dynamodb", self.caller))

@@ -1,0 +1,43 @@
+"""Grants that no test uses, each with its reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.support.iam.review import Exceptions
+
+_LISTED: Final = (
+    "AWS's own key policy for users of tables lists it; the documentation names only Decrypt for"
+    " reads and writes of items; which call asks for it was not tried on AWS"
+)
+_TABLE_KEY: Final = {f"kms:{action} on Key (UseKeyThroughDynamodb)": _LISTED for action in (
+    "DescribeKey", "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo",
+)}  # fmt: skip
+_TABLE_KEY_TO_READ: Final = dict(list(_TABLE_KEY.items())[:1])
+_WRITERS: Final = (
+    *("ack_batches", "api", "cascade_batches", "clean_orphans", "deliver_shard", "mark_delivered"),
+    *("relay", "repair"),
+)
+
+UNUSED: Final[Exceptions] = {
+    **dict.fromkeys(_WRITERS, _TABLE_KEY),
+    **dict.fromkeys(("sweep", "count_outstanding"), _TABLE_KEY_TO_READ),
+}
+"""Of functions."""
+
+_ARCHIVE: Final = "people and the pipeline's commands read the archive, the library does not"
+UNUSED_BY_USERS: Final[Exceptions] = {
+    **dict.fromkeys(("Producer", "Consumer"), _TABLE_KEY),
+    "Operator": {
+        **_TABLE_KEY,
+        "s3:GetObject on ArchiveBucket/* (ReadTheArchive)": _ARCHIVE,
+        "s3:ListBucket on ArchiveBucket (ListBuckets)": _ARCHIVE,
+    },
+    "Reader": {
+        **_TABLE_KEY_TO_READ,
+        "s3:GetObject on ArchiveBucket/* (ReadBodiesAndArchive)": _ARCHIVE,
+        "s3:ListBucket on ArchiveBucket (ListBuckets)": _ARCHIVE,
+    },
+}
+"""Of the managed policies, without those of `fairbox doctor` and of the API's routes."""
