@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import InvalidInput
+from fairbox.model.regions import check_reachable, region_of
+
+if TYPE_CHECKING:
+    from stacks.config import Config
 
 Check = Callable[[Any], str | None]
 
@@ -50,6 +56,10 @@ def _arns(*services: str) -> Check:
             match = _ARN.fullmatch(value)
             if match is None or match[1] not in services:
                 return f"holds {value!r}, expected whole ARNs of {', '.join(services)}"
+            try:
+                region_of(value, value)
+            except InvalidInput as error:
+                return f"holds {error}"
         return None
 
     return check
@@ -65,12 +75,42 @@ def _arn_or_empty(service: str) -> Check:
 
 
 def _key(value: str) -> str | None:
-    match = _ARN.fullmatch(value)
-    if value in {"", "create"} or (match and match[1] == "kms" and ":key/" in value):
+    if value in {"", "create"} or (_arns("kms")((value,)) is None and ":key/" in value):
         return None
     return f"is {value!r}, expected the ARN of a key (not of an alias), create, or nothing"
 
 
+def check_regions(config: Config) -> tuple[str, str] | None:
+    """Return the setting whose ARNs cannot work beside the others', and the reason; None: all can.
+
+    Nothing of one partition can call another. The key and the alarm topic are used by resources of
+    the deployment's own region; a key of destinations by those of its own region.
+    """
+    home = {key: value for key in _HOME if ":" in (value := getattr(config, key))}
+    secrets, destinations = config.webhook_secrets, config.destinations
+    given = [*home.items(), *(("destinations", arn) for arn in destinations)]
+    given += [("webhook_secrets", arn) for arn in secrets]
+    for key, arn in given:
+        try:
+            check_reachable(arn, region_of(given[0][1]), arn)
+        except InvalidInput as error:
+            return key, f"holds {error}"
+    for key, arn in home.items():
+        if region_of(arn) != region_of(next(iter(home.values()))):
+            return key, f"is {arn!r}, expected the region of {next(iter(home))}"
+    served = {region_of(a) for a in (*destinations, *secrets) if _service(a) != "kms"}
+    for arn in destinations:
+        if _service(arn) == "kms" and served and region_of(arn) not in served:
+            return "destinations", f"holds the key {arn!r}, expected one of a destination's region"
+    return None
+
+
+def _service(arn: str) -> str:
+    return arn.split(":")[2]
+
+
+_HOME: Final = ("encryption_key", "alarm_topic_arn")
+"""Settings whose ARNs are of the deployment's own region."""
 _DAYS: Final = _between(1, 3650)
 _COUNT: Final = _between(0, 1_000_000_000)
 

@@ -44,7 +44,10 @@ class Config:
     alarm_topic_arn: str
     """SNS topic for alarms; empty: one is made."""
     destinations: tuple[str, ...]
-    """ARNs that may be delivered to (queues, topics, buses, streams, functions) and their keys."""
+    """ARNs that may be delivered to (queues, topics, buses, streams, functions) and their keys.
+
+    They may be of any region and account of the deployment's partition.
+    """
     webhook_allow_private: bool
     """Whether webhooks may go to private addresses."""
     webhook_secrets: tuple[str, ...]
@@ -141,6 +144,8 @@ class Config:
             raise ConfigError("archive_retention_days", "must be over archive_glacier_days")
         if bool(self.warm_read_units) != bool(self.warm_write_units):
             raise ConfigError("warm_write_units", "set both warm_read_units and it, or neither")
+        if wrong := checks.check_regions(self):
+            raise ConfigError(*wrong)
 
     @property
     def keeps_data(self) -> bool:

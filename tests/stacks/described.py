@@ -32,6 +32,7 @@ class Described:
         unknown: operations that an emulator does not know.
         values: of metrics, by metric and the value of its dimension.
         calls: operations that were called.
+        regions: of which clients were asked for by name.
     """
 
     template: Template
@@ -51,6 +52,7 @@ class Described:
     denied: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
+    regions: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, folder: Path) -> Described:
@@ -175,8 +177,10 @@ class Described:
             if name.startswith("FAIRBOX_")
         }
 
-    def client(self, _service: str) -> Any:
+    def client(self, service: str, region: str | None = None) -> Any:
         """Return a client of any service."""
+        if region is not None:
+            self.regions.append((service, region))
         return _Client(self)
 
 

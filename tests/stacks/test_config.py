@@ -96,6 +96,53 @@ def test_what_does_not_fit_is_refused_with_its_key(key: str, value: Any) -> None
     assert refused.value.key == key
 
 
+ARN = "arn:aws:{}:{}:111122223333:{}"
+QUEUE, KEY = ARN.format("sqs", "eu-west-1", "a"), ARN.format("kms", "eu-west-1", "key/a")
+PAGER = ARN.format("sns", "us-east-1", "pager")
+SECRET = ARN.format("secretsmanager", "eu-west-1", "secret:hooks-AbCdEf")
+
+
+@pytest.mark.parametrize(
+    ("key", "settings"),
+    [
+        ("destinations", {"destinations": [ARN.format("sqs", "eu-west", "a")]}),
+        ("destinations", {"destinations": [ARN.format("sqs", "cn-north-1", "a")]}),
+        ("webhook_secrets", {"webhook_secrets": [ARN.format("ssm", "west", "parameter/a")]}),
+        ("alarm_topic_arn", {"alarm_topic_arn": ARN.format("sns", "us-gov-west-1", "pager")}),
+        ("encryption_key", {"encryption_key": ARN.format("kms", "-", "key/a")}),
+        ("destinations", {"destinations": [QUEUE, "arn:aws-cn:sqs:cn-north-1:111122223333:a"]}),
+        (
+            "webhook_secrets",
+            {
+                "destinations": [QUEUE],
+                "webhook_secrets": ["arn:aws-us-gov:ssm:us-gov-west-1:111122223333:parameter/a"],
+            },
+        ),
+        ("alarm_topic_arn", {"encryption_key": KEY, "alarm_topic_arn": PAGER}),
+        ("destinations", {"destinations": [QUEUE, ARN.format("kms", "eu-west-2", "key/a")]}),
+    ],
+)
+def test_arns_that_cannot_work_together_are_refused(key: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=key) as refused:
+        read(**settings)
+    assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"destinations": [QUEUE, ARN.format("sns", "ap-southeast-4", "b"), KEY]},
+        {"destinations": [QUEUE], "alarm_topic_arn": PAGER},
+        {"destinations": [KEY], "webhook_secrets": [SECRET]},
+        {"destinations": [KEY]},
+        {"encryption_key": "create", "alarm_topic_arn": PAGER},
+        {"destinations": ["arn:aws-cn:sqs:cn-north-1:111122223333:a"]},
+    ],
+)
+def test_arns_of_other_regions_that_may_work_are_taken(settings: dict[str, Any]) -> None:
+    read(**settings)
+
+
 def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError, match="expected one of default, local"):
         read(profile="staging")

@@ -453,6 +453,21 @@ class TestConfiguration:
         assert found["topic:gone"].advice == "fairbox topic create gone"
         assert found["https://example.com/in"].status == "not checked"
 
+    def test_a_destination_is_asked_for_in_its_own_region(self, world: World) -> None:
+        arn = "arn:aws:{}:{}:111122223333:{}"
+        there = {
+            "sns": arn.format("sns", "eu-west-1", "news"),
+            "kinesis": arn.format("kinesis", "ap-south-1", "stream/s"),
+        }
+        world.aws.others = set(there.values())
+        world.app.outbox.create_topic(Topic("all", shards=1))
+        addresses = [f"{service}:{arn}" for service, arn in there.items()]
+        for n, address in enumerate([*addresses, "events:bus"]):
+            world.app.outbox.add_subscription(Subscription("all", f"s{n}", address))
+        found = {f.subject: f for f in world.examine("destinations")}
+        assert {found[address].status for address in addresses} == {"ok"}
+        assert world.aws.regions == [("sns", "eu-west-1"), ("kinesis", "ap-south-1")]
+
 
 class TestWhatCannotBeAsked:
     @pytest.mark.parametrize("operation", sorted({c for cs in aws.READS.values() for c in cs}))
@@ -491,7 +506,7 @@ class TestWhatCannotBeAsked:
                     raise answers.pop()
                 return client.describe_table(**asked)
 
-        asking = Aws(lambda _: Busy(), world.app.clock.sleep)
+        asking = Aws(lambda *_: Busy(), world.app.clock.sleep)
         before = world.app.clock.now()
         found = asking.ask("dynamodb", "describe_table", TableName=world.table("outbox"))
         assert found["Table"]["TableStatus"] == "ACTIVE"

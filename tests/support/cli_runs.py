@@ -74,7 +74,7 @@ class MemoryClients:
             }
         )
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, region: str | None = None) -> Any:
         raise Unavailable(service, "there is none in memory")
 
     def new_id(self) -> str:

@@ -29,7 +29,9 @@ class Clients:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, service: str, /, *, read_timeout: float = 3.0) -> Any:
+    def __call__(
+        self, service: str, /, *, region: str | None = None, read_timeout: float = 3.0
+    ) -> Any:
         self.asked.append(service)
         return object()
 

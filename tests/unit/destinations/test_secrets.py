@@ -37,7 +37,7 @@ class Stores:
     asked: list[dict[str, Any]] = field(default_factory=list)
     down: bool = False
 
-    def __call__(self, service: str) -> Any:
+    def __call__(self, service: str, /, **_: Any) -> Any:
         assert service in ("secretsmanager", "ssm")
         return self
 

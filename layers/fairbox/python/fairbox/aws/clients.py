@@ -19,12 +19,13 @@ _CONFIG: Final = Config(
 )
 
 
-def make_client(service: str, endpoint_url: str | None = None) -> Any:
-    """Return a boto3 client of the environment's region and credentials.
+def make_client(service: str, endpoint_url: str | None = None, region: str | None = None) -> Any:
+    """Return a boto3 client of the environment's credentials.
 
     Args:
         service: boto3's name of it.
         endpoint_url: in place of the SDK's own.
+        region: in place of the environment's.
 
     Raises:
         NotConfigured: the environment names no region.
@@ -33,7 +34,9 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
     """
     try:
         with gc_paused():
-            return boto3.client(service, config=_CONFIG, endpoint_url=endpoint_url)  # type: ignore[call-overload]
+            return boto3.client(  # type: ignore[call-overload]
+                service, region_name=region, config=_CONFIG, endpoint_url=endpoint_url
+            )
     except NoRegionError:
         raise NotConfigured("AWS_REGION") from None
     except ValueError as error:

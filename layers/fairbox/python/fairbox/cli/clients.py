@@ -47,8 +47,8 @@ class Clients(Protocol):
         """Return a new UUIDv7."""
         ...
 
-    def client(self, service: str) -> Any:
-        """Return boto3's client of a service."""
+    def client(self, service: str, region: str | None = None) -> Any:
+        """Return boto3's client of a service; without a region that of the environment's."""
         ...
 
 
@@ -65,7 +65,7 @@ class EnvironmentClients:
 
     def __init__(self, endpoint_url: str | None = None) -> None:
         self._endpoint_url = endpoint_url
-        self._made: dict[str, Any] = {}
+        self._made: dict[tuple[str, str | None], Any] = {}
         self.clock: Clock = SystemClock()
 
     @cached_property
@@ -92,12 +92,12 @@ class EnvironmentClients:
         """Return a new UUIDv7."""
         return new_id()
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, region: str | None = None) -> Any:
         """Return boto3's client of a service, made when it is first asked for."""
         # imported where it is used: `fairbox --help` does without the SDK
         from fairbox.aws.clients import make_client  # noqa: PLC0415
 
-        if service not in self._made:
+        if (service, region) not in self._made:
             url = self._endpoint_url if service == "dynamodb" else None
-            self._made[service] = make_client(service, endpoint_url=url)
-        return self._made[service]
+            self._made[service, region] = make_client(service, endpoint_url=url, region=region)
+        return self._made[service, region]

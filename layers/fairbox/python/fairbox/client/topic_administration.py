@@ -16,6 +16,8 @@ from fairbox.errors import (
 )
 from fairbox.model.messages import check_text
 from fairbox.model.redaction import MASK, has_user, is_redacted
+from fairbox.model.regions import check_reachable
+from fairbox.model.topics import AWS_SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,7 +90,8 @@ class TopicAdministration(OutboxPart):
 
         Raises:
             UnknownTopic: there is no such topic.
-            InvalidInput: the address contains a user, or a masked query instead of the real one.
+            InvalidInput: the address contains a user, a masked query instead of the real one, or a
+                region that is none or cannot be called from that of the outbox.
         """
         self.add_subscriptions([subscription])
 
@@ -97,12 +100,11 @@ class TopicAdministration(OutboxPart):
 
         Raises:
             UnknownTopic: there is no such topic; the subscriptions before it are added.
-            InvalidInput: an address contains a user, or a masked query instead of the real one;
-                nothing is added.
+            InvalidInput: as by `add_subscription`; nothing is added.
         """
         subscriptions = list(subscriptions)
         for subscription in subscriptions:
-            _check_address(subscription.destination)
+            self._check_address(subscription.destination)
         topics: dict[str, TopicState] = {}
         for subscription in subscriptions:
             before = self.tables.topics.add_subscription(subscription)
@@ -111,6 +113,17 @@ class TopicAdministration(OutboxPart):
         for state in topics.values():
             if not state.pushed:
                 self._check_now(state)
+
+    def _check_address(self, destination: str) -> None:
+        if has_user(destination):
+            raise InvalidInput("destination", "an address without user, fragment or zone")
+        if is_redacted(destination):
+            raise InvalidInput(
+                "destination", f"the address itself, not as it is shown, with {MASK}"
+            )
+        scheme, _, address = destination.partition(":")
+        if scheme in AWS_SCHEMES:
+            check_reachable(address, self.tables.calls.region)
 
     def _check_now(self, state: TopicState) -> None:
         """Let the next sweep check the backlog of a topic that has just become pushed."""
@@ -199,10 +212,3 @@ class TopicAdministration(OutboxPart):
         for topic in topics:
             self._context.topics.forget(topic)
         self._context.clock.sleep(IN_FORCE_SECONDS)
-
-
-def _check_address(address: str) -> None:
-    if has_user(address):
-        raise InvalidInput("destination", "an address without user, fragment or zone")
-    if is_redacted(address):
-        raise InvalidInput("destination", f"the address itself, not as it is shown, with {MASK}")

@@ -19,32 +19,43 @@ _CONNECT_SECONDS: Final = 1
 
 
 class Clients(Protocol):
-    """Gives the client of a service, the same each time."""
+    """Gives the client of a service in a region, the same each time."""
 
-    def __call__(self, service: str, /, *, read_timeout: float = READ_SECONDS) -> Any:
-        """Return the client that waits `read_timeout` seconds for an answer."""
+    def __call__(
+        self, service: str, /, *, region: str | None = None, read_timeout: float = READ_SECONDS
+    ) -> Any:
+        """Return the client that waits `read_timeout` seconds for an answer.
+
+        It signs and calls for its region, whatever ARN or URL a call names. Without a region it is
+        that of the environment.
+        """
         ...
 
 
 def make_clients(session_factory: Callable[[], Session]) -> Clients:
     """Return a maker of clients, each made from one session when it is first needed."""
     lock = threading.Lock()
-    made: dict[tuple[str, float], Any] = {}
+    made: dict[tuple[str, str | None, float], Any] = {}
     sessions: list[Session] = []
 
-    def client(service: str, /, *, read_timeout: float = READ_SECONDS) -> Any:
+    def client(
+        service: str, /, *, region: str | None = None, read_timeout: float = READ_SECONDS
+    ) -> Any:
         with lock:
-            key = (service, read_timeout)
+            if not sessions:
+                sessions.append(session_factory())
+            place = region or sessions[0].region_name
+            key = (service, place, read_timeout)
             if key not in made:
-                if not sessions:
-                    sessions.append(session_factory())
                 config = Config(
                     connect_timeout=_CONNECT_SECONDS,
                     read_timeout=read_timeout,
                     retries={"mode": "standard", "total_max_attempts": 1},
                 )
                 with gc_paused():
-                    made[key] = sessions[0].client(service, config=config)  # type: ignore[call-overload]
+                    made[key] = sessions[0].client(  # type: ignore[call-overload]
+                        service, region_name=place, config=config
+                    )
             return made[key]
 
     return client

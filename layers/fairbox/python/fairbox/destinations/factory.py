@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.destinations.addresses import is_public, resolve
 from fairbox.errors import InvalidInput
+from fairbox.model.regions import region_of
 from fairbox.model.topics import SCHEMES
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class DestinationFactory:
     """Opens destinations by the scheme of their address.
 
     Args:
-        clients: gives boto3 clients by service name; see `make_clients`.
+        clients: gives boto3 clients by service name and region; see `make_clients`.
         clock: gives the time of webhooks' attempts.
         add_to_topic: adds messages to a pulled topic; one outcome each, in order.
         secrets: gives a subscription's keys for webhooks; none: unsigned.
@@ -87,7 +88,7 @@ class DestinationFactory:
             module, name = _BATCHED[scheme]
             found = import_module(f"fairbox.destinations.{module}")
             kind: Callable[[Any, str], Destination] = getattr(found, name)
-            return kind(self._clients(scheme), address)
+            return kind(self._clients(scheme, region=region_of(address)), address)
         if scheme == "lambda":
             return self._lambda(address)
         if scheme == "topic":
@@ -99,7 +100,8 @@ class DestinationFactory:
     def _lambda(self, address: str) -> Destination:
         from fairbox.destinations.lambda_ import Lambda  # noqa: PLC0415 - when first needed
 
-        return Lambda(lambda s: self._clients("lambda", read_timeout=s), address)
+        region = region_of(address)
+        return Lambda(lambda s: self._clients("lambda", region=region, read_timeout=s), address)
 
     def _topic(self, subscription: Subscription, name: str) -> Destination:
         from fairbox.destinations.topic import PulledTopic  # noqa: PLC0415 - when first needed

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from fairbox.destinations.signatures import parse_secret
 from fairbox.errors import InvalidInput, Unavailable
+from fairbox.model.regions import region_of
+from fairbox.settings import WEBHOOK_SECRETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from fairbox.destinations.clients import Clients
     from fairbox.model.clock import Clock
     from fairbox.model.topics import Subscription
 
@@ -28,13 +31,13 @@ class WebhookKeys:
     two, and messages carry a signature of each.
 
     Args:
-        client: makes boto3 clients by service name.
+        clients: gives boto3 clients by service name and region; see `make_clients`.
         arns: the secrets and parameters, whose objects are put together.
         clock: gives the time.
     """
 
-    def __init__(self, client: Callable[[str], Any], arns: Sequence[str], clock: Clock) -> None:
-        self._client = client
+    def __init__(self, clients: Clients, arns: Sequence[str], clock: Clock) -> None:
+        self._clients = clients
         self._arns = arns
         self._clock = clock
         self._lock = threading.Lock()
@@ -69,10 +72,13 @@ class WebhookKeys:
         return keys
 
     def _text(self, arn: str) -> str:
+        region = region_of(arn, WEBHOOK_SECRETS)
         if arn.split(":")[2:3] == ["ssm"]:
-            answer = self._client("ssm").get_parameter(Name=arn, WithDecryption=True)
+            client = self._clients("ssm", region=region)
+            answer = client.get_parameter(Name=arn, WithDecryption=True)
             return str(answer["Parameter"]["Value"])
-        return str(self._client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"])
+        client = self._clients("secretsmanager", region=region)
+        return str(client.get_secret_value(SecretId=arn)["SecretString"])
 
 
 def _parse(arn: str, text: str) -> dict[str, list[bytes]]:

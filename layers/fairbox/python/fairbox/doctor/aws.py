@@ -64,7 +64,7 @@ class Aws:
     """Asks; what was throttled or did not answer is asked again, twice.
 
     Args:
-        client: gives boto3's clients by service.
+        client: gives boto3's clients by service and region; None: the environment's.
         sleep: waits for so many seconds.
 
     Attributes:
@@ -72,14 +72,18 @@ class Aws:
         calls: how many calls were made.
     """
 
-    def __init__(self, client: Callable[[str], Any], sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self, client: Callable[[str, str | None], Any], sleep: Callable[[float], None]
+    ) -> None:
         self._client = client
         self._sleep = sleep
         self.denied: dict[str, None] = {}
         self.calls = 0
 
-    def ask(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Return the answer.
+    def ask(
+        self, service: str, operation: str, /, *, region: str | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        """Return the answer of a region; without one that of the environment's.
 
         Raises:
             Missing: what was asked about is not there.
@@ -91,7 +95,8 @@ class Aws:
         for attempt in range(1, _TRIES + 1):
             self.calls += 1
             try:
-                answer: dict[str, Any] = getattr(self._client(service), operation)(**arguments)
+                client = self._client(service, region)
+                answer: dict[str, Any] = getattr(client, operation)(**arguments)
             except ClientError as error:
                 if error.response["Error"].get("Code") not in _BUSY or attempt == _TRIES:
                     raise self._translated(service, operation, error) from error

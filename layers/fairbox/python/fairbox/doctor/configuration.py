@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox import settings as names
 from fairbox.doctor.aws import Missing
 from fairbox.doctor.findings import Reporter, check, each
+from fairbox.errors import InvalidInput
+from fairbox.model.regions import region_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +101,9 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
             yield report.unknown("webhooks are not called by this command")
             return
         try:
-            deployment.aws.ask(*question[0], **question[1])
+            deployment.aws.ask(*question[0], region=region_of(rest), **question[1])
+        except InvalidInput as error:
+            yield report.fail(str(error), "Correct the subscription: fairbox subscription add.")
         except Missing:
             yield report.fail(
                 "it is not there", "Make it, or correct the subscription: fairbox subscription add."

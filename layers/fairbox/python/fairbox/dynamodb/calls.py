@@ -118,6 +118,11 @@ class Calls:
         raise AssertionError  # the last try returned or raised
 
     @property
+    def region(self) -> str | None:
+        """The region of the tables; None: the client is none of AWS's."""
+        return getattr(getattr(self.client, "meta", None), "region_name", None)
+
+    @property
     def out_of_time(self) -> bool:
         """Whether what encloses the call lets no further try begin."""
         return self.clock.now() >= _UNTIL.get()

@@ -37,7 +37,9 @@ GROUPS: Final = 8
 MAX_IN_FLIGHT: Final = 1000
 MIN_RATE: Final = 0.01
 MAX_RATE: Final = 10_000
-SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "https", "http", "topic")
+AWS_SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda")
+"""Destinations that are resources of AWS: an ARN, the URL of a queue, or a name."""
+SCHEMES: Final = (*AWS_SCHEMES, "https", "http", "topic")
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
+    from fairbox.destinations.clients import Clients
     from fairbox.dispatch.ports import Outcome
     from fairbox.model.messages import Message
     from fairbox.observability.delivery_metrics import DeliveryMetrics
@@ -125,7 +126,7 @@ class Application:
         """The dispatcher that relay and visits run."""
         self.settings.required(DOORBELL_QUEUE_URL)  # missing, it fails here, not at a doorbell
         destinations = DestinationFactory(
-            clients=make_clients(boto3.session.Session),
+            clients=self._destination_clients,
             clock=self.clock,
             add_to_topic=self._add_to_topic,
             secrets=self.webhook_keys,
@@ -166,7 +167,12 @@ class Application:
     def webhook_keys(self) -> WebhookKeys:
         """The keys that sign webhooks."""
         arns = [a for a in (self.settings.optional(WEBHOOK_SECRETS) or "").split(",") if a]
-        return WebhookKeys(self._client, arns, self.clock)
+        return WebhookKeys(self._destination_clients, arns, self.clock)
+
+    @cached_property
+    def _destination_clients(self) -> Clients:
+        """The clients by region, for what may be in another one."""
+        return make_clients(boto3.session.Session)
 
     @cached_property
     def archive(self) -> FirehoseArchive:
