@@ -138,7 +138,7 @@ CHECKS: Final[dict[str, Check]] = {
     "ack_batches_window_seconds": _between(1, 300),
     "ack_batches_messages": _between(1, 10_000),
     "ack_batches_concurrency": _between(2, 1000),
-    "ack_batches_timeout_seconds": _between(2, 900),
+    "ack_batches_timeout_seconds": _between(15, 900),
     "cascade_batches_window_seconds": _between(0, 300),
     "open_batch_days": _between(7, 3650),
     "sealed_batch_days": _DAYS,

@@ -89,7 +89,7 @@ class Config:
     ack_batches_concurrency: int
     """Windows that are written at a time."""
     ack_batches_timeout_seconds: int
-    """For one window; the queue hands it out again after six times as long."""
+    """For one window, from 15; the queue hands it out again after six times as long."""
     cascade_batches_window_seconds: int
     """Time for which emptied groups are gathered before their parents are written."""
     open_batch_days: int

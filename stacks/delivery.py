@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RELAY_RETRIES: Final = 3
 RELAY_MAXIMUM_AGE_SECONDS: Final = 3600
 """Age limit of the relay's records: the sweep takes messages that have waited for an hour."""
+VISIT_SECONDS: Final = 45
+"""18 s in which calls begin, 15 s of the longest call, 4 s to write, 7.5 s for the last write."""
 MARK_DELIVERED_RETRIES: Final = 10
 
 
@@ -166,7 +168,7 @@ class DeliveryStack(Stack):
             name="deliver_shard",
             description="Visits the shard that a doorbell names.",
             memory_mb=512,
-            timeout_seconds=30,
+            timeout_seconds=VISIT_SECONDS,
             environment=self._rings() | self._reads_bodies() | self._settles() | webhooks,
             may_ring_itself=True,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from fairbox.batches.ack_window import ack_messages
 from fairbox.observability.metrics import BATCH_ACKS, BATCH_ACKS_DROPPED
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 
 logger = logging.getLogger("fairbox")
 
@@ -19,6 +20,7 @@ def application() -> Application:
     return Application.from_env()
 
 
+@ends_in_time(application)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Ack the items that the messages name; messages with an id that is not done come again."""
     app = application()

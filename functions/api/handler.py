@@ -11,6 +11,7 @@ from fairbox.api.context import Api
 from fairbox.client.outbox import Outbox
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator
+from fairbox.runtime.time_limit import ends_in_time
 
 if TYPE_CHECKING:
     from fairbox.client.batches import Batches
@@ -32,6 +33,7 @@ def _batches(outbox: Outbox) -> Batches:
     return Batches.from_env(client=lambda _: outbox.tables.calls.client)
 
 
+@ends_in_time(app)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer one request; an unexpected error fails the invocation and so raises the alarm."""
     return app().resolve(event, context)

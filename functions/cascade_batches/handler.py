@@ -8,6 +8,7 @@ from typing import Any
 
 from fairbox.observability.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 
 logger = logging.getLogger("fairbox")
 
@@ -18,6 +19,7 @@ def application() -> Application:
     return Application.from_env()
 
 
+@ends_in_time(application)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Cascade what the records show; the first one not done comes again, with all behind it."""
     app = application()

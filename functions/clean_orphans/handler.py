@@ -9,6 +9,7 @@ from typing import Any
 
 from fairbox.observability.metrics import STALLED_BATCHES
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 from fairbox.settings import (
     CLEAN_ORPHANS_DRY_RUN,
     OPEN_BATCH_DAYS,
@@ -25,6 +26,7 @@ def application() -> Application:
     return Application.from_env()
 
 
+@ends_in_time(application)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Clean until shortly before the time limit; `{"dry_run": true}` reports and changes nothing.
 

@@ -17,6 +17,7 @@ from fairbox.observability.metrics import (
     PAUSED_SUBSCRIPTIONS,
 )
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 
 
 @cache
@@ -31,6 +32,7 @@ def watch() -> CircuitWatch:
     return CircuitWatch(application().tables.topics.all)
 
 
+@ends_in_time(application)
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """Write the metrics by topic and in total, and those of circuits and batches."""
     app = application()

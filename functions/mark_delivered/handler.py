@@ -8,6 +8,7 @@ from typing import Any
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.observability.metrics import UNREADABLE
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 
 
 @cache
@@ -23,6 +24,7 @@ def marking() -> Marking:
     return Marking(app.store, app.archive, app.clock, app.acks)
 
 
+@ends_in_time(application)
 def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """Mark a batch of stream records; after any error the whole batch comes again."""
     report = marking().handle(event["Records"])

@@ -8,6 +8,7 @@ from typing import Any
 from fairbox.dispatch.relay import Relay
 from fairbox.observability.metrics import NEWER, RUNG, UNREADABLE
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 
 
 @cache
@@ -22,6 +23,7 @@ def relay() -> Relay:
     return Relay(application().dispatcher)
 
 
+@ends_in_time(application)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Deliver a batch of stream records; a destination's failure never fails a record."""
     app = application()

@@ -15,6 +15,7 @@ from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.observability.metrics import NEWER
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 from fairbox.settings import BATCHES_TABLE
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _replay_batches(records: Sequence[Mapping[str, Any]], deadline: float) -> bo
     return application().keeper.cascade_records(records, deadline=deadline).again is None
 
 
+@ends_in_time(application)
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Repair until the end of the table or shortly before the time limit."""
     app = application()

@@ -8,6 +8,7 @@ from typing import Any
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.observability.metrics import NEWER, RUNG
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 
 
 @cache
@@ -16,10 +17,11 @@ def application() -> Application:
     return Application.from_env()
 
 
+@ends_in_time(application)
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Check the shards that are due, and enqueue visits of overdue ones."""
     app = application()
-    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 5
+    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 10
     report = Sweep(app.store, app.doorbells, app.clock).run(deadline=deadline)
     figures = {RUNG: report.rung, NEWER: report.newer}
     app.metrics.emit({name: value for name, value in figures.items() if value})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_sqs as sqs
 
 VISIBILITY_SECONDS: Final = 90
-"""Three times the visit's timeout: a crash blocks its group for at most this long."""
+"""Twice the visit's timeout: a crash blocks its group for at most this long."""
 MAXIMUM_RECEIVES: Final = 5
 RETENTION: Final = Duration.days(1)
 """A doorbell is a hint: the sweep enqueues another visit of overdue shards."""

@@ -15,6 +15,7 @@ from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryAppli
 from fairbox.testing.faults import Fault, FaultyDynamoDB
 
 from tests.functions.api_client import ApiClient, load_handler, read_event, reply_of
+from tests.functions.running import Context
 
 if TYPE_CHECKING:
     from fairbox.model.messages import Message
@@ -240,6 +241,6 @@ def test_the_handler_answers_events_over_the_outbox_that_the_environment_names(
         read_event("http_api_get_messages"),
         ApiClient(application).event("GET", f"/batches/{batch}"),
     ):
-        reply = reply_of(module.handler(event, None))
+        reply = reply_of(module.handler(event, Context()))
         assert reply.status < 300
     assert len(made) == 1

@@ -139,7 +139,7 @@ def test_it_stops_in_time_and_the_next_run_goes_on(
 ) -> None:
     made = {functions.batch(1) for _ in range(10)}
     functions.clock.advance(14 * DAY)
-    slow_down(functions, monkeypatch, seconds=100)
+    slow_down(functions, monkeypatch, seconds=80)
     reaped: list[str] = []
     while not (report := clean(functions))["finished"]:
         assert 0 < report["looked"] < 10

@@ -118,7 +118,7 @@ def test_settings_reach_the_cleanup(local_assembly: Assembly, assembly: Assembly
         assert cleanup["Environment"]["Variables"]["FAIRBOX_SEALED_BATCH_DAYS"] == "14"
     acks = mapping(local_assembly, "AckBatches")
     assert acks["MaximumBatchingWindowInSeconds"] == 1
-    assert queue(local_assembly, "AcksQueue")["VisibilityTimeout"] == 61
+    assert queue(local_assembly, "AcksQueue")["VisibilityTimeout"] == 91
 
 
 def test_batches_are_built_before_the_delivery_that_sends_acks(assembly: Assembly) -> None:

@@ -79,6 +79,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("ack_batches_window_seconds", 0),
         ("ack_batches_messages", 10_001),
         ("ack_batches_concurrency", 1),
+        ("ack_batches_timeout_seconds", 14),
         ("ack_batches_timeout_seconds", 901),
         ("cascade_batches_window_seconds", 301),
         ("open_batch_days", 6),

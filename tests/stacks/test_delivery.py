@@ -168,7 +168,7 @@ def test_doorbells_are_in_groups_that_do_not_limit_each_other(assembly: Assembly
 def test_a_visit_ends_long_before_its_doorbell_is_seen_again(assembly: Assembly) -> None:
     timeout = assembly.functions()["deliver_shard"]["Timeout"]
     for name in ("DoorbellsNow", "DoorbellsLater"):
-        assert queues(assembly)[name]["VisibilityTimeout"] >= 3 * timeout
+        assert queues(assembly)[name]["VisibilityTimeout"] >= 2 * timeout
 
 
 def test_both_doorbell_queues_start_visits_that_fail_one_by_one(assembly: Assembly) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from fairbox.api.context import Api
     from fairbox.api.route import Answer, Route
+    from fairbox.model.clock import Clock
 
 
 class Log(Protocol):
@@ -36,8 +37,9 @@ class Log(Protocol):
 
 
 TRY_SECONDS: Final = 18.0
-"""After which no call of a request is tried again: with the last wait (3 s) and the last call (5 s)
-the refusal is there before the gateway's 30 s, which would tell the caller nothing."""
+"""After which no call of a request is tried again: with the last wait (3 s) and the last call (7 s)
+the refusal is there before the function's time limit (28 s) and the gateway's 30 s, which would
+tell the caller nothing."""
 _LITERAL = frozenset(route.path for route in ROUTES if "{" not in route.path)
 _BASE64_OVER = 500_000  # above it JSON in JSON, escaped twice, may outgrow what Lambda returns
 
@@ -57,6 +59,11 @@ class App:
         for route in ROUTES:
             self._resolver.route(route.rule, method=route.method)(self._endpoint(route))
         self._resolver.not_found(self._not_found)
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        return self._api.clock
 
     def resolve(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
         """Return the response to an event, as API Gateway takes it."""

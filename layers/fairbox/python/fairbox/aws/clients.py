@@ -10,6 +10,7 @@ from botocore.exceptions import BotoCoreError, NoRegionError
 
 from fairbox.aws.gc_pause import gc_paused
 from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.model.deadline import NO_TIME, out_of_time
 
 _CONFIG: Final = Config(
     connect_timeout=2,
@@ -17,6 +18,23 @@ _CONFIG: Final = Config(
     max_pool_connections=32,
     retries={"mode": "standard", "total_max_attempts": 1},  # Calls retries, once, in one place
 )
+
+
+class NoTimeLeftError(BotoCoreError):
+    """No call may begin any more; see `fairbox.model.deadline`."""
+
+    fmt = NO_TIME
+
+
+def bounded(client: Any) -> Any:
+    """Return a boto3 client whose calls keep to `calls_until`, retries by any code included."""
+    client.meta.events.register_first("before-send", _refuse_late)
+    return client
+
+
+def _refuse_late(**_: Any) -> None:
+    if out_of_time():
+        raise NoTimeLeftError
 
 
 def make_client(service: str, endpoint_url: str | None = None, region: str | None = None) -> Any:
@@ -34,9 +52,10 @@ def make_client(service: str, endpoint_url: str | None = None, region: str | Non
     """
     try:
         with gc_paused():
-            return boto3.client(  # type: ignore[call-overload]
+            client = boto3.client(  # type: ignore[call-overload]
                 service, region_name=region, config=_CONFIG, endpoint_url=endpoint_url
             )
+            return bounded(client)
     except NoRegionError:
         raise NotConfigured("AWS_REGION") from None
     except ValueError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from fairbox.errors import Unavailable
+from fairbox.model.deadline import NO_TIME, out_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,9 @@ def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
         waiting = [{"Id": str(n), **entry} for n, entry in enumerate(chunk)]
         failure = ""
         for _ in range(_TRIES):
+            if out_of_time():
+                failure = failure or NO_TIME
+                break
             try:
                 answer = client.send_message_batch(QueueUrl=url, Entries=waiting)
             except (ClientError, BotoCoreError) as error:

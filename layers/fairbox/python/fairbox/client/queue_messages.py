@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.client.queue_context import QueuePart
 from fairbox.errors import FairboxError, StaleReceipt
+from fairbox.model.deadline import seconds_left
 from fairbox.model.receipts import Receipt
 from fairbox.queue.models import (
     Received,
@@ -88,7 +89,7 @@ class QueueMessages(QueuePart):
         pause = _FIRST_PAUSE_SECONDS
         while True:
             received = self._receive(self._context.pulled(topic), wanted, visibility)
-            left = (end - self._context.now) / 1000
+            left = min((end - self._context.now) / 1000, seconds_left())
             if received or left <= 0:
                 return received
             self._context.clock.sleep(min(left, pause * (0.5 + self._context.rng.random() / 2)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.config import Config
 
+from fairbox.aws.clients import bounded
 from fairbox.aws.gc_pause import gc_paused
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def make_clients(session_factory: Callable[[], Session]) -> Clients:
     made: dict[tuple[str, str | None, float], Any] = {}
     sessions: list[Session] = []
 
-    def client(
+    def client_of(
         service: str, /, *, region: str | None = None, read_timeout: float = READ_SECONDS
     ) -> Any:
         with lock:
@@ -53,9 +54,10 @@ def make_clients(session_factory: Callable[[], Session]) -> Clients:
                     retries={"mode": "standard", "total_max_attempts": 1},
                 )
                 with gc_paused():
-                    made[key] = sessions[0].client(  # type: ignore[call-overload]
+                    client = sessions[0].client(  # type: ignore[call-overload]
                         service, region_name=place, config=config
                     )
+                made[key] = bounded(client)
             return made[key]
 
-    return client
+    return client_of

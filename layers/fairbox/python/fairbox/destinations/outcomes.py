@@ -15,6 +15,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NotConnectedError
 
+from fairbox.aws.clients import NoTimeLeftError
 from fairbox.dispatch.ports import Outcome
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ def of_error(error: ClientError | BotoCoreError) -> Outcome:
     """Return the outcome of every message of a call that raised."""
     if isinstance(error, ClientError):
         return _of_client_error(error)
+    if isinstance(error, NoTimeLeftError):
+        return throttled(str(error))
     if isinstance(error, ReadTimeoutError):
         return refused("no answer in time", fault="destination")
     if isinstance(error, ConnectionClosedError):

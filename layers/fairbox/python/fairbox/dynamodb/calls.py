@@ -18,6 +18,7 @@ from botocore.exceptions import (
 )
 
 from fairbox.errors import FairboxError, NotConfigured, Throttled, TransactionCancelled, Unavailable
+from fairbox.model.deadline import NO_TIME, out_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +99,8 @@ class Calls:
             ConditionFailed: the condition did not hold.
             TransactionCancelled: an action of the transaction was refused.
             Throttled: it was throttled to the last try.
-            Unavailable: the service failed to the last try, or refused for another reason.
+            Unavailable: the service failed to the last try, or refused for another reason; or no
+                time is left (`calls_until`), and nothing was tried.
             NotConfigured: the table is not there.
         """
         if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
@@ -106,11 +108,14 @@ class Calls:
             arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
         end = min(self.clock.now() + BUDGET_SECONDS, _UNTIL.get())
         for attempt in range(1, TRIES + 1):
+            if out_of_time():
+                raise Unavailable(operation, NO_TIME)
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
             except (ClientError, BotoCoreError) as error:
                 failure, repeatable = _translate(operation, error)
-                if not repeatable or attempt == TRIES or self.clock.now() >= end:
+                late = self.clock.now() >= end or out_of_time()
+                if not repeatable or attempt == TRIES or late:
                     raise failure from error
                 self.back_off(attempt)
             else:
@@ -125,7 +130,7 @@ class Calls:
     @property
     def out_of_time(self) -> bool:
         """Whether what encloses the call lets no further try begin."""
-        return self.clock.now() >= _UNTIL.get()
+        return self.clock.now() >= _UNTIL.get() or out_of_time()
 
     def back_off(self, attempt: int) -> None:
         """Wait before try `attempt` (from 1): full jitter under an exponential bound."""

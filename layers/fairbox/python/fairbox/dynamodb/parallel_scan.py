@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,11 +29,16 @@ def parallel_scan(
         for page in calls.pages("scan", **arguments(0, 1)):
             yield from page["Items"]
         return
+
+    def scan(request: dict[str, Any]) -> Future[dict[str, Any]]:
+        # how long calls may be made (`calls_until`) holds in these threads too
+        return pool.submit(copy_context().run, partial(calls.call, "scan", **request))
+
     with ThreadPoolExecutor(concurrency) as pool:
         running: dict[Future[dict[str, Any]], dict[str, Any]] = {}
         for segment in range(concurrency):
             request = arguments(segment, concurrency)
-            running[pool.submit(calls.call, "scan", **request)] = request
+            running[scan(request)] = request
         try:
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -40,7 +47,7 @@ def parallel_scan(
                     page = future.result()
                     if "LastEvaluatedKey" in page:
                         request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
-                        running[pool.submit(calls.call, "scan", **request)] = request
+                        running[scan(request)] = request
                     yield from page["Items"]
         finally:
             for future in running:

@@ -175,8 +175,8 @@ class Subscription:
         destination: `sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,
             `lambda:<arn>`, `https://...`, `topic:<name>`.
         max_attempts: in place of the topic's; None: the topic's.
-        timeout: seconds that one call may take, 1 to 14: a visit of 30 s begins none in its
-            second half.
+        timeout: seconds that one call may take, 1 to 14: a visit begins none so late that its time
+            limit of 45 s would cut it off.
         max_in_flight: messages of this topic that the destination has in hand at a time, at most;
             1 to 1,000. None: as many as there are.
         rate: messages a second, 0.01 to 10,000, over any time longer than a second or what one

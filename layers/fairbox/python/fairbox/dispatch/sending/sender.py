@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -339,7 +340,8 @@ def run_concurrently(begin: Begin) -> None:
             now = time.monotonic()
             fresh = [began for began in running.values() if now - began < PATIENCE]
             while waiting and len(fresh) < SLOTS and len(running) < MOST:
-                running[pool.submit(waiting.popleft())] = now
+                # the time limit of the invocation holds in these threads too
+                running[pool.submit(copy_context().run, waiting.popleft())] = now
                 fresh.append(now)
             give_way = min(fresh) + PATIENCE - now if waiting and fresh else None
             done, _ = wait(running, timeout=give_way, return_when=FIRST_COMPLETED)

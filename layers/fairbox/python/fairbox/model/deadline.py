@@ -1,0 +1,41 @@
+"""The time after which what is under way begins no call."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox.model.clock import Clock
+
+NO_TIME: Final = "no time is left for the call"
+_END: Final[ContextVar[tuple[Clock, float] | None]] = ContextVar("end", default=None)
+
+
+@contextmanager
+def calls_until(clock: Clock, time: float) -> Iterator[None]:
+    """Let no call to a service begin in the block after `time` (seconds since 1970 UTC).
+
+    Every client and every retry keeps to it, so the block ends within one call of that time. It
+    holds in threads that run in a copy of the context. A block inside cannot extend it.
+    """
+    token = _END.set((clock, min(time, clock.now() + seconds_left())))
+    try:
+        yield
+    finally:
+        _END.reset(token)
+
+
+def seconds_left() -> float:
+    """Return the seconds in which calls may begin: infinite outside of such a block."""
+    end = _END.get()
+    return inf if end is None else end[1] - end[0].now()
+
+
+def out_of_time() -> bool:
+    """Whether no call may begin any more: stop, and leave the rest to the next invocation."""
+    return seconds_left() <= 0

@@ -1,0 +1,51 @@
+"""The time limit of an invocation, which retries must not run into."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fairbox.model.deadline import calls_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox.model.clock import Clock
+
+    Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+
+LAST_CALL_SECONDS: Final = 7.5
+"""From the begin of the last call to the answer: 2 s to connect, 5 s to be answered, the rest."""
+
+
+class Timed(Protocol):
+    """An object that a function's process keeps, with a clock."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        ...
+
+
+def ends_in_time(process: Callable[[], Timed]) -> Callable[[Handler], Handler]:
+    """Return a decorator of handlers: an invocation begins no call 7.5 s before its time limit.
+
+    What hangs then fails as unavailable, and the invocation ends with that error or with what was
+    done, instead of being cut off by Lambda without either. A time limit should be 15 s or more:
+    of a shorter one, half is kept.
+
+    Args:
+        process: returns the object of this process that has the clock.
+    """
+
+    def decorate(handler: Handler) -> Handler:
+        @wraps(handler)
+        def bounded(event: dict[str, Any], context: Any) -> dict[str, Any]:
+            clock = process().clock
+            left = context.get_remaining_time_in_millis() / 1000
+            with calls_until(clock, clock.now() + max(left - LAST_CALL_SECONDS, left / 2)):
+                return handler(event, context)
+
+        return bounded
+
+    return decorate
