@@ -373,6 +373,11 @@ def test_a_forged_cursor_lists_nothing_at_worst(api: ApiClient, state: Any, part
         ("/topics/orders/subscriptions/s", {"destination": "ftp://x"}, "destination"),
         ("/topics/orders/subscriptions/s", {"destination": "sqs:"}, "destination"),
         ("/topics/orders/subscriptions/s", {"destination": "sqs:a\nb"}, "destination"),
+        (
+            "/topics/orders/subscriptions/s",
+            {"destination": "sns:arn:aws:sns:eu-west:123456789012:t"},
+            "destination",
+        ),
         ("/topics/orders/subscriptions/s", {"destination": 7}, "destination"),
         ("/topics/orders/subscriptions/s", {"destination": "sqs:q", "timeout": 60}, "timeout"),
         ("/topics/orders/subscriptions/pull", {"destination": "sqs:q"}, "subscription"),

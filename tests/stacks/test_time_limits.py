@@ -165,13 +165,20 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
 def _records(functions: Functions) -> list[dict[str, Any]]:
     """Return the outbox's stream, without what the mappings filter."""
     records: list[dict[str, Any]] = functions.engine.stream("outbox").take(None)
-    return [r for r in records if r["dynamodb"]["Keys"]["pk"]["S"].startswith("ready#")]
+    return [r for r in records if _key(r, "pk").startswith("ready#") and _key(r, "sk") != "!"]
+
+
+def _key(record: dict[str, Any], name: str) -> str:
+    return str(record["dynamodb"]["Keys"][name]["S"])
 
 
 def _event(functions: Functions, name: str, dead: str) -> dict[str, Any]:
     """Return an event that makes the function call what is dead."""
     if name in ("relay", "mark_delivered"):
-        return {"Records": _records(functions)}
+        records = _records(functions)
+        # the newest, for one destination: calls in parallel would each move the clock
+        only = f"ready#topic{TOPICS - 1}#" if dead == "quick destinations" else ""
+        return {"Records": [r for r in records if _key(r, "pk").startswith(only)]}
     functions.clock.sleep(7200)  # everything is overdue
     if name == "deliver_shard":
         topic = "topic1" if dead == "slow destinations" else "topic0"

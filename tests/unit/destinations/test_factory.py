@@ -64,6 +64,8 @@ def test_the_same_subscription_opens_the_same_destination() -> None:
         "sqs:orders",
         "sns:orders",
         "events:a b",
+        f"sns:arn:aws:sns:eu-west:{ACCOUNT}:t",
+        f"lambda:arn:aws:lambda:cn-north-1:{ACCOUNT}:function:f",
         "kinesis:orders",
         "lambda:orders",
         "topic:orders",

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 )
 
 from fairbox.errors import FairboxError, NotConfigured, Throttled, TransactionCancelled, Unavailable
-from fairbox.model.deadline import NO_TIME, out_of_time
+from fairbox.model.deadline import out_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +100,7 @@ class Calls:
             TransactionCancelled: an action of the transaction was refused.
             Throttled: it was throttled to the last try.
             Unavailable: the service failed to the last try, or refused for another reason; or no
-                time is left (`calls_until`), and nothing was tried.
+                time is left for a call (`calls_until`).
             NotConfigured: the table is not there.
         """
         if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
@@ -108,8 +108,6 @@ class Calls:
             arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
         end = min(self.clock.now() + BUDGET_SECONDS, _UNTIL.get())
         for attempt in range(1, TRIES + 1):
-            if out_of_time():
-                raise Unavailable(operation, NO_TIME)
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
             except (ClientError, BotoCoreError) as error:
