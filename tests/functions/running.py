@@ -21,7 +21,7 @@ from fairbox.settings import Settings
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from tests.functions.api_client import ROOT
-from tests.support.deployment import environment, variable
+from tests.support.deployment import environment, function_specifications, variable
 from tests.support.iam.recording import Caller, Recorded
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     import pytest
     from fairbox.client.outbox import Outbox
-
-SECONDS_LEFT = 25
 
 
 @dataclass
@@ -115,7 +113,12 @@ class _Body:
 class Context:
     """The context that Lambda gives an invocation."""
 
-    milliseconds: int = SECONDS_LEFT * 1000
+    milliseconds: int
+
+    @classmethod
+    def of(cls, name: str) -> Context:
+        """Return the context of an invocation that has just begun: all of the time limit."""
+        return cls(round(function_specifications()[name].timeout * 1000))
 
     def get_remaining_time_in_millis(self) -> int:
         return self.milliseconds
@@ -235,7 +238,7 @@ class Functions:
 
     def invoke(self, name: str, event: dict[str, Any], context: Context | None = None) -> Any:
         """Return what a fresh process of the function answers."""
-        return self.load(name).handler(event, context or Context())
+        return self.load(name).handler(event, context or Context.of(name))
 
     def put_images(self, records: Sequence[dict[str, Any]]) -> None:
         """Put what a stream says was inserted into the table, at the time it says."""

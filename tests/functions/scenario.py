@@ -321,7 +321,7 @@ class Scenario:
         """Return what the function's process answers, which is started at the first event."""
         if function not in self._warm:
             self._warm[function] = self.functions.load(function)
-        return self._warm[function].handler(event, context or Context())
+        return self._warm[function].handler(event, context or Context.of(function))
 
     def pump(self, seconds: int) -> None:
         """Pass streams and queues on for so many seconds, and the clock once a minute."""

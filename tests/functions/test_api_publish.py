@@ -241,6 +241,6 @@ def test_the_handler_answers_events_over_the_outbox_that_the_environment_names(
         read_event("http_api_get_messages"),
         ApiClient(application).event("GET", f"/batches/{batch}"),
     ):
-        reply = reply_of(module.handler(event, Context()))
+        reply = reply_of(module.handler(event, Context.of("api")))
         assert reply.status < 300
     assert len(made) == 1

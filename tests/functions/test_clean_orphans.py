@@ -251,11 +251,11 @@ def test_open_batches_and_the_oldest_of_them_are_counted_each_minute(
     functions.batch(1)
     functions.clock.advance(20)
     counter = functions.load("count_outstanding")
-    counter.handler({}, Context())
+    counter.handler({}, Context.of("count_outstanding"))
     found = figures(capsys)
     assert (found[OPEN_BATCHES], found[OLDEST_BATCH_AGE]) == (2, pytest.approx(120, abs=1))
     functions.batches.cancel(first)
-    counter.handler({}, Context())
+    counter.handler({}, Context.of("count_outstanding"))
     found = figures(capsys)
     assert (found[OPEN_BATCHES], found[OLDEST_BATCH_AGE]) == (1, pytest.approx(20, abs=1))
 
@@ -274,7 +274,7 @@ def test_counting_reads_each_root_once_a_process(monkeypatch: pytest.MonkeyPatch
     units = []
     for _ in range(3):
         meters[0].reset()
-        counter.handler({}, Context())
+        counter.handler({}, Context.of("count_outstanding"))
         costs = meters[0].reading().costs
         units.append(
             sum(c.rru for (_, table, _), c in costs.items() if table == functions.tables["batches"])
