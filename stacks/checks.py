@@ -12,6 +12,8 @@ from fairbox.model.regions import check_reachable, region_of
 if TYPE_CHECKING:
     from stacks.config import Config
 
+from fairbox.settings import METRICS_LEVELS
+
 Check = Callable[[Any], str | None]
 
 LOG_DAYS: Final = (
@@ -121,6 +123,7 @@ CHECKS: Final[dict[str, Check]] = {
     "destinations": _arns(*DESTINATION_SERVICES),
     "webhook_secrets": _arns("secretsmanager", "ssm"),
     "log_level": _one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "metrics_detail": _one_of(*METRICS_LEVELS),
     "log_retention_days": _one_of(*LOG_DAYS),
     "archive_retention_days": _DAYS,
     "archive_infrequent_days": _between(INFREQUENT_MINIMUM, 3650),

@@ -54,6 +54,8 @@ class Config:
     """ARNs of the Secrets Manager secrets and SSM parameters that sign webhooks."""
     log_level: str
     """Of function `api`; the others log from INFO up."""
+    metrics_detail: str
+    """Metrics by topic: of no topic (`totals`), of the 20 `busiest`, or of `all`."""
     log_retention_days: int
     """Of the functions' and the API's logs."""
     archive_retention_days: int

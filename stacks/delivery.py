@@ -11,6 +11,7 @@ from fairbox.aws.s3_archive import ARCHIVE, WAITING
 from stacks.components import permissions as may
 from stacks.components.doorbells import Doorbells
 from stacks.components.function import FairboxFunction
+from stacks.components.saved_queries import DELIVERIES, SHARES, save_queries
 from stacks.components.triggers import (
     ClockTrigger,
     QueueTrigger,
@@ -64,6 +65,11 @@ class DeliveryStack(Stack):
         self.sweep = self._sweep()
         self.deliver_shard = self._deliver_shard()
         self.repair = self._repair()
+        save_queries(
+            self,
+            [self.relay, self.deliver_shard],
+            {"Deliveries by topic": DELIVERIES, "Bytes by destination": SHARES},
+        )
 
     @property
     def functions(self) -> list[FairboxFunction]:
@@ -79,7 +85,7 @@ class DeliveryStack(Stack):
             description="Sends what was just added, straight from the stream.",
             memory_mb=512,
             timeout_seconds=30,
-            environment=self._rings() | self._reads_bodies() | self._settles(),
+            environment=self._rings() | self._reads_bodies() | self._settles() | self._measures(),
         )
         relay.allow(self._dispatch(may.FAST_SERVICES))
         StreamTrigger(
@@ -169,7 +175,11 @@ class DeliveryStack(Stack):
             description="Visits the shard that a doorbell names.",
             memory_mb=512,
             timeout_seconds=VISIT_SECONDS,
-            environment=self._rings() | self._reads_bodies() | self._settles() | webhooks,
+            environment=self._rings()
+            | self._reads_bodies()
+            | self._settles()
+            | self._measures()
+            | webhooks,
             may_ring_itself=True,
         )
         deliver_shard.allow(self._dispatch(may.ALL_SERVICES))
@@ -257,6 +267,9 @@ class DeliveryStack(Stack):
     def _acks(self) -> dict[str, str]:
         """A delivered message acks its item of a batch."""
         return {"FAIRBOX_ACK_QUEUE_URL": self._ack_queue.queue_url}
+
+    def _measures(self) -> dict[str, str]:
+        return {"FAIRBOX_METRICS_DETAIL": self._config.metrics_detail}
 
     def _archives(self) -> dict[str, str]:
         return {

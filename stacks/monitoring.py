@@ -14,6 +14,7 @@ from stacks.components import permissions as may
 from stacks.components.alarms import alarm_above
 from stacks.components.dashboard import Dashboard
 from stacks.components.function import FairboxFunction
+from stacks.components.saved_queries import CIRCUITS, OUTSTANDING, save_queries
 from stacks.components.triggers import ClockTrigger
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class MonitoringStack(Stack):
         super().__init__(scope, id_, description="Fairbox: counts, alarms and dashboard.")
         self._platform = platform
         self.count_outstanding = self._count_outstanding(storage)
+        save_queries(
+            self,
+            [self.count_outstanding],
+            {"Outstanding by topic": OUTSTANDING, "Circuits by topic": CIRCUITS},
+        )
         self._alarm_on_counts()
         self._alarm_on_batches()
         stream_functions = [delivery.relay, delivery.mark_delivered, batches.cascade_batches]
@@ -56,6 +62,7 @@ class MonitoringStack(Stack):
         Dashboard(
             self,
             "Dashboard",
+            detail=self._platform.config.metrics_detail,
             functions=[
                 *delivery.functions,
                 *batches.functions,
@@ -71,16 +78,20 @@ class MonitoringStack(Stack):
         )
 
     def _count_outstanding(self, storage: StorageStack) -> FairboxFunction:
-        outbox = self._platform.outbox
+        outbox, deliveries = self._platform.outbox, self._platform.deliveries
+        detail = self._platform.config.metrics_detail
         count_outstanding = FairboxFunction(
             self,
             "CountOutstanding",
             platform=self._platform,
             name="count_outstanding",
-            description="Counts what is outstanding, and how old it is, by topic; and batches.",
+            description="Counts what is outstanding and how old it is; ranks the topics.",
             memory_mb=256,
             timeout_seconds=60,
-            environment={"FAIRBOX_BATCHES_TABLE": storage.batches.table_name},
+            environment={
+                "FAIRBOX_BATCHES_TABLE": storage.batches.table_name,
+                "FAIRBOX_METRICS_DETAIL": detail,
+            },
             one_at_a_time=True,
         )
         count_outstanding.allow(
@@ -91,6 +102,14 @@ class MonitoringStack(Stack):
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
             ]
         )
+        if detail == "busiest":
+            count_outstanding.allow(
+                [
+                    may.on_table(outbox, "UpdateItem"),
+                    may.on_table(deliveries, "BatchGetItem"),
+                    may.on_index(deliveries, codec.DELIVERED_INDEX),
+                ]
+            )
         ClockTrigger(
             self,
             "CountOutstandingClock",

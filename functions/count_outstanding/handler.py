@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.dispatch.maintenance.outstanding_count import count_outstanding
+from fairbox.dispatch.maintenance.topic_ranking import rank_topics
 from fairbox.dispatch.sending.circuit_watch import CircuitWatch
 from fairbox.observability.metrics import (
     DEAD_COUNT,
@@ -34,7 +35,7 @@ def watch() -> CircuitWatch:
 
 @ends_in_time(application)
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Write the metrics by topic and in total, and those of circuits and batches."""
+    """Write the metrics by topic and in total, and those of circuits and batches; rank topics."""
     app = application()
     app.store.refresh()
     figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
@@ -57,13 +58,17 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     }
     app.metrics.emit(total)
     circuits = watch().not_ready(app.store.announced)
-    for (topic, subscription), status in circuits.items():
-        name = PAUSED_SUBSCRIPTIONS if status.paused else OPEN_CIRCUITS
-        app.metrics.emit({name: 1}, topic=topic, subscription=subscription)
+    stopped = {
+        one: {PAUSED_SUBSCRIPTIONS if status.paused else OPEN_CIRCUITS: 1}
+        for one, status in circuits.items()
+    }
     paused = sum(status.paused for status in circuits.values())
     not_ready = {OPEN_CIRCUITS: len(circuits) - paused, PAUSED_SUBSCRIPTIONS: paused}
-    app.metrics.emit(not_ready)
+    app.metrics.emit_by_destination(stopped, not_ready)
     batches = app.keeper.open_batches()
     open_ = {OPEN_BATCHES: batches.count, OLDEST_BATCH_AGE: batches.oldest_age}
     app.metrics.emit(open_)
+    if app.metrics_level == "busiest":
+        failing = {topic for (topic, _), status in circuits.items() if not status.paused}
+        rank_topics(app.store, app.clock, figures, failing)
     return total | not_ready | open_

@@ -23,13 +23,19 @@ _PER_ROW: Final = 3
 
 
 class Dashboard(Construct):
-    """One page, a question a row."""
+    """One page, a question a row.
+
+    Args:
+        detail: setting `metrics_detail`; with `totals` there are no metrics by topic, and their
+            rows show the figures over all topics.
+    """
 
     def __init__(
         self,
         scope: Construct,
         id_: str,
         *,
+        detail: str,
         functions: Sequence[FairboxFunction],
         stream_functions: Sequence[FairboxFunction],
         queues: Sequence[sqs.Queue],
@@ -39,13 +45,13 @@ class Dashboard(Construct):
         http_api: apigateway.HttpApi,
     ) -> None:
         super().__init__(scope, id_)
+        by_topic = detail != "totals"
         rows = [
-            _waiting(),
-            _partitions(),
-            _sent(),
-            *_destinations(),
-            _consumed(),
-            _shares(),
+            [_note(detail)],
+            _waiting(by_topic=by_topic),
+            *([_partitions(), *_destinations()] if by_topic else [_overall()]),
+            _consumed(by_topic=by_topic),
+            *([_shares()] if by_topic else []),
             _behind(stream_functions, queues, dead_letters),
             *_batches(ack_queues),
             _functions(functions),
@@ -60,16 +66,54 @@ def _graph(title: str, *lines: cloudwatch.IMetric) -> cloudwatch.GraphWidget:
     )
 
 
-def _waiting() -> list[cloudwatch.IWidget]:
+def _note(detail: str) -> cloudwatch.IWidget:
+    """Say of which topics there are metrics, and where the figures of the others are."""
+    topics = {
+        "totals": "All figures are over all topics.",
+        "busiest": "Figures by topic are those of the 20 busiest topics, and of topics in trouble.",
+        "all": "Figures by topic are those of all topics.",
+    }
+    queries = "Saved queries of Logs Insights, under the names of the stacks, find every topic's."
+    return cloudwatch.TextWidget(
+        markdown=f"`metrics_detail` = `{detail}`. {topics[detail]} {queries}",
+        width=_COLUMNS,
+        height=1,
+    )
+
+
+def _waiting(*, by_topic: bool) -> list[cloudwatch.IWidget]:
     """Outstanding messages, their age, and dead messages."""
     return [
         _graph(
-            title, metrics.total(name).with_(label="all topics"), metrics.by_topic(name, "Maximum")
+            title,
+            metrics.total(name).with_(label="all topics"),
+            *([metrics.by_topic(name, "Maximum")] if by_topic else []),
         )
         for title, name in (
             ("Outstanding messages", metrics.OUTSTANDING_COUNT),
             ("Oldest outstanding message (s)", metrics.OLDEST_AGE),
             ("Dead letters", metrics.DEAD_COUNT),
+        )
+    ]
+
+
+def _overall() -> list[cloudwatch.IWidget]:
+    """Deliveries, delay and circuits over all topics."""
+    sent = (metrics.SENT, metrics.FAILED, metrics.RETRIED, metrics.DEAD)
+    return [
+        _graph("Deliveries, a minute", *map(metrics.summed, sent)),
+        _graph("Longest delay (s)", metrics.total(metrics.DELAY)),
+        _graph("Circuits", *_circuits()),
+    ]
+
+
+def _circuits() -> list[cloudwatch.IMetric]:
+    """Circuits that are open and subscriptions that are paused, over all topics."""
+    return [
+        metrics.total(name).with_(label=label)
+        for name, label in (
+            (metrics.OPEN_CIRCUITS, "open"),
+            (metrics.PAUSED_SUBSCRIPTIONS, "paused"),
         )
     ]
 
@@ -86,48 +130,41 @@ def _partitions() -> list[cloudwatch.IWidget]:
     ]
 
 
-def _sent() -> list[cloudwatch.IWidget]:
-    """Deliveries, failures and deaths per minute, by topic."""
-    return [
-        _graph(f"{name}, a minute, by topic", metrics.by_topic(name, "Sum"))
-        for name in (metrics.SENT, metrics.FAILED, metrics.DEAD)
-    ]
-
-
 def _destinations() -> list[list[cloudwatch.IWidget]]:
-    """Each destination: its calls, its delay, and its circuit."""
-    circuits = (
-        (metrics.OPEN_CIRCUITS, "open"),
-        (metrics.PAUSED_SUBSCRIPTIONS, "paused"),
-    )
+    """Each destination: its calls, its delay, and its circuit.
+
+    A topic with one subscription has figures by topic only.
+    """
+
+    def graph(
+        title: str, name: str, statistic: str, *more: cloudwatch.IMetric
+    ) -> cloudwatch.IWidget:
+        found = (metrics.by_topic(name, statistic), metrics.by_destination(name, statistic))
+        return _graph(title, *more, *found)
+
+    def calls(title: str, name: str) -> cloudwatch.IWidget:
+        return graph(f"{title}, a minute, by topic and destination", name, "Sum")
+
     return [
+        [calls(name, name) for name in (metrics.SENT, metrics.FAILED, metrics.RETRIED)],
         [
-            _graph(f"{name}, a minute, by destination", metrics.by_destination(name, "Sum"))
-            for name in (metrics.SENT, metrics.FAILED, metrics.RETRIED)
-        ],
-        [
-            _graph(
-                "Longest delay (s), by destination",
-                metrics.by_destination(metrics.DELAY, "Maximum"),
-            ),
-            _graph("Died, a minute, by destination", metrics.by_destination(metrics.DEAD, "Sum")),
-            _graph(
-                "Circuits",
-                *(metrics.total(name).with_(label=label) for name, label in circuits),
-                metrics.by_destination(metrics.OPEN_CIRCUITS, "Maximum"),
-            ),
+            graph("Longest delay (s), by topic and destination", metrics.DELAY, "Maximum"),
+            calls("Died", metrics.DEAD),
+            graph("Circuits", metrics.OPEN_CIRCUITS, "Maximum", *_circuits()),
         ],
     ]
 
 
-def _consumed() -> list[cloudwatch.IWidget]:
+def _consumed(*, by_topic: bool) -> list[cloudwatch.IWidget]:
     """Messages received and settled per minute; messages with lost receipts are handled twice."""
-    settled = (metrics.ACKED, metrics.GIVEN_BACK, metrics.LOST_RECEIPTS)
-    return [
-        _graph("Received, a minute, by topic", metrics.by_topic(metrics.RECEIVED, "Sum")),
-        _graph("Acked, a minute, by partition", metrics.by_partition(metrics.ACKED, "Sum")),
-        _graph("Settled, a minute", *map(metrics.summed, settled)),
-    ]
+    settled = (metrics.RECEIVED, metrics.ACKED, metrics.GIVEN_BACK, metrics.LOST_RECEIPTS)
+    found = [_graph("Received and settled, a minute", *map(metrics.summed, settled))]
+    if by_topic:
+        found += [
+            _graph("Received, a minute, by topic", metrics.by_topic(metrics.RECEIVED, "Sum")),
+            _graph("Acked, a minute, by partition", metrics.by_partition(metrics.ACKED, "Sum")),
+        ]
+    return list(found)
 
 
 def _shares() -> list[cloudwatch.IWidget]:

@@ -14,6 +14,10 @@ from fairbox import (
     Subscription,
     UnknownTopic,
 )
+from fairbox.dynamodb import ledger as ledger_rows
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.busiest_topics import BusiestTopics
+from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import ShardRow
 from fairbox.testing.faults import Fault
 
@@ -233,3 +237,53 @@ class TestSweeping:
         setup.clock.advance(100)
         assert setup.outbox.sweep(limit=5).overdue == 5
         assert setup.outbox.sweep(older_than=timedelta(hours=1)).overdue == 0
+
+
+class TestBusiestTopics:
+    """The list that the row of the topics' version carries, and the sample that makes it."""
+
+    def test_the_list_is_written_and_read_and_changes_no_version(self, setup: Setup) -> None:
+        setup.topic()
+        topics = setup.outbox.tables.topics
+        store = DynamoStore(setup.outbox.tables)
+        store.refresh()
+        version = store.topics_version
+        for busiest in (
+            BusiestTopics(frozenset({"orders", "a"}), 490_000, version),
+            BusiestTopics(frozenset({"orders"}), 490_001, version),
+            BusiestTopics(frozenset(), 490_002, version),
+        ):
+            topics.write_busiest(busiest)
+            setup.clock.advance(2)
+            store.refresh()
+            assert (store.busiest, store.topics_version) == (busiest, version)
+        topics.pause("orders", paused=True)
+        setup.clock.advance(2)
+        store.refresh()
+        assert store.topics_version == version + 1
+        assert store.busiest.hour == 490_002, "a change of a topic keeps the list"
+
+    def test_a_sample_counts_deliveries_of_the_last_hour_by_topic(self, setup: Setup) -> None:
+        for name in ("big", "small"):
+            setup.topic(name)
+        setup.clock.set(1_795_305_600 - 600)  # ten minutes before midnight, UTC
+        early = setup.outbox.add_many(setup.messages(3, "small"))
+        setup.deliver(*early)
+        setup.clock.advance(1200)
+        refs = setup.outbox.add_many([*setup.messages(450, "big"), *setup.messages(2, "small")])
+        setup.deliver(*refs)
+        ledger = setup.outbox.tables.ledger
+        now = milliseconds(setup.clock)
+        assert ledger.sample(now - 3_600_000, now + 1) == {"big": 450, "small": 5}
+        assert ledger.sample(now - 900_000, now + 1) == {"big": 450, "small": 2}
+        assert ledger.sample(now + 60_000, now + 61_000) == {}
+
+    def test_a_sample_reads_so_many_rows_the_newest_first(
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        setup.topic()
+        for _ in range(4):
+            setup.deliver(*setup.outbox.add_many(setup.messages(2)))
+        now = milliseconds(setup.clock)
+        monkeypatch.setattr(ledger_rows, "SAMPLE_ROWS", 3)
+        assert setup.outbox.tables.ledger.sample(now - 3_600_000, now + 1) == {"orders": 6}

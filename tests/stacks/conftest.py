@@ -54,29 +54,30 @@ def _quick_synthesis() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The application as `cdk.json` has it."""
-    return _synthesise(tmp_path_factory.mktemp("default"), {})
+    return synthesise(tmp_path_factory.mktemp("default"), {})
 
 
 @pytest.fixture(scope="session")
 def local_assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The application as the local one takes it."""
-    return _synthesise(tmp_path_factory.mktemp("local"), {"profile": "local"})
+    return synthesise(tmp_path_factory.mktemp("local"), {"profile": "local"})
 
 
 @pytest.fixture(scope="session")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The application under a key of its own."""
-    return _synthesise(tmp_path_factory.mktemp("keyed"), {"encryption_key": "create"})
+    return synthesise(tmp_path_factory.mktemp("keyed"), {"encryption_key": "create"})
 
 
 @pytest.fixture(scope="session")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Assembly, list[dict[str, Any]]]:
     """The application with every setting, and the findings of the AwsSolutions rules on it."""
     folder = tmp_path_factory.mktemp("checked")
-    return _synthesise(folder, SETTINGS, nag=True), _findings(folder)
+    return synthesise(folder, SETTINGS, nag=True), _findings(folder)
 
 
-def _synthesise(folder: Path, overrides: dict[str, str], *, nag: bool = False) -> Assembly:
+def synthesise(folder: Path, overrides: dict[str, str], *, nag: bool = False) -> Assembly:
+    """Synthesise the application into a folder, with these settings over those of `cdk.json`."""
     from aws_cdk import Validations  # noqa: PLC0415 - after Node is named
     from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
 

@@ -61,6 +61,8 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("webhook_secrets", ["arn:aws:secretsmanager:us-east-1:111122223333:secret:*"]),
         ("webhook_allow_private", "yes"),
         ("log_level", "LOUD"),
+        ("metrics_detail", "most"),
+        ("metrics_detail", "Totals"),
         ("log_retention_days", 31),
         ("log_retention_days", "a month"),
         ("log_retention_days", None),
@@ -142,6 +144,14 @@ def test_arns_that_cannot_work_together_are_refused(key: str, settings: dict[str
 )
 def test_arns_of_other_regions_that_may_work_are_taken(settings: dict[str, Any]) -> None:
     read(**settings)
+
+
+def test_a_detail_that_is_none_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(metrics_detail="most")
+    assert str(refused.value) == (
+        "cdk context 'metrics_detail': is 'most', expected one of totals, busiest, all"
+    )
 
 
 def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:

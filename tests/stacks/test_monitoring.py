@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.observability import metrics
 
 from stacks.components import metrics as shown
-from tests.stacks.assembly import plain
-from tests.stacks.conftest import SETTINGS
+from tests.stacks.assembly import plain, variables
+from tests.stacks.conftest import SETTINGS, synthesise
 
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
@@ -178,12 +179,99 @@ def test_an_archive_that_firehose_has_not_taken_for_an_hour_is_told(assembly: As
     assert "DatapointsToAlarm" not in alarm
 
 
+LEVELS = ("totals", "busiest", "all")
+
+
+@pytest.fixture(scope="module")
+def assemblies(assembly: Assembly, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Assembly]:
+    """The application with each value of `metrics_detail`."""
+    return {
+        level: assembly
+        if level == "busiest"
+        else synthesise(tmp_path_factory.mktemp(level), {"metrics_detail": level})
+        for level in LEVELS
+    }
+
+
+def dashboard(assembly: Assembly) -> str:
+    (found,) = assembly.of_type("AWS::CloudWatch::Dashboard").values()
+    return plain(found["DashboardBody"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_functions_that_write_figures_of_topics_have_the_setting_and_no_others(
+    assemblies: dict[str, Assembly], level: str
+) -> None:
+    found = {
+        name: variables(properties).get("FAIRBOX_METRICS_DETAIL")
+        for name, properties in assemblies[level].functions().items()
+    }
+    assert {name for name, value in found.items() if value == level} == {
+        "relay", "deliver_shard", "count_outstanding",
+    }  # fmt: skip
+    assert set(found.values()) == {level, None}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_only_who_ranks_topics_may_write_the_list(
+    assemblies: dict[str, Assembly], level: str
+) -> None:
+    allowed = assemblies[level].permissions("CountOutstandingRole")
+    assert ("dynamodb:UpdateItem" in allowed["Outbox"]) == (level == "busiest")
+    assert ("Deliveries" in allowed) == (level == "busiest")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_alarms_are_the_same_with_each_detail(assemblies: dict[str, Assembly], level: str) -> None:
+    assert alarms(assemblies[level]) == alarms(assemblies["busiest"])
+
+
+def test_without_metrics_by_topic_the_dashboard_searches_for_none(
+    assemblies: dict[str, Assembly],
+) -> None:
+    body = dashboard(assemblies["totals"])
+    assert "SEARCH" not in body
+    for metric in ("Sent", "Failed", "Retried", "Dead", "Delay", "OpenCircuits", "Received"):
+        assert f'"{metric}"' in body, "over all topics"
+    assert dashboard(assemblies["all"]) == dashboard(assemblies["busiest"]).replace(
+        "`busiest`. Figures by topic are those of the 20 busiest topics, and of topics in trouble.",
+        "`all`. Figures by topic are those of all topics.",
+    )
+
+
+def test_saved_queries_find_what_is_no_metric_in_the_logs_of_those_who_write_it(
+    assembly: Assembly,
+) -> None:
+    found = {
+        one["Name"].rpartition("/")[2]: (
+            {plain(group) for group in one["LogGroupNames"]},
+            one["QueryString"],
+        )
+        for one in assembly.of_type("AWS::Logs::QueryDefinition").values()
+    }
+    assert {title: groups for title, (groups, _) in found.items()} == {
+        "Outstanding by topic": {"CountOutstandingLogs"},
+        "Circuits by topic": {"CountOutstandingLogs"},
+        "Deliveries by topic": {"RelayLogs", "DeliverShardLogs"},
+        "Bytes by destination": {"RelayLogs", "DeliverShardLogs"},
+    }
+    names = {value for value in vars(metrics).values() if isinstance(value, str)}
+    for title, (_, query) in found.items():
+        fields = set(re.findall(r"(?:ispresent|sum|max|latest|count)\((\w+)\)", query))
+        assert fields <= names | {"topic", "subscription"}, title
+        (labels,) = re.findall(r" by ([\w, ]+)", query)
+        assert set(labels.split(", ")) <= {"topic", "subscription", "destination"}, title
+
+
 def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
     assembly: Assembly,
 ) -> None:
     (dashboard,) = assembly.of_type("AWS::CloudWatch::Dashboard").values()
     body = plain(dashboard["DashboardBody"])
-    for metric in ("OutstandingCount", "OldestAge", "DeadCount", "Sent", "Failed", "Dead"):
+    for metric in (
+        *("OutstandingCount", "OldestAge", "DeadCount"),
+        *("Sent", "Failed", "Dead", "Retried", "Delay", "OpenCircuits"),
+    ):
         assert f'{{Fairbox,service,topic}} MetricName=\\"{metric}\\"' in body
     for metric in ("OutstandingCount", "OldestAge", "DeadCount", "Acked"):
         assert f'{{Fairbox,service,queue,partition}} MetricName=\\"{metric}\\"' in body

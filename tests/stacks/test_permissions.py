@@ -112,7 +112,12 @@ EXPECTED: dict[str, Permissions] = {
     },
     "CountOutstanding": OUTSTANDING
     | OPEN_BATCHES
-    | {"Batches": {"dynamodb:GetItem", "dynamodb:BatchGetItem"}},
+    | {
+        "Batches": {"dynamodb:GetItem", "dynamodb:BatchGetItem"},
+        "Outbox": {"dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"},
+        "Deliveries": {"dynamodb:BatchGetItem"},
+        "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
+    },
 }
 """By function, without what all have: their own logs, and traces."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from fairbox.observability.delivery_metrics import DeliveryMetrics, log_circuits
 from fairbox.observability.metrics import Metrics
 from fairbox.testing.clock import ManualClock
 
+from local.functions.logs import metric_data
 from tests.support.application import App
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def event(kind: Any) -> CircuitEvent:
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, ...], dict[str, float]]:
-    """Return the figures of each line by its dimensions' values, but for the service's."""
-    found = {}
-    for line in map(json.loads, capsys.readouterr().out.splitlines()):
-        (described,) = line["_aws"]["CloudWatchMetrics"]
-        ((_, *labels),) = described["Dimensions"]
-        figures = {metric["Name"]: line[metric["Name"]] for metric in described["Metrics"]}
-        found[tuple(line[label] for label in labels)] = figures
+    """Return the figures by their dimensions' values, but for the service's."""
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        for _, datum in metric_data(line.encode()):
+            values = found.setdefault(tuple(d["Value"] for d in datum["Dimensions"][1:]), {})
+            assert datum["MetricName"] not in values, "it is written once"
+            (values[datum["MetricName"]],) = datum["Values"]
     return found
 
 

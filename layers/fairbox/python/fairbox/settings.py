@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from fairbox.errors import InvalidInput, NotConfigured
 
@@ -44,6 +44,11 @@ STALLED_BATCH_HOURS: Final = "FAIRBOX_STALLED_BATCH_HOURS"
 """Hours without activity after which `clean_orphans` counts a batch as stalled. Default 24."""
 CLEAN_ORPHANS_DRY_RUN: Final = "FAIRBOX_CLEAN_ORPHANS_DRY_RUN"
 """`true`: `clean_orphans` reports what it would do, and changes nothing. Default `false`."""
+METRICS_DETAIL: Final = "FAIRBOX_METRICS_DETAIL"
+"""Metrics by topic: of no topic (`totals`), of the `busiest`, or of `all`. Default `busiest`."""
+
+MetricsLevel = Literal["totals", "busiest", "all"]
+METRICS_LEVELS: Final[tuple[MetricsLevel, ...]] = get_args(MetricsLevel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,19 @@ class Settings:
         if value not in ("true", "false"):
             raise InvalidInput(name, "'true' or 'false'")
         return value == "true"
+
+    @property
+    def metrics_level(self) -> MetricsLevel:
+        """The topics that metrics are written of; `busiest` when it is missing or empty.
+
+        Raises:
+            InvalidInput: it is none of the three.
+        """
+        given = self.values.get(METRICS_DETAIL, "") or "busiest"
+        for level in METRICS_LEVELS:
+            if given == level:
+                return level
+        raise InvalidInput(METRICS_DETAIL, "'totals', 'busiest' or 'all'")
 
     def whole(self, name: str, default: int) -> int:
         """Return the value as a whole number from 1; `default` when it is missing or empty.

@@ -93,6 +93,9 @@ STANDING: Final = "st"  # M of a subscription row: its circuit, its pause
 STANDING_VERSION: Final = "sv"  # N of a subscription row, counts every change of `st`
 SPENT: Final = "sp"  # N, ms, of a subscription row: until when its rate is used up
 ANNOUNCED: Final = "an"  # N, counts circuits that opened and pauses that changed (row `!`)
+BUSIEST: Final = "bt"  # SS, topics whose figures are metrics by topic (row `!`)
+RANKED_HOUR: Final = "bh"  # N, hours since 1970 UTC, when these were ranked (row `!`)
+RANKED_VERSION: Final = "bv"  # N, the `n` that was seen then, or when some joined (row `!`)
 
 # inside a subscription's standing
 CIRCUIT: Final = "c"  # S

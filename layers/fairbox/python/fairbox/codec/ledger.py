@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,6 +98,18 @@ def ledger_item(
         attr.LEDGER_TIME: {"N": str(first)},
         attr.EXPIRES_AT: {"N": str(expires_at)},
     }
+
+
+def count_ledger(item: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the number of a row's deliveries by topic; only a shared row is unpacked.
+
+    Raises:
+        Unreadable: it is no entry of the ledger; NewerVersion: a newer release wrote it.
+    """
+    topic = str(item[attr.PK]["S"]).partition("#")[2]
+    if topic == SHARED:
+        return Counter(delivery.topic for delivery in read_ledger(item))
+    return {topic: int(item[attr.LEDGER_COUNT]["N"])}
 
 
 def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:

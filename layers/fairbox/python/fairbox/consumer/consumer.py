@@ -72,8 +72,7 @@ class Consumer:
         backoff: the wait of a failed message; None: by the topic's retry policy.
         labels: fields of each log line, such as the logical name of a partitioned queue.
         permits: a limit on concurrent handlers that several consumers of this process share.
-        metrics: takes the counts once a minute and at the end, such as `Metrics()`
-            of `fairbox.observability.metrics`.
+        metrics: takes the counts once a minute and at the end, such as `queue.metrics()`.
         now, rng, threads, log: monotonic time, randomness, threads and log; the machine's by
             default.
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec import attributes as attr
+from fairbox.codec.busiest_topics import read_busiest
 from fairbox.codec.keys import key_of, message_key, version_key
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.deferred_keys import DeferredKeyTable
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
+from fairbox.model.busiest_topics import BusiestTopics
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
 
 DISPATCHER_COPY_SECONDS: Final = 1.0
+_HOUR_MS: Final = 3_600_000
 
 
 class DynamoStore:
@@ -56,6 +59,29 @@ class DynamoStore:
     def announced(self) -> int:
         """The count of circuits opened and pauses changed up to the last refresh."""
         return self._topics.announced
+
+    @property
+    def busiest(self) -> BusiestTopics:
+        """The busiest topics up to the last refresh."""
+        return self._topics.busiest
+
+    @property
+    def topics_version(self) -> int:
+        """The count of changes of topics and subscriptions up to the last refresh."""
+        return self._topics.version
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics (1 RRU for 4 KB of their rows)."""
+        return [state.topic.name for state in self._tables.topics.all()]
+
+    def recent_deliveries(self) -> Mapping[str, int]:
+        """Return a sample of the last hour's deliveries, by topic (1,600 RRU at most)."""
+        now = milliseconds(self._tables.calls.clock)
+        return self._tables.ledger.sample(now - _HOUR_MS, now)
+
+    def write_busiest(self, busiest: BusiestTopics) -> None:
+        """Write the list of the busiest topics (4 WRU at most)."""
+        self._tables.topics.write_busiest(busiest)
 
     def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
         """Return how a topic's subscriptions stood when it was read, and `announced` of then."""
@@ -249,26 +275,29 @@ class DispatcherTopics:
     """A dispatcher's copies: good while the version row is as it was (1 RRU when over 1 s old).
 
     Attributes:
+        version: the number of changes of topics and subscriptions, at the last refresh.
         announced: the number of opened circuits and changed pauses, at the last refresh.
+        busiest: the topics whose figures are metrics by topic, at the last refresh.
     """
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._version = -1
+        self.version = -1
         self._checked = float("-inf")
         self._copies: dict[str, tuple[TopicState | None, int]] = {}
         self.announced = 0
+        self.busiest = BusiestTopics()
 
     def refresh(self) -> None:
         """Compare the version row when the last time is over 1 s ago; drop old copies."""
         now = self._tables.calls.clock.now()
         if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
             return
-        version, self.announced = self._read_version()
-        if version != self._version:
+        version, self.announced, self.busiest = self._read_version()
+        if version != self.version:
             # a new dict: what another thread is just loading goes into the old one
             self._copies = {}
-            self._version = version
+            self.version = version
         self._checked = now
 
     def get(self, name: str) -> TopicState | None:
@@ -283,8 +312,8 @@ class DispatcherTopics:
             copies[name] = (self._tables.topics.load(name), announced)
         return copies[name]
 
-    def _read_version(self) -> tuple[int, int]:
-        """Return the counts of changes and of announcements (1 RRU)."""
+    def _read_version(self) -> tuple[int, int, BusiestTopics]:
+        """Return the counts of changes and of announcements, and the busiest topics (1 RRU)."""
         answer = self._tables.calls.call(
             "get_item", TableName=self._tables.outbox, Key=version_key(), ConsistentRead=True
         )
@@ -292,7 +321,7 @@ class DispatcherTopics:
         changes, announced = (
             int(item.get(name, {"N": "0"})["N"]) for name in (attr.CONFIG_VERSION, attr.ANNOUNCED)
         )
-        return changes, announced
+        return changes, announced, read_busiest(item)
 
 
 def _firsts(refs: Sequence[MessageRef]) -> dict[tuple[str, int, int], str]:

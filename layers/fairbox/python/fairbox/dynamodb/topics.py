@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec import attributes as attr
+from fairbox.codec.busiest_topics import busiest_attributes
 from fairbox.codec.keys import subscription_key, topic_key, topic_range, topics_behind, version_key
 from fairbox.codec.messages import number
 from fairbox.codec.subscription_status import status_attributes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.dynamodb.calls import Calls
+    from fairbox.model.busiest_topics import BusiestTopics
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription
 
@@ -212,6 +214,14 @@ class TopicTable:
                 raise UnknownTopic(subscription.topic)
             raise TopicConflict(subscription.topic, _DELETED)
         return before
+
+    def write_busiest(self, busiest: BusiestTopics) -> None:
+        """Write the list of the busiest topics (1 WRU a KB of the row, 4 at most).
+
+        It counts nothing up: who reads the row has the list, and keeps its copies of topics.
+        """
+        item = version_key() | busiest_attributes(busiest)
+        self._calls.call("update_item", **self._whole(item, (attr.BUSIEST,)))
 
     def _put_subscription(
         self, subscription: Subscription, standing: SubscriptionStatus

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from fairbox.model.clock import SystemClock, milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from fairbox.model.clock import Clock
     from fairbox.model.topics import Partition
+    from fairbox.settings import MetricsLevel
 
 NAMESPACE: Final = "Fairbox"
 SERVICE: Final = "fairbox"
@@ -107,17 +109,48 @@ OVERALL: Final = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsDetail:
+    """The topics whose figures are metrics; those of others are properties of their lines.
+
+    Attributes:
+        level: `totals`: of no topic; `busiest`: of the busiest; `all`: of every topic.
+        busiest: returns the names of the busiest topics as they are now.
+        subscriptions: returns how many subscriptions a topic has. Figures of a topic's only one are
+            those of the topic, and no metrics of their own.
+    """
+
+    level: MetricsLevel = "all"
+    busiest: Callable[[], Collection[str]] = frozenset
+    subscriptions: Callable[[str], int] = lambda _: 2
+
+    def by_topic(self, topic: str) -> bool:
+        """Return whether the topic's figures are metrics."""
+        return self.level == "all" or (self.level == "busiest" and topic in self.busiest())
+
+    def by_subscription(self, topic: str) -> bool:
+        """Return whether those of each of its subscriptions are."""
+        return self.by_topic(topic) and self.subscriptions(topic) > 1
+
+
 class Metrics:
     """Writes figures, in all and by topic.
 
     Args:
         clock: stamps them; the machine's by default.
         out: where lines go; standard output by default.
+        detail: the topics whose figures are metrics; all topics by default.
     """
 
-    def __init__(self, clock: Clock | None = None, out: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        out: TextIO | None = None,
+        detail: MetricsDetail | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
         self._out = out
+        self._detail = detail or MetricsDetail()
 
     def emit(
         self,
@@ -130,6 +163,8 @@ class Metrics:
     ) -> None:
         """Write figures by name, of one topic or of all; nothing if there are none.
 
+        Figures of a topic that are no metrics by the detail are written as a line of properties.
+
         Args:
             figures: by metric.
             topic: the topic; None: all topics.
@@ -138,48 +173,87 @@ class Metrics:
             subscription: one of the topic's subscriptions; None: all of them.
             destination: the destination; None: all destinations.
         """
-        if not figures:
-            return
         labels = {"destination": destination, "topic": topic, "subscription": subscription}
         given = {name: label for name, label in labels.items() if label is not None}
-        dimensions = [["service", *given]]
+        dimensions = [[*given]]
         if partition is not None:
-            dimensions.append(["service", "queue", "partition"])
-        line: dict[str, Any] = {
-            "_aws": {
+            given |= _labels(partition)
+            dimensions.append([*_labels(partition)])
+        if topic is not None:
+            written = (
+                self._detail.by_topic if subscription is None else self._detail.by_subscription
+            )
+            dimensions = dimensions if written(topic) else []
+        self._write(figures, given, dimensions)
+
+    def emit_by_destination(
+        self,
+        figures: Mapping[tuple[str, str], Mapping[str, float]],
+        total: Mapping[str, float] | None = None,
+    ) -> None:
+        """Write figures by topic and subscription, by topic, and over all topics.
+
+        A subscription's figures stand in one line, those of several subscriptions or topics in one
+        more: what only one has makes no second line, but further dimensions of its own.
+
+        Args:
+            figures: by topic and subscription.
+            total: over all topics; None: what these add up to.
+        """
+        topics: dict[str, dict[str, Mapping[str, float]]] = {}
+        for (topic, subscription), values in sorted(figures.items()):
+            topics.setdefault(topic, {})[subscription] = values
+        sums = {topic: _summed(values.values()) for topic, values in topics.items()}
+        total = _summed(sums.values()) if total is None else total
+        alone = len(figures) == 1 and total in sums.values()
+        for topic, subscriptions in topics.items():
+            by_topic = [["topic"]] if self._detail.by_topic(topic) else []
+            of_each = [["topic", "subscription"]] if self._detail.by_subscription(topic) else []
+            if len(subscriptions) == 1:
+                of_each = [*([[]] if alone else []), *by_topic, *of_each]
+            elif by_topic:
+                self._write(sums[topic], {"topic": topic}, by_topic)
+            for subscription, values in subscriptions.items():
+                self._write(values, {"topic": topic, "subscription": subscription}, of_each)
+        if not alone:
+            self._write(total, {}, [[]])
+
+    def _write(
+        self,
+        figures: Mapping[str, float],
+        labels: Mapping[str, str],
+        dimensions: Sequence[Sequence[str]],
+    ) -> None:
+        """Write a line of figures: a metric each for each of the dimensions' sets, if any."""
+        if not figures:
+            return
+        line: dict[str, Any] = {"service": SERVICE, **labels, **figures}
+        if dimensions:
+            line["_aws"] = {
                 "Timestamp": milliseconds(self._clock),
                 "CloudWatchMetrics": [
                     {
                         "Namespace": NAMESPACE,
-                        "Dimensions": dimensions,
+                        "Dimensions": [["service", *names] for names in dimensions],
                         "Metrics": [
                             {"Name": name, "Unit": UNITS.get(name, "Count")} for name in figures
                         ],
                     }
                 ],
-            },
-            "service": SERVICE,
-            **given,
-            **(_labels(partition) if partition is not None else {}),
-            **figures,
-        }
+            }
         out = self._out or sys.stdout
         out.write(json.dumps(line, separators=(",", ":")) + "\n")
         out.flush()
 
-    def emit_by_destination(self, figures: Mapping[tuple[str, str], Mapping[str, float]]) -> None:
-        """Write figures by topic and subscription, by topic, and over all topics."""
-        topics: dict[str, dict[str, float]] = {}
-        total: dict[str, float] = {}
-        for (topic, subscription), values in sorted(figures.items()):
-            self.emit(values, topic=topic, subscription=subscription)
-            for name, value in values.items():
-                for sums in (topics.setdefault(topic, {}), total):
-                    before = sums.get(name, 0)
-                    sums[name] = max(before, value) if name in LONGEST else before + value
-        for topic, values in sorted(topics.items()):
-            self.emit(values, topic=topic)
-        self.emit(total)
+
+def _summed(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Add figures up; of the longest, take the greatest."""
+    sums: dict[str, float] = {}
+    for values in figures:
+        for name, value in values.items():
+            before = sums.get(name, 0)
+            sums[name] = max(before, value) if name in LONGEST else before + value
+    return sums
 
 
 def emit_shares(

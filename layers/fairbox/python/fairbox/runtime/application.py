@@ -24,7 +24,7 @@ from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 from fairbox.model.topics import GROUPS
 from fairbox.observability.delivery_metrics import log_circuits, write_metrics
-from fairbox.observability.metrics import Metrics, emit_shares
+from fairbox.observability.metrics import Metrics, MetricsDetail, emit_shares
 from fairbox.settings import (
     ACK_QUEUE_URL,
     ARCHIVE_BUCKET,
@@ -66,7 +66,7 @@ class Application:
         self.settings = settings
         self.clock = SystemClock()
         self.rng = random.SystemRandom()
-        self.metrics = Metrics(self.clock)
+        self.metrics_level = settings.metrics_level
         self._client = client
 
     @classmethod
@@ -86,6 +86,14 @@ class Application:
             clock=self.clock,
             rng=self.rng,
         )
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The metrics."""
+        detail = MetricsDetail(
+            self.metrics_level, lambda: self.store.busiest.names, self._subscriptions
+        )
+        return Metrics(self.clock, detail=detail)
 
     @cached_property
     def s3(self) -> Any:
@@ -219,6 +227,11 @@ class Application:
         """Return the number of visits of a topic at a time."""
         topic = self.store.topic(name)
         return GROUPS if topic is None else topic.groups
+
+    def _subscriptions(self, topic: str) -> int:
+        """Return the number of a topic's subscriptions."""
+        state = self.store.topic(topic)
+        return 0 if state is None else len(state.subscriptions)
 
     def _label(self, topic: str, subscription: str) -> str:
         """Return the short name of a subscription's destination."""
