@@ -191,7 +191,7 @@ def _is_message(record: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What an hour writes.
+    """The metrics of an hour, and the bytes of a minute.
 
     Attributes:
         metrics: names with their dimensions.

@@ -161,12 +161,20 @@ def _metrics() -> Iterable[str]:
     yield _NOTE
     yield (
         f"Namespace `{metrics.NAMESPACE}`, written as lines of CloudWatch's embedded metric "
-        f"format. Each figure is written by topic (dimensions `service` = `{metrics.SERVICE}` and "
-        "`topic`) and over all topics (dimension `service` alone); of those marked *, only the "
-        "latter is written. `OutstandingCount`, `OldestAge` and `DeadCount` of a partitioned "
-        "queue's topics, and what consumers write, have lines with dimensions `service`, `queue` "
-        "(the logical name) and `partition` too, as the topics were registered. "
+        f"format. Each figure is written over all topics (dimension `service` = "
+        f"`{metrics.SERVICE}` alone), and by topic (dimensions `service` and `topic`) for the "
+        "topics that setting `metrics_detail` says: of none (`totals`), of the 20 busiest ones and "
+        "those in trouble (`busiest`, the default), or of `all`. Of those marked *, only the "
+        "former is written. Where a topic has several subscriptions, figures of deliveries are "
+        "written by `service`, `topic` and `subscription` too. `OutstandingCount`, `OldestAge` and "
+        "`DeadCount` of a partitioned queue's topics, and what consumers write, have dimensions "
+        "`service`, `queue` (the logical name) and `partition` too, as the topics were registered. "
         "`SentBytes` is written with dimensions `service`, `destination` and `topic` alone."
+    )
+    yield (
+        "Figures of other topics are properties of the lines, under the same names: "
+        "[find the figures of a topic]"
+        "(../how-to/operate-and-repair.md#find-the-figures-of-a-topic)."
     )
     rows = [
         (f"`{n}`{' *' * (n in metrics.OVERALL)}", metrics.UNITS.get(n, "Count"), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -119,7 +120,7 @@ def test_topics_with_an_open_circuit_or_dead_letters_are_listed_though_they_are_
     assert quiet not in listed(functions).names
     state = functions.outbox.topic(quiet)
     store = functions.load("relay").Application.from_env().store
-    status = state.standing("billing").opened(int(functions.clock.now() * 1000), "no", _Fixed())
+    status = state.standing("billing").opened(int(functions.clock.now() * 1000), "no", Random(1))
     store.write_standing(quiet, "billing", status, state.standing("billing"), announce=True)
     count(functions)
     assert quiet in listed(functions).names
@@ -127,11 +128,6 @@ def test_topics_with_an_open_circuit_or_dead_letters_are_listed_though_they_are_
     total = count(functions)
     lines = capsys.readouterr().out.splitlines()
     assert (total["OpenCircuits"], topics(lines)) == (1, {quiet})
-
-
-class _Fixed:
-    def random(self) -> float:
-        return 0.5
 
 
 @pytest.mark.parametrize("function", ["relay", "deliver_shard", "count_outstanding"])
