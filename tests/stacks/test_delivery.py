@@ -235,8 +235,9 @@ ARCHIVES = {
 }
 BATCHES = {"FAIRBOX_BATCHES_TABLE": "Batches"}
 ACKS = {"FAIRBOX_ACK_QUEUE_URL": "AcksQueue"}
+DETAIL = {"FAIRBOX_METRICS_DETAIL": "busiest"}
 ENVIRONMENTS = {
-    "relay": RINGS | RINGS_LATER | BODIES | BATCHES,
+    "relay": RINGS | RINGS_LATER | BODIES | BATCHES | DETAIL,
     "mark_delivered": ARCHIVES | BODIES | ACKS,
     "ack_batches": BATCHES,
     "cascade_batches": BATCHES,
@@ -252,10 +253,11 @@ ENVIRONMENTS = {
     | RINGS_LATER
     | BODIES
     | BATCHES
+    | DETAIL
     | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
     "repair": RINGS | ARCHIVES | BODIES | BATCHES | ACKS,
     "api": RINGS | RINGS_LATER | BODIES | BATCHES,
-    "count_outstanding": BATCHES,
+    "count_outstanding": BATCHES | DETAIL,
 }
 
 

@@ -33,7 +33,7 @@ FUNCTIONS: dict[str, dict[str, set[str]]] = {
     "DeliverShard": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},
     "Repair": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},
     "Api": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},
-    "CountOutstanding": {"dynamodb": READ},
+    "CountOutstanding": {"dynamodb": WRITE},
 }
 
 

@@ -13,7 +13,6 @@ from fairbox.dynamodb.deferred_keys import DeferredKeyTable
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
-from fairbox.model.busiest_topics import BusiestTopics
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.lanes import OpenLane
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
+    from fairbox.model.busiest_topics import BusiestTopics
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import Offloaded, ShardRow, StoredMessage
@@ -277,7 +277,6 @@ class DispatcherTopics:
     Attributes:
         version: the number of changes of topics and subscriptions, at the last refresh.
         announced: the number of opened circuits and changed pauses, at the last refresh.
-        busiest: the topics whose figures are metrics by topic, at the last refresh.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -286,14 +285,19 @@ class DispatcherTopics:
         self._checked = float("-inf")
         self._copies: dict[str, tuple[TopicState | None, int]] = {}
         self.announced = 0
-        self.busiest = BusiestTopics()
+        self._row: Mapping[str, Any] = {}
+
+    @property
+    def busiest(self) -> BusiestTopics:
+        """The topics whose figures are metrics by topic, at the last refresh."""
+        return read_busiest(self._row)
 
     def refresh(self) -> None:
         """Compare the version row when the last time is over 1 s ago; drop old copies."""
         now = self._tables.calls.clock.now()
         if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
             return
-        version, self.announced, self.busiest = self._read_version()
+        version, self.announced = self._read_version()
         if version != self.version:
             # a new dict: what another thread is just loading goes into the old one
             self._copies = {}
@@ -312,16 +316,16 @@ class DispatcherTopics:
             copies[name] = (self._tables.topics.load(name), announced)
         return copies[name]
 
-    def _read_version(self) -> tuple[int, int, BusiestTopics]:
-        """Return the counts of changes and of announcements, and the busiest topics (1 RRU)."""
+    def _read_version(self) -> tuple[int, int]:
+        """Return the counts of changes and of announcements, and keep their row (1 RRU)."""
         answer = self._tables.calls.call(
             "get_item", TableName=self._tables.outbox, Key=version_key(), ConsistentRead=True
         )
-        item = answer.get("Item", {})
+        self._row = item = answer.get("Item", {})
         changes, announced = (
             int(item.get(name, {"N": "0"})["N"]) for name in (attr.CONFIG_VERSION, attr.ANNOUNCED)
         )
-        return changes, announced, read_busiest(item)
+        return changes, announced
 
 
 def _firsts(refs: Sequence[MessageRef]) -> dict[tuple[str, int, int], str]:
