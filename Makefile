@@ -157,3 +157,10 @@ chaos: engines
 .PHONY: soak
 soak: engines
 	@$(RUN) -m local.soak --minutes $(MINUTES) $(if $(RATE),--rate $(RATE)) $(if $(SEED),--seed $(SEED))
+
+SETTING ?=
+
+# deployment on paper: every setting, the upgrade from the last release and its roll-back
+.PHONY: rehearse
+rehearse: env
+	@$(RUN) -m scripts.rehearsal $(if $(SETTING),--setting $(SETTING))

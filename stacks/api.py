@@ -9,12 +9,12 @@ from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
-from aws_cdk import aws_logs as logs
 from fairbox import codec
 from fairbox.codec import batches as batch_codec
 
 from stacks.components import permissions as may
-from stacks.components.function import FairboxFunction, removal_policy, retention_days
+from stacks.components.function import FairboxFunction
+from stacks.components.log_groups import vended_log_group
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -127,12 +127,7 @@ class ApiStack(Stack):
 
     def _stage(self, platform: Platform) -> None:
         config = platform.config
-        log_group = logs.LogGroup(
-            self,
-            "AccessLogs",
-            retention=retention_days(config.log_retention_days),
-            removal_policy=removal_policy(config),
-        )
+        log_group = vended_log_group(self, "VendedLogs", config=config, service="apis")
         stage = apigateway.HttpStage(
             self,
             "Stage",

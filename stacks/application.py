@@ -11,11 +11,12 @@ from stacks.access import AccessStack
 from stacks.api import ApiStack
 from stacks.assets import build_layers, library_version
 from stacks.batches import BatchesStack
-from stacks.components.encryption import UseKey
+from stacks.components.encryption import CREATE, UseKey
 from stacks.components.function import Platform
 from stacks.components.roles import Resources
 from stacks.config import config_from_context
 from stacks.delivery import DeliveryStack
+from stacks.key import KeyStack
 from stacks.monitoring import MonitoringStack
 from stacks.packages import build_package
 from stacks.pipeline import PipelineStack
@@ -55,7 +56,9 @@ def build_application(
     )
     config = config_from_context(_in_force(app, context))
     dependencies, library = build_layers(root, root / "build" / "layers")
-    storage = StorageStack(app, "FairboxStorage", config=config)
+    creates = config.encryption_key == CREATE
+    created = KeyStack(app, "FairboxKey", config=config).key if creates else None
+    storage = StorageStack(app, "FairboxStorage", config=config, created_key=created)
     platform = Platform(
         config=config,
         functions=root / "functions",
@@ -91,7 +94,7 @@ def build_application(
         delivery=delivery,
         api=api,
     )
-    if storage.warehouse is not None:
+    if config.pipeline:
         PipelineStack(
             app,
             "FairboxPipeline",
@@ -116,8 +119,9 @@ def build_application(
             http_api=api.http_api,
         ),
     )
-    if storage.key is not None:
-        Aspects.of(app).add(UseKey(storage.key))
+    keys = [*([storage.key.key_arn] if storage.key else []), *config.other_keys]
+    if keys:
+        Aspects.of(app).add(UseKey(keys))
     Tags.of(app).add("application", "fairbox")
     return app
 

@@ -76,8 +76,17 @@ def _arn_or_empty(service: str) -> Check:
     return check
 
 
+def _is_key(value: str) -> bool:
+    return _arns("kms")((value,)) is None and ":key/" in value
+
+
+def _keys(values: tuple[str, ...]) -> str | None:
+    wrong = next((value for value in values if not _is_key(value)), None)
+    return None if wrong is None else f"holds {wrong!r}, expected ARNs of keys (not of aliases)"
+
+
 def _key(value: str) -> str | None:
-    if value in {"", "create"} or (_arns("kms")((value,)) is None and ":key/" in value):
+    if value in {"", "create"} or _is_key(value):
         return None
     return f"is {value!r}, expected the ARN of a key (not of an alias), create, or nothing"
 
@@ -119,6 +128,7 @@ _COUNT: Final = _between(0, 1_000_000_000)
 CHECKS: Final[dict[str, Check]] = {
     "removal_policy": _one_of("retain", "destroy"),
     "encryption_key": _key,
+    "other_keys": _keys,
     "alarm_topic_arn": _arn_or_empty("sns"),
     "destinations": _arns(*DESTINATION_SERVICES),
     "webhook_secrets": _arns("secretsmanager", "ssm"),

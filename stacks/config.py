@@ -38,9 +38,12 @@ class Config:
     """
 
     removal_policy: str
-    """`retain` keeps tables, buckets and logs when their stack goes; `destroy` deletes them."""
+    """`retain` keeps tables, buckets and logs when their stack goes; `destroy` deletes
+    them, buckets with all their objects."""
     encryption_key: str
     """Key of tables, buckets, queues and archive: an ARN, `create`, or empty for AWS's own."""
+    other_keys: tuple[str, ...]
+    """ARNs of keys under which older data lie, or which `encryption_key` will name next."""
     alarm_topic_arn: str
     """SNS topic for alarms; empty: one is made."""
     destinations: tuple[str, ...]
@@ -75,9 +78,9 @@ class Config:
     access_logs_retention_days: int
     """Of the buckets' access logs."""
     warm_read_units: int
-    """RRU/s for which the outbox is pre-warmed; 0: not at all."""
+    """RRU/s for which the outbox is pre-warmed; 0: not at all. DynamoDB never lowers it."""
     warm_write_units: int
-    """WRU/s for which the outbox is pre-warmed; 0: not at all."""
+    """WRU/s for which the outbox is pre-warmed; 0: not at all. DynamoDB never lowers it."""
     relay_parallelization: int
     """Batches of one stream shard that the relay takes at a time."""
     mark_delivered_window_seconds: int

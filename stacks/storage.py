@@ -15,11 +15,12 @@ from fairbox.codec import batches as batch_codec
 from stacks.components.archive import Archive
 from stacks.components.buckets import access_logs_bucket, private_bucket
 from stacks.components.daily_run import EXPORTS
-from stacks.components.encryption import encryption_key
+from stacks.components.encryption import given_key
 from stacks.components.function import removal_policy
 from stacks.components.permissions import FAILURES_PREFIX
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_kms as kms
     from constructs import Construct
 
     from stacks.config import Config
@@ -40,19 +41,21 @@ class StorageStack(Stack):
         bodies: bodies too large for the table.
         failures: stream batches that were given up, with their records, and what waits for the
             archive.
-        warehouse: the pipeline's tables, and snapshots of the outbox; None without a pipeline.
+        warehouse: the pipeline's tables, and snapshots of the outbox.
         alarm_topic: receives the alarms.
         key: encrypts everything except alarm topic and access logs; None: AWS's keys.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, config: Config) -> None:
+    def __init__(
+        self, scope: Construct, id_: str, *, config: Config, created_key: kms.IKey | None = None
+    ) -> None:
         super().__init__(
             scope,
             id_,
             description="Fairbox: tables, archive and buckets.",
             termination_protection=config.keeps_data,
         )
-        self.key = encryption_key(self, config)
+        self.key = created_key or given_key(self, config)
         self.outbox = self._outbox(config)
         self.deliveries = self._deliveries(config)
         self.batches = self._batches(config)
@@ -91,8 +94,16 @@ class StorageStack(Stack):
             ],
             key=self.key,
         )
-        self.warehouse = self._warehouse(config, access_logs) if config.pipeline else None
+        self.warehouse = self._warehouse(config, access_logs)
         self.alarm_topic = self._alarm_topic(config)
+        # an export cannot go while a stack imports it: a pipeline that is no longer wanted stays
+        # deployed, and this stack is updated before those that import its other resources
+        for imported in (
+            self.archive.bucket.bucket_name,
+            self.warehouse.bucket_arn,
+            self.warehouse.bucket_name,
+        ):
+            self.export_value(imported)
 
     def _outbox(self, config: Config) -> dynamodb.Table:
         """No TTL and no local index: nothing expires undelivered, and partitions can split."""
@@ -163,7 +174,7 @@ class StorageStack(Stack):
             encryption=(
                 dynamodb.TableEncryption.CUSTOMER_MANAGED
                 if self.key
-                else dynamodb.TableEncryption.AWS_MANAGED
+                else dynamodb.TableEncryption.DEFAULT
             ),
             encryption_key=self.key,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
@@ -191,9 +202,10 @@ class StorageStack(Stack):
         return bucket
 
     def _alarm_topic(self, config: Config) -> sns.ITopic:
-        """The topic that the context names, else one that alarms of this account may publish to."""
-        if config.alarm_topic_arn:
-            return sns.Topic.from_topic_arn(self, "AlarmTopic", config.alarm_topic_arn)
+        """The topic that the context names, else one that alarms of this account may publish to.
+
+        The own topic is always there, because alarms of other stacks import it until their update.
+        """
         topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True, display_name="Fairbox alarms")
         # with a policy of its own a topic has lost the default one, by which alarms may publish
         topic.add_to_resource_policy(
@@ -204,4 +216,7 @@ class StorageStack(Stack):
                 conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
             )
         )
+        self.export_value(topic.topic_arn)
+        if config.alarm_topic_arn:
+            return sns.Topic.from_topic_arn(self, "GivenAlarmTopic", config.alarm_topic_arn)
         return topic

@@ -133,6 +133,8 @@ class Template:
             "Fn::GetAtt": self._get_att,
             "Fn::Join": self._join,
             "Fn::Sub": self._sub,
+            "Fn::Select": self._select,
+            "Fn::Split": self._split,
             "Fn::ImportValue": self._import,
         }
         if key not in functions:
@@ -144,6 +146,7 @@ class Template:
             "AWS::Region": REGION,
             "AWS::AccountId": ACCOUNT,
             "AWS::Partition": "aws",
+            "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/{stack.name}/local",
         }
         if target in pseudo:
             return pseudo[target]
@@ -183,6 +186,14 @@ class Template:
             return str(self._ref(name, stack))
 
         return _PLACEHOLDER.sub(replaced, text)
+
+    def _select(self, argument: Any, stack: Stack) -> Any:
+        index, values = argument
+        return self.resolve(values, stack)[int(index)]
+
+    def _split(self, argument: Any, stack: Stack) -> list[str]:
+        separator, text = argument
+        return str(self.resolve(text, stack)).split(separator)
 
     def _import(self, argument: Any, stack: Stack) -> Any:
         wanted = self.resolve(argument, stack)

@@ -44,6 +44,7 @@ def private_bucket(
         server_access_logs_prefix=f"{id_.lower()}/" if access_logs else None,
         lifecycle_rules=[_ABORT_UPLOADS, *lifecycle_rules],
         removal_policy=removal_policy(config),
+        auto_delete_objects=not config.keeps_data,
     )
 
 

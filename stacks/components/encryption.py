@@ -12,7 +12,7 @@ from aws_cdk import aws_kms as kms
 from stacks.components.function import removal_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from constructs import Construct, IConstruct
@@ -42,12 +42,15 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
 _SERVICES: Final = ("dynamodb", "s3", "sqs")
 
 
-def encryption_key(scope: Construct, config: Config) -> kms.IKey | None:
-    """The key that `encryption_key` chooses; None: AWS's own keys."""
-    if not config.encryption_key:
+def given_key(scope: Construct, config: Config) -> kms.IKey | None:
+    """The key that `encryption_key` names, or None."""
+    if config.encryption_key in {"", CREATE}:
         return None
-    if config.encryption_key != CREATE:
-        return kms.Key.from_key_arn(scope, "Key", config.encryption_key)
+    return kms.Key.from_key_arn(scope, "Key", config.encryption_key)
+
+
+def created_key(scope: Construct, config: Config) -> kms.Key:
+    """A key of the application's own."""
     return kms.Key(
         scope,
         "Key",
@@ -70,14 +73,14 @@ def key_actions(actions: Iterable[str]) -> dict[str, set[str]]:
 
 @jsii.implements(IAspect)
 class UseKey:
-    """An aspect that lets every policy use the key only through the services that it may use.
+    """An aspect that lets every policy use the keys only through the services that it may use.
 
     Args:
-        key: encrypts the resources.
+        keys: ARNs of the key that encrypts the resources, and of those that did or will.
     """
 
-    def __init__(self, key: kms.IKey) -> None:
-        self._key = key
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
 
     def visit(self, node: IConstruct) -> None:
         """Add the needed key actions to a policy; leave other constructs unchanged."""
@@ -89,7 +92,7 @@ class UseKey:
                 iam.PolicyStatement(
                     sid=f"UseKeyThrough{service.capitalize()}",
                     actions=sorted(needed),
-                    resources=[self._key.key_arn],
+                    resources=list(self._keys),
                     conditions={
                         "StringEquals": {"kms:ViaService": f"{service}.{Aws.REGION}.amazonaws.com"}
                     },

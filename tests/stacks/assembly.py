@@ -55,6 +55,7 @@ class Assembly:
         return {
             variables(properties)["POWERTOOLS_SERVICE_NAME"].removeprefix("fairbox-"): properties
             for properties in self.of_type("AWS::Lambda::Function").values()
+            if properties["Runtime"].startswith("python")  # the CDK's own handlers are not
         }
 
     def statements(self, role: str) -> list[Resource]:

@@ -82,5 +82,9 @@ def test_calls_are_limited_and_logged_as_json_that_is_kept_for_a_time(assembly: 
     logged = json.loads(stage["AccessLogSettings"]["Format"])
     assert {"requestId", "caller", "route", "status", "latencyMs"} <= set(logged)
     name = plain(stage["AccessLogSettings"]["DestinationArn"])
+    assert assembly.resources[f"FairboxApi/{name}"]["DeletionPolicy"] == "RetainExceptOnCreate"
     group = assembly.of_type("AWS::Logs::LogGroup")[f"FairboxApi/{name}"]
     assert group["RetentionInDays"] == 30
+    separator, (prefix, unique) = group["LogGroupName"]["Fn::Join"]
+    assert (separator, prefix) == ("", "/aws/vendedlogs/apis/FairboxApi-")
+    assert unique["Fn::Select"][1]["Fn::Split"] == ["/", {"Ref": "AWS::StackId"}]

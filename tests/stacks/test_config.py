@@ -54,6 +54,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("encryption_key", "arn:aws:kms:us-east-1:111122223333:alias/fairbox"),
         ("encryption_key", "arn:aws:sqs:us-east-1:111122223333:key/a"),
         ("encryption_key", "mine"),
+        ("other_keys", "arn:aws:kms:us-east-1:111122223333:alias/fairbox"),
         ("destinations", "*"),
         ("destinations", "arn:aws:sqs:us-east-1:111122223333:*"),
         ("destinations", "arn:aws:s3:us-east-1:111122223333:bucket"),

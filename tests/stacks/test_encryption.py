@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scripts.rehearsal.synthesis import synthesise
 from stacks.components.encryption import key_actions
 from tests.stacks.assembly import listed, plain
 from tests.stacks.test_permissions import EXPECTED
@@ -91,6 +93,33 @@ def test_tables_queues_buckets_and_the_archive_s_stream_are_under_it(keyed: Asse
         encryption = stream["DeliveryStreamEncryptionConfigurationInput"]
         key_of = (encryption["KeyType"], plain(encryption["KeyARN"]))
         assert key_of == ("CUSTOMER_MANAGED_CMK", "Key")
+
+
+def test_the_key_has_a_stack_of_its_own_that_outlives_the_setting(keyed: Assembly) -> None:
+    ((name, _),) = keyed.of_type("AWS::KMS::Key").items()
+    assert name == "FairboxKey/Key"
+    manifest = json.loads((keyed.folder / "manifest.json").read_text())["artifacts"]
+    assert manifest["FairboxKey"]["properties"]["terminationProtection"] is True
+
+
+def test_older_data_stay_readable_when_the_setting_no_longer_names_their_key() -> None:
+    former = "arn:aws:kms:us-east-1:111122223333:key/former"
+    found = {
+        f"{stack.name}/{id_}": resource["Properties"]["PolicyDocument"]["Statement"]
+        for stack in synthesise({"other_keys": former})
+        for id_, resource in stack.resources.items()
+        if resource["Type"] in {"AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"}
+    }
+    for name, statements in found.items():
+        asked = [action for one in statements for action in listed(one["Action"])]
+        granted = {
+            action
+            for one in statements
+            if one["Resource"] == former and "kms:ViaService" in str(one["Condition"])
+            for action in listed(one["Action"])
+        }
+        assert granted == set().union(*key_actions(asked).values()), name
+    assert any("kms:Decrypt" in str(statements) for statements in found.values())
 
 
 @pytest.mark.parametrize("user", USERS)

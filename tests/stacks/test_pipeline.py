@@ -227,4 +227,3 @@ def test_snapshots_leave_the_warehouse_and_tables_stay(assembly: Assembly) -> No
 
 def test_the_local_profile_has_no_pipeline(local_assembly: Assembly) -> None:
     assert "FairboxPipeline" not in local_assembly.templates
-    assert not any("Warehouse" in found for found in local_assembly.resources)

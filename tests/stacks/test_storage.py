@@ -36,7 +36,8 @@ def test_tables_are_encrypted_recoverable_and_protected_from_deletion(assembly: 
         "FairboxStorage/Batches",
     }
     for name, properties in tables.items():
-        assert properties["SSESpecification"] == {"SSEEnabled": True}
+        # the key that AWS owns: `aws/dynamodb` in the account would bill each request to KMS
+        assert properties["SSESpecification"] == {"SSEEnabled": False}
         recovery = properties["PointInTimeRecoverySpecification"]
         assert recovery["PointInTimeRecoveryEnabled"] is True
         assert properties["DeletionProtectionEnabled"] is True
@@ -207,6 +208,25 @@ def test_what_waits_for_the_archive_never_expires(assembly: Assembly) -> None:
     expiring = [rule.get("Prefix") for rule in rules if "ExpirationInDays" in rule]
     assert expiring == ["aws/lambda/"]
     assert not WAITING.startswith(tuple(expiring))
+
+
+def test_destroyed_buckets_are_emptied_and_kept_ones_never(
+    assembly: Assembly, local_assembly: Assembly
+) -> None:
+    for found, emptied in ((assembly, False), (local_assembly, True)):
+        buckets = found.of_type("AWS::S3::Bucket")
+        handled = {
+            plain(one["Properties"]["BucketName"])
+            for one in found.resources.values()
+            if one["Type"] == "Custom::S3AutoDeleteObjects"
+        }
+        assert handled == (
+            {name.removeprefix("FairboxStorage/") for name in buckets} if emptied else set()
+        )
+        # the handler looks for the tag, which goes in the same update in which it would be called
+        for bucket in buckets.values():
+            tag = {"Key": "aws-cdk:auto-delete-objects", "Value": "true"}
+            assert (tag in bucket["Tags"]) is emptied
 
 
 def test_the_outbox_is_pre_warmed_only_where_settings_say_so(
