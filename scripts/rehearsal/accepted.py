@@ -36,10 +36,10 @@ ACCEPTED: Final = (
     Accepted(
         step="upgrade again",
         rule="name-taken",
-        stack="*Api",
-        subject="VendedLogs*",
-        reason="A roll-back leaves the access logs behind, under their fixed name. Delete the log"
-        " group before the next upgrade: docs/how-to/upgrade.md says so.",
+        stack="*",
+        subject="*Logs*",
+        reason="A roll-back leaves vended logs behind, under their fixed name. Delete the log group"
+        " before the next upgrade: docs/how-to/upgrade.md says so.",
     ),
     Accepted(
         step="*warm_*",

@@ -15,7 +15,7 @@ from scripts.rehearsal.registry import LOGS, Type, at, type_of
 from scripts.rehearsal.values import Scope, imports, references
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from scripts.rehearsal.templates import Application, Stack
 
@@ -135,6 +135,21 @@ class Account:
                 )
             )
         del self.stacks[name]
+        return found
+
+    def delete_all(self, names: Iterable[str]) -> list[Finding]:
+        """Delete stacks, each after those of them that import from it."""
+        left = set(names)
+        found: list[Finding] = []
+        while left:
+            free = {
+                name
+                for name in left
+                if not any(left & {*self._importers(e, name)} for e in self.stacks[name].exports)
+            }
+            for name in sorted(free or left):
+                found += self.delete(name)
+            left -= free or left
         return found
 
     def _importers(self, export: str, exporter: str) -> list[str]:

@@ -38,7 +38,7 @@ def creation(application: Application) -> Iterator[Step]:
     created = deploy(account, application, group, "create")
     quotas = tuple(check_new_account(account))
     yield Step(group=group, title="create in a new account", findings=created.findings + quotas)
-    gone = [found for stack in reversed(application) for found in account.delete(stack.name)]
+    gone = account.delete_all(stack.name for stack in application)
     yield Step(group=group, title="delete every stack", findings=tuple(gone))
     yield deploy(account, application, group, "create again")
 
@@ -70,7 +70,7 @@ def _without(
 ) -> Step:
     """Delete the stacks that are left over, beside the journey, and go back to the defaults."""
     account = account.copy()
-    gone = [found for name in sorted(left) for found in account.delete(name)]
+    gone = account.delete_all(left)
     back = deploy(account, default, group, "")
     names = ", ".join(sorted(left))
     return Step(
@@ -81,10 +81,13 @@ def _without(
 
 
 def upgrade(version: str, before: Application, now: Application) -> Iterator[Step]:
-    """Upgrade from a released version, roll back, and upgrade again."""
+    """Upgrade from a released version, roll back, and upgrade again.
+
+    A roll-back goes in reverse order: a stack's new exports can go when nobody imports them.
+    """
     account = Account()
     account.deploy(before)
     group = f"upgrade from {version}"
     yield deploy(account, now, group, "upgrade")
-    yield deploy(account, before, group, "roll back")
+    yield deploy(account, before[::-1], group, "roll back")
     yield deploy(account, now, group, "upgrade again")

@@ -91,7 +91,7 @@ def type_of(name: str) -> Type:
     names = [identifier] if not set(identifier) & set(_paths(schema, "readOnlyProperties")) else []
     # SQS calls a queue by its address, SNS a topic by its ARN: yet both may be named
     own = ("Name", f"{name.rpartition('::')[2]}Name", f"{name.rpartition('::')[2]}PolicyName")
-    names += [(path,) for path in create_only if path[-1] in own and len(path) == 1]
+    names = names or [(path,) for path in create_only if path[-1] in own and len(path) == 1]
     if name in _ALSO_UNIQUE:
         names.append(_ALSO_UNIQUE[name])
     return Type(

@@ -71,6 +71,9 @@ _WITH: Final[Mapping[str, Overrides]] = {
 }
 """Settings that another one needs beside it."""
 
+_EXCLUSIVE: Final[frozenset[str]] = frozenset()
+"""Settings that exclude another one, and so are not among all settings at once."""
+
 
 class NoValuesError(ValueError):
     """A setting has no other value here, or a value has no setting; the message names it."""
@@ -90,7 +93,8 @@ def variations() -> Iterator[tuple[str, tuple[Overrides, ...]]]:
         )
     for name in names:
         yield name, tuple({name: value} | _WITH.get(name, {}) for value in OTHERS[name])
-    yield "every setting", ({name: values[0] for name, values in OTHERS.items()},)
+    together = {name: OTHERS[name][0] for name in names if name not in _EXCLUSIVE}
+    yield "every setting", (together,)
 
 
 def title(overrides: Mapping[str, str]) -> str:

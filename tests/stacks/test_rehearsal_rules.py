@@ -328,6 +328,16 @@ HARMLESS: dict[str, list[Application]] = {
             stack({"Named": of("AWS::IAM::Role", RoleName="a")}, name="User"),
         ),
     ],
+    "two APIs have a stage of one name": [
+        (
+            stack(
+                {
+                    id_: of("AWS::ApiGatewayV2::Stage", ApiId=id_, StageName="$default")
+                    for id_ in ("First", "Second")
+                }
+            ),
+        )
+    ],
     "one index is added": [(stack(table()),), (stack(table(index("a"))),)],
     "a role is replaced": [
         (stack({"Role": of("AWS::IAM::Role", Path=path)}),) for path in ("/", "/a/")
@@ -347,8 +357,8 @@ def test_a_stack_is_not_deleted_before_those_that_import_from_it() -> None:
     account = Account()
     account.deploy((stack(QUEUE, Arn=ARN), user(IMPORT)))
     assert [one.rule for one in account.copy().delete("Store")] == ["export-gone", "data-deleted"]
-    account.delete("User")
-    assert [one.rule for one in account.delete("Store")] == ["data-deleted"]
+    assert [one.rule for one in account.delete_all(["Store", "User"])] == ["data-deleted"]
+    assert account.stacks == {}
 
 
 def test_a_fixed_name_that_is_kept_blocks_the_next_stack_and_one_with_the_stack_s_id_does_not() -> (
