@@ -34,6 +34,14 @@ class Accepted:
 
 ACCEPTED: Final = (
     Accepted(
+        step="roll back",
+        rule="data-abandoned",
+        stack="*Storage",
+        subject="ArchiveMembers*",
+        reason="The stream stays, and writes what it has buffered; the next upgrade makes another."
+        " Left alone it costs nothing.",
+    ),
+    Accepted(
         step="upgrade again",
         rule="name-taken",
         stack="*",

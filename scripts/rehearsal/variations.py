@@ -53,6 +53,7 @@ OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pipeline": ("false",),
     "pipeline_hour": ("5",),
     "pipeline_vcpu": ("64",),
+    "metrics_detail": ("totals", "all"),
     "alarm_outstanding_count": ("1000",),
     "alarm_oldest_age_seconds": ("60",),
     "alarm_growing_delay_seconds": ("60",),

@@ -76,6 +76,8 @@ class Archive(Construct):
         # a changed stream would mix lines and members in one object until the functions follow
         self.former_stream = self._stream("Stream", compression="GZIP")
         self.stream = self._stream("Members", compression="UNCOMPRESSED")
+        # a roll-back would delete it with what it has buffered
+        self.stream.apply_removal_policy(removal_policy(config))
         self.stream_name = self.stream.ref
 
     def _stream(self, id_: str, *, compression: str) -> _Firehose:

@@ -26,7 +26,7 @@ from fairbox.runtime import application as wiring
 from fairbox.runtime.time_limit import LAST_CALL_SECONDS
 
 from tests.functions.api_client import load_handler, read_event, reply_of
-from tests.functions.running import ENVIRONMENT, Context, Functions, ack_event
+from tests.functions.running import Context, Functions, ack_event
 
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
@@ -164,7 +164,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
 
 def _records(functions: Functions) -> list[dict[str, Any]]:
     """Return the outbox's stream, without what the mappings filter."""
-    records: list[dict[str, Any]] = functions.engine.stream("outbox").take(None)
+    records: list[dict[str, Any]] = functions.engine.stream(functions.tables["outbox"]).take(None)
     return [r for r in records if _key(r, "pk").startswith("ready#") and _key(r, "sk") != "!"]
 
 
@@ -293,11 +293,11 @@ def test_the_api_answers_before_its_time_limit(
     _kill(functions, dead, monkeypatch)
     DYING.hanging = hanging
     handler = load_handler()
-    queues = (ENVIRONMENT["FAIRBOX_DOORBELL_QUEUE_URL"], ENVIRONMENT["FAIRBOX_LATER_QUEUE_URL"])
+    queues = (functions.now, functions.later)
     outbox = Outbox(
         functions.clients["dynamodb"],
-        table="outbox",
-        deliveries_table="deliveries",
+        table=functions.tables["outbox"],
+        deliveries_table=functions.tables["deliveries"],
         doorbells=SqsDoorbells(functions.clients["sqs"], *queues, clock=clock),
         clock=clock,
     )
