@@ -43,6 +43,8 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "FAIRBOX_DOORBELL_QUEUE_URL": "https://sqs.test/now.fifo",
     "FAIRBOX_LATER_QUEUE_URL": "https://sqs.test/later",
     "FAIRBOX_ARCHIVE_STREAM": "archive",
+    "FAIRBOX_ARCHIVE_BUCKET": "archive",
+    "FAIRBOX_FAILURES_BUCKET": "failures",
     "FAIRBOX_ACK_QUEUE_URL": "https://sqs.test/acks",
 }
 _BATCH: Final = 100

@@ -94,6 +94,7 @@ class Scenario:
         self.bury_batch_items()
         self.meet_unreadable_items()
         self.wait_for_the_sweep()
+        self.rank_topics()
         self.repair()
         self.keep_batches()
         with self.functions.caller.as_one("api"):
@@ -184,6 +185,14 @@ class Scenario:
         self.invoke("sweep", {})
         assert self.sqs.bodies(self.functions.now), "the sweep of the scenario finds nothing"
         self.pump(2)
+
+    def rank_topics(self) -> None:
+        """Count in another hour, a quarter of an hour after a delivery."""
+        self.clock.advance(HOUR)
+        self.add("orders", "ranked")
+        self.pump(30)
+        self.clock.advance(HOUR / 4)
+        self.invoke("count_outstanding", {})
 
     def repair(self) -> None:
         """Repair given-up batches, half-done removals and empty epochs."""

@@ -17,12 +17,12 @@ _TABLE_KEY: Final = {f"kms:{action} on Key (UseKeyThroughDynamodb)": _LISTED for
 _TABLE_KEY_TO_READ: Final = dict(list(_TABLE_KEY.items())[:1])
 _WRITERS: Final = (
     *("ack_batches", "api", "cascade_batches", "clean_orphans", "deliver_shard", "mark_delivered"),
-    *("relay", "repair"),
+    *("relay", "repair", "count_outstanding"),
 )
 
 UNUSED: Final[Exceptions] = {
     **dict.fromkeys(_WRITERS, _TABLE_KEY),
-    **dict.fromkeys(("sweep", "count_outstanding"), _TABLE_KEY_TO_READ),
+    "sweep": _TABLE_KEY_TO_READ,
 }
 """Of functions."""
 
