@@ -1,27 +1,26 @@
-"""Builds of the package for EMR Serverless: the jobs as one zip, and their dependencies.
+"""Builds of the package for EMR Serverless: the jobs as one zip, and their dependencies as another.
 
-The same sources give the same bytes on every machine. The zip holds pure Python: the pipeline, and
-the library for `replay`. The environment is for EMR's processor and Python; PySpark and Iceberg are
-part of the release and not in it.
+The same sources give the same bytes on every machine. The jobs' zip holds pure Python: the
+pipeline, and the library for `replay`. The environment is for EMR's processor and Python; PySpark
+and Iceberg are part of the release and not in it. It is a zip, because the CDK stores
+`environment.tar.gz` under `HASH.gz`, which Spark copies instead of unpacking.
 """
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
 import subprocess
-import tarfile
 import zipfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stacks.assets import FIXED_TIME, LIBRARY, PLATFORM, AssetError, find_uv, locked, shipped_files
+from stacks.assets import LIBRARY, PLATFORM, AssetError, find_uv, locked, shipped_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 SPARK_PYTHON: Final = "3.11"
 """The oldest platform of the release; the environment contains its extension modules."""
@@ -29,6 +28,7 @@ JOBS: Final = Path("pipeline/fairbox_pipeline")
 ENTRY: Final = Path("pipeline/submit.py")
 REQUIREMENTS: Final = Path("pipeline/requirements.lock")
 _ZIP_TIME: Final = (2020, 1, 1, 0, 0, 0)
+_FILE_MODE: Final = 0o644
 _NOT_IMPORTED: Final = ("tests", "include", "bin", "__pycache__")
 """Folders of packages that no job needs."""
 
@@ -40,12 +40,17 @@ class PipelinePackage:
     Attributes:
         entry: the script.
         code: zip for `--py-files`.
-        environment: tar for `spark.archives`; its root is put on the path.
+        environment: zip for `spark.archives`; its root is put on the path.
     """
 
     entry: Path
     code: Path
     environment: Path
+
+    @classmethod
+    def below(cls, root: Path, output: Path) -> PipelinePackage:
+        """Return the places of a package: the script in the project, the zips in `output`."""
+        return cls(root / ENTRY, output / "fairbox_pipeline.zip", output / "environment.zip")
 
 
 def build_package(root: Path, output: Path) -> PipelinePackage:
@@ -56,36 +61,23 @@ def build_package(root: Path, output: Path) -> PipelinePackage:
     """
     output.mkdir(parents=True, exist_ok=True)
     with locked(output / ".lock"):
-        return PipelinePackage(
-            root / ENTRY, build_code(root, output), build_environment(root, output)
-        )
+        build_code(root, output)
+        build_environment(root, output)
+    return PipelinePackage.below(root, output)
 
 
 def build_code(root: Path, output: Path) -> Path:
     """Write `fairbox_pipeline.zip`: the pipeline and what jobs run of the library, sources only."""
-    target = output / "fairbox_pipeline.zip"
-    partial = target.with_suffix(".new")
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        jobs = root / JOBS
-        for base, paths in (
-            (jobs.parent, _sources(jobs)),
-            (root / LIBRARY, shipped_files(root)),
-        ):
-            for path in paths:
-                name = path.relative_to(base).as_posix()
-                entry = zipfile.ZipInfo(name, _ZIP_TIME)
-                entry.external_attr = 0o644 << 16
-                entry.create_system = 3
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, path.read_bytes())
-    partial.rename(target)
+    target = PipelinePackage.below(root, output).code
+    jobs = root / JOBS
+    write_zip(target, {jobs.parent: _sources(jobs), root / LIBRARY: shipped_files(root)})
     return target
 
 
 def build_environment(root: Path, output: Path) -> Path:
-    """Install the locked packages for EMR and write `environment.tar.gz`."""
+    """Install the locked packages for EMR and write `environment.zip`."""
     requirements = root / REQUIREMENTS
-    target = output / "environment.tar.gz"
+    target = PipelinePackage.below(root, output).environment
     stamp = output / "environment.stamp"
     wanted = sha256(Path(__file__).read_bytes() + requirements.read_bytes()).hexdigest()
     if target.exists() and stamp.exists() and stamp.read_text() == wanted:
@@ -94,7 +86,7 @@ def build_environment(root: Path, output: Path) -> Path:
     folder = output / "environment.new"
     shutil.rmtree(folder, ignore_errors=True)
     _install(find_uv(root), requirements, folder)
-    write_tar(folder, target)
+    write_zip(target, {folder: _sources(folder)})
     shutil.rmtree(folder)
     stamp.write_text(wanted)
     return target
@@ -113,21 +105,17 @@ def _install(uv: Path, requirements: Path, folder: Path) -> None:
         raise AssetError(f"the pipeline's packages cannot be installed: {done.stderr.strip()}")
 
 
-def write_tar(folder: Path, target: Path) -> None:
-    """Pack the imported files of `folder`, every entry with one time, mode and owner."""
-    partial = target.with_suffix(".new")
-    with (
-        partial.open("wb") as file,
-        gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
-    ):
-        for path in _sources(folder):
-            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
-            entry.size = path.stat().st_size
-            entry.mtime = FIXED_TIME
-            entry.mode = 0o644
-            with path.open("rb") as content:
-                archive.addfile(entry, content)
+def write_zip(target: Path, files: Mapping[Path, Iterable[Path]]) -> None:
+    """Pack files under their paths below a folder, every entry with one time, mode and owner."""
+    partial = target.with_name(f"{target.name}.new")
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder, paths in files.items():
+            for path in paths:
+                entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _ZIP_TIME)
+                entry.external_attr = _FILE_MODE << 16
+                entry.create_system = 3  # Unix: else Spark's Hadoop ignores the mode
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, path.read_bytes())
     partial.rename(target)
 
 

@@ -11,6 +11,7 @@ import pytest
 from stacks.config import load_context
 from stacks.node import use_bundled_node
 from tests.stacks.assembly import Assembly
+from tests.support.pipeline_package import build_host_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,14 +83,11 @@ def synthesise(folder: Path, overrides: dict[str, str], *, nag: bool = False) ->
     from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
 
     from stacks.application import build_application  # noqa: PLC0415
-    from stacks.packages import PipelinePackage  # noqa: PLC0415
 
     context = load_context(ROOT / "cdk.json", overrides)
-    # what is in the package is packaging's own test
-    parts = [folder / name for name in ("submit.py", "code.zip", "environment.tar.gz")]
-    for part in parts:
-        part.write_text(part.name)
-    app = build_application(ROOT, context=context, outdir=folder, package=PipelinePackage(*parts))
+    # the names are those of the real package; its environment is packaging's own test
+    package = build_host_package(ROOT, folder, ["orjson"])
+    app = build_application(ROOT, context=context, outdir=folder, package=package)
     if nag:
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     try:

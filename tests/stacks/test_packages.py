@@ -6,14 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
 from stacks import packages
-from stacks.assets import FIXED_TIME, LIBRARY, AssetError
+from stacks.assets import LIBRARY, AssetError
 from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -69,9 +68,10 @@ def test_the_environment_is_the_same_twice_and_for_the_release_s_processor_and_p
     first = packages.build_environment(project, _folder(tmp_path / "a"))
     second = packages.build_environment(project, _folder(tmp_path / "b"))
     assert first.read_bytes() == second.read_bytes()
-    with tarfile.open(first) as archive:
-        names = archive.getnames()
-        assert {(m.mtime, m.mode, m.uid) for m in archive.getmembers()} == {(FIXED_TIME, 0o644, 0)}
+    with zipfile.ZipFile(first) as archive:
+        names = archive.namelist()
+        kinds = {(e.date_time, e.external_attr >> 16, e.create_system) for e in archive.infolist()}
+    assert kinds == {((2020, 1, 1, 0, 0, 0), 0o644, 3)}
     modules = [name for name in names if name.endswith(".so")]
     assert modules
     assert all("cpython-311-aarch64" in name for name in modules)
@@ -84,7 +84,7 @@ def test_what_has_not_changed_is_not_installed_again(project: Path, tmp_path: Pa
     assert packages.build_environment(project, output).read_text() == "as it was"
     lock = project / packages.REQUIREMENTS
     lock.write_text(lock.read_text() + "\n")
-    assert packages.build_environment(project, output).read_bytes()[:2] == b"\x1f\x8b"
+    assert packages.build_environment(project, output).read_bytes()[:2] == b"PK"
 
 
 def test_a_package_that_cannot_be_had_is_named(project: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_package_that_cannot_be_had_is_named(project: Path, tmp_path: Path) ->
     lock.write_text(re.sub(r"sha256:\w+", "sha256:" + "0" * 64, lock.read_text()))
     with pytest.raises(AssetError, match="markupsafe"):
         packages.build_environment(project, _folder(tmp_path / "a"))
-    assert not (tmp_path / "a" / "environment.tar.gz").exists()
+    assert not (tmp_path / "a" / "environment.zip").exists()
 
 
 def test_the_environment_s_lock_is_part_of_the_project_s_and_has_no_spark() -> None:
@@ -110,18 +110,39 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def test_the_entry_script_finds_its_jobs_in_the_zip(tmp_path: Path) -> None:
-    code = packages.build_code(ROOT, tmp_path)
+def test_the_entry_script_finds_its_jobs_in_the_zip_and_the_packages_beside_it(
+    tmp_path: Path,
+) -> None:
+    done = _started(tmp_path, "report", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--page URI" in done.stdout
+    (tmp_path / "environment" / "pyspark").mkdir(parents=True)
+    (tmp_path / "environment" / "pyspark" / "__init__.py").write_text("raise SystemExit('mine')")
+    done = _started(tmp_path, "report", "--help")
+    assert done.stderr == "mine\n"
+
+
+def test_packages_that_spark_copied_instead_of_unpacking_are_named(tmp_path: Path) -> None:
+    (tmp_path / "environment").write_text("a zip under another name")
+    done = _started(tmp_path, "report", "--help")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"fairbox: {tmp_path}/environment is a file: spark.archives must name a .zip to unpack\n"
+    )
+
+
+def _started(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the entry script in a folder, with the zip of the jobs on its path."""
+    code = packages.build_code(ROOT, folder)
     run = "runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    done = subprocess.run(
+    return subprocess.run(
         [
             *(sys.executable, "-I", "-c"),
             f"import runpy, sys; sys.path.insert(0, {str(code)!r}); {run}",
-            *(str(ROOT / packages.ENTRY), "report", "--help"),
+            *(str(ROOT / packages.ENTRY), *arguments),
         ],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "--page URI" in done.stdout
