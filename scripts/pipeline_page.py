@@ -62,6 +62,14 @@ _KEYS: Final = (
     ),
     ("`report`", "`page`: where the HTML file is"),
     ("`all`", "`history`, `reconcile`, `report`: the figures of each"),
+    (
+        "`daily`",
+        (
+            "`history`, `latency`, `sizing`, `reconcile`, `batches`, `report`: the figures of "
+            "each. Here and in `all`, those of a job that fails are `failed` (one line) and "
+            "`code`; jobs that do not need it run, and the run ends with the first failure's code"
+        ),
+    ),
 )
 _MEANINGS: Final = """\
 - **State** of a message, the first that holds: `cancelled`, `purged`, `expired` (it has that

@@ -21,6 +21,7 @@ JOBS: Final = {
     "replay": "messages back into the outbox",
     "report": "one HTML page with the plots",
     "all": "history, reconcile and report in one session",
+    "daily": "all but replay in one session, also before anything has been archived",
 }
 
 

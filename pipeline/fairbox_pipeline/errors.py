@@ -28,6 +28,10 @@ class UsageError(PipelineError):
     exit_code = Exit.USAGE
 
 
+class MissingArchiveError(UsageError):
+    """There is nothing at the given place of the archive."""
+
+
 class EmptyArchiveError(PipelineError):
     """There is no archive file at the given place."""
 

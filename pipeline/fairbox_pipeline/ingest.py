@@ -83,7 +83,7 @@ def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -
     """Add the new files of an archive to the tables.
 
     Raises:
-        UsageError: there is nothing at that place.
+        MissingArchiveError: there is nothing at that place.
         EmptyArchiveError: there is no file of an archive in it.
         ConflictError: other runs won every race; the tables are consistent.
     """

@@ -8,27 +8,30 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from fairbox_pipeline.arguments import parser_of, window_of
-from fairbox_pipeline.errors import Exit, PipelineError
+from fairbox_pipeline.errors import EmptyArchiveError, Exit, MissingArchiveError, PipelineError
 from fairbox_pipeline.ingest import Taken, ingest
 from fairbox_pipeline.progress import Teller
 from fairbox_pipeline.runs import WorkMeter, row_of
-from fairbox_pipeline.schemas import RUNS_TABLE
+from fairbox_pipeline.schemas import FILES_TABLE, RUNS_TABLE
 from fairbox_pipeline.session import open_session
 from fairbox_pipeline.showing import show
 from fairbox_pipeline.warehouse import Warehouse, failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from fairbox_pipeline.ingest import Window
+
 Figures = dict[str, Any]
+_FAILURES: Final = (PipelineError, Py4JJavaError, PySparkException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,53 @@ class Job:
         about: one sentence for `--help`.
         figures: does the work and returns the printed figures.
         arguments: adds the job's own to a parser.
+        combined: whether the figures are those of other jobs, by their names.
+        before_archive: whether it succeeds while nothing has ever been archived.
     """
 
     name: str
     about: str
     figures: Callable[[Context], Figures]
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    combined: bool = False
+    before_archive: bool = False
+
+
+def combine(
+    name: str,
+    about: str,
+    jobs: Sequence[Job],
+    *,
+    after: Mapping[str, Sequence[str]],
+    before_archive: bool = False,
+) -> Job:
+    """Return a job that runs others in one session, with one update of the tables.
+
+    The figures of a job that fails are `failed` (one line) and `code` (with which it would have
+    ended alone). The others run nevertheless, but for those that `after` puts behind it.
+    """
+
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        for job in jobs:
+            job.arguments(parser)
+
+    def figures(context: Context) -> Figures:
+        found: dict[str, Figures] = {}
+        for job in jobs:
+            broken = [one for one in after.get(job.name, ()) if "failed" in found[one]]
+            try:
+                if broken:
+                    raise PipelineError(f"not run, because {broken[0]} failed")
+                with context.teller.step(job.name):
+                    found[job.name] = job.figures(context)
+            except _FAILURES as exc:
+                error = _one_line(exc)
+                context.teller.say(f"{job.name}: {error}")
+                context.spark.catalog.clearCache()
+                found[job.name] = {"failed": str(error), "code": int(error.exit_code)}
+        return found
+
+    return Job(name, about, figures, arguments, combined=True, before_archive=before_archive)
 
 
 def run(job: Job, argv: Sequence[str] | None = None) -> int:
@@ -79,17 +123,21 @@ def run(job: Job, argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         figures = _figures(job, options, parser)
-    except PipelineError as exc:
-        Teller().say(str(exc))
-        return int(exc.exit_code)
-    except (Py4JJavaError, PySparkException) as exc:
-        Teller().say(str(failure(exc)))
-        return int(Exit.FAILED)
+    except _FAILURES as exc:
+        error = _one_line(exc)
+        Teller().say(str(error))
+        return int(error.exit_code)
+    parts = figures if job.combined else {job.name: figures}
     if options.json:
         sys.stdout.write(json.dumps(figures, ensure_ascii=False) + "\n")
     else:
-        show(job.name, figures)
-    return int(Exit.OK)
+        for name, part in parts.items():
+            show(name, part)
+    return next((part["code"] for part in parts.values() if "failed" in part), int(Exit.OK))
+
+
+def _one_line(exc: BaseException) -> PipelineError:
+    return exc if isinstance(exc, PipelineError) else failure(exc)
 
 
 def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser) -> Figures:
@@ -102,12 +150,23 @@ def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentPar
     teller, meter = Teller(spark), WorkMeter(spark)
     warehouse = Warehouse(spark)
     warehouse.prepare()
-    taken = ingest(warehouse, options.archive, window, teller)
+    taken = _take(job, warehouse, options.archive, window, teller)
     _warn(taken, teller)
     with teller.step(job.name):
         figures = job.figures(Context(spark, warehouse, options, teller))
     _report(job, warehouse, taken, meter, began)
     return figures
+
+
+def _take(job: Job, warehouse: Warehouse, archive: str, window: Window, teller: Teller) -> Taken:
+    """Update the tables; take nothing from an archive that has not begun, if the job allows it."""
+    try:
+        return ingest(warehouse, archive, window, teller)
+    except (EmptyArchiveError, MissingArchiveError) as exc:
+        if not job.before_archive or warehouse.count(FILES_TABLE):
+            raise
+        teller.say(f"{exc}; nothing has been archived yet")
+        return Taken()
 
 
 def _warn(taken: Taken, teller: Teller) -> None:

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.columns import LINE_SCHEMA, batches_of
-from fairbox_pipeline.errors import UsageError
+from fairbox_pipeline.errors import MissingArchiveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,13 +26,13 @@ def list_files(spark: SparkSession, archive: str) -> DataFrame:
     """List the archive's files at any depth: columns `uri`, `length`, `modified` (ms).
 
     Raises:
-        UsageError: there is nothing at that place.
+        MissingArchiveError: there is nothing at that place.
     """
     try:
         found = _binary(spark).option("recursiveFileLookup", "true").load(escaped(archive))
     except AnalysisException as exc:
         if exc.getCondition() == "PATH_NOT_FOUND":
-            raise UsageError(f"there is no archive at {archive}") from None
+            raise MissingArchiveError(f"there is no archive at {archive}") from None
         raise
     return found.select(
         F.col("path").alias("uri"),

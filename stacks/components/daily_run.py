@@ -1,4 +1,4 @@
-"""The daily run: snapshots of the tables, then the jobs, one after the other."""
+"""The daily run: snapshots of the tables, then all jobs in one run of the application."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from stacks.components import permissions as may
-from stacks.components.function import removal_policy, retention_days
+from stacks.components.log_groups import vended_log_group
 from stacks.components.nag import acknowledge
 
 if TYPE_CHECKING:
@@ -26,8 +25,9 @@ EXPORTS: Final = "exports"
 """Prefix of the warehouse bucket below which snapshots lie for a week."""
 TABLES: Final = "tables"
 """Prefix of the warehouse bucket below which the Iceberg tables lie."""
-JOB_SECONDS: Final = 4 * 3600
+JOB_SECONDS: Final = 6 * 3600
 RETRIES: Final = 2
+"""Of each step; three tries of the jobs fit into the time limit of the run."""
 _SETTLING_SECONDS: Final = 600
 """Time that a slow stream reader and Firehose's own retries may add to its buffering."""
 _POLL_SECONDS: Final = 60
@@ -52,8 +52,8 @@ class Snapshot:
 class DailyRun(Construct):
     """A state machine, started with `{"window": "<time>"}`.
 
-    A job's client token is made of the job, the window, the code, the snapshot and the number of
-    the try: the same run started twice starts each job once, and a try after a failure another.
+    The client token of the jobs is made of the window, the code, the snapshots and the number of
+    the try: the same run started twice starts them once, and a try after a failure another time.
     """
 
     def __init__(
@@ -75,12 +75,7 @@ class DailyRun(Construct):
         self._archive_uri = f"s3://{archive.bucket_name}/archive"
         self.warehouse_uri = f"s3://{warehouse.bucket_name}/{TABLES}"
         self._has_trackers = any(one.name == "batches" for one in snapshots)
-        self._log_group = logs.LogGroup(
-            self,
-            "Logs",
-            retention=retention_days(config.log_retention_days),
-            removal_policy=removal_policy(config),
-        )
+        self._log_group = vended_log_group(self, "Logs", config=config, service="states")
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
         settling = config.archive_buffer_seconds + config.mark_delivered_window_seconds
         self.state_machine = sfn.StateMachine(
@@ -119,23 +114,7 @@ class DailyRun(Construct):
             look, exported = self._until_exported(snapshot)
             chain.next(look)
             chain = sfn.Chain.custom(chain.start_state, [exported], exported)
-        for job, arguments in self._jobs().items():
-            chain = chain.next(self._job(job, arguments))
-        return chain
-
-    def _jobs(self) -> dict[str, list[str]]:
-        """The jobs in their order, with arguments of their own: text, or a path `$.`."""
-        jobs = {
-            "history": [],
-            "latency": [],
-            "sizing": [],
-            "reconcile": ["--outstanding", "$.outbox.uri"],
-            "batches": [],
-            "report": [],
-        }
-        if self._has_trackers:
-            jobs["batches"] = ["--trackers", "$.batches.uri"]
-        return jobs
+        return chain.next(self._jobs())
 
     def _export(self, snapshot: Snapshot) -> sfn.CustomState:
         prefix = f"{EXPORTS}/{snapshot.name}"
@@ -196,26 +175,26 @@ class DailyRun(Construct):
         look.next(status)
         return look, done
 
-    def _job(self, job: str, arguments: list[str]) -> sfn.CustomState:
+    def _jobs(self) -> sfn.CustomState:
         # what happened after the snapshot is the next run's: the snapshot does not know of it
         given = [
-            *(job, "--archive", self._archive_uri, "--warehouse", self.warehouse_uri, "--json"),
-            *("--until", _MOMENT),
-            *arguments,
+            *("daily", "--archive", self._archive_uri, "--warehouse", self.warehouse_uri, "--json"),
+            *("--until", _MOMENT, "--outstanding", "$.outbox.uri"),
+            *(("--trackers", "$.batches.uri") if self._has_trackers else ()),
         ]
         paths = [text for text in given if text.startswith("$.")]
         listed = ", ".join(text if text in paths else f"'{text}'" for text in given)
         return sfn.CustomState(
             self,
-            job.capitalize(),
+            "Jobs",
             state_json={
                 "Type": "Task",
                 "Resource": _resource(self, "emr-serverless:startJobRun.sync"),
                 "Parameters": {
                     "ApplicationId": self._spark.application.attr_application_id,
                     "ExecutionRoleArn": self._job_role.role_arn,
-                    "Name": f"fairbox-{job}",
-                    "ClientToken.$": _token(f"{job} {self._spark.fingerprint}", paths),
+                    "Name": "fairbox-daily",
+                    "ClientToken.$": _token(f"daily {self._spark.fingerprint}", paths),
                     "ExecutionTimeoutMinutes": JOB_SECONDS // 60,
                     "JobDriver": {
                         "SparkSubmit": {
@@ -271,7 +250,7 @@ class DailyRun(Construct):
             may.on_exports(snapshot.table),
             may.on_objects(
                 self._warehouse,
-                *("PutObject", "AbortMultipartUpload"),
+                *("PutObject", "PutObjectAcl", "AbortMultipartUpload"),
                 below=f"{EXPORTS}/{snapshot.name}",
             ),
         ):

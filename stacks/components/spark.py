@@ -34,9 +34,15 @@ CATALOG: Final = "glue"
 """The default catalog of a run; without one, the session takes a folder."""
 ICEBERG_JAR: Final = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
 """Its path in EMR releases."""
+WORKER_VCPU: Final = 2
+WORKER_HEAP_GB: Final = 5
+WORKER_OVERHEAD: Final = 0.6
+"""By the heap: 3 GB for the Python processes. Driver and executors are of one size, 8 GB."""
 _IDLE_MINUTES: Final = 2
 _GB_A_VCPU: Final = 8
-_DISK: Final = "1000 GB"
+_DISK_GB_A_VCPU: Final = 20
+"""That of a worker of one vCPU; the first 20 GB of each worker are free."""
+_DEFAULT_DATABASE: Final = "default"
 _TABLE_ACTIONS: Final = ("GetTable", "GetTables", "CreateTable", "UpdateTable", "DeleteTable")
 
 
@@ -52,6 +58,7 @@ class SparkApplication(Construct):
         self, scope: Construct, id_: str, *, config: Config, package: PipelinePackage
     ) -> None:
         super().__init__(scope, id_)
+        self._executors = config.pipeline_vcpu // WORKER_VCPU - 1
         self._log_group = logs.LogGroup(
             self,
             "Logs",
@@ -86,7 +93,7 @@ class SparkApplication(Construct):
             maximum_capacity=of.MaximumAllowedResourcesProperty(
                 cpu=f"{config.pipeline_vcpu} vCPU",
                 memory=f"{config.pipeline_vcpu * _GB_A_VCPU} GB",
-                disk=_DISK,
+                disk=f"{config.pipeline_vcpu * _DISK_GB_A_VCPU} GB",
             ),
             monitoring_configuration=of.MonitoringConfigurationProperty(
                 cloud_watch_logging_configuration=of.CloudWatchLoggingConfigurationProperty(
@@ -117,6 +124,17 @@ class SparkApplication(Construct):
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": "./environment",
+            "spark.driver.cores": str(WORKER_VCPU),
+            "spark.driver.memory": f"{WORKER_HEAP_GB}g",
+            "spark.executor.cores": str(WORKER_VCPU),
+            "spark.executor.memory": f"{WORKER_HEAP_GB}g",
+            "spark.emr-serverless.memoryOverheadFactor": str(WORKER_OVERHEAD),
+            # Spark begins with the greater of both; EMR's default is three
+            "spark.executor.instances": "1",
+            "spark.dynamicAllocation.initialExecutors": "1",
+            "spark.dynamicAllocation.maxExecutors": str(self._executors),
+            # Hive's catalog would create database `default` in an account that has none
+            "spark.sql.catalogImplementation": "in-memory",
             "spark.jars": ICEBERG_JAR,
             "spark.sql.extensions": (
                 "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -144,7 +162,9 @@ class SparkApplication(Construct):
         permissions = [
             may.on_objects(archive, "GetObject", below="archive"),
             may.list_bucket(archive),
-            may.on_objects(warehouse, "GetObject", "PutObject", "DeleteObject"),
+            may.on_objects(
+                warehouse, "GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload"
+            ),
             may.list_bucket(warehouse),
             *more,
         ]
@@ -166,6 +186,15 @@ class SparkApplication(Construct):
             iam.PolicyStatement(
                 actions=["glue:GetDatabase", *(f"glue:{action}" for action in _TABLE_ACTIONS)],
                 resources=arns,
+            )
+        )
+        # Spark asks for it when a session starts, whatever the session's own database
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["glue:GetDatabase"],
+                resources=[
+                    stack.format_arn(service="glue", resource=f"database/{_DEFAULT_DATABASE}")
+                ],
             )
         )
         acknowledge(

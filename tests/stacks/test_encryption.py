@@ -155,6 +155,7 @@ def test_every_action_on_items_objects_and_messages_is_known_to_ask_for_the_key(
         *("sqs:GetQueueAttributes", "dynamodb:DescribeStream", "dynamodb:GetShardIterator"),
         *("dynamodb:ListStreams", "dynamodb:DescribeExport", "dynamodb:DescribeTable"),
         *("dynamodb:DescribeContinuousBackups", "dynamodb:DescribeTimeToLive", "sqs:GetQueueUrl"),
+        "s3:PutObjectAcl",
     }
     granted = {
         action

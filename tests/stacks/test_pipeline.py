@@ -1,4 +1,4 @@
-"""The pipeline's stack: what it costs when idle, in which order jobs run, and what they may do."""
+"""The pipeline's stack: what it costs when idle, how its jobs run, and what they may do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tests.stacks.conftest import ROOT
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
 
-JOBS = ["history", "latency", "sizing", "reconcile", "batches", "report"]
-READ_AND_WRITE = {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
+READ_AND_WRITE = {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
+NEW_ACCOUNT_VCPU = 16
+"""EMR Serverless's quota of an account that has asked for no more."""
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +55,19 @@ def order(definition: dict[str, Any]) -> list[str]:
     return seen
 
 
-def jobs(definition: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The job states by the job's name."""
-    return {
-        state["Parameters"]["Name"].removeprefix("fairbox-"): state
-        for state in definition["States"].values()
-        if "emr-serverless" in state.get("Resource", "")
-    }
+@pytest.fixture(scope="module")
+def jobs(machine: dict[str, Any]) -> dict[str, Any]:
+    """The one state that starts the application."""
+    (found,) = [s for s in machine["States"].values() if "emr-serverless" in s.get("Resource", "")]
+    state: dict[str, Any] = found
+    return state
+
+
+@pytest.fixture(scope="module")
+def settings(jobs: dict[str, Any]) -> dict[str, str]:
+    """The parameters of `spark-submit`."""
+    text = jobs["Parameters"]["JobDriver"]["SparkSubmit"]["SparkSubmitParameters"]
+    return dict(pair.strip().split("=", 1) for pair in text.split("--conf ")[1:])
 
 
 def test_nothing_is_kept_warm_and_what_runs_has_an_upper_bound(
@@ -69,8 +76,28 @@ def test_nothing_is_kept_warm_and_what_runs_has_an_upper_bound(
     assert "InitialCapacity" not in application
     assert application["AutoStopConfiguration"]["Enabled"] is True
     assert application["AutoStopConfiguration"]["IdleTimeoutMinutes"] <= 15
-    assert application["MaximumCapacity"]["Cpu"] == "32 vCPU"
-    assert application["MaximumCapacity"]["Memory"] == "256 GB"
+    assert application["MaximumCapacity"] == {
+        "Cpu": f"{NEW_ACCOUNT_VCPU} vCPU",
+        "Memory": "128 GB",
+        "Disk": "320 GB",
+    }
+
+
+def test_a_small_run_has_a_driver_and_one_executor_and_a_large_one_fits_a_new_account(
+    settings: dict[str, str],
+) -> None:
+    sizes = {}
+    for one in ("driver", "executor"):
+        cores, heap = int(settings[f"spark.{one}.cores"]), settings[f"spark.{one}.memory"]
+        overhead = float(settings["spark.emr-serverless.memoryOverheadFactor"])
+        sizes[one] = (cores, int(heap.removesuffix("g")) * (1 + overhead))
+    assert sizes == {"driver": (2, 8), "executor": (2, 8)}  # 2 vCPU have 4 to 16 GB
+    # Spark begins with the greatest of these
+    assert settings["spark.dynamicAllocation.initialExecutors"] == "1"
+    assert settings["spark.executor.instances"] == "1"
+    assert "spark.dynamicAllocation.minExecutors" not in settings
+    most = int(settings["spark.dynamicAllocation.maxExecutors"])
+    assert 2 + most * 2 == NEW_ACCOUNT_VCPU
 
 
 def test_the_release_is_pinned_and_runs_on_arm(application: dict[str, Any]) -> None:
@@ -78,13 +105,11 @@ def test_the_release_is_pinned_and_runs_on_arm(application: dict[str, Any]) -> N
     assert application["Architecture"] == "ARM64"
 
 
-def test_the_snapshot_comes_first_and_history_before_every_other_job(
-    machine: dict[str, Any],
-) -> None:
+def test_the_snapshot_comes_first_and_one_run_of_all_jobs_last(machine: dict[str, Any]) -> None:
     passed = order(machine)
     assert passed[0] == "ExportOutbox"
-    assert passed.index("ArchiveCatchesUp") < passed.index("History")
-    assert [state.lower() for state in passed if state.lower() in JOBS] == JOBS
+    assert passed[-2:] == ["BatchesExportDone", "Jobs"]
+    assert passed.index("ArchiveCatchesUp") < passed.index("Jobs")
 
 
 def test_the_archive_has_time_to_hold_what_the_snapshot_no_longer_has(
@@ -95,58 +120,63 @@ def test_the_archive_has_time_to_hold_what_the_snapshot_no_longer_has(
     assert machine["States"]["ArchiveCatchesUp"]["Seconds"] >= buffered + 300
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_a_job_is_bounded_tried_again_and_started_once_for_the_same_work(
-    machine: dict[str, Any], job: str
+def test_jobs_are_bounded_tried_again_and_started_once_for_the_same_work(
+    machine: dict[str, Any], jobs: dict[str, Any]
 ) -> None:
-    state = jobs(machine)[job]
-    assert state["Resource"].endswith("emr-serverless:startJobRun.sync")
-    assert 0 < state["Retry"][0]["MaxAttempts"] <= 5
-    assert state["TimeoutSeconds"] > state["Parameters"]["ExecutionTimeoutMinutes"] * 60
-    token = state["Parameters"]["ClientToken.$"]
+    assert jobs["Resource"].endswith("emr-serverless:startJobRun.sync")
+    tries = 1 + jobs["Retry"][0]["MaxAttempts"]
+    assert 1 < tries <= 6
+    assert jobs["TimeoutSeconds"] > jobs["Parameters"]["ExecutionTimeoutMinutes"] * 60
+    assert tries * jobs["TimeoutSeconds"] < machine["TimeoutSeconds"] - 3 * 3600
+    token = jobs["Parameters"]["ClientToken.$"]
     assert token.startswith("States.Hash(States.Format(")
     assert token.endswith("'SHA-256')")
     # EMR answers a token that it knows with the run that it started: a failed one, on a retry
-    for part in (f"'{job} ", "$.window", "$$.State.RetryCount", "$$.Execution.RedriveCount"):
+    for part in ("'daily ", "$.window", "$$.State.RetryCount", "$$.Execution.RedriveCount"):
         assert part in token
     # as many marks as values
     assert token.count("{}") == len(re.findall(r", \$", token))
 
 
 def test_jobs_are_the_command_line_s_with_the_archive_and_the_warehouse(
-    machine: dict[str, Any],
+    jobs: dict[str, Any], settings: dict[str, str]
 ) -> None:
-    for job, state in jobs(machine).items():
-        submit = state["Parameters"]["JobDriver"]["SparkSubmit"]
-        arguments = submit["EntryPointArguments.$"]
-        assert arguments.startswith(f"States.Array('{job}', '--archive', 's3://ArchiveBucket")
-        assert "'--warehouse', 's3://Warehouse" in arguments
-        assert "/tables'" in arguments
-        settings = dict(
-            pair.split("=", 1) for pair in submit["SparkSubmitParameters"].split("--conf ")[1:]
-        )
-        assert settings["spark.archives"].strip().endswith("#environment")
-        assert settings["spark.executorEnv.PYTHONPATH"].strip() == "./environment"
-        # a default catalog of another name: the session makes none of its own
-        assert settings["spark.sql.defaultCatalog"].strip() == "glue"
-        assert settings["spark.sql.catalog.glue.catalog-impl"].strip().endswith("GlueCatalog")
-        assert settings["spark.submit.pyFiles"].strip().endswith(".zip")
+    arguments = jobs["Parameters"]["JobDriver"]["SparkSubmit"]["EntryPointArguments.$"]
+    assert arguments.startswith("States.Array('daily', '--archive', 's3://ArchiveBucket")
+    assert "'--warehouse', 's3://Warehouse" in arguments
+    assert "/tables'" in arguments
+    assert settings["spark.archives"].endswith("#environment")
+    assert settings["spark.executorEnv.PYTHONPATH"] == "./environment"
+    # a default catalog of another name: the session makes none of its own
+    assert settings["spark.sql.defaultCatalog"] == "glue"
+    assert settings["spark.sql.catalog.glue.catalog-impl"].endswith("GlueCatalog")
+    # Hive's catalog would make database `default` where there is none, and may not
+    assert settings["spark.sql.catalogImplementation"] == "in-memory"
+    assert settings["spark.submit.pyFiles"].endswith(".zip")
 
 
-def test_reconcile_is_given_the_snapshot_that_was_just_made(machine: dict[str, Any]) -> None:
-    parameters = jobs(machine)["reconcile"]["Parameters"]
-    arguments = parameters["JobDriver"]["SparkSubmit"]["EntryPointArguments.$"]
-    assert arguments.endswith("'--outstanding', $.outbox.uri)")
-    assert "$.outbox.uri" in parameters["ClientToken.$"]
-    for state in jobs(machine).values():
-        arguments = state["Parameters"]["JobDriver"]["SparkSubmit"]["EntryPointArguments.$"]
-        # a message that was added after the snapshot would else be taken for lost
-        assert "'--until', $.outbox.time" in arguments
+def test_jobs_are_given_the_snapshots_that_were_just_made(
+    machine: dict[str, Any], jobs: dict[str, Any]
+) -> None:
+    arguments = jobs["Parameters"]["JobDriver"]["SparkSubmit"]["EntryPointArguments.$"]
+    # a message that was added after the snapshot would else be taken for lost
+    assert "'--until', $.outbox.time, '--outstanding', $.outbox.uri" in arguments
+    assert arguments.endswith("'--trackers', $.batches.uri)")
+    for path in ("$.outbox.time", "$.outbox.uri", "$.batches.uri"):
+        assert path in jobs["Parameters"]["ClientToken.$"]
     selected = machine["States"]["ExportOutbox"]["ResultSelector"]
     assert selected["time.$"] == "$.ExportDescription.ExportTime"
-    made = machine["States"]["ExportOutbox"]["ResultSelector"]["uri.$"]
-    assert "exports/outbox/AWSDynamoDB/" in made
+    assert "exports/outbox/AWSDynamoDB/" in selected["uri.$"]
     assert machine["States"]["ExportOutbox"]["ResultPath"] == "$.outbox"
+
+
+def test_logs_of_the_machine_take_no_space_of_the_account_s_policy(assembly: Assembly) -> None:
+    found = [
+        group["LogGroupName"]["Fn::Join"][1][0]
+        for name, group in assembly.of_type("AWS::Logs::LogGroup").items()
+        if name.startswith("FairboxPipeline/DailyRun")
+    ]
+    assert found == ["/aws/vendedlogs/states/FairboxPipeline-"]
 
 
 def test_an_export_that_fails_fails_the_run(machine: dict[str, Any]) -> None:
@@ -188,7 +218,10 @@ def test_a_job_reads_the_archive_writes_the_warehouse_and_touches_nothing_else(
         "catalog",
         "database/fairbox",
         "table/fairbox/*",
+        "database/default",
     }
+    default = next(name for name in glue if name.endswith("database/default"))
+    assert allowed[default] == {"glue:GetDatabase"}
     assert {name: what for name, what in allowed.items() if name not in glue} == {
         "ArchiveBucket": {"s3:ListBucket"},
         "ArchiveBucket/archive/*": {"s3:GetObject"},
@@ -217,6 +250,16 @@ def test_only_the_role_for_replays_may_write_to_the_outbox(assembly: Assembly) -
     assert passed[0]["Condition"] == {
         "StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}
     }
+
+
+def test_the_run_may_do_what_an_export_needs_and_no_more(assembly: Assembly) -> None:
+    allowed = assembly.permissions("DailyRunRole")
+    for table in ("outbox", "batches"):
+        assert allowed[f"Warehouse/exports/{table}/*"] == {
+            "s3:PutObject",
+            "s3:PutObjectAcl",
+            "s3:AbortMultipartUpload",
+        }
 
 
 def test_snapshots_leave_the_warehouse_and_tables_stay(assembly: Assembly) -> None:

@@ -123,6 +123,7 @@ WITHOUT_RESOURCE: Final = frozenset(
 """The actions that may be allowed on `*`."""
 
 PERMISSIONS: Final[dict[tuple[str, str], str]] = {
+    (_RUN, "s3:PutObjectAcl"): "DynamoDB gives the files of an export to the bucket's owner",
     (_RUN, "logs:PutResourcePolicy"): "a state machine opens its log group to the delivery of logs",
     (_RUN, "iam:PassRole"): "the run starts jobs in the role of the jobs, and passes no other",
 }

@@ -1,0 +1,30 @@
+"""Job `daily`: every job but `replay` in one session, with one update of the tables."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from fairbox_pipeline.job import combine, run
+from fairbox_pipeline.jobs import batches, history, latency, reconcile, report, sizing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+JOB: Final = combine(
+    "daily",
+    "Run history, latency, sizing, reconcile, batches and report.",
+    [history.JOB, latency.JOB, sizing.JOB, reconcile.JOB, batches.JOB, report.JOB],
+    # the page shows their tables: a page over those of the day before would mislead
+    after={"report": ["reconcile", "batches"]},
+    before_archive=True,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the jobs; return the exit code."""
+    return run(JOB, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
