@@ -41,8 +41,9 @@ def open_session(warehouse: str) -> SparkSession:
         spark.conf.set(_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
         spark.conf.set(f"{_CATALOG}.type", "hadoop")
         spark.conf.set(f"{_CATALOG}.warehouse", warehouse)
-        spark.conf.set(f"{_CATALOG}.cache-enabled", "false")
         spark.conf.set(_DEFAULT_CATALOG, CATALOG)
+    # a cache would hide the commits of other runs, and the catalog's namespaces
+    spark.conf.set(f"spark.sql.catalog.{spark.conf.get(_DEFAULT_CATALOG)}.cache-enabled", "false")
     return spark
 
 

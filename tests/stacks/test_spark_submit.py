@@ -8,14 +8,20 @@ import re
 import shutil
 import subprocess
 import venv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
 
+from local.engines import iceberg
+from local.workspace import Workspace
+from tests.pipeline.exporting import Bucket
+from tests.pipeline.writing import added, write
 from tests.stacks.assembly import plain
+from tests.stacks.conftest import ROOT
+from tests.support.pipeline_package import build_host_package, locked_names
 
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
@@ -34,7 +40,7 @@ CLUSTER = """
 import runpy, sys
 from pyspark.sql import SparkSession
 SparkSession.builder.master(sys.argv.pop(1)).getOrCreate()
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
+runpy.run_path(sys.argv.pop(1).removeprefix("file://"), run_name="__main__")
 """
 PROBE = """
 import json, os, sys
@@ -59,12 +65,14 @@ class Submission:
 
     Attributes:
         entry: URI of the script.
+        arguments: its arguments; a path into the state machine's input begins with `$.`.
         settings: the `--conf` pairs of `SparkSubmitParameters`.
         keys: the object key of each asset, by its URI.
         assets: the file of each asset, by its URI.
     """
 
     entry: str
+    arguments: list[str]
     settings: dict[str, str]
     keys: dict[str, str]
     assets: dict[str, Path]
@@ -95,7 +103,9 @@ def submission(assembly: Assembly) -> Submission:
             uri = f"s3://{place['bucketName']}/{place['objectKey']}"
             keys[uri] = place["objectKey"]
             assets[uri] = assembly.folder / file["source"]["path"]
-    return Submission(submit["EntryPoint"], settings, keys, assets)
+    listed = submit["EntryPointArguments.$"].removeprefix("States.Array(").removesuffix(")")
+    arguments = [part.strip("'") for part in listed.split(", ")]
+    return Submission(submit["EntryPoint"], arguments, settings, keys, assets)
 
 
 def test_each_asset_has_a_key_that_spark_takes_for_what_it_is(submission: Submission) -> None:
@@ -136,7 +146,7 @@ def test_driver_and_executor_import_the_unpacked_packages(
 
     done = run(submission, kept, home, bare_python, tmp_path, str(tmp_path / "probe.py"))
 
-    assert done.returncode == 0, _words(done.stderr)
+    assert done.returncode == 0, _words(done)
     told = re.search(r"^found (.*)$", done.stdout, re.MULTILINE)
     assert told is not None
     driver, executor = json.loads(told[1])
@@ -145,6 +155,44 @@ def test_driver_and_executor_import_the_unpacked_packages(
         assert package == f"{folder}/environment/orjson/__init__.py"
         assert ".zip/fairbox_pipeline/" in jobs
     assert driver[3] != executor[3]
+
+
+@pytest.mark.extended  # a cluster that runs every job; above is one that imports
+def test_the_daily_run_s_jobs_run_as_the_template_starts_them(
+    submission: Submission, home: Path, bare_python: Path, tmp_path: Path
+) -> None:
+    iceberg.install(Workspace())
+    catalog = "spark.sql.catalog.glue"
+    own = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.jars": str(iceberg.jar(Workspace())),
+        f"{catalog}.type": "hadoop",
+        f"{catalog}.warehouse": str(tmp_path / "warehouse"),
+    }
+    kept = submission.settings | own
+    del kept[f"{catalog}.catalog-impl"], kept[f"{catalog}.io-impl"]
+    environment = build_host_package(ROOT, tmp_path, locked_names(ROOT)).environment
+    zipped = kept["spark.archives"].partition("#")[0]
+    whole = replace(submission, assets={**submission.assets, zipped: environment})
+    write(tmp_path / "archive", [added(n) for n in range(3)])
+    here = {
+        "--archive": str(tmp_path / "archive"),
+        "--warehouse": str(tmp_path / "warehouse"),
+        "--until": "2026-11-19T05:00:00Z",
+        "--outstanding": str(Bucket(tmp_path / "outbox").full([])),
+        "--trackers": str(Bucket(tmp_path / "batches").full([])),
+    }
+    arguments = list(submission.arguments)
+    for name, value in here.items():
+        arguments[arguments.index(name) + 1] = value
+
+    done = run(whole, kept, home, bare_python, tmp_path, submission.entry, *arguments)
+
+    assert done.returncode == 0, _words(done)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["history"]["messages"] == found["reconcile"]["lost"] == 3
+    assert (tmp_path / "warehouse" / "report.html").exists()
 
 
 def run(
@@ -198,8 +246,10 @@ def run(
     )
 
 
-def _words(told: str) -> str:
-    return "\n".join(line for line in told.splitlines() if " INFO " not in line)
+def _words(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what was said but for Spark's progress; Spark prints the driver's words to stdout."""
+    lines = (done.stdout + done.stderr).splitlines()
+    return "\n".join(line for line in lines if " INFO " not in line)
 
 
 def _moved(text: str, placed: dict[str, str]) -> str:
