@@ -43,7 +43,8 @@ _GB_A_VCPU: Final = 8
 _DISK_GB_A_VCPU: Final = 20
 """That of a worker of one vCPU; the first 20 GB of each worker are free."""
 _DEFAULT_DATABASE: Final = "default"
-_TABLE_ACTIONS: Final = ("GetTable", "GetTables", "CreateTable", "UpdateTable", "DeleteTable")
+_TABLE_ACTIONS: Final = ("GetTable", "GetTables", "CreateTable", "UpdateTable")
+"""Those of Iceberg's catalog; the jobs never drop a table."""
 
 
 class SparkApplication(Construct):
