@@ -222,14 +222,15 @@ def test_what_waits_is_moved_to_where_it_would_have_been(made: Setup) -> None:
     assert made.figures["ArchiveWaiting"] == 3
 
 
-def test_one_object_that_cannot_be_moved_does_not_stop_the_others(made: Setup) -> None:
+@pytest.mark.parametrize("count", [1, 12])
+def test_objects_that_cannot_be_moved_do_not_stop_the_others(made: Setup, count: int) -> None:
     waiting(made, 30)
-    bad = made.buckets.keys(FAILURES)[4]
-    made.buckets.refusing.add((FAILURES, bad))
+    bad = made.buckets.keys(FAILURES)[4 : 4 + count]
+    made.buckets.refusing |= {(FAILURES, key) for key in bad}
     made.figures.clear()
-    assert made.objects.move_waiting(deadline=made.clock.now() + 60) == Moved(29, 1)
-    assert made.buckets.keys(FAILURES) == [bad]
-    assert made.figures["ArchiveWaiting"] == 1
+    assert made.objects.move_waiting(deadline=made.clock.now() + 60) == Moved(30 - count, count)
+    assert made.buckets.keys(FAILURES) == bad
+    assert made.figures["ArchiveWaiting"] == count
 
 
 def test_while_the_archive_s_bucket_refuses_a_run_stops_after_ten(made: Setup) -> None:

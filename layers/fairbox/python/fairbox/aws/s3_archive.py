@@ -85,8 +85,9 @@ class S3Archive:
     def move_waiting(self, *, deadline: float) -> Moved:
         """Move the objects that wait into the archive, those of the oldest hours first.
 
-        An object that cannot be moved stays and does not stop others; after ten in a row, and at
-        the deadline, the rest stays too. A repetition replaces the object that was moved before.
+        An object that cannot be moved stays and does not stop others. Once the archive's bucket
+        has refused ten in a row, and at the deadline, the rest stays too. A repetition replaces
+        the object that was moved before.
 
         Args:
             deadline: seconds since 1970.
@@ -101,16 +102,16 @@ class S3Archive:
                 continue
             try:
                 content = self._call("get_object", Bucket=self._failures, Key=key)["Body"].read()
+                refusals += 1
                 self._put(self._bucket, ARCHIVE + key.removeprefix(WAITING), content)
+                refusals = 0
                 self._call("delete_object", Bucket=self._failures, Key=key)
             except (Unavailable, BotoCoreError) as error:
                 logger.warning(
                     "an object still waits for the archive", extra={"key": key, "error": str(error)}
                 )
-                refusals += 1
                 left += 1
             else:
-                refusals = 0
                 moved += 1
         if left:
             self._emit({ARCHIVE_WAITING: left})
