@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from fairbox.aws.clients import make_client
-from fairbox.aws.firehose_archive import FirehoseArchive
-from fairbox.aws.s3_archive import S3Archive
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.aws.sqs_sender import SqsAcks
@@ -44,6 +42,8 @@ from fairbox.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fairbox.aws.firehose_archive import FirehoseArchive
+    from fairbox.aws.s3_archive import S3Archive
     from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
     from fairbox.destinations.clients import Clients
@@ -185,6 +185,8 @@ class Application:
     @cached_property
     def archive(self) -> FirehoseArchive:
         """The archive of every event."""
+        from fairbox.aws.firehose_archive import FirehoseArchive  # noqa: PLC0415 - two need it
+
         return FirehoseArchive(
             self._client("firehose"),
             self.settings.required(ARCHIVE_STREAM),
@@ -196,6 +198,8 @@ class Application:
     @cached_property
     def archive_objects(self) -> S3Archive:
         """The archive's objects that do not come from Firehose."""
+        from fairbox.aws.s3_archive import S3Archive  # noqa: PLC0415 - as above
+
         return S3Archive(
             lambda: self.s3,
             self.settings.required(ARCHIVE_BUCKET),
