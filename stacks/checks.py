@@ -165,6 +165,7 @@ CHECKS: Final[dict[str, Check]] = {
     "alarm_growing_delay_seconds": _COUNT,
     "alarm_open_circuits": _COUNT,
     "alarm_iterator_age_ms": _COUNT,
+    "alarm_given_up_hours": _between(1, 24 * 365),
     "alarm_dead_count": _COUNT,
     "alarm_stalled_batches": _COUNT,
     "alarm_acks_dropped": _COUNT,

@@ -127,6 +127,8 @@ class Config:
     """Circuits that are open above which the alarm goes off, after five minutes."""
     alarm_iterator_age_ms: int
     """Lag of a stream reader above which the alarm goes off, after three minutes."""
+    alarm_given_up_hours: int
+    """Hours for which stream records could not be replayed above which the alarm goes off."""
     alarm_dead_count: int
     """Dead letters above which the alarm goes off."""
     alarm_stalled_batches: int
@@ -147,6 +149,9 @@ class Config:
             raise ConfigError("archive_glacier_days", "must be over archive_infrequent_days")
         if not self.archive_glacier_days < self.archive_retention_days:
             raise ConfigError("archive_retention_days", "must be over archive_glacier_days")
+        if not self.alarm_given_up_hours < self.failures_retention_days * 12:
+            reason = "must be under half of failures_retention_days, which leaves time to act"
+            raise ConfigError("alarm_given_up_hours", reason)
         if bool(self.warm_read_units) != bool(self.warm_write_units):
             raise ConfigError("warm_write_units", "set both warm_read_units and it, or neither")
         if wrong := checks.check_regions(self):

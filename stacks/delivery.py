@@ -32,7 +32,8 @@ RELAY_MAXIMUM_AGE_SECONDS: Final = 3600
 """Age limit of the relay's records: the sweep takes messages that have waited for an hour."""
 VISIT_SECONDS: Final = 45
 """18 s in which calls begin, 15 s of the longest call, 4 s to write, 7.5 s for the last write."""
-MARK_DELIVERED_RETRIES: Final = 10
+MARK_DELIVERED_RETRIES: Final = -1
+"""Until the records expire, for what it gives up is not counted; it sets bad records aside."""
 
 
 class DeliveryStack(Stack):

@@ -56,6 +56,7 @@ class MonitoringStack(Stack):
             {"Outstanding by topic": OUTSTANDING, "Circuits by topic": CIRCUITS},
         )
         self._alarm_on_counts()
+        self._alarm_on_given_up()
         self._alarm_on_batches()
         stream_functions = [delivery.relay, delivery.mark_delivered, batches.cascade_batches]
         self._alarm_on_lag(storage, stream_functions)
@@ -170,6 +171,17 @@ class MonitoringStack(Stack):
             metrics.summed(metrics.LOST_RECEIPTS, Duration.minutes(5)),
             config.alarm_lost_receipts,
             "Consumers work longer than they hold their messages: others receive them again.",
+        )
+
+    def _alarm_on_given_up(self) -> None:
+        """Alarm on stream records that repair cannot replay, long before they expire."""
+        config = self._platform.config
+        self._alarm(
+            "GivenUpAge",
+            metrics.hourly(metrics.GIVEN_UP_AGE),
+            config.alarm_given_up_hours,
+            "Given-up stream records cannot be replayed, and expire after "
+            f"{config.failures_retention_days} days.",
         )
 
     def _alarm_on_batches(self) -> None:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.aws.s3_failures import S3Failures
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
-from fairbox.dispatch.maintenance.repair import Repair
+from fairbox.dispatch.maintenance.recount import Recounts
+from fairbox.dispatch.maintenance.repair import Repair, RepairReport
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.epochs import EpochTable
+from fairbox.dynamodb.recounts import RecountTable
 from fairbox.dynamodb.repair_cursor import RepairTable
-from fairbox.observability.metrics import NEWER
+from fairbox.model.ids import IdGenerator
+from fairbox.observability.metrics import GIVEN_UP_AGE, GIVEN_UP_KEPT, NEWER
 from fairbox.runtime.application import Application
 from fairbox.runtime.time_limit import ends_in_time
 from fairbox.settings import BATCHES_TABLE
@@ -39,11 +42,12 @@ def repair() -> Repair:
         marking_store=app.store,
         cursor_store=RepairTable(app.tables),
         marking=Marking(app.store, app.archive, app.clock, app.acks),
-        given_up=S3Failures(app.s3, app.failures_bucket),
+        given_up=S3Failures(lambda: app.s3, app.failures_bucket),
         doorbells=app.doorbells,
         clock=app.clock,
         others={app.settings.required(BATCHES_TABLE): _replay_batches},
         retiring=Retiring(EpochTable(app.tables), app.clock),
+        recounts=Recounts(RecountTable(app.tables), app.store, app.clock, IdGenerator().next),
     )
 
 
@@ -57,13 +61,17 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Repair until the end of the table or shortly before the time limit."""
     app = application()
     started, seconds = app.clock.now(), context.get_remaining_time_in_millis() / 1000
+    report = RepairReport()
     try:
         # first: the scan goes on to the deadline where the outbox is large
         waiting = app.archive_objects.move_waiting(deadline=started + seconds / 4)
     finally:
-        figures = asdict(repair().run(deadline=started + seconds - 30))
-    figures |= {"archived": waiting.moved, "archive_waiting": waiting.left}
-    if figures["newer"]:
-        app.metrics.emit({NEWER: figures["newer"]})
+        try:
+            repair().run(deadline=started + seconds - 30, report=report)
+        finally:  # whatever else fails, what is kept is known
+            newer = {NEWER: report.newer} if report.newer else {}
+            kept = {GIVEN_UP_KEPT: report.kept, GIVEN_UP_AGE: report.kept_hours}
+            app.metrics.emit(kept | newer)
+    figures = asdict(report) | {"archived": waiting.moved, "archive_waiting": waiting.left}
     logger.info("repair ran", extra=figures)
     return figures

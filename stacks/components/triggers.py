@@ -59,9 +59,11 @@ def emptied_or_ended() -> list[Pattern]:
 class StreamTrigger(Construct):
     """A table's stream in front of a function.
 
-    Retries are bounded by count; a failed batch is halved until the failing record is alone, and
-    given-up batches are stored with their records in a bucket. With `maximum_age_seconds`, older
-    records are given up unread: only for a function whose work others then do.
+    Retries are bounded by count, or with -1 by the expiry of the records after 24 hours: only for a
+    function that sets aside itself what it cannot handle. A failed batch is halved until the
+    failing record is alone, and given-up batches are stored with their records in a bucket. With
+    `maximum_age_seconds`, older records are given up unread: only for a function whose work others
+    then do.
     """
 
     def __init__(

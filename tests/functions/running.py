@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fairbox import Batches
@@ -15,6 +16,7 @@ from fairbox.codec.batches import emptied, newly_ended
 from fairbox.codec.stream_records import image_item
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.errors import UnknownTopic
+from fairbox.model.clock import SystemClock
 from fairbox.runtime import application as wiring
 from fairbox.runtime.application import Application
 from fairbox.settings import Settings
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     import pytest
     from fairbox.client.outbox import Outbox
+    from fairbox.model.clock import Clock
 
 
 @dataclass
@@ -79,6 +82,8 @@ class FakeS3:
 
     objects: dict[str, bytes] = field(default_factory=dict)
     tags: dict[str, Any] = field(default_factory=dict)
+    times: dict[str, datetime] = field(default_factory=dict)
+    clock: Clock = field(default_factory=SystemClock)
 
     def get_paginator(self, operation: str) -> FakeS3:
         assert operation == "list_objects_v2"
@@ -86,7 +91,9 @@ class FakeS3:
 
     def paginate(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
         assert Bucket == variable("FAIRBOX_FAILURES_BUCKET")
-        yield {"Contents": [{"Key": k} for k in self.objects if k.startswith(Prefix)]}
+        stamp = datetime.fromtimestamp(self.clock.now(), UTC)
+        keys = [k for k in self.objects if k.startswith(Prefix)]
+        yield {"Contents": [{"Key": k, "LastModified": self.times.get(k, stamp)} for k in keys]}
 
     def put_object(self, *, Key: str, Body: bytes, **_: str) -> None:  # noqa: N803
         self.objects[Key] = Body
@@ -96,6 +103,9 @@ class FakeS3:
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
         return {"Body": _Body(self.objects[Key])}
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:  # noqa: N803
+        self.objects[Key] = Body
 
     def delete_object(self, *, Bucket: str, Key: str) -> None:  # noqa: N803
         del self.objects[Key]

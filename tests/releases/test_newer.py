@@ -121,18 +121,33 @@ class TestWhatOnlyANewerReleaseReads:
         app.run(1300, step=10)
         assert app.at("billing").ids == [first.id, *(ref.id for ref in later)]
 
-    def test_marking_refuses_its_records_and_repair_keeps_what_was_given_up(self) -> None:
+    def test_marking_sets_its_records_aside_and_repair_replays_them_after_the_upgrade(self) -> None:
         app = App("billing")
         app.add(2)
         records = app.records()
         records[1]["dynamodb"]["NewImage"]["v"] = NEXT
-        with pytest.raises(NewerVersion):
-            app._marking.handle(records)
-        assert app.archive.lines == []
+        report = app._marking.handle(records)
+        assert (report.newer, report.failed, len(report.kept)) == (1, 0, 1)
+        assert app.row().ready == 2, "a record is counted by its key, whatever its images hold"
+        assert len(app.events("added")) == 1
+        forget(app)
+        assert app.repair().newer == 1
+        assert list(app.given_up.kept) == report.kept
+        records[1]["dynamodb"]["NewImage"]["v"] = {"N": "1"}
+        assert app.repair().newer == 0
+        assert app.given_up.kept == {}
+        assert len(app.events("added")) == 2
+
+    def test_repair_keeps_what_older_functions_gave_up_with_one_and_marks_the_others(self) -> None:
+        app = App("billing")
+        app.add(2)
+        records = app.records()
+        records[1]["dynamodb"]["NewImage"]["v"] = NEXT
         app.given_up.kept["batch"] = records
         forget(app)
         assert app.repair().newer == 1
         assert list(app.given_up.kept) == ["batch"]
+        assert len(app.events("added")) == 1
         records[1]["dynamodb"]["NewImage"]["v"] = {"N": "1"}
         assert app.repair().newer == 0
         assert app.given_up.kept == {}

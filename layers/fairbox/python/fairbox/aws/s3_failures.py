@@ -1,48 +1,71 @@
-"""Given-up stream batches in S3, as Lambda's on-failure destination writes them."""
+"""Stream records in S3 that were given up, as Lambda's on-failure destination writes them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.errors import Unavailable
+from fairbox.dispatch.ports import GivenUpBatch
+from fairbox.errors import Unavailable, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+_PREFIX: Final = "aws/lambda/"
+_SET_ASIDE: Final = f"{_PREFIX}set-aside/"
 
 
 class S3Failures:
-    """Implements `fairbox.dispatch.maintenance.repair.GivenUp`.
+    """Implements the ports `GivenUp` of repair and `SetAside` of marking.
 
     Args:
-        client: boto3's S3 client.
+        client: gives boto3's S3 client, when it is first needed.
         bucket: the on-failure bucket of the stream mappings.
     """
 
-    def __init__(self, client: Any, bucket: str) -> None:
+    def __init__(self, client: Callable[[], Any], bucket: str) -> None:
         self._client = client
         self._bucket = bucket
 
-    def batches(self) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-        """Yield (object key, records) of each; other objects stay for an operator.
+    def names(self) -> dict[str, float]:
+        """Return the keys of all objects with their times; other objects stay for an operator.
 
         Raises:
             Unavailable: S3 did not answer.
         """
         try:
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix="aws/lambda/"
+            pages = (
+                self._client()
+                .get_paginator("list_objects_v2")
+                .paginate(Bucket=self._bucket, Prefix=_PREFIX)
             )
-            for page in pages:
-                for entry in page.get("Contents", []):
-                    answer = self._client.get_object(Bucket=self._bucket, Key=entry["Key"])
-                    records = _records(answer["Body"].read())
-                    if records is not None:
-                        yield entry["Key"], records
+            entries = [entry for page in pages for entry in page.get("Contents", [])]
         except (ClientError, BotoCoreError) as error:
-            raise Unavailable("list_objects_v2", type(error).__name__) from error
+            raise Unavailable("list_objects_v2", str(error)) from error
+        return {entry["Key"]: entry["LastModified"].timestamp() for entry in entries}
+
+    def read(self, name: str) -> GivenUpBatch:
+        """Return the batch of an object.
+
+        Raises:
+            Unreadable: it holds no records.
+            Unavailable: S3 did not answer.
+        """
+        try:
+            body = self._client().get_object(Bucket=self._bucket, Key=name)["Body"].read()
+        except (ClientError, BotoCoreError) as error:
+            raise Unavailable("get_object", str(error)) from error
+        try:
+            records = json.loads(json.loads(body)["payload"])["Records"]
+            # what a record lacks shows when it is handled
+            if not isinstance(records, list) or not all(isinstance(r, dict) for r in records):
+                raise TypeError("the records are no objects")  # noqa: TRY301 - one handler for all
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreadable({"object": name}, f"{type(error).__name__}: {error}") from error
+        return GivenUpBatch(records, counted=name.startswith(_SET_ASIDE))
 
     def done(self, name: str) -> None:
         """Delete the object of a batch that was replayed.
@@ -51,14 +74,22 @@ class S3Failures:
             Unavailable: S3 did not answer; the batch is replayed once more.
         """
         try:
-            self._client.delete_object(Bucket=self._bucket, Key=name)
+            self._client().delete_object(Bucket=self._bucket, Key=name)
         except (ClientError, BotoCoreError) as error:
-            raise Unavailable("delete_object", type(error).__name__) from error
+            raise Unavailable("delete_object", str(error)) from error
 
+    def keep(self, reason: str, records: Sequence[Mapping[str, Any]]) -> str:
+        """Put records into an object as Lambda does; the same records go into the same object.
 
-def _records(body: bytes) -> list[Mapping[str, Any]] | None:
-    try:
-        records: list[Mapping[str, Any]] = json.loads(json.loads(body)["payload"])["Records"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return records
+        Raises:
+            Unavailable: S3 did not take it.
+        """
+        payload = json.dumps({"Records": list(records)}, separators=(",", ":"))
+        digest = hashlib.sha256(payload.encode()).hexdigest()[:32]
+        name = f"{_SET_ASIDE}{reason}/{digest}"
+        body = json.dumps({"payload": payload}).encode()
+        try:
+            self._client().put_object(Bucket=self._bucket, Key=name, Body=body)
+        except (ClientError, BotoCoreError) as error:
+            raise Unavailable("put_object", str(error)) from error
+        return name

@@ -116,7 +116,7 @@ class MessageReads(OutboxPart):
         if older_than is not None:
             upper = bound_of(self._context.now - age_ms(older_than))
         if topic is None:
-            shards = [(r.topic, r.epoch, r.shard) for r in self.listed() if r.outstanding > 0]
+            shards = [(r.topic, r.epoch, r.shard) for r in self.listed() if r.may_hold]
         else:
             state = self._context.topics.get(topic)
             shards = [(topic, epoch, shard) for epoch, shard in state.shards()]

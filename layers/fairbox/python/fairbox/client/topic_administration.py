@@ -129,7 +129,7 @@ class TopicAdministration(OutboxPart):
         """Let the next sweep check the backlog of a topic that has just become pushed."""
         name = state.topic.name
         for row in self.tables.rows.get_many([(name, *shard) for shard in state.shards()]):
-            if row.outstanding > 0:
+            if row.may_hold:
                 self.tables.rows.look_again(row, self._context.now, 0)
 
     def pause_subscription(self, topic: str, name: str, *, reason: str = "") -> None:

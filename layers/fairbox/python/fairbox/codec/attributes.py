@@ -57,6 +57,7 @@ LATER_DEATHS: Final = "ld"  # N, the same of lane `later`
 READY_SEQUENCE: Final = "rs"  # S, stream sequence number that last changed the counts of `ready`
 LATER_SEQUENCE: Final = "ls"  # S, the same of lane `later`
 BACKOFF: Final = "bo"  # N, seconds by which a visit that could send nothing last moved `look_at` on
+RECOUNT: Final = "rq"  # N, absent: the counts are right; 0: a recount is asked for; ms: one began
 PURGED_DEAD: Final = "pd"  # N, dead letters purged or cancelled by operators
 ROW_VERSION: Final = "ve"  # N, counts every change of what is held (ordered topics)
 HOLDS: Final = "ho"  # B, what visits hold back, and where they begin, packed (pushed topics)
@@ -64,6 +65,9 @@ HELD: Final = "hd"  # B, the messages that consumers hold, packed (pulled topics
 HELD_AFTER: Final = "fr"  # B, the UUID behind which messages lie that are not held
 HELD_SINCE: Final = "fs"  # N, ms, when the lane was last read from its head
 SETTLED: Final = "oe"  # BOOL, no older shard of an ordered topic lists the shard's keys
+# recounts of shards (partition `recount`: one item each; what they gather lies beside it)
+RECOUNT_STATE: Final = "cu"  # S, how far a recount is, as JSON
+RECOUNT_MARKS: Final = "b"  # B, keys that were read, or that changed: a mark of nine bytes each
 # projected into OutstandingAllTopics
 PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
 

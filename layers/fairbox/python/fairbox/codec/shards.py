@@ -42,6 +42,8 @@ def shard_item(row: ShardRow) -> Item:
     ):
         if text:
             item[name] = {"S": text}
+    if row.recount is not None:
+        item[attr.RECOUNT] = number(row.recount)
     if row.settled:
         item[attr.SETTLED] = {"BOOL": True}
     if row.look_at is not None:
@@ -77,6 +79,7 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
             look_at=count(attr.LOOK_AT) if attr.LOOK_AT in item else None,
             backoff=count(attr.BACKOFF),
             purged_dead=count(attr.PURGED_DEAD),
+            recount=count(attr.RECOUNT) if attr.RECOUNT in item else None,
             settled=item.get(attr.SETTLED) == {"BOOL": True},
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:

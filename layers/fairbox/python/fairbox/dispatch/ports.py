@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
+    from fairbox.model.recounts import LaneMarks
     from fairbox.model.stored_messages import Offloaded, ShardRow
     from fairbox.model.topics import Subscription, TopicState
 
@@ -362,10 +363,51 @@ class MarkingStore(Protocol):
         """Write the differences if the row is as `before`; return whether it was."""
         ...
 
+    def ask_recount(self, shard: tuple[str, int, int]) -> None:
+        """Ask for a recount of a shard whose row is in doubt."""
+        ...
+
+    def log_changes(
+        self,
+        row: ShardRow,
+        lane: Literal["ready", "later"],
+        marks: LaneMarks,
+        *,
+        first: str,
+        last: str,
+    ) -> None:
+        """Keep, for the row's recount, what changed in a lane between two sequence numbers."""
+        ...
+
     def expire_body(self, offloaded: Offloaded) -> None:
         """Let an offloaded body expire after its retention.
 
         Raises:
             Unavailable: the body store did not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUpBatch:
+    """Records that a stream reader gave up, or that a function set aside.
+
+    Attributes:
+        records: in the order of the stream.
+        counted: whether the counts include them.
+    """
+
+    records: Sequence[Mapping[str, Any]]
+    counted: bool = False
+
+
+class SetAside(Protocol):
+    """A place for stream records that a function cannot handle, from where repair replays them."""
+
+    def keep(self, reason: str, records: Sequence[Mapping[str, Any]]) -> str:
+        """Keep records, which are counted already; return the name under which they are kept.
+
+        Raises:
+            Unavailable: they are not kept.
         """
         ...

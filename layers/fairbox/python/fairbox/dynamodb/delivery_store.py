@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import attributes as attr
 from fairbox.codec.busiest_topics import read_busiest
@@ -12,6 +12,7 @@ from fairbox.codec.messages import read_message
 from fairbox.dynamodb.deferred_keys import DeferredKeyTable
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
+from fairbox.dynamodb.recounts import RecountTable
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fairbox.model.busiest_topics import BusiestTopics
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
+    from fairbox.model.recounts import LaneMarks
     from fairbox.model.stored_messages import Offloaded, ShardRow, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
@@ -264,6 +266,22 @@ class DynamoStore:
     def change_row(self, row: ShardRow, before: ShardRow) -> bool:
         """Write what differs where the row is as `before`; return whether it was."""
         return self._tables.rows.change(row, before)
+
+    def ask_recount(self, shard: tuple[str, int, int]) -> None:
+        """Ask for a recount of a shard whose row is in doubt (1 WRU)."""
+        RecountTable(self._tables).ask(shard)
+
+    def log_changes(
+        self,
+        row: ShardRow,
+        lane: Literal["ready", "later"],
+        marks: LaneMarks,
+        *,
+        first: str,
+        last: str,
+    ) -> None:
+        """Keep what changed in a lane for the row's recount (1 WRU for 110 keys)."""
+        RecountTable(self._tables).log(row, lane, marks, first=first, last=last)
 
     def expire_body(self, offloaded: Offloaded) -> None:
         """Let an offloaded body expire after its retention."""

@@ -155,7 +155,7 @@ class Purges:
         found = self._rows.get_many([(topic, epoch, shard)])
         row = found[0] if found else ShardRow(topic, epoch, shard)
         after = replace(row, purged_dead=row.purged_dead + 1)
-        if after.outstanding <= 0 and after.dead <= 0:
+        if (after.ready, after.later, after.recount) == (0, 0, None) and after.dead <= 0:
             after = replace(after, look_at=None, backoff=0)
         return {"Update": self._rows.change_action(after, row)}
 

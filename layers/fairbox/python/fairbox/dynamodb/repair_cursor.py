@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fairbox.codec import attributes as attr
 from fairbox.codec.keys import cursor_key
-from fairbox.dispatch.maintenance.repair import Cursor
+from fairbox.dispatch.maintenance.repair import Cursor, LanePart
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.model.clock import milliseconds
 
@@ -54,13 +54,28 @@ class RepairTable:
         if text is None:
             return Cursor()
         saved = json.loads(text)
-        return Cursor(saved["position"], saved["suspects"])
+        # an older release kept texts
+        suspects = {n: off for n, off in saved["suspects"].items() if isinstance(off, int)}
+        key, count, sequences = saved.get("lane", ["", 0, None])
+        lane = LanePart(key, count, None if sequences is None else tuple(sequences))
+        return Cursor(saved["position"], suspects, lane, saved.get("tried", ""))
 
     def save_cursor(self, cursor: Cursor) -> None:
         """Keep the cursor for the next run."""
-        text = json.dumps({"position": cursor.position, "suspects": dict(cursor.suspects)})
+        text = json.dumps(
+            {
+                "position": cursor.position,
+                "suspects": dict(cursor.suspects),
+                "lane": [cursor.lane.key, cursor.lane.count, cursor.lane.sequences],
+                "tried": cursor.tried,
+            }
+        )
         item = cursor_key(_NAME) | {attr.CURSOR: {"S": text}}
         self._calls.call("put_item", TableName=self._table, Item=item)
+
+    def empty(self, lane: Literal["ready", "later"], shard: tuple[str, int, int]) -> bool:
+        """Whether nothing lies in a lane (consistent, 1 RRU)."""
+        return not self._tables.lanes.count(lane, *shard, limit=1)
 
     def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:
         """Move a message that nobody holds to another shard; return whether it was moved."""

@@ -25,6 +25,7 @@ _WATCHED: Final = (
     attr.LATER_SEQUENCE,
     attr.LOOK_AT,
     attr.PURGED_DEAD,
+    attr.RECOUNT,
 )
 
 

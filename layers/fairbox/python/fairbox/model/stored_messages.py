@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.model.ids import time_of
@@ -217,6 +217,9 @@ class ShardRow:
         backoff: seconds by which a visit that could send nothing last moved `look_at` on.
         purged_dead: dead letters purged or cancelled by operators.
         settled: no older shard of an ordered topic lists the shard's keys.
+        recount: None: the counts are right as of their sequence numbers; 0: they may be wrong, and
+            a recount is asked for; else when one began (ms), and changes are kept for it. An entry
+            of the index does not say.
     """
 
     topic: str
@@ -232,11 +235,28 @@ class ShardRow:
     backoff: int = 0
     purged_dead: int = 0
     settled: bool = False
+    recount: int | None = None
 
     @property
     def outstanding(self) -> int:
         """Messages in both lanes."""
         return self.ready + self.later
+
+    @property
+    def odd(self) -> bool:
+        """Whether its counts cannot be right: a negative one, or none where a check is due."""
+        negative = self.ready < 0 or self.later < 0
+        return negative or (self.outstanding == 0 and self.look_at not in (None, NEVER_MS))
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether messages may lie in its lanes, as far as its counts can be believed."""
+        return self.outstanding > 0 or self.odd
+
+    def doubted(self, now: int) -> ShardRow:
+        """Return the row with its counts in doubt, and listed for the next sweep (`now`: ms)."""
+        look = now if self.look_at is None else min(self.look_at, now)
+        return replace(self, recount=0, look_at=look)
 
     @property
     def dead(self) -> int:

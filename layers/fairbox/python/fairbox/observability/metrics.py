@@ -53,6 +53,10 @@ UNREADABLE: Final = "Unreadable"
 """Records that the codec could not read; by `relay`, `mark_delivered` and `cascade_batches`."""
 NEWER: Final = "NewerItems"
 """Items left for a newer release, which alone reads them; by `relay`, `sweep` and `repair`."""
+GIVEN_UP_KEPT: Final = "GivenUpKept"
+"""Objects of given-up stream records that `repair` could not replay; written each hour."""
+GIVEN_UP_AGE: Final = "GivenUpAge"
+"""Hours since the oldest of them was stored; written by `repair` each hour."""
 RUNG: Final = "Rung"
 """Visits enqueued: messages by `relay`, shards by `sweep`."""
 RECEIVED: Final = "Received"
@@ -95,6 +99,8 @@ OVERALL: Final = frozenset(
     {
         UNREADABLE,
         NEWER,
+        GIVEN_UP_KEPT,
+        GIVEN_UP_AGE,
         RUNG,
         OPEN_BATCHES,
         OLDEST_BATCH_AGE,

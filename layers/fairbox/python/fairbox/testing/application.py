@@ -19,15 +19,17 @@ from fairbox.codec import SIZE
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
+from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.maintenance.repair import Repair, RepairReport
 from fairbox.dispatch.maintenance.sweep import Sweep, SweepReport
-from fairbox.dispatch.ports import TAKEN, Doorbell, Limits, Outcome
+from fairbox.dispatch.ports import TAKEN, Doorbell, GivenUpBatch, Limits, Outcome
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.epochs import EpochTable
+from fairbox.dynamodb.recounts import RecountTable
 from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.ids import IdGenerator
@@ -36,8 +38,9 @@ from fairbox.testing.clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from fairbox.dispatch.ports import SetAside
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
@@ -136,18 +139,31 @@ class MemoryArchive:
 
 
 class MemoryGivenUp:
-    """Given-up batches by name."""
+    """Given-up batches by name, and when each was met first."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
         self.kept: dict[str, Sequence[Mapping[str, Any]]] = {}
 
-    def batches(self) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-        """Yield each batch."""
-        yield from list(self.kept.items())
+    def names(self) -> dict[str, float]:
+        """Return the names of all, with their times."""
+        return {name: self._since.setdefault(name, self._clock.now()) for name in self.kept}
+
+    def read(self, name: str) -> GivenUpBatch:
+        """Return a batch."""
+        return GivenUpBatch(self.kept[name], counted=name.startswith("set-aside/"))
 
     def done(self, name: str) -> None:
         """Forget one."""
         del self.kept[name]
+
+    def keep(self, reason: str, records: Sequence[Mapping[str, Any]]) -> str:
+        """Keep records that were set aside."""
+        name = f"set-aside/{reason}/{len(self.kept)}"
+        self.kept[name] = list(records)
+        self._since[name] = self._clock.now()
+        return name
 
 
 class MemoryDoorbells:
@@ -218,7 +234,7 @@ class MemoryApplication:
         self.ids = IdGenerator(self.clock, self.rng.getrandbits)
         self.bodies = MemoryBodies()
         self.archive = MemoryArchive()
-        self.given_up = MemoryGivenUp()
+        self.given_up = MemoryGivenUp(self.clock)
         self.destinations = MemoryDestinations()
         self.doorbells = MemoryDoorbells(self.clock)
         self.acks = MemoryAcks()
@@ -254,7 +270,7 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        self._marking = Marking(self.store_of(self.clock), self.archive, self.clock, self.acks)
+        self._marking = self.marking_of(self.clock, self.given_up)
         self._relayed: str | None = None
         self._marked: str | None = None
         self._cascaded: str | None = None
@@ -270,6 +286,10 @@ class MemoryApplication:
             rng=self.rng,
         )
         return DynamoStore(tables, self.bodies)
+
+    def marking_of(self, clock: Clock, aside: SetAside | None = None) -> Marking:
+        """Return a marking with a clock of its own."""
+        return Marking(self.store_of(clock), self.archive, clock, self.acks, aside=aside)
 
     @property
     def deadline(self) -> float:
@@ -327,20 +347,35 @@ class MemoryApplication:
         """Run the sweep once."""
         return Sweep(self.store, self.doorbells, self.clock).run(deadline=self.deadline)
 
-    def repair(self) -> RepairReport:
-        """Run repair once."""
+    def repair(
+        self, *, seconds: float = 870, meanwhile: Callable[[], object] | None = None
+    ) -> RepairReport:
+        """Run repair once.
+
+        Args:
+            seconds: after which it stops.
+            meanwhile: runs while repair waits for marking; `mark` by default.
+        """
         store = self.store_of(self.clock)
+        meanwhile = meanwhile or self.mark
+
+        def wait(seconds: float) -> None:
+            self.clock.advance(seconds)
+            meanwhile()
+
         return Repair(
             store=store,
             marking_store=store,
             cursor_store=RepairTable(self.outbox.tables),
-            marking=self._marking,
+            marking=self.marking_of(self.clock),
             given_up=self.given_up,
             doorbells=self.doorbells,
             clock=self.clock,
             others={BATCHES: self._replay_batches},
             retiring=Retiring(EpochTable(self.outbox.tables), self.clock),
-        ).run(deadline=self.clock.now() + 870)
+            recounts=Recounts(RecountTable(self.outbox.tables), store, self.clock, self.ids.next),
+            wait=wait,
+        ).run(deadline=self.clock.now() + seconds)
 
     def _replay_batches(self, records: Sequence[Mapping[str, Any]], deadline: float) -> bool:
         return self.keeper.cascade_records(records, deadline=deadline).again is None

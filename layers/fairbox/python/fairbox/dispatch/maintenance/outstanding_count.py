@@ -61,8 +61,9 @@ def count_outstanding(
             ("ready", row.ready),
             ("later", row.later),
         )
+        doubtful = row.odd
         for lane, count in lanes:
-            if count <= 0 or heads >= MAX_HEADS:
+            if (count <= 0 and not doubtful) or heads >= MAX_HEADS:
                 continue
             heads += 1
             page = (
@@ -74,6 +75,7 @@ def count_outstanding(
                     lane, row.topic, row.epoch, row.shard, limit=2, consistent=False
                 )
             )
+            doubtful |= page.row is not None and page.row.recount is not None
             for stored in page.messages[:1]:
                 since = max(time_of(stored.ref.id), stored.ref.due or 0)
                 topic = figures[row.topic]

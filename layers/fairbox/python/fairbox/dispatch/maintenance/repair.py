@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from fairbox.codec.attributes import PK
 from fairbox.codec.keys import parse_lane_pk
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import is_shard_row, read_shard
 from fairbox.codec.stream_records import read_record, table_of
+from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
+from fairbox.dispatch.stream.marking import LANES, MarkReport
 from fairbox.dispatch.tombstones import finish_marked
-from fairbox.errors import NewerVersion, Unreadable
+from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import belongs
 from fairbox.model.ids import time_of
@@ -24,14 +28,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fairbox.dispatch.maintenance.epoch_retirement import Retiring
-    from fairbox.dispatch.ports import Doorbells, MarkingStore, Store
-    from fairbox.dispatch.stream.marking import Marking
+    from fairbox.dispatch.maintenance.recount import Recounts
+    from fairbox.dispatch.ports import Doorbells, GivenUpBatch, MarkingStore, Store
+    from fairbox.dispatch.stream.marking import Marking, OpenLane
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
 
+logger = logging.getLogger("fairbox")
+
 UNITS_A_SECOND: Final = 200.0
 MAX_SUSPECTS: Final = 200
+MAX_DOUBTED: Final = 200
+"""Shards that the scan of one run puts in doubt at most: each is read once more."""
+WAIT_SECONDS: Final = 5.0
+RECOUNTS_SECONDS: Final = 15.0
+"""Time between two looks at recounts that wait for marking, in a run that still scans."""
 MAX_ORPHANS: Final = 100
 
 Shard = tuple[str, int, int]
@@ -39,11 +51,37 @@ Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
 
 
 @dataclass(frozen=True, slots=True)
+class LanePart:
+    """A lane of which the scan has read a part.
+
+    Attributes:
+        key: the lane's partition key.
+        count: messages that were read of it.
+        sequences: of the counts `ready` and `later`, as the shard row had them at its head; of lane
+            `later` None.
+    """
+
+    key: str = ""
+    count: int = 0
+    sequences: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cursor:
-    """The position of the scan, and the shards whose counts looked wrong the last time."""
+    """The place where the next run goes on.
+
+    Attributes:
+        position: of the scan; None: at the beginning.
+        suspects: lane -> by how much its count was off when it was last read, if it was.
+        lane: the lane in whose middle the scan stopped.
+        tried: name of the given-up batch that was tried last, where the time was over; empty: all
+            were tried.
+    """
 
     position: Mapping[str, Any] | None = None
-    suspects: Mapping[str, str] = field(default_factory=dict)
+    suspects: Mapping[str, int] = field(default_factory=dict)
+    lane: LanePart = field(default_factory=LanePart)
+    tried: str = ""
 
 
 class RepairStore(Protocol):
@@ -70,12 +108,25 @@ class RepairStore(Protocol):
         """
         ...
 
+    def empty(self, lane: Literal["ready", "later"], shard: Shard) -> bool:
+        """Whether nothing lies in a lane (consistent, 1 RRU)."""
+        ...
+
 
 class GivenUp(Protocol):
     """Batches that a stream reader gave up, with their payload."""
 
-    def batches(self) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-        """Yield (name, records) of each."""
+    def names(self) -> Mapping[str, float]:
+        """Return the names of all, with the time of each (seconds since 1970 UTC)."""
+        ...
+
+    def read(self, name: str) -> GivenUpBatch:
+        """Return one.
+
+        Raises:
+            Unreadable: it holds no records.
+            Unavailable: it could not be read now.
+        """
         ...
 
     def done(self, name: str) -> None:
@@ -94,8 +145,12 @@ class RepairReport:
         finished: marked messages.
         unreadable: items buried as they are.
         newer: items and given-up batches that only a newer release can read: they stay.
+        failed: given-up batches that could not be read or replayed: they stay.
+        kept: given-up batches that stay, for whatever reason.
+        kept_hours: age of the oldest of them, in hours.
         flagged: overdue shards that no row showed.
-        recounted: shard rows whose counts had been wrong for two runs.
+        recounted: shard rows whose counts were wrong, and are corrected.
+        doubtful: shards whose counts are in doubt, and will be known in the next run.
         complete: whether the scan came to its end.
         unfinished: marked messages that could not be finished; the next run tries again.
         closed: old epochs that were found empty, and take no messages any more.
@@ -111,8 +166,12 @@ class RepairReport:
     finished: int = 0
     unreadable: int = 0
     newer: int = 0
+    failed: int = 0
+    kept: int = 0
+    kept_hours: float = 0.0
     flagged: int = 0
     recounted: int = 0
+    doubtful: int = 0
     complete: bool = False
     unfinished: int = 0
     closed: int = 0
@@ -123,13 +182,29 @@ class RepairReport:
 
 @dataclass(slots=True)
 class _ScannedShard:
-    """The findings of the scan about one shard."""
+    """The findings of the scan about one shard.
 
-    ready: int = 0
-    later: int = 0
+    Attributes:
+        holds: whether messages lie in it.
+        overdue: whether one of them is.
+        newer: whether it holds items that this release cannot read.
+        row: its row, if the scan met it.
+        lanes: lanes whose end was reached -> messages in them.
+        sequences: of its row's counts, as the scan met it.
+    """
+
+    holds: bool = False
     overdue: bool = False
-    newer: bool = False  # it holds items that this release cannot read: its counts prove nothing
+    newer: bool = False
     row: ShardRow | None = None
+    lanes: dict[OpenLane, int] = field(default_factory=dict)
+    sequences: tuple[str, str] | None = None
+
+    def still(self, row: ShardRow, lane: OpenLane) -> bool:
+        """Whether the count of a lane is that of the row which the scan met."""
+        now = row.ready_sequence, row.later_sequence
+        at = LANES.index(lane)
+        return self.sequences is not None and self.sequences[at] == now[at]
 
 
 class Repair:
@@ -145,6 +220,8 @@ class Repair:
         others: replay given-up batches of other tables' streams until a deadline, by table;
             False when something is left, and the batch must be kept.
         retiring: takes old epochs off their topics' lists; None: they stay.
+        recounts: counts shards again.
+        wait: lets so many seconds pass in which marking goes on; `clock.sleep` by default.
     """
 
     def __init__(
@@ -159,6 +236,8 @@ class Repair:
         clock: Clock,
         others: Mapping[str, Replay] | None = None,
         retiring: Retiring | None = None,
+        recounts: Recounts | None = None,
+        wait: Callable[[float], object] | None = None,
     ) -> None:
         self._store = store
         self._rows = marking_store
@@ -169,45 +248,100 @@ class Repair:
         self._clock = clock
         self._others = others or {}
         self._retiring = retiring
+        self._recounts = recounts
+        self._wait = wait or clock.sleep
 
-    def run(self, *, deadline: float) -> RepairReport:
-        """Replay given-up batches, retire epochs, then scan on until the end or the deadline.
+    def run(self, *, deadline: float, report: RepairReport | None = None) -> RepairReport:
+        """Replay given-up batches, retire epochs, recount, and scan until the end or the deadline.
+
+        Half of the time at most goes to given-up batches, and to recounts before the scan. Recounts
+        that wait for marking are looked at again during the scan and, once it is complete, until
+        they end. What fails does not stop the rest.
 
         Args:
             deadline: seconds since 1970.
+            report: filled in; a new one by default.
 
         Raises:
             FairboxError: tables or queues failed; the next run goes on from the last cursor.
         """
-        report = RepairReport()
+        report = RepairReport() if report is None else report
         self._store.refresh()
-        for name, records in self._given_up.batches():
-            if self._clock.now() >= deadline:
-                return report
-            other = self._others.get(table_of(records[0])) if records else None
-            if other is None:
-                try:
-                    self._replay(records, report)
-                except NewerVersion:
-                    report.newer += 1
-                    continue
-            elif other(records, deadline):
-                report.replayed += len(records)
-            else:
-                continue
-            self._given_up.done(name)
+        cursor = self._cursors.load_cursor()
+        half = (self._clock.now() + deadline) / 2
+        cursor = replace(cursor, tried=self._replay_all(cursor.tried, half, report))
         if self._retiring is not None:
             retired = self._retiring.run(deadline=deadline)
             report.closed, report.retired = retired.closed, retired.retired
-        self._scan(deadline, report)
+        self._recount(report, deadline=half)
+        self._scan(cursor, deadline, report)
+        self._recount(report, deadline=deadline)
+        while report.complete and report.doubtful and self._clock.now() < deadline:
+            self._wait(WAIT_SECONDS)
+            self._recount(report, deadline=deadline)
         return report
 
-    def _replay(self, records: Sequence[Mapping[str, Any]], report: RepairReport) -> None:
-        """Mark a batch and enqueue visits: both may be repeated, whichever function gave it up."""
-        self._marking.handle(records)
+    def _recount(self, report: RepairReport, *, deadline: float) -> None:
+        if self._recounts is not None:
+            recounted = self._recounts.run(deadline=deadline)
+            report.recounted += recounted.corrected
+            report.units += recounted.units
+            report.doubtful = recounted.waiting
+
+    def _replay_all(self, tried: str, deadline: float, report: RepairReport) -> str:
+        """Replay given-up batches in turn; return the last one tried if the time was over."""
+        try:
+            names = dict(self._given_up.names())
+        except FairboxError as error:
+            logger.warning("given-up batches could not be listed", extra={"error": str(error)})
+            return tried
+        kept = dict(names)
+        last = ""
+        for name in sorted(names, key=lambda name: (name <= tried, name)):
+            if self._clock.now() >= deadline:
+                break
+            last = name
+            try:
+                if self._replayed(name, deadline, report):
+                    del kept[name]
+            except NewerVersion:
+                report.newer += 1
+            except Exception:
+                report.failed += 1
+                logger.exception("a given-up batch could not be replayed", extra={"object": name})
+        else:
+            last = ""
+        report.kept = len(kept)
+        oldest = min(kept.values(), default=self._clock.now())
+        report.kept_hours = max(0.0, (self._clock.now() - oldest) / 3600)
+        return last
+
+    def _replayed(self, name: str, deadline: float, report: RepairReport) -> bool:
+        """Replay a given-up batch; return whether it is done with."""
+        batch = self._given_up.read(name)
+        records = batch.records
+        other = self._others.get(table_of(records[0])) if records else None
+        if other is None:
+            self._replay(batch, deadline)
+        elif not other(records, deadline):
+            return False
         report.replayed += len(records)
+        self._given_up.done(name)
+        return True
+
+    def _replay(self, batch: GivenUpBatch, deadline: float) -> None:
+        """Mark a batch and enqueue visits: both may be repeated, whichever function gave it up.
+
+        Where marking had gone past a record, the row cannot say whether the record was counted.
+        """
+        marked = MarkReport()
+        try:
+            self._marking.handle(batch.records, deadline=deadline, report=marked)
+        finally:
+            if not batch.counted:
+                doubt(self._rows, sorted(marked.stale), milliseconds(self._clock))
         rings: dict[Shard, list[MessageRef]] = defaultdict(list)
-        for record in records:
+        for record in batch.records:
             try:
                 change = read_record(record)
             except Unreadable:
@@ -218,26 +352,44 @@ class Repair:
                 rings[ref.topic, ref.epoch, ref.shard].append(ref)
         self._doorbells.ring([Doorbell(*shard, tuple(refs)) for shard, refs in rings.items()])
 
-    def _scan(self, deadline: float, report: RepairReport) -> None:
-        cursor = self._cursors.load_cursor()
-        position = cursor.position
-        whole = position is None
+    def _scan(self, cursor: Cursor, deadline: float, report: RepairReport) -> None:
+        position, lane = cursor.position, cursor.lane
         seen: dict[Shard, _ScannedShard] = defaultdict(_ScannedShard)
+        recounts_at = self._clock.now() + RECOUNTS_SECONDS
         while self._clock.now() < deadline:
             started = self._clock.now()
             items, position, units = self._cursors.scan_page(position)
             report.scanned += len(items)
             report.units += units
+            for item in items:
+                lane = self._follow(lane, item, seen)
             self._take(items, seen, report)
             if position is None:
                 report.complete = True
+                lane = _end_lane(lane, seen)
                 break
             self._clock.sleep(max(0.0, units / UNITS_A_SECOND - (self._clock.now() - started)))
+            if report.doubtful and self._clock.now() >= recounts_at:
+                self._recount(report, deadline=deadline)
+                recounts_at = self._clock.now() + RECOUNTS_SECONDS
         self._flag(seen, report)
-        suspects: Mapping[str, str] = cursor.suspects
-        if whole and report.complete:
-            suspects = self._recount(seen, cursor.suspects, report)
-        self._cursors.save_cursor(Cursor(position, suspects))
+        suspects = self._compare(seen, cursor.suspects)
+        self._cursors.save_cursor(Cursor(position, suspects, lane, cursor.tried))
+
+    def _follow(
+        self, lane: LanePart, item: Mapping[str, Any], seen: dict[Shard, _ScannedShard]
+    ) -> LanePart:
+        """Count an item in its lane; a scan returns the items of a lane one after the other."""
+        key = item[PK]["S"]
+        if key != lane.key:
+            _end_lane(lane, seen)
+            lane = LanePart(key, sequences=("", "") if key.startswith("ready#") else None)
+        if not is_shard_row(item):
+            return replace(lane, count=lane.count + 1)
+        with suppress(Unreadable):
+            row = read_shard(item)
+            lane = replace(lane, sequences=(row.ready_sequence, row.later_sequence))
+        return lane
 
     def _take(
         self,
@@ -269,12 +421,11 @@ class Repair:
                 marked.append(stored)
             elif self._relocated(stored):
                 report.relocated += 1
-            elif stored.lane == "later":
-                shard.later += 1
-                shard.overdue |= (ref.due or 0) + OVERDUE_MS < now
             else:
-                shard.ready += 1
-                shard.overdue |= time_of(ref.id) + 2 * OVERDUE_MS < now
+                shard.holds = True
+                later = stored.lane == "later"
+                late = (ref.due or 0) if later else time_of(ref.id) + OVERDUE_MS
+                shard.overdue |= late + OVERDUE_MS < now
         errors: list[str] = []
         report.finished += finish_marked(self._store, marked, errors)
         report.unfinished += len(errors)
@@ -295,7 +446,7 @@ class Repair:
             if state.newer:
                 continue
             topic = self._store.topic(shard[0])
-            if topic is None and (state.ready or state.later) and len(report.orphans) < MAX_ORPHANS:
+            if topic is None and state.holds and len(report.orphans) < MAX_ORPHANS:
                 report.orphans.append("#".join(map(str, shard)))
             if not state.overdue or topic is None or not topic.pushed:
                 continue
@@ -306,32 +457,65 @@ class Repair:
             before = rows[0] if rows else ShardRow(*shard)
             report.flagged += self._rows.change_row(replace(before, look_at=now), before)
 
+    def _compare(
+        self, seen: Mapping[Shard, _ScannedShard], before: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Put counts in doubt that differ from what the scan found; return what may be wrong.
+
+        The scan trails the table, and a row trails the stream, so that a busy shard differs for a
+        while. In doubt is what has not changed since the scan met the row, what differs as it did
+        when its lane was read the last time, and what is negative. The recount tells.
+        """
+        suspects = dict(before)
+        doubtful: list[Shard] = []
+        ended = [shard for shard, state in seen.items() if state.lanes and not state.newer]
+        for row in self._read_rows(ended):
+            shard = row.topic, row.epoch, row.shard
+            lanes = seen[shard].lanes
+            if "later" not in lanes and row.later and self._cursors.empty("later", shard):
+                lanes["later"] = 0  # a lane in which nothing lies is not in the scan
+            off = {lane: getattr(row, lane) - count for lane, count in lanes.items()}
+            wrong = row.recount == 0 or row.ready < 0 or row.later < 0
+            for lane, difference in off.items():
+                name = "#".join(map(str, (lane, *shard)))
+                same = suspects.pop(name, 0) == difference or seen[shard].still(row, lane)
+                wrong |= difference != 0 and same
+                if difference and not same:
+                    suspects[name] = difference
+            if wrong and not row.recount:
+                doubtful.append(shard)
+            elif not any(off.values()):
+                self._unlist(row)
+        if self._recounts is not None:
+            doubt(self._rows, doubtful[:MAX_DOUBTED], milliseconds(self._clock))
+        return dict(list(suspects.items())[-MAX_SUSPECTS:])
+
+    def _read_rows(self, shards: Sequence[Shard]) -> Iterator[ShardRow]:
+        """Yield the rows of shards, the empty one where there is none (consistent, 1 RRU each)."""
+        for start in range(0, len(shards), 100):
+            some = shards[start : start + 100]
+            rows = {shard: ShardRow(*shard) for shard in some}
+            with suppress(Unreadable):  # one is damaged by now: the next run buries it
+                rows |= {(r.topic, r.epoch, r.shard): r for r in self._rows.shard_rows(some)}
+                yield from rows.values()
+
     def _unlist(self, row: ShardRow) -> None:
         """Take an empty shard that repair listed off the index: no change of a count will do it."""
         now = milliseconds(self._clock)
-        if row.outstanding == 0 and row.look_at is not None and row.look_at <= now:
+        listed = row.look_at is not None and row.look_at <= now
+        if not listed or (row.ready, row.later, row.recount) != (0, 0, None):
+            return
+        if self._cursors.empty("later", (row.topic, row.epoch, row.shard)):
             look_at = NEVER_MS if row.dead > 0 else None
             self._rows.change_row(replace(row, look_at=look_at, backoff=0), row)
 
-    def _recount(
-        self, seen: Mapping[Shard, _ScannedShard], suspects: Mapping[str, str], report: RepairReport
-    ) -> dict[str, str]:
-        """Correct counts that were wrong in the same way, in a still shard, the last time too."""
-        found: dict[str, str] = {}
-        for shard, state in seen.items():
-            if state.newer:
-                continue
-            row = state.row or ShardRow(*shard)
-            if (row.ready, row.later) == (state.ready, state.later):
-                self._unlist(row)
-                continue
-            name = "#".join(map(str, shard))
-            evidence = f"{row.ready_sequence} {row.later_sequence} {state.ready} {state.later}"
-            if suspects.get(name) == evidence:
-                after = replace(row, ready=state.ready, later=state.later)
-                if after.outstanding > 0 and after.look_at is None:
-                    after = replace(after, look_at=milliseconds(self._clock))
-                report.recounted += self._rows.change_row(after, row)
-            elif len(found) < MAX_SUSPECTS:
-                found[name] = evidence
-        return found
+
+def _end_lane(lane: LanePart, seen: dict[Shard, _ScannedShard]) -> LanePart:
+    """Note what lies in a lane that was read to its end."""
+    with suppress(Unreadable):
+        name, topic, epoch, number = parse_lane_pk(lane.key)
+        if name != "dead":
+            shard = seen[topic, epoch, number]
+            shard.lanes[name] = lane.count
+            shard.sequences = lane.sequences or shard.sequences
+    return LanePart()

@@ -81,8 +81,9 @@ class Sweep:
             or any(m.gone or now - time_of(m.ref.id) > OVERDUE_MS for m in head.messages)
         ):
             return True
-        if row.later <= 0 < row.outstanding:
-            return False  # a row that counts nothing was listed by repair, for either lane
+        doubtful = row.odd or (head.row is not None and head.row.recount is not None)
+        if row.later == 0 and not doubtful:
+            return False  # where a count may be wrong, messages may lie in either lane
         later = self._head("later", row, until_due=now)
         return bool(later.messages or later.unreadable or later.newer)
 

@@ -9,31 +9,48 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.batches.ack_messages import pack
+from fairbox.codec.attributes import SK
+from fairbox.codec.keys import message_sk
 from fairbox.codec.ledger import MAX_PER_ROW, SHARED, SPAN_MS, ledger_item
+from fairbox.codec.recounts import digest, id_of
 from fairbox.codec.stream_records import read_record, record_lane, sequence_order
+from fairbox.dispatch.calls import one_by_one
+from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.stream.message_events import archive_line, events_of
-from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
+from fairbox.errors import NewerVersion, NotConfigured, Throttled, Unavailable, Unreadable
+from fairbox.model.clock import milliseconds
+from fairbox.model.recounts import LaneMarks
 from fairbox.model.stored_messages import NEVER_MS, Delivery, Offloaded, ShardRow
 from fairbox.settings import ACK_QUEUE_URL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from fairbox.codec.stream_records import Change
-    from fairbox.dispatch.ports import AckQueue, Archive, MarkingStore
+    from fairbox.dispatch.calls import Run
+    from fairbox.dispatch.ports import AckQueue, Archive, MarkingStore, SetAside
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
 
+LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 SMALL_TOPIC: Final = 25
 FIRST_CHECK_MS: Final = 60_000
 PULLED_CHECK_MS: Final = 3_600_000
 _CAS_TRIES: Final = 8
+_TRY_AGAIN: Final = (Throttled, Unavailable, NotConfigured)
 
 Shard = tuple[str, int, int]
+OpenLane = Literal["ready", "later"]
+
+
+class _BodyKept(Unavailable):
+    """An offloaded body could not be let expire; all else about its record is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +63,15 @@ class LaneChange:
         delta: messages in the lane: +1, 0, -1.
         deaths: +1 for a death, -1 for a redrive.
         due: of an insert into lane `later`, in milliseconds since 1970 UTC.
+        key: the sort key in the lane.
     """
 
-    lane: Literal["ready", "later"]
+    lane: OpenLane
     sequence: str
     delta: int
     deaths: int = 0
     due: int | None = None
+    key: str = ""
 
 
 @dataclass(slots=True)
@@ -61,16 +80,33 @@ class MarkReport:
 
     Attributes:
         events: kind -> how many.
-        ledger_rows, row_writes: rows written.
+        ledger_rows: rows of the ledger written.
+        written: shards whose rows were written.
         unreadable: records whose images the codec could not read; they were counted only.
         acks: batch items of delivered messages, put into the ack queue.
+        newer: records set aside that only a newer release can read.
+        failed: other records set aside.
+        kept: names under which they are kept.
+        stale: shards of records whose sequence numbers were passed already: counted, or given up.
     """
 
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     ledger_rows: int = 0
-    row_writes: int = 0
+    written: set[Shard] = field(default_factory=set)
     unreadable: int = 0
     acks: int = 0
+    newer: int = 0
+    failed: int = 0
+    kept: list[str] = field(default_factory=list)
+    stale: set[Shard] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Aside:
+    """Records that cannot be handled, for one reason."""
+
+    error: Exception
+    records: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -80,10 +116,17 @@ class _Work:
     lines: list[bytes] = field(default_factory=list)
     deliveries: dict[str, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
     changes: dict[Shard, list[LaneChange]] = field(default_factory=lambda: defaultdict(list))
-    bodies: list[Offloaded] = field(default_factory=list)
+    bodies: list[tuple[Offloaded, Mapping[str, Any]]] = field(default_factory=list)
     sequences: list[str] = field(default_factory=list)
     acks: dict[str, None] = field(default_factory=dict)  # each item once, in order
     topics: dict[str, TopicState | None] = field(default_factory=dict)
+    aside: dict[str, _Aside] = field(default_factory=dict)
+    doubtful: dict[Shard, None] = field(default_factory=dict)
+
+    def put_aside(self, record: Mapping[str, Any], error: Exception) -> None:
+        """Take a record out, which is counted by its key as far as that can be read."""
+        reason = "bodies" if isinstance(error, _BodyKept) else type(error).__name__
+        self.aside.setdefault(reason, _Aside(error)).records.append(record)
 
 
 class Marking:
@@ -94,70 +137,149 @@ class Marking:
         archive: keeps every event.
         clock: gives the time.
         acks: takes the batch items of delivered messages. None: there are no batches, and a
-            delivered message that carries an item fails the invocation, so that nothing is lost.
+            delivered message that carries an item is a record that cannot be handled.
+        aside: keeps records that cannot be handled, so that they stop no others; None: nothing
+            does, and they fail the invocation once the others are done.
+        run: makes many independent calls; `one_by_one` or `in_threads`.
     """
 
     def __init__(
-        self, store: MarkingStore, archive: Archive, clock: Clock, acks: AckQueue | None = None
+        self,
+        store: MarkingStore,
+        archive: Archive,
+        clock: Clock,
+        acks: AckQueue | None = None,
+        *,
+        aside: SetAside | None = None,
+        run: Run = one_by_one,
     ) -> None:
         self._store = store
         self._archive = archive
         self._clock = clock
         self._acks = acks
+        self._aside = aside
+        self._run = run
 
-    def handle(self, records: Iterable[Mapping[str, Any]]) -> MarkReport:
+    def handle(
+        self,
+        records: Sequence[Mapping[str, Any]],
+        *,
+        deadline: float = inf,
+        report: MarkReport | None = None,
+    ) -> MarkReport:
         """Mark records as Lambda hands them over; any part of it may be repeated.
 
+        Counts come first, so that nothing that fails behind them makes the index late. The archive
+        comes last but for the bodies, which are not needed any more.
+
+        Args:
+            records: in the order of the stream.
+            deadline: when to stop, in seconds since 1970 UTC.
+            report: filled in; a new one by default.
+
         Raises:
-            NotConfigured: a delivered message carries a batch item, and there is no ack queue.
-            NewerVersion: only a newer release can read a record; nothing was written.
             FairboxError: something was not written; all the records must come again.
+            Exception: without a place for it, the first error of a record that cannot be handled;
+                the others are marked.
         """
-        report = MarkReport()
+        report = MarkReport() if report is None else report
         self._store.refresh()
         work = _Work()
         for record in records:
             self._take(record, work, report)
-        if work.lines:
-            self._archive.write(work.lines)
+        try:
+            self._write(work, report, deadline)
+        except _TRY_AGAIN:
+            raise
+        except Exception as error:
+            if len(records) > 1 or self._aside is None:
+                raise  # the mapping halves the batch until the record is alone
+            work.put_aside(records[0], error)
+            work.doubtful |= dict.fromkeys(work.changes)
+        self._set_aside(work, report)
+        return report
+
+    def _write(self, work: _Work, report: MarkReport, deadline: float) -> None:
+        self._count(work, report, deadline)
         rows = self._ledger_rows(work)
         if rows:
             self._store.write_ledger(rows)
         report.ledger_rows = len(rows)
         report.acks = self._ack(work.acks)
-        report.row_writes = self._count(work)
-        for offloaded in work.bodies:
-            self._store.expire_body(offloaded)
-        return report
+        if work.lines:
+            self._archive.write(work.lines)
+        self._expire(work, deadline)
+
+    def _expire(self, work: _Work, deadline: float) -> None:
+        """Let the bodies expire; the records of those that do not in time are set aside."""
+
+        def expire(offloaded: Offloaded, record: Mapping[str, Any]) -> None:
+            try:
+                if self._clock.now() >= deadline:
+                    raise _BodyKept("put_object_tagging", "the time is over")
+                self._store.expire_body(offloaded)
+            except Unavailable as error:
+                work.put_aside(record, _BodyKept(error.operation, error.detail))
+
+        self._run([partial(expire, *body) for body in work.bodies])
+
+    def _set_aside(self, work: _Work, report: MarkReport) -> None:
+        """Keep what cannot be handled, and ask for recounts of its shards."""
+        doubt(self._store, work.doubtful, milliseconds(self._clock))
+        for reason, aside in work.aside.items():
+            if self._aside is None:
+                raise aside.error
+            report.kept.append(self._aside.keep(reason, aside.records))
+            if isinstance(aside.error, NewerVersion):
+                report.newer += len(aside.records)
+            else:
+                report.failed += len(aside.records)
 
     def _take(self, record: Mapping[str, Any], work: _Work, report: MarkReport) -> None:
         try:
             change = read_record(record)
-        except NewerVersion:
-            raise  # counted alone, it would never reach ledger and archive
+        except NewerVersion as error:
+            self._take_by_key(record, work, error)
         except Unreadable:
             report.unreadable += 1
-            self._take_unreadable(record, work)
-            return
-        work.sequences.append(change.sequence)
-        stored = change.stored
-        ref = stored.ref
+            self._take_by_key(record, work)
+        except Exception as error:  # noqa: BLE001 - one record must not stop the others
+            self._take_by_key(record, work, error)
+        else:
+            try:
+                self._take_change(change, record, work, report)
+            except (Throttled, Unavailable):
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                self._take_by_key(record, work, error)
+
+    def _take_change(
+        self, change: Change, record: Mapping[str, Any], work: _Work, report: MarkReport
+    ) -> None:
+        ref = change.stored.ref
         topic = self._topic(ref.topic, work)
-        for event in events_of(change, topic):
-            work.lines.append(archive_line(event, topic))
+        events = events_of(change, topic)
+        lines = [archive_line(event, topic) for event in events]
+        lane_change = _lane_change(change, change.stored)
+        item = _acked_item(change)
+        if item is not None and self._acks is None:
+            raise NotConfigured(ACK_QUEUE_URL)
+        # from here on nothing fails: a record is taken whole or not at all
+        work.sequences.append(change.sequence)
+        work.lines += lines
+        for event in events:
             report.events[event.kind] += 1
             if event.kind == "delivered":
                 work.deliveries[ref.topic].append(event.delivery)
-        lane_change = _lane_change(change, stored)
         if lane_change is not None:
             work.changes[ref.topic, ref.epoch, ref.shard].append(lane_change)
-        old = change.old
-        item = _acked_item(change)
         if item is not None:
             work.acks[item] = None
+        old = change.old
         if change.kind == "REMOVE" and old is not None and old.offloaded is not None:
             # a dead letter still needs its body, and so does the copy of a moved message
-            work.bodies += [] if old.any_dead or old.gone == "moved" else [old.offloaded]
+            kept = old.any_dead or old.gone == "moved"
+            work.bodies += [] if kept else [(old.offloaded, record)]
 
     def _topic(self, name: str, work: _Work) -> TopicState | None:
         if name not in work.topics:
@@ -166,22 +288,32 @@ class Marking:
 
     def _ack(self, items: Mapping[str, None]) -> int:
         """Put items into the ack queue, a thousand and more a message; return their number."""
-        if items and self._acks is None:
-            raise NotConfigured(ACK_QUEUE_URL)
         if items and self._acks is not None:
             self._acks.put(pack(items))
         return len(items)
 
-    def _take_unreadable(self, record: Mapping[str, Any], work: _Work) -> None:
-        """Count an item that the codec cannot read; the relay or a visit buries it."""
+    def _take_by_key(
+        self, record: Mapping[str, Any], work: _Work, error: Exception | None = None
+    ) -> None:
+        """Count a record by its key, whatever its images hold; with an error, set it aside.
+
+        Without one, the relay or a visit buries the item.
+        """
+        if error is not None:
+            work.put_aside(record, error)
         try:
-            lane, topic, epoch, shard = record_lane(record)
-        except Unreadable:
+            lane, topic, epoch, number = record_lane(record)
+            shard = topic, epoch, number
+            delta = {"INSERT": 1, "REMOVE": -1}.get(record["eventName"], 0)
+            body = record["dynamodb"]
+            deaths = 1 if delta < 0 and error is None else 0
+            key = str(body["Keys"][SK]["S"])
+            change = LaneChange(lane, str(body["SequenceNumber"]), delta, deaths, key=key)
+        except (Unreadable, LookupError, TypeError, AttributeError):
             return
-        delta = {"INSERT": 1, "REMOVE": -1}.get(record["eventName"], 0)
-        deaths = 1 if delta < 0 else 0
-        sequence = record["dynamodb"]["SequenceNumber"]
-        work.changes[topic, epoch, shard].append(LaneChange(lane, sequence, delta, deaths))
+        work.changes[shard].append(change)
+        if error is not None:
+            work.doubtful[shard] = None
 
     def _ledger_rows(self, work: _Work) -> list[dict[str, Any]]:
         if not work.deliveries:
@@ -204,32 +336,78 @@ class Marking:
         states = [self._topic(name, work) for name in {d.topic: None for d in deliveries}]
         return max((s.topic.retention for s in states if s is not None), default=7 * 86400)
 
-    def _count(self, work: _Work) -> int:
-        """Bring the shard rows up to date; return the number written."""
-        written = 0
-        waiting: dict[Shard, Sequence[LaneChange]] = dict(work.changes)
+    def _count(self, work: _Work, report: MarkReport, deadline: float) -> None:
+        """Bring the shard rows up to date."""
+        waiting = list(work.changes)
         for _ in range(_CAS_TRIES):
-            rows = {(r.topic, r.epoch, r.shard): r for r in self._store.shard_rows(list(waiting))}
-            lost: dict[Shard, Sequence[LaneChange]] = {}
-            for shard, shard_changes in waiting.items():
-                before = rows.get(shard, ShardRow(*shard))
-                topic = self._topic(shard[0], work)
-                after = apply_changes(
-                    before,
-                    shard_changes,
-                    now=int(self._clock.now() * 1000),
-                    pushed=topic is not None and topic.pushed,
-                )
-                if after == before:
-                    continue
-                if self._store.change_row(after, before):
-                    written += 1
-                else:
-                    lost[shard] = shard_changes
-            if not lost:
-                return written
-            waiting = lost
+            rows = self._rows(waiting, work)
+            done: dict[Shard, bool] = {}
+
+            def count(shard: Shard, before: ShardRow, done: dict[Shard, bool] = done) -> None:
+                if self._clock.now() >= deadline:
+                    raise Unavailable("update_item", "the time is over")
+                done[shard] = self._count_shard(before, work, report)
+
+            self._run([partial(count, shard, row) for shard, row in rows.items()])
+            waiting = [shard for shard in rows if not done[shard]]
+            if not waiting:
+                return
         raise Unavailable("update_item", f"{len(waiting)} shard rows are changed by others")
+
+    def _rows(self, shards: Collection[Shard], work: _Work) -> dict[Shard, ShardRow]:
+        """Return the rows of shards; those that this release cannot read are put in doubt."""
+        try:
+            found = self._store.shard_rows(list(shards))
+        except Unreadable:
+            found = []
+            for shard in shards:
+                try:
+                    found += self._store.shard_rows([shard]) or [ShardRow(*shard)]
+                except Unreadable:
+                    work.doubtful[shard] = None
+            shards = [(row.topic, row.epoch, row.shard) for row in found]
+        rows = {shard: ShardRow(*shard) for shard in shards}
+        return rows | {(row.topic, row.epoch, row.shard): row for row in found}
+
+    def _count_shard(self, before: ShardRow, work: _Work, report: MarkReport) -> bool:
+        """Bring a row up to date; return whether it was as it was read."""
+        shard = before.topic, before.epoch, before.shard
+        changes = work.changes[shard]
+        fresh = fresh_changes(before, changes)
+        if len(fresh) < len(changes):
+            report.stale.add(shard)
+        if before.recount:
+            self._log(before, fresh)
+        now = milliseconds(self._clock)
+        after = apply_changes(before, changes, now=now, pushed=self._pushed(shard[0], work))
+        if after == before:
+            return True
+        if after.recount is None and (after.ready < 0 or after.later < 0):
+            after = after.doubted(now)
+            work.doubtful[shard] = None
+        if not self._store.change_row(after, before):
+            return False
+        report.written.add(shard)
+        return True
+
+    def _pushed(self, name: str, work: _Work) -> bool:
+        """Whether the dispatcher delivers a topic; one that cannot be read may be delivered."""
+        try:
+            topic = self._topic(name, work)
+        except Unreadable:
+            return True
+        return topic is not None and topic.pushed
+
+    def _log(self, row: ShardRow, fresh: Sequence[LaneChange]) -> None:
+        """Keep for a recount what changes, before the row says that it was counted."""
+        for lane in LANES:
+            mine = [c for c in fresh if c.lane == lane]
+            present = {digest(c.key): c.delta > 0 for c in mine if c.delta}
+            dead = {digest(id_of(c.key)): c.deaths > 0 for c in mine if c.deaths}
+            if present or dead:
+                first, last = mine[0].sequence, mine[-1].sequence
+                marks = LaneMarks(present, dead)
+                self._store.log_changes(row, lane, marks, first=first, last=last)
 
 
 def _acked_item(change: Change) -> str | None:
@@ -256,9 +434,10 @@ def _lane_change(change: Change, stored: StoredMessage) -> LaneChange | None:
         deaths = -1
     if not delta and not deaths:
         return None
-    return LaneChange(
-        stored.lane, change.sequence, delta, deaths, stored.ref.due if delta > 0 else None
-    )
+    ref = stored.ref
+    key = message_sk(ref.id, ref.due, stored.lane)
+    due = ref.due if delta > 0 else None
+    return LaneChange(stored.lane, change.sequence, delta, deaths, due, key)
 
 
 def _chunks(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
@@ -273,10 +452,19 @@ def _chunks(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
         yield chunk
 
 
+def fresh_changes(row: ShardRow, changes: Sequence[LaneChange]) -> list[LaneChange]:
+    """Return the changes that a row has not counted yet."""
+    counted = {"ready": row.ready_sequence, "later": row.later_sequence}
+    order = {lane: sequence_order(sequence) for lane, sequence in counted.items()}
+    return [c for c in changes if sequence_order(c.sequence) > order[c.lane]]
+
+
 def apply_changes(
     row: ShardRow, changes: Sequence[LaneChange], *, now: int, pushed: bool
 ) -> ShardRow:
     """Return the row after the changes that it has not counted yet; the same row when they cancel.
+
+    During a recount, the row also says that changes which cancel were counted.
 
     Args:
         row: as read.
@@ -285,20 +473,14 @@ def apply_changes(
         pushed: whether the dispatcher delivers the topic.
     """
     after = row
-    earliest: int | None = None
-    for lane in ("ready", "later"):
-        mine = [c for c in changes if c.lane == lane]
-        if not mine:
+    fresh = fresh_changes(row, changes)
+    for lane in LANES:
+        mine = [c for c in fresh if c.lane == lane]
+        delta = sum(c.delta for c in mine)
+        deaths = sum(c.deaths for c in mine)
+        if not delta and not deaths and not (mine and row.recount):
             continue
-        counted = sequence_order(row.ready_sequence if lane == "ready" else row.later_sequence)
-        fresh = [c for c in mine if sequence_order(c.sequence) > counted]
-        dues = [c.due for c in fresh if c.due is not None]
-        earliest = min([*dues, *([] if earliest is None else [earliest])], default=None)
-        delta = sum(c.delta for c in fresh)
-        deaths = sum(c.deaths for c in fresh)
-        if not delta and not deaths:
-            continue
-        last = max((c.sequence for c in fresh), key=sequence_order)
+        last = max((c.sequence for c in mine), key=sequence_order)
         if lane == "ready":
             after = replace(
                 after,
@@ -313,13 +495,14 @@ def apply_changes(
                 later_deaths=after.later_deaths + deaths,
                 later_sequence=last,
             )
+    earliest = min((c.due for c in fresh if c.due is not None), default=None)
     return _with_next_check(row, after, earliest, now=now, pushed=pushed)
 
 
 def _with_next_check(
     before: ShardRow, after: ShardRow, earliest: int | None, *, now: int, pushed: bool
 ) -> ShardRow:
-    if after.ready <= 0 and after.later <= 0:
+    if (after.ready, after.later, after.recount) == (0, 0, None):
         look = NEVER_MS if after.dead > 0 else None
         return replace(after, look_at=look, backoff=0) if after != before else after
     look = after.look_at if after.look_at != NEVER_MS else None
