@@ -64,20 +64,23 @@ def read_recount(item: Mapping[str, Any]) -> Recount:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
-def marks_pk(place: tuple[str, int, int], since: int) -> str:
-    """Return the partition key of what a recount gathers."""
-    topic, epoch, shard = place
-    return f"{RECOUNTS}#{topic}#{epoch}#{shard}#{since}"
+def marks_pk(place: tuple[str, int, int]) -> str:
+    """Return the partition key of what the recounts of a shard gather."""
+    return f"{RECOUNTS}#{'#'.join(map(str, place))}"
 
 
-def read_sk(part: Part, page: int) -> str:
-    """Return the sort key of a page of keys that were read."""
-    return f"read#{part}#{page:08d}"
+def read_sk(since: int, part: Part, page: int | None = None) -> str:
+    """Return the sort key of a page of keys that were read, or the beginning of all of a lane."""
+    return f"{since}#read#{part}#" + ("" if page is None else f"{page:08d}")
 
 
-def changes_sk(lane: str, last: str, first: str = "") -> str:
-    """Return the sort key of the changes between two sequence numbers; they sort by the last."""
-    return f"changed#{lane}#{sequence_order(last)}#{first}"
+def changes_sk(since: int, lane: str, last: str = "", first: str = "") -> str:
+    """Return the sort key of changes between two sequence numbers, or the beginning of all.
+
+    They sort by the last.
+    """
+    beginning = f"{since}#changed#{lane}#"
+    return f"{beginning}{sequence_order(last)}#{first}" if last else beginning
 
 
 def marks_value(marks: LaneMarks) -> dict[str, Any]:

@@ -22,12 +22,13 @@ from fairbox.codec.recounts import (
 )
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Unavailable
+from fairbox.model.recounts import LaneMarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.dynamodb.tables import Tables
-    from fairbox.model.recounts import LaneMarks, Part, Recount
+    from fairbox.model.recounts import Part, Recount
     from fairbox.model.stored_messages import ShardRow
 
 Shard = tuple[str, int, int]
@@ -89,25 +90,27 @@ class RecountTable:
         answer = self._calls.call("query", **arguments)
         marks = keys_of(part, answer["Items"])
         if marks.present or marks.dead:
-            self._keep(recount.place, recount.since, read_sk(part, recount.pages), marks)
+            self._keep(recount.place, read_sk(recount.since, part, recount.pages), marks)
         units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
         return answer.get("LastEvaluatedKey", {}).get(attr.SK, {"S": ""})["S"], units
 
     def log(self, row: ShardRow, lane: Part, marks: LaneMarks, *, first: str, last: str) -> None:
         """Keep the changes of a lane between two sequence numbers; a repetition overwrites."""
         place = row.topic, row.epoch, row.shard
-        self._keep(place, row.recount or 0, changes_sk(lane, last, first), marks)
+        self._keep(place, changes_sk(row.recount or 0, lane, last, first), marks)
 
     def changes(self, recount: Recount, lane: Part, until: str) -> LaneMarks:
         """Return the newest state of what changed in a lane, up to a sequence number."""
-        bound = f"{changes_sk(lane, until)}~"
-        items = self._items(marks_pk(recount.place, recount.since), f"changed#{lane}#")
+        if not until:
+            return LaneMarks()
+        bound = changes_sk(recount.since, lane, until) + "~"
+        items = self._items(marks_pk(recount.place), changes_sk(recount.since, lane))
         return read_marks(item for item in items if item[attr.SK]["S"] < bound)
 
     def pages(self, recount: Recount, part: Part) -> Iterator[LaneMarks]:
         """Yield the pages of keys that were read of a lane."""
-        pk = marks_pk(recount.place, recount.since)
-        return (read_marks([item]) for item in self._items(pk, f"read#{part}#"))
+        items = self._items(marks_pk(recount.place), read_sk(recount.since, part))
+        return (read_marks([item]) for item in items)
 
     def fence(self, recount: Recount, lane: Part, message_id: str, now: int) -> None:
         """Let an item enter a lane and leave it (2 WRU)."""
@@ -116,12 +119,12 @@ class RecountTable:
         self._calls.call("delete_item", TableName=self._table, Key=key_of(item))
 
     def forget(self, recount: Recount, *, done: bool) -> None:
-        """Delete what a recount gathered; with `done` the recount too, unless it was begun again.
+        """Delete what recounts of a shard gathered; with `done` the request too, unless it is new.
 
         Raises:
             Unavailable: some is left.
         """
-        pk = marks_pk(recount.place, recount.since)
+        pk = marks_pk(recount.place)
         requests = [{"DeleteRequest": {"Key": key_of(i)}} for i in self._items(pk, "")]
         left = self._calls.batch_write(self._table, requests)
         if left:
@@ -138,11 +141,11 @@ class RecountTable:
                 ExpressionAttributeValues={":s": recount_item(recount)[attr.RECOUNT_STATE]},
             )
 
-    def _keep(self, shard: Shard, since: int, sk: str, marks: LaneMarks) -> None:
+    def _keep(self, shard: Shard, sk: str, marks: LaneMarks) -> None:
         self._calls.call(
             "update_item",
             TableName=self._table,
-            Key=key(marks_pk(shard, since), sk),
+            Key=key(marks_pk(shard), sk),
             UpdateExpression="SET #m = :m",
             ExpressionAttributeNames={"#m": attr.RECOUNT_MARKS},
             ExpressionAttributeValues={":m": marks_value(marks)},

@@ -20,7 +20,7 @@ from fairbox.model.recounts import PARTS, Recount
 from fairbox.model.stored_messages import NEVER_MS, ShardRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fairbox.dispatch.ports import MarkingStore
     from fairbox.model.clock import Clock
@@ -61,7 +61,7 @@ class RecountStore(Protocol):
         ...
 
     def forget(self, recount: Recount, *, done: bool) -> None:
-        """Delete what a recount gathered; with `done` the request for it too."""
+        """Delete what recounts of the shard gathered; with `done` the request too."""
         ...
 
 
@@ -142,8 +142,7 @@ class Recounts:
 
     def _begin(self, recount: Recount, row: ShardRow) -> Recount | None:
         """Let marking keep the changes from now on; None: the row has changed meanwhile."""
-        if recount.since:
-            self._store.forget(recount, done=False)
+        self._store.forget(recount, done=False)
         since = max(milliseconds(self._clock), recount.since + 1, (row.recount or 0) + 1)
         begun = Recount(*recount.place, since=since, purged=row.purged_dead)
         doubted = row.doubted(milliseconds(self._clock))
@@ -196,7 +195,7 @@ class Recounts:
         """Return the row with its counts as of its sequence numbers; None: marking is behind."""
         sequences = {"ready": row.ready_sequence, "later": row.later_sequence}
         changes = {lane: self._store.changes(recount, lane, sequences[lane]) for lane in _LANES}
-        if any(digest(recount.fences[lane]) not in changes[lane].present for lane in _LANES):
+        if not _passed(recount, changes):
             return None
         if row.purged_dead != recount.purged:
             self._begin(recount, row)  # dead letters went without a record: read them again
@@ -224,3 +223,8 @@ class Recounts:
         if after.outstanding:
             return after
         return replace(after, look_at=NEVER_MS if after.dead > 0 else None, backoff=0)
+
+
+def _passed(recount: Recount, changes: Mapping[str, LaneMarks]) -> bool:
+    """Whether marking has met the fences, so that the changes reach beyond all that was read."""
+    return all(digest(sk) in changes[lane].present for lane, sk in recount.fences.items())

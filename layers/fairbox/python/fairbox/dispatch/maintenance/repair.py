@@ -202,9 +202,9 @@ class _ScannedShard:
 
     def still(self, row: ShardRow, lane: OpenLane) -> bool:
         """Whether the count of a lane is that of the row which the scan met."""
-        now = row.ready_sequence, row.later_sequence
         at = LANES.index(lane)
-        return self.sequences is not None and self.sequences[at] == now[at]
+        met = self.sequences or ("", "")  # what was never counted has not changed either
+        return met[at] == (row.ready_sequence, row.later_sequence)[at]
 
 
 class Repair:

@@ -1,0 +1,296 @@
+"""Recounts: exact at the row's own sequence numbers, whatever happens between any two calls."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Message
+from fairbox.codec.stream_records import sequence_order
+from fairbox.dispatch.doubt import doubt
+from fairbox.dispatch.maintenance import recount
+from fairbox.dispatch.maintenance.recount import Recounts
+from fairbox.dispatch.ports import Outcome
+from fairbox.dispatch.stream import marking
+from fairbox.dispatch.stream.marking import Marking, apply_changes
+from fairbox.dynamodb import recounts as recount_tables
+from fairbox.dynamodb.recounts import RecountTable
+from fairbox.errors import FairboxError
+from fairbox.model.clock import milliseconds
+from fairbox.testing.application import OUTBOX, MemoryApplication
+
+from tests.support.application import THROTTLED, App
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.recounts import Recount
+    from fairbox.model.stored_messages import ShardRow
+
+SHARD = ("orders", 0, 0)
+REFUSED = Outcome("refused", "no", fault="message")
+
+
+class Killed(BaseException):
+    """Ends repair in its middle."""
+
+
+class Interrupted:
+    """The tables as repair sees them: others act before any of its calls."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.before: Callable[[], None] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._engine, name)
+        if not callable(method):
+            return method
+
+        def call(**request: Any) -> Any:
+            self.before()
+            return method(**request)
+
+        return call
+
+
+class BusyShard:
+    """One shard in which everything happens at once: a producer, marking, visits and operators."""
+
+    def __init__(self, seed: int, *, given_up: float = 0.15) -> None:
+        self.rng = random.Random(seed)
+        self.app = App("a", shards=1)
+        self.app.at("a").answer = lambda m: REFUSED if m.message.body == b"p" else THROTTLED
+        self.given_up = given_up
+        self.given: Counter[str] = Counter()
+        self.refs: list[MessageRef] = []
+        self.position: str | None = None
+        self.last: list[dict[str, Any]] = []
+        self.client = Interrupted(self.app.client)
+        self.calm = self.holes = False
+        over = MemoryApplication(clock=self.app.clock, wrap=lambda _: self.client)
+        self.recounts = Recounts(
+            RecountTable(over.outbox.tables), over.store, self.app.clock, self.app.ids.next
+        )
+        self.truths: list[str] = []
+        self.ended = self.corrected = 0
+
+    def act(self) -> None:
+        """Let something happen."""
+        drawn = self.rng.random()
+        if drawn < 0.25:
+            self._publish(self.rng.randint(1, 3))
+        elif drawn < 0.55:
+            self._settle()
+        elif drawn < 0.65:
+            self._die()
+        elif drawn < 0.70:
+            self.app.outbox.redrive("orders")
+        elif drawn < 0.74:
+            self.app.outbox.purge_dead("orders", limit=1)
+        else:
+            self.mark()
+
+    def _publish(self, count: int) -> None:
+        for _ in range(count):
+            delay = self.rng.choice([0, 0, 900])
+            body = b"p" if self.rng.random() < 0.2 else b"x"
+            made = Message(topic="orders", body=body, delay=delay, id=self.app.ids.next())
+            self.refs.append(self.app.outbox.add(made))
+
+    def _settle(self) -> None:
+        self.rng.shuffle(self.refs)
+        gone, self.refs = self.refs[:4], self.refs[4:]
+        if gone and self.rng.random() < 0.5:
+            self.app.outbox.mark_delivered(gone)
+            return
+        for ref in gone:
+            try:
+                self.app.outbox.cancel([ref])
+            except FairboxError:
+                continue
+
+    def _die(self) -> None:
+        """Let visits bury what a destination refuses."""
+        self.app.clock.advance(90)
+        self.app.sweep()
+        for _ in range(3):
+            self.app.visit(5)
+            self.app.clock.advance(20)
+
+    def mark(self) -> None:
+        """Mark a batch, again, or never."""
+        records = self.app.records(self.position)
+        batch = records[: self.rng.randint(1, 12)]
+        if not batch:
+            return
+        self.position = batch[-1]["dynamodb"]["SequenceNumber"]
+        if not self.calm and self.rng.random() < self.given_up:
+            self.holes = True
+            self.given["up"] += 1
+            self.app.given_up.kept[f"batch {self.given['up']}"] = batch
+            return
+        for _ in range(self.rng.choice([1, 1, 2])):
+            self.app._marking.handle(batch)
+
+    def true(self, row: ShardRow) -> tuple[int, int]:
+        """Return the true counts as of the row's sequence numbers, from the whole stream."""
+        bound = {"ready": row.ready_sequence, "later": row.later_sequence}
+        counts = Counter[str]()
+        for record in self.app.records():
+            lane = record["dynamodb"]["Keys"]["pk"]["S"].partition("#")[0]
+            if sequence_order(record["dynamodb"]["SequenceNumber"]) <= sequence_order(bound[lane]):
+                counts[lane] += {"INSERT": 1, "REMOVE": -1}.get(record["eventName"], 0)
+        return counts["ready"], counts["later"]
+
+    def recount(self, *, kills: float = 0.0) -> None:
+        """Run the recounts once while others act; check each that ends."""
+        busy = [True]
+
+        def before() -> None:
+            if not busy[0]:
+                return
+            busy[0] = False
+            try:
+                for _ in range(self.rng.choice([0, 0, 0, 1, 1])):
+                    self.act()
+            finally:
+                busy[0] = True
+            if self.rng.random() < kills:
+                raise Killed
+
+        change = self.recounts._rows.change_row
+
+        def checked(after: ShardRow, row: ShardRow) -> bool:
+            done = change(after, row)
+            if done and after.recount is None:
+                found = after.ready, after.later
+                # what is given up meanwhile, repair replays and asks for another recount
+                if found != self.true(after) and not self.holes:
+                    self.truths.append(f"{found} written, {self.true(after)} true")
+            return done
+
+        self.recounts._rows.change_row = checked  # type: ignore[method-assign]
+        self.client.before = before
+        self.calm = self.rng.random() < 0.7
+        if not self.app.row().recount:
+            self.holes = False
+        try:
+            report = self.recounts.run(deadline=self.app.clock.now() + 1e6)
+            self.ended += report.ended
+            self.corrected += report.corrected
+        except Killed:
+            pass
+        finally:
+            self.calm = False
+            self.client.before = lambda: None
+            self.recounts._rows.change_row = change  # type: ignore[method-assign]
+
+    def rest(self) -> None:
+        """Let all be marked and replayed, and all recounts end."""
+        self.calm = True
+        for _ in range(4):
+            while self.app.records(self.position):
+                self.mark()
+            self.app.repair(meanwhile=self.mark)
+
+    def breaches(self) -> list[str]:
+        """Return what differs from the tables, at rest."""
+        row = self.app.row()
+        lanes = Counter(i["pk"]["S"].partition("#")[0] for i in self.app.lying())
+        dead = len(self.app.dead())
+        found = (row.ready, row.later, row.dead)
+        true = (lanes["ready"], lanes["later"], dead)
+        left = [i for i in self.app.engine.items(OUTBOX) if i["pk"]["S"].startswith("recount")]
+        return [
+            *self.truths,
+            *([] if found == true else [f"at rest: {found} written, {true} true"]),
+            *([] if row.recount is None and not left else [f"never ended: {row.recount} {left}"]),
+        ]
+
+
+def busy(seed: int, *, pages: int = 4, kills: float = 0.0, rounds: int = 3) -> BusyShard:
+    """A shard that was recounted in the middle of everything, and then came to rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recount_tables, "_PAGE_LIMIT", pages)
+        patch.setattr(recount, "UNITS_A_SECOND", 1e9)
+        shard = BusyShard(seed)
+        for _ in range(20):
+            shard.act()
+        for _ in range(rounds):
+            doubt(shard.app.store, [SHARD], milliseconds(shard.app.clock))
+            for _ in range(4):
+                shard.recount(kills=kills)
+                shard.mark()
+        shard.rest()
+    return shard
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_recount_of_a_busy_shard_is_exact_at_its_sequence_numbers(seed: int) -> None:
+    assert busy(seed).breaches() == []
+
+
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_a_recount_that_is_killed_anywhere_goes_on_or_begins_again(seed: int) -> None:
+    assert busy(seed, kills=0.03).breaches() == []
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_a_shard_ten_times_as_busy_is_counted_as_exactly(seed: int) -> None:
+    shard = busy(seed, rounds=30)
+    assert shard.breaches() == []
+    assert shard.ended > 3
+
+
+def test_the_seeds_recount_under_traffic_and_correct_counts() -> None:
+    shards = [busy(seed) for seed in range(4)]
+    assert sum(shard.ended for shard in shards) >= 4
+    assert sum(shard.corrected for shard in shards) >= 2
+
+
+class TestMutants:
+    """Each breaks one rule of the recount; seeds that do not see it would prove nothing."""
+
+    def finds(self, first: int = 0) -> bool:
+        """Whether one of a few seeds shows a breach, beginning with one that did."""
+        return any(busy(seed).breaches() for seed in range(first, first + 8))
+
+    def test_changes_that_nobody_keeps_are_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Marking, "_log", lambda *_: None)
+        monkeypatch.setattr(recount, "_passed", lambda *_: True)
+        assert self.finds()
+
+    def test_an_end_before_marking_has_met_the_fences_is_too_early(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recount, "_passed", lambda *_: True)
+        assert self.finds()
+
+    def test_fences_before_the_lanes_are_read_are_met_too_early(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin, fence = recount.Recounts._begin, recount.Recounts._fence
+
+        def mutant(self: Recounts, asked: Recount, row: ShardRow) -> Recount | None:
+            begun = begin(self, asked, row)
+            return begun and replace(begun, fences=fence(self, begun))
+
+        monkeypatch.setattr(recount.Recounts, "_begin", mutant)
+        monkeypatch.setattr(recount.Recounts, "_fence", lambda _, begun: begun.fences)
+        assert self.finds(first=18)
+
+    def test_changes_that_cancel_must_move_the_sequence_number(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def mutant(row: ShardRow, changes: Any, **more: Any) -> ShardRow:
+            after = apply_changes(replace(row, recount=None), changes, **more)
+            return replace(after, recount=row.recount)
+
+        monkeypatch.setattr(marking, "apply_changes", mutant)
+        assert self.finds()
