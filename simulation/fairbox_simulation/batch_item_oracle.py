@@ -155,6 +155,4 @@ def run_batch_items(seed: int, chaos: Chaos, messages: int) -> list[str]:
     world.heal()
     world.repair()
     breaches += [*BatchItemOracle(world).breaches(), *Oracle(world).breaches()]
-    if not world.marking.given_up:
-        breaches += Oracle(world).counts(deaths=True)
-    return breaches
+    return [*breaches, *Oracle(world).counts()]

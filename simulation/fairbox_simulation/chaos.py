@@ -32,6 +32,7 @@ class Chaos:
         interleaved: of each send, that other invocations run before it is answered.
         refused, throttled, away, lost_answers: of each message, what the destination does.
         given_up: whether stream batches are given up after some tries.
+        abandoned: of each stream batch, that it is given up before anybody has handled it.
         lost_doorbells: of each doorbell, that it never comes.
         outages: of each pause between users' acts, that a destination begins or ends an outage.
         frozen: of each invocation, that it stops at some call for a second to a quarter of an hour,
@@ -55,6 +56,7 @@ class Chaos:
     away: float = 0.02
     lost_answers: float = 0.02
     given_up: bool = True
+    abandoned: float = 0.02
     lost_doorbells: float = 0.02
     outages: float = 0.02
     frozen: float = 0.05
@@ -71,6 +73,7 @@ CALM = Chaos(
     interleaved=0,
     lost_answers=0,
     given_up=False,
+    abandoned=0,
     lost_doorbells=0,
     frozen=0,
 )

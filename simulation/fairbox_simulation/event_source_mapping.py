@@ -117,6 +117,9 @@ class Reader:
             return
         parts = self._returned.pop(shard, None) or self._next(shard)
         batch = [record for part, _ in parts for record in part]
+        if self._invoker.strikes(self._invoker.chaos.abandoned):
+            self._give_up(batch)
+            return
         handle = self._free.pop(self._invoker.rng.randrange(len(self._free)))
         self._busy.add(shard)
         try:
@@ -176,10 +179,13 @@ class Reader:
 
     def _again(self, part: list[Record], tries: int, parts: deque[Part]) -> None:
         if tries <= 0 and self._invoker.chaos.given_up:
-            name = f"batch-{self._invoker.rng.getrandbits(64):x}"
-            self._app.given_up.kept[name] = part
-            self.given_up += part
+            self._give_up(part)
             return
         middle = len(part) // 2 or 1
         halves = [half for half in (part[:middle], part[middle:]) if half]
         parts.extendleft((half, tries - 1) for half in reversed(halves))
+
+    def _give_up(self, part: list[Record]) -> None:
+        name = f"batch-{self._invoker.rng.getrandbits(64):x}"
+        self._app.given_up.kept[name] = part
+        self.given_up += part

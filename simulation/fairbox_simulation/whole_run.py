@@ -40,10 +40,10 @@ def finish(world: WholeWorld, messages: int) -> list[str]:
     world.drain_queues()
     gave_up = bool(world.marking.given_up)
     if not (gave_up or world.recounted):
-        breaches += Oracle(world).counts(deaths=True)
+        breaches += Oracle(world).counts()
     world.repair()
     oracle = Oracle(world)
-    breaches += [*oracle.counts(deaths=not gave_up), *oracle.breaches()]
+    breaches += [*oracle.counts(), *oracle.breaches()]
     breaches += [*BatchItemOracle(world).breaches(), *breaches_of(world)]
     breaches += Account(world).breaches()
     return [*breaches, *erased_early(world), *forgotten(world)]

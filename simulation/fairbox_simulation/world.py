@@ -126,7 +126,10 @@ class World:
         relays = [Relay(self._dispatcher()) for _ in range(WORKERS)]
         self._visits = [Visits(self._dispatcher()) for _ in range(WORKERS)]
         clocks = [self.clock() for _ in range(WORKERS)]
-        markings = [Marking(self.app.store_of(clock), archive, clock, acks) for clock in clocks]
+        markings = [
+            Marking(self.app.store_of(clock), archive, clock, acks, aside=app.given_up)
+            for clock in clocks
+        ]
         self.relay = Reader(self.app, self, [_until(r.handle, r._clock) for r in relays], batch=100)
         self.marking = Reader(self.app, self, [m.handle for m in markings], batch=150)
 
@@ -216,13 +219,13 @@ class World:
         """Answer one doorbell whose group is free; a failed one comes again a few times."""
         queue = self.app.doorbells
         queue.pass_on()
-        for n, doorbell in enumerate(queue.now):
+        for doorbell in list(queue.now):
             groups = self.app.outbox.topic(doorbell.topic).groups
             group = f"{doorbell.topic}#{doorbell.shard % groups}"
             if group not in self._groups:
-                if not self._visits:
-                    return
-                del queue.now[n]
+                if not self._visits or doorbell not in queue.now:
+                    return  # others were at work while the topic was read
+                queue.now.remove(doorbell)
                 visits = self._visits.pop(self.rng.randrange(len(self._visits)))
                 try:
                     self._receive(doorbell, group, visits)
@@ -265,7 +268,7 @@ class World:
             self.invoke(self._repair)
 
     def _repair(self) -> None:
-        self.recounted += self.app.repair().recounted
+        self.recounted += self.app.repair(meanwhile=self._mark).recounted
 
     def storm(self, messages: int) -> None:
         """Publish so many messages while things go wrong."""
@@ -334,7 +337,7 @@ class World:
     def repair(self) -> None:
         """Run repair as often as it takes to correct counts, reading the streams in between."""
         for _ in range(3):
-            self.app.repair()
+            self.app.repair(meanwhile=self._drain)
             self._drain()
 
 

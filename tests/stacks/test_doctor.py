@@ -244,7 +244,7 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
         _set(_mapping("relay"), FilterCriteria={}), "triggers", "fail", "cdk deploy",
     ),
     "a mapping tries for a day": (
-        _set(_mapping("mark_delivered"), MaximumRetryAttempts=-1), "triggers", "fail", "deploy",
+        _set(_mapping("mark_delivered"), MaximumRetryAttempts=10), "triggers", "fail", "deploy",
     ),
     "a mapping loses what it gives up": (
         _set(_mapping("mark_delivered"), DestinationConfig={}), "triggers", "fail", "deploy",

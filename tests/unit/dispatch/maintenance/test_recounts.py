@@ -163,10 +163,11 @@ class BusyShard:
             if self.rng.random() < kills:
                 raise Killed
 
-        change = self.recounts._rows.change_row
+        rows: Any = self.recounts._rows
+        change = rows.change_row
 
         def checked(after: ShardRow, row: ShardRow) -> bool:
-            done = change(after, row)
+            done: bool = change(after, row)
             if done and after.recount is None:
                 found = after.ready, after.later
                 # what is given up meanwhile, repair replays and asks for another recount
@@ -174,7 +175,7 @@ class BusyShard:
                     self.truths.append(f"{found} written, {self.true(after)} true")
             return done
 
-        self.recounts._rows.change_row = checked  # type: ignore[method-assign]
+        rows.change_row = checked
         self.client.before = before
         self.calm = self.rng.random() < 0.7
         if not self.app.row().recount:
@@ -188,7 +189,7 @@ class BusyShard:
         finally:
             self.calm = False
             self.client.before = lambda: None
-            self.recounts._rows.change_row = change  # type: ignore[method-assign]
+            rows.change_row = change
 
     def rest(self) -> None:
         """Let all be marked and replayed, and all recounts end."""

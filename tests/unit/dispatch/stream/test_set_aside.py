@@ -143,12 +143,14 @@ class TestOrder:
         steps: list[str] = []
         store = type(app.store)
         for name in ("change_row", "write_ledger", "expire_body"):
+
             inner = getattr(store, name)
-            monkeypatch.setattr(
-                store,
-                name,
-                lambda *given, name=name, inner=inner: (steps.append(name), inner(*given))[1],
-            )
+
+            def step(*given: Any, name: str = name, inner: Any = inner) -> Any:
+                steps.append(name)
+                return inner(*given)
+
+            monkeypatch.setattr(store, name, step)
         monkeypatch.setattr(app.archive, "write", lambda _: steps.append("archive"))
         app.mark()
         assert steps == ["change_row", "write_ledger", "archive", "expire_body"]

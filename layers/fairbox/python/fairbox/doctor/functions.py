@@ -193,8 +193,12 @@ def _stream_mapping(
         yield report.fail("it reads a stream that the table has no more", _DEPLOY)
     if not mapping.get("FilterCriteria", {}).get("Filters"):
         yield report.fail("it has no filter: each row's change starts the function", _DEPLOY)
-    if mapping.get("MaximumRetryAttempts", -1) < 0:
+    endless = mapping.get("MaximumRetryAttempts", -1) < 0
+    if endless and role != "mark_delivered":
         yield report.fail("it tries for a day: one bad record stops its shard", _DEPLOY)
+    if role == "mark_delivered" and not endless:
+        # it sets bad records aside itself
+        yield report.fail("it gives records up that are not counted then", _DEPLOY)
     failure = mapping.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
     if ":s3:" not in failure:
         yield report.fail("what it gives up is lost: no bucket keeps it", _DEPLOY)

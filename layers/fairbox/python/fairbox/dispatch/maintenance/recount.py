@@ -225,6 +225,6 @@ class Recounts:
         return replace(after, look_at=NEVER_MS if after.dead > 0 else None, backoff=0)
 
 
-def _passed(recount: Recount, changes: Mapping[str, LaneMarks]) -> bool:
+def _passed(recount: Recount, changes: Mapping[Part, LaneMarks]) -> bool:
     """Whether marking has met the fences, so that the changes reach beyond all that was read."""
-    return all(digest(sk) in changes[lane].present for lane, sk in recount.fences.items())
+    return all(digest(recount.fences[lane]) in changes[lane].present for lane in _LANES)

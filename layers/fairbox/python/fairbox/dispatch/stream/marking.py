@@ -196,7 +196,8 @@ class Marking:
                 raise  # the mapping halves the batch until the record is alone
             work.put_aside(records[0], error)
             work.doubtful |= dict.fromkeys(work.changes)
-        self._set_aside(work, report)
+        if work.aside or work.doubtful:
+            self._set_aside(work, report)
         return report
 
     def _write(self, work: _Work, report: MarkReport, deadline: float) -> None:
@@ -208,7 +209,8 @@ class Marking:
         report.acks = self._ack(work.acks)
         if work.lines:
             self._archive.write(work.lines)
-        self._expire(work, deadline)
+        if work.bodies:
+            self._expire(work, deadline)
 
     def _expire(self, work: _Work, deadline: float) -> None:
         """Let the bodies expire; the records of those that do not in time are set aside."""
@@ -338,6 +340,7 @@ class Marking:
 
     def _count(self, work: _Work, report: MarkReport, deadline: float) -> None:
         """Bring the shard rows up to date."""
+        now = int(self._clock.now() * 1000)
         waiting = list(work.changes)
         for _ in range(_CAS_TRIES):
             rows = self._rows(waiting, work)
@@ -346,7 +349,7 @@ class Marking:
             def count(shard: Shard, before: ShardRow, done: dict[Shard, bool] = done) -> None:
                 if self._clock.now() >= deadline:
                     raise Unavailable("update_item", "the time is over")
-                done[shard] = self._count_shard(before, work, report)
+                done[shard] = self._count_shard(before, work, report, now)
 
             self._run([partial(count, shard, row) for shard, row in rows.items()])
             waiting = [shard for shard in rows if not done[shard]]
@@ -369,7 +372,7 @@ class Marking:
         rows = {shard: ShardRow(*shard) for shard in shards}
         return rows | {(row.topic, row.epoch, row.shard): row for row in found}
 
-    def _count_shard(self, before: ShardRow, work: _Work, report: MarkReport) -> bool:
+    def _count_shard(self, before: ShardRow, work: _Work, report: MarkReport, now: int) -> bool:
         """Bring a row up to date; return whether it was as it was read."""
         shard = before.topic, before.epoch, before.shard
         changes = work.changes[shard]
@@ -378,7 +381,6 @@ class Marking:
             report.stale.add(shard)
         if before.recount:
             self._log(before, fresh)
-        now = milliseconds(self._clock)
         after = apply_changes(before, changes, now=now, pushed=self._pushed(shard[0], work))
         if after == before:
             return True
