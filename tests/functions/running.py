@@ -104,9 +104,6 @@ class FakeS3:
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
         return {"Body": _Body(self.objects[Key])}
 
-    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:  # noqa: N803
-        self.objects[Key] = Body
-
     def delete_object(self, *, Bucket: str, Key: str) -> None:  # noqa: N803
         del self.objects[Key]
 

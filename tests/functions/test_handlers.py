@@ -318,7 +318,7 @@ def test_repair_takes_shards_off_the_index_that_it_listed_and_that_are_empty(
     functions.invoke("repair", read_event("clock_repair"), Context(900_000))
     assert len(functions.outbox.listed()) == 4, "nobody has read the stream: counts are in doubt"
     images = ("NewImage", "OldImage")
-    records = functions.engine.stream("outbox").take(None)
+    records = functions.engine.stream(functions.tables["outbox"]).take(None)
     messages = [r for r in records if any("z" in r["dynamodb"].get(i, {}) for i in images)]
     functions.invoke("mark_delivered", {"Records": messages})
     functions.invoke("repair", read_event("clock_repair"), Context(900_000))

@@ -143,7 +143,6 @@ class TestOrder:
         steps: list[str] = []
         store = type(app.store)
         for name in ("change_row", "write_ledger", "expire_body"):
-
             inner = getattr(store, name)
 
             def step(*given: Any, name: str = name, inner: Any = inner) -> Any:
