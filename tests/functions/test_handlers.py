@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic
+from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic, Unavailable
+from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.model.subscription_status import NEW
 from fairbox.observability.metrics import (
     DEAD_COUNT,
+    GIVEN_UP_AGE,
+    GIVEN_UP_KEPT,
+    NEWER,
     OLDEST_AGE,
     OLDEST_BATCH_AGE,
     OPEN_BATCHES,
@@ -22,7 +27,7 @@ from fairbox.observability.metrics import (
 )
 
 from tests.functions.api_client import read_event
-from tests.functions.running import Context, Functions
+from tests.functions.running import Context, Functions, figures
 
 BILLING = "https://sqs.test/billing"
 INVOICE = MessageRef("invoices", 0, 0, "01a1fd01-15da-76e0-b41a-bcc8489a4191")
@@ -268,6 +273,48 @@ def test_repair_lists_overdue_lanes_and_replays_batches_that_were_given_up(
     assert len([line for line in functions.firehose.lines if line["event"] == "added"]) == 5
     assert figures.pop("orphans") == []
     assert all(isinstance(value, int | float | bool) for value in figures.values())
+
+
+def test_mark_delivered_sets_aside_what_repair_replays_after_the_upgrade(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = inserted(functions)
+    newer = event["Records"][1]["dynamodb"]["NewImage"]
+    newer["v"] = {"N": "2"}
+    assert functions.invoke("mark_delivered", event) == {"batchItemFailures": []}
+    assert figures(capsys)[NEWER] == 1
+    (name,) = functions.s3.objects
+    assert name.startswith("aws/lambda/set-aside/NewerVersion/")
+    assert sum(row.outstanding for row in functions.outbox.listed()) == 5
+    functions.clock.advance(7 * 3600)
+    functions.s3.times[name] = datetime.fromtimestamp(functions.clock.now() - 7 * 3600, UTC)
+    functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    told = figures(capsys)
+    assert (told[GIVEN_UP_KEPT], round(told[GIVEN_UP_AGE])) == (1, 7)
+    body = functions.s3.objects[name].decode()
+    newer["v"] = {"N": "1"}
+    payload = json.dumps({"Records": [event["Records"][1]]})
+    assert len(json.loads(json.loads(body)["payload"])["Records"]) == 1
+    functions.s3.objects[name] = json.dumps({"payload": payload}).encode()
+    functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    told = figures(capsys)
+    assert (told[GIVEN_UP_KEPT], told[GIVEN_UP_AGE]) == (0, 0)
+    assert functions.s3.objects == {}
+    assert len([line for line in functions.firehose.lines if line["event"] == "added"]) == 5
+
+
+def test_what_repair_keeps_is_told_though_its_scan_fails(
+    functions: Functions, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.s3.objects = {"aws/lambda/a": b"no batch"}
+
+    def fails(*_: Any) -> Any:
+        raise Unavailable("scan", "no")
+
+    monkeypatch.setattr(RepairTable, "scan_page", fails)
+    with pytest.raises(Unavailable):
+        functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    assert figures(capsys)[GIVEN_UP_KEPT] == 1
 
 
 def test_repair_replays_what_the_cascade_gave_up_and_keeps_what_still_fails(

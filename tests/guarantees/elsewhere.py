@@ -20,6 +20,57 @@ _ARCHIVE: Final = "tests/unit/aws/test_firehose_archive.py"
 _FUNCTIONS: Final = "tests/functions/test_archive.py"
 _PURGE: Final = "tests/unit/client/test_purge.py"
 
+_RECOUNTS: Final = "tests/unit/dispatch/maintenance/test_recounts.py"
+_GIVEN_UP: Final = "tests/unit/dispatch/maintenance/test_given_up.py"
+_ASIDE: Final = "tests/unit/dispatch/stream/test_set_aside.py"
+_DELIVERY: Final = "explanation/delivery.md"
+
+COUNTS: Final = (
+    Guarantee(
+        text="A recount is exact at the row's sequence numbers, however busy the shard is.",
+        page=f"{_DELIVERY}#recounts",
+        checks=(
+            f"{_RECOUNTS}::test_a_recount_of_a_busy_shard_is_exact_at_its_sequence_numbers",
+            f"{_RECOUNTS}::test_a_recount_that_is_killed_anywhere_goes_on_or_begins_again",
+            (
+                f"{_GIVEN_UP}::TestCounts"
+                ".test_they_are_right_after_one_run_when_later_batches_were_counted"
+            ),
+            f"{_GIVEN_UP}::TestCounts.test_an_outbox_too_large_for_one_run_is_corrected",
+        ),
+        mutants=(
+            f"{_RECOUNTS}::TestMutants.test_changes_that_nobody_keeps_are_missed",
+            (
+                f"{_RECOUNTS}::TestMutants"
+                ".test_an_end_before_marking_has_met_the_fences_is_too_early"
+            ),
+            (f"{_RECOUNTS}::TestMutants.test_fences_before_the_lanes_are_read_are_met_too_early"),
+            f"{_RECOUNTS}::TestMutants.test_changes_that_cancel_must_move_the_sequence_number",
+        ),
+    ),
+    Guarantee(
+        text="A count that is in doubt hides no message from the sweep and the metrics.",
+        page=f"{_DELIVERY}#recounts",
+        checks=(
+            f"{_GIVEN_UP}::TestCounts.test_removals_that_were_given_up_hide_no_message",
+            f"{_GIVEN_UP}::TestCounts.test_a_delayed_message_behind_a_wrong_count_is_seen",
+        ),
+        mutants=(f"{_GIVEN_UP}::TestMutants.test_a_doubt_that_lists_no_row_hides_messages",),
+    ),
+    Guarantee(
+        text="A record or object that cannot be handled stops no other, and is kept and told.",
+        page=f"{_OPERATE}#given-up-stream-records",
+        checks=(
+            f"{_ASIDE}::TestRecords.test_one_is_kept_and_counted_and_the_others_are_marked",
+            (
+                f"{_GIVEN_UP}::TestFailingObjects"
+                ".test_one_stops_neither_the_others_nor_retiring_nor_the_scan"
+            ),
+        ),
+        mutants=(f"{_ASIDE}::TestMutants.test_a_record_that_is_only_dropped_is_missed",),
+    ),
+)
+
 QUEUE: Final = (
     Guarantee(
         text="A receive reads no more behind 100,000 messages than behind 1,000.",
@@ -214,5 +265,10 @@ GROUPS: Final = {
     "Fairness and circuits": SENDING,
     "Acts of operators": ACTS,
     "Archive": ARCHIVE,
+GROUPS: Final = {
+    "Counts": COUNTS,
+    "Queue": QUEUE,
+    "Fairness and circuits": SENDING,
+    "Acts of operators": ACTS,
 }
 """The guarantees that are checked elsewhere, by what they are about."""

@@ -120,7 +120,10 @@ DELIVERY: Final = (
         scenarios=_WORLDS,
     ),
     Guarantee(
-        text="Counts are exact though the stream repeats itself; what is off repair corrects.",
+        text=(
+            "Counts are exact though the stream repeats itself, and after a batch was given up "
+            "repair makes them exact again, dead letters included."
+        ),
         page=f"{_DELIVERY}#exact-counts-from-a-stream-that-repeats-itself",
         kinds=("counts",),
         invariants=(f"{_ORACLE}.counts",),

@@ -92,6 +92,8 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("alarm_stalled_batches", -1),
         ("api_rate_limit", 0),
         ("alarm_dead_count", -1),
+        ("alarm_given_up_hours", 0),
+        ("alarm_given_up_hours", 360),  # half of the thirty days after which objects expire
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_key(key: str, value: Any) -> None:

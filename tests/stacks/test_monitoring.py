@@ -122,6 +122,17 @@ def test_who_falls_behind_the_stream_is_told(assembly: Assembly, function: str) 
     assert plain(alarm["Dimensions"][0]["Value"]) == f"{function}Function"
 
 
+def test_stream_records_that_cannot_be_replayed_are_told_long_before_they_expire(
+    assembly: Assembly,
+) -> None:
+    alarm = alarms(assembly)["GivenUpAge"]
+    assert (alarm["MetricName"], alarm["Statistic"]) == ("GivenUpAge", "Maximum")
+    assert (alarm["Period"], alarm["Threshold"]) == (3600, 6)
+    rules = assembly.of_type("AWS::S3::Bucket")["FairboxStorage/Failures"]
+    days = [r.get("ExpirationInDays") for r in rules["LifecycleConfiguration"]["Rules"]]
+    assert alarm["Threshold"] < min(filter(None, days)) * 24 / 2
+
+
 @pytest.mark.parametrize("queue", ["DoorbellsNowDeadLetters", "DoorbellsLaterDeadLetters"])
 def test_a_doorbell_put_aside_is_told(assembly: Assembly, queue: str) -> None:
     alarm = alarms(assembly)[f"{queue}NotEmpty"]

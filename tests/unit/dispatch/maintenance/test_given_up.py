@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fairbox.dynamodb import repair_cursor
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
-from fairbox.model.stored_messages import NEVER_MS
+from fairbox.model.stored_messages import NEVER_MS, ShardRow
 
 from tests.support.application import REFUSED, THROTTLED, App
 
@@ -232,3 +232,13 @@ class TestFailingObjects:
 
         monkeypatch.setattr(app.given_up, "names", fails)
         assert app.repair().complete
+
+
+class TestMutants:
+    def test_a_doubt_that_lists_no_row_hides_messages(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ShardRow, "doubted", lambda row, _: replace(row, recount=0))
+        monkeypatch.setattr(ShardRow, "odd", False)
+        with pytest.raises(AssertionError):
+            TestCounts().test_removals_that_were_given_up_hide_no_message()
