@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
 from fairbox import Batches
 from fairbox.batches.ack_messages import pack
 from fairbox.batches.models import COMPLETED_TOPIC
@@ -22,6 +23,7 @@ from fairbox.runtime.application import Application
 from fairbox.settings import Settings
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
+from local.engines.firehose import SLOW_DOWN, THROTTLED
 from tests.functions.api_client import ROOT
 from tests.support.deployment import environment, function_specifications, variable
 from tests.support.iam.recording import Caller, Recorded
@@ -58,9 +60,10 @@ class FakeSqs:
 
 @dataclass
 class FakeFirehose:
-    """Keeps the archive's lines."""
+    """Keeps the archive's lines; takes none while it is `throttling`."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
+    throttling: bool = False
 
     def put_record_batch(
         self,
@@ -69,6 +72,9 @@ class FakeFirehose:
         Records: list[dict[str, Any]],  # noqa: N803 - boto3's names
     ) -> dict[str, Any]:
         assert DeliveryStreamName == variable("FAIRBOX_ARCHIVE_STREAM")
+        if self.throttling:
+            refusal = {"Code": THROTTLED, "Message": SLOW_DOWN}
+            raise ClientError({"Error": refusal}, "PutRecordBatch")
         for record in Records:
             self.lines += [
                 json.loads(text) for text in gzip.decompress(record["Data"]).splitlines()
@@ -78,12 +84,13 @@ class FakeFirehose:
 
 @dataclass
 class FakeS3:
-    """The objects of every bucket, and their tags, by key."""
+    """The objects of every bucket, and their tags, by key; `refusing` buckets take none."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     tags: dict[str, Any] = field(default_factory=dict)
     times: dict[str, datetime] = field(default_factory=dict)
     clock: Clock = field(default_factory=SystemClock)
+    refusing: set[str] = field(default_factory=set)
 
     def get_paginator(self, operation: str) -> FakeS3:
         assert operation == "list_objects_v2"
@@ -95,7 +102,9 @@ class FakeS3:
         keys = [k for k in self.objects if k.startswith(Prefix)]
         yield {"Contents": [{"Key": k, "LastModified": self.times.get(k, stamp)} for k in keys]}
 
-    def put_object(self, *, Key: str, Body: bytes, **_: str) -> None:  # noqa: N803
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_: str) -> None:  # noqa: N803
+        if Bucket in self.refusing:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "PutObject")
         self.objects[Key] = Body
 
     def put_object_tagging(self, *, Key: str, Tagging: dict[str, Any], **_: str) -> None:  # noqa: N803

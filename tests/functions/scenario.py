@@ -22,7 +22,7 @@ from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.ids import IdGenerator
 
 from tests.functions.running import Context, Functions, ack_event
-from tests.support.deployment import environment
+from tests.support.deployment import environment, variable
 from tests.support.iam.deployment import EXTERNAL
 from tests.support.iam.recording import Recorded
 from tests.support.webhook_server import Server
@@ -95,6 +95,7 @@ class Scenario:
         self.meet_unreadable_items()
         self.wait_for_the_sweep()
         self.rank_topics()
+        self.archive()
         self.repair()
         self.keep_batches()
         with self.functions.caller.as_one("api"):
@@ -194,8 +195,15 @@ class Scenario:
         self.clock.advance(HOUR / 4)
         self.invoke("count_outstanding", {})
 
+    def archive(self) -> None:
+        """Mark while Firehose throttles and the archive's bucket refuses."""
+        self.functions.firehose.throttling = True
+        self.s3.refusing.add(variable("FAIRBOX_ARCHIVE_BUCKET"))
+        self.add("hooks", "k")
+        self.pump(2)
+
     def repair(self) -> None:
-        """Repair given-up batches, half-done removals and empty epochs."""
+        """Repair given-up batches, half-done removals and empty epochs; move what waits."""
         records = self.engine.stream(self.functions.tables["outbox"]).take(None)
         messages = [r for r in records if _of_message(r)]
         for number in range(0, len(messages), 500):
@@ -212,7 +220,9 @@ class Scenario:
         for _ in range(3):
             self.clock.advance(HOUR)
             retired += self.invoke("repair", {}, Context(900_000))["retired"]
+            self.s3.refusing.clear()
         assert retired, "the scenario retires no epoch"
+        assert not any("waiting" in key for key in self.s3.objects), "what waits is not moved"
 
     def keep_batches(self) -> None:
         """Let batches complete, fail, nest, orphan and be erased, by every function that may."""
