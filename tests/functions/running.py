@@ -73,8 +73,9 @@ class FakeFirehose:
     ) -> dict[str, Any]:
         assert DeliveryStreamName == variable("FAIRBOX_ARCHIVE_STREAM")
         if self.throttling:
-            refusal = {"Code": THROTTLED, "Message": SLOW_DOWN}
-            raise ClientError({"Error": refusal}, "PutRecordBatch")
+            raise ClientError(
+                {"Error": {"Code": THROTTLED, "Message": SLOW_DOWN}}, "PutRecordBatch"
+            )
         for record in Records:
             self.lines += [
                 json.loads(text) for text in gzip.decompress(record["Data"]).splitlines()
