@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-AWS_ONLY = frozenset({"FairboxPipeline"})
-"""Stacks that do not run here: the pipeline's jobs are commands on this machine."""
+AWS_ONLY = "Pipeline"
+"""End of the names of stacks that do not run here: the pipeline's jobs are commands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def _stacks(folder: Path) -> Iterator[Stack]:
         elif artifact["type"] == "aws:cloudformation:stack":
             template = folder / properties["templateFile"]
             stack = properties.get("stackName", name)
-            if stack in AWS_ONLY:
+            if stack.endswith(AWS_ONLY):
                 continue
             yield Stack(
                 name=stack,

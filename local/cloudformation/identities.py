@@ -27,6 +27,7 @@ FUNCTION = "AWS::Lambda::Function"
 LAYER = "AWS::Lambda::LayerVersion"
 BUS = "AWS::Events::EventBus"
 SECRET = "AWS::SecretsManager::Secret"  # noqa: S105 - a type's name
+PARAMETER = "AWS::SSM::Parameter"
 HTTP_API = "AWS::ApiGatewayV2::Api"
 STAGE_TYPE = "AWS::ApiGatewayV2::Stage"
 MAPPING = "AWS::Lambda::EventSourceMapping"

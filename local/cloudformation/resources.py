@@ -15,6 +15,7 @@ from local.cloudformation.identities import (
     HTTP_API,
     LAYER,
     MAPPING,
+    PARAMETER,
     QUEUE,
     REGION,
     SECRET,
@@ -36,7 +37,7 @@ ROUTES = (
     "AWS::ApiGatewayV2::Route",
     "AWS::ApiGatewayV2::Stage",
 )
-MADE = (*TABLES, QUEUE, TOPIC, BUCKET, FIREHOSE, BUS, SECRET)
+MADE = (*TABLES, QUEUE, TOPIC, BUCKET, FIREHOSE, BUS, SECRET, PARAMETER)
 WITHOUT_LOCAL_MEANING = frozenset(
     {
         "AWS::ApiGateway::Account",
@@ -149,13 +150,14 @@ def _enable_expiry(dynamodb: Any, table: str, properties: Mapping[str, Any]) -> 
 
 
 def create_services(template: Template, clients: Mapping[str, Any]) -> None:
-    """Create the buckets, queues, topics, buses and secrets in moto's server."""
+    """Create the buckets, queues, topics, buses, secrets and parameters in moto's server."""
     makers: dict[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], None]] = {
         BUCKET: _create_bucket,
         QUEUE: _create_queue,
         TOPIC: _create_topic,
         BUS: _create_bus,
         SECRET: _create_secret,
+        PARAMETER: _create_parameter,
     }
     for kind, make in makers.items():
         for name in template.of_type(kind):
@@ -208,6 +210,10 @@ def _create_bus(name: str, _: Mapping[str, Any], clients: Mapping[str, Any]) -> 
 def _create_secret(name: str, properties: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
     secret = properties.get("SecretString") or f"local-{REGION}-{name}"
     clients["secretsmanager"].create_secret(Name=name, SecretString=secret)
+
+
+def _create_parameter(name: str, properties: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
+    clients["ssm"].put_parameter(Name=name, Value=properties["Value"], Type=properties["Type"])
 
 
 def _text(value: Any) -> str:

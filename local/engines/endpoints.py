@@ -23,6 +23,7 @@ CLIENTS = (
     "secretsmanager",
     "sns",
     "sqs",
+    "ssm",
 )
 CONNECTIONS = 50
 

@@ -17,6 +17,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+NAMESPACE: Final = "fairbox"
+"""Of the tables, unless a deployment has another."""
 DAY_MS: Final = 86_400_000
 HOUR_MS: Final = 3_600_000
 MINUTE_MS: Final = 60_000
@@ -85,7 +87,7 @@ class Table:
     @property
     def full_name(self) -> str:
         """Name with its namespace, as SQL takes it."""
-        return f"fairbox.{self.name}"
+        return f"{NAMESPACE}.{self.name}"
 
     @property
     def schema(self) -> StructType:

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.errors import ConflictError, PipelineError, VersionError
-from fairbox_pipeline.schemas import TABLES, Table
+from fairbox_pipeline.schemas import NAMESPACE, TABLES, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VERSION: Final = 1
+NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
 VERSION_PROPERTY: Final = "fairbox.version"
 ATTEMPTS: Final = 5
 _PROPERTIES: Final = {
@@ -39,7 +40,7 @@ _RACES: Final = (
 
 
 class Warehouse:
-    """Tables of namespace `fairbox`, through one session.
+    """Tables of namespace `fairbox`, or of Spark's `spark.fairbox.namespace`, through one session.
 
     Every write of a table is one Iceberg commit, so it is atomic.
     """
@@ -78,9 +79,18 @@ class Warehouse:
         gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001 - as above
         return JavaClass(name, gateway._gateway_client)  # noqa: SLF001 - as above
 
+    def _full_name(self, table: Table) -> str:
+        """Return its name as SQL takes it."""
+        return f"{self._namespace}.{table.name}"
+
+    @cached_property
+    def _namespace(self) -> str:
+        """The namespace: `spark-submit` gives the deployment's, which is a database of Glue."""
+        return str(self.spark.conf.get(NAMESPACE_SETTING, NAMESPACE))
+
     def _name(self, table: Table) -> Any:
         identifiers = self._java("org.apache.iceberg.catalog.TableIdentifier")
-        return identifiers.parse(table.full_name)
+        return identifiers.parse(self._full_name(table))
 
     def _metadata(self, table: Table) -> Any:
         return self._catalog.loadTable(self._name(table))
@@ -110,7 +120,7 @@ class Warehouse:
             elif found.currentSnapshot() is None:
                 found.newFastAppend().commit()
 
-        retried(commit, table.full_name)
+        retried(commit, self._full_name(table))
 
     def _builder(self, table: Table) -> Any:
         """Return what Iceberg makes the table with: columns, partitions, order, properties."""
@@ -137,7 +147,7 @@ class Warehouse:
 
     def read(self, table: Table) -> DataFrame:
         """Return the current table."""
-        return self.spark.read.table(table.full_name)
+        return self.spark.read.table(self._full_name(table))
 
     def snapshot(self, table: Table) -> int | None:
         """Return the id of a table's current snapshot; None before its first."""
@@ -160,12 +170,12 @@ class Warehouse:
         def commit() -> None:
             self._metadata(table).updateProperties().set(name, value).commit()
 
-        retried(commit, table.full_name)
+        retried(commit, self._full_name(table))
 
     def read_at(self, table: Table, snapshot: int) -> DataFrame:
         """Return a table as it stood at a snapshot."""
         reader = self.spark.read.format("iceberg").option("snapshot-id", str(snapshot))
-        return reader.load(table.full_name)
+        return reader.load(self._full_name(table))
 
     def appended(self, table: Table, after: int, until: int) -> DataFrame | None:
         """Return the rows appended after a snapshot; None where its history is gone."""
@@ -173,7 +183,7 @@ class Warehouse:
         if after not in {int(entry.snapshotId()) for entry in history}:
             return None
         reader = self.spark.read.format("iceberg").option("start-snapshot-id", str(after))
-        return reader.option("end-snapshot-id", str(until)).load(table.full_name)
+        return reader.option("end-snapshot-id", str(until)).load(self._full_name(table))
 
     def append_after(self, table: Table, rows: DataFrame, snapshot: int) -> None:
         """Append rows in one commit, only if nothing was added since a snapshot.
@@ -181,16 +191,18 @@ class Warehouse:
         Raises:
             Py4JJavaError: a race was lost (see `retried`), or the job failed; nothing is written.
         """
-        writer = rows.writeTo(table.full_name).option("isolation-level", "serializable")
+        writer = rows.writeTo(self._full_name(table)).option("isolation-level", "serializable")
         writer.option("validate-from-snapshot-id", str(snapshot)).overwrite(F.lit(False))
 
     def append(self, table: Table, rows: DataFrame) -> None:
         """Append rows in one commit."""
-        retried(lambda: rows.writeTo(table.full_name).append(), table.full_name)
+        name = self._full_name(table)
+        retried(lambda: rows.writeTo(name).append(), name)
 
     def replace(self, table: Table, rows: DataFrame) -> None:
         """Replace all rows of a table in one commit."""
-        retried(lambda: rows.writeTo(table.full_name).overwrite(F.lit(True)), table.full_name)
+        name = self._full_name(table)
+        retried(lambda: rows.writeTo(name).overwrite(F.lit(True)), name)
 
     def merge(self, table: Table, rows: DataFrame, clauses: str) -> None:
         """Run `MERGE INTO table t USING rows s` with the given condition and actions.
@@ -209,9 +221,9 @@ class Warehouse:
             if standing is not None and self.count(table) == 0:
                 self.append_after(table, rows.select(*table.names), standing)
             else:
-                self.spark.sql(f"MERGE INTO {table.full_name} t USING {view} s {clauses}")
+                self.spark.sql(f"MERGE INTO {self._full_name(table)} t USING {view} s {clauses}")
 
-        retried(write, table.full_name)
+        retried(write, self._full_name(table))
 
 
 def _check(table: Table, metadata: Any) -> None:

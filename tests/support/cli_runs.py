@@ -44,9 +44,10 @@ class Meanwhile(ManualClock):
 
 @dataclass
 class MemoryClients:
-    """The clients of an application in memory."""
+    """The clients of an application in memory, and of services that a test gives."""
 
     application: MemoryApplication
+    given: dict[str, Any]
 
     @property
     def outbox(self) -> Outbox:
@@ -75,7 +76,9 @@ class MemoryClients:
         )
 
     def client(self, service: str, region: str | None = None) -> Any:
-        raise Unavailable(service, "there is none in memory")
+        if service not in self.given:
+            raise Unavailable(service, "there is none in memory")
+        return self.given[service]
 
     def new_id(self) -> str:
         return self.application.ids.next()
@@ -116,10 +119,11 @@ class Cli:
         self.clock = Meanwhile()
         self.application = MemoryApplication(clock=self.clock)
         self.urls: list[str | None] = []
+        self.clients: dict[str, Any] = {}
 
     def open(self, endpoint_url: str | None) -> MemoryClients:
         self.urls.append(endpoint_url)
-        return MemoryClients(self.application)
+        return MemoryClients(self.application, self.clients)
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Run:
         result = CliRunner().invoke(

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from fairbox.errors import InvalidInput, NotConfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+STACK: Final = "FAIRBOX_STACK"
+"""Name of a deployment, whose parameter `/fairbox/NAME` gives the variables that are not set."""
+METRICS_NAMESPACE: Final = "FAIRBOX_METRICS_NAMESPACE"
+"""The namespace of the metrics. Default: `FAIRBOX_STACK`, else `Fairbox`."""
 OUTBOX_TABLE: Final = "FAIRBOX_OUTBOX_TABLE"
 """The outbox table. Needed by every function and by `Outbox.from_env`."""
 BATCHES_TABLE: Final = "FAIRBOX_BATCHES_TABLE"
@@ -29,9 +33,11 @@ LATER_QUEUE_URL: Final = "FAIRBOX_LATER_QUEUE_URL"
 ARCHIVE_STREAM: Final = "FAIRBOX_ARCHIVE_STREAM"
 """The Firehose stream of the archive; needed by `mark_delivered` and `repair`."""
 ARCHIVE_BUCKET: Final = "FAIRBOX_ARCHIVE_BUCKET"
-"""The archive's bucket, for what Firehose does not take; needed by `mark_delivered`, `repair`."""
+"""The archive's bucket, for what Firehose does not take and for jobs: `s3://BUCKET/archive`."""
 FAILURES_BUCKET: Final = "FAIRBOX_FAILURES_BUCKET"
 """The bucket of what could not be done yet; needed by `mark_delivered` and `repair`."""
+API_URL: Final = "FAIRBOX_API_URL"
+"""The URL of the HTTP API, for its clients; the library does not use it."""
 WEBHOOK_ALLOW_PRIVATE: Final = "FAIRBOX_WEBHOOK_ALLOW_PRIVATE"
 """`true`: webhooks may use `http` and go to private addresses. Default `false`."""
 WEBHOOK_SECRETS: Final = "FAIRBOX_WEBHOOK_SECRETS"
@@ -49,6 +55,23 @@ METRICS_DETAIL: Final = "FAIRBOX_METRICS_DETAIL"
 
 MetricsLevel = Literal["totals", "busiest", "all"]
 METRICS_LEVELS: Final[tuple[MetricsLevel, ...]] = get_args(MetricsLevel)
+
+
+DEPLOYED: Final = (
+    OUTBOX_TABLE,
+    DELIVERIES_TABLE,
+    BATCHES_TABLE,
+    ACK_QUEUE_URL,
+    BODIES_BUCKET,
+    DOORBELL_QUEUE_URL,
+    LATER_QUEUE_URL,
+    ARCHIVE_STREAM,
+    ARCHIVE_BUCKET,
+    FAILURES_BUCKET,
+    METRICS_NAMESPACE,
+    API_URL,
+)
+"""The variables that a deployment's outputs and its parameter give: names of its resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +103,14 @@ class Settings:
     def optional(self, name: str) -> str | None:
         """Return the value; None when it is missing or empty."""
         return self.values.get(name) or None
+
+    def lacks(self, names: Iterable[str]) -> bool:
+        """Return whether one of the values is missing or empty."""
+        return not all(self.values.get(name) for name in names)
+
+    def over(self, values: Mapping[str, str]) -> Settings:
+        """Return these settings, with other values for those that are missing or empty."""
+        return Settings({**values, **{k: v for k, v in self.values.items() if v}})
 
     def flag(self, name: str) -> bool:
         """Return whether the value is `true`; missing is `false`.

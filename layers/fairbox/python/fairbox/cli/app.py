@@ -6,6 +6,7 @@ from fairbox.cli import (
     batch,
     dlq,
     doctor,
+    env,
     message,
     outbox,
     queue,
@@ -27,6 +28,7 @@ app.add_typer(subscription.subscription, name="subscription")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
 verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
+verb(app, "env", example="fairbox env --name Fairbox", tables=False)(env.env)
 verb(app, "shell", example="fairbox shell")(shell.shell)
 verb(app, "simulate", example="fairbox simulate --scenario ordered --messages 300", tables=False)(
     simulate.simulate

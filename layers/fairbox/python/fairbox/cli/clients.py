@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import fairbox
 from fairbox.model.clock import Clock, SystemClock
 from fairbox.model.ids import new_id
-from fairbox.settings import Settings
+from fairbox.settings import DEPLOYED
 
 if TYPE_CHECKING:
     from fairbox import Batches, Outbox, Queue
+    from fairbox.settings import Settings
 
 
 class Clients(Protocol):
@@ -85,8 +86,11 @@ class EnvironmentClients:
 
     @cached_property
     def settings(self) -> Settings:
-        """The environment."""
-        return Settings.from_env()
+        """The environment; with `FAIRBOX_STACK`, and the rest of the variables from there."""
+        # imported where it is used: `fairbox --help` does without the SDK
+        from fairbox.aws.deployed_settings import settings_with  # noqa: PLC0415
+
+        return settings_with(DEPLOYED, None, self.client)
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""

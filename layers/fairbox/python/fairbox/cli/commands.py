@@ -41,6 +41,14 @@ Time = Annotated[
         help="As 2026-01-31T12:00:00+01:00; UTC without an offset.",
     ),
 ]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The deployment; by default that of FAIRBOX_STACK, else Fairbox.",
+    ),
+]
 _SHARED = {"json": (Json, False), "endpoint_url": (EndpointUrl, None)}
 
 

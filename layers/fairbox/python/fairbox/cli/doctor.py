@@ -7,19 +7,22 @@ from typing import Annotated
 
 import typer
 
+from fairbox.cli.commands import Name  # noqa: TC001 - the verb's parameters are read
 from fairbox.cli.session import FAILED, Session
+from fairbox.model.deployment import DEFAULT_NAME
+from fairbox.settings import STACK, Settings
 
 _MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "not checked": "--"}
 
 
 def doctor(
     session: Session,
+    name: Name = None,
     stack: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A stack of the deployment; may be repeated. The five of"
-            " this application by default.",
+            help="A stack of the deployment; may be repeated. The five of its name by default.",
         ),
     ] = None,
     check: Annotated[
@@ -38,16 +41,25 @@ def doctor(
     # imported where they are used: no other verb pays for them
     from importlib.metadata import version  # noqa: PLC0415
 
+    from fairbox.aws.deployed_settings import read_variables  # noqa: PLC0415
+    from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.doctor.aws import Aws  # noqa: PLC0415
-    from fairbox.doctor.deployment import STACKS, Deployment  # noqa: PLC0415
+    from fairbox.doctor.deployment import Deployment  # noqa: PLC0415
     from fairbox.doctor.examination import examine  # noqa: PLC0415
 
+    if name is None:
+        settings, outbox = session.clients.settings, session.outbox
+    else:
+        values = read_variables(name, session.clients.client)
+        settings = Settings({**Settings.from_env().values, **values})
+        outbox = Outbox.from_env(settings, client=session.clients.client)
     deployment = Deployment(
-        session.outbox,
-        session.clients.settings,
+        outbox,
+        settings,
         Aws(session.clients.client, session.clock.sleep),
         version("fairbox"),
-        stacks=tuple(stack or STACKS),
+        stacks=tuple(stack or ()),
+        name=name or settings.optional(STACK) or DEFAULT_NAME,
         placement=placement,
     )
     found = list(examine(deployment, check or ()))

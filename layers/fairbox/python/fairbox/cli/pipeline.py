@@ -12,7 +12,7 @@ import typer
 
 from fairbox.cli.session import FAILED, USAGE
 from fairbox.errors import Unavailable
-from fairbox.settings import Settings
+from fairbox.settings import DEPLOYED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,10 @@ def run_job(session: Session, job: str, arguments: Sequence[str]) -> None:
     """
     if find_spec(_MODULE) is None:
         raise Unavailable(job, "it is a job of the pipeline: install fairbox-pipeline")
-    environment = dict(Settings.from_env().values)
+    # imported where it is used: `fairbox --help` does without the SDK
+    from fairbox.aws.deployed_settings import settings_with  # noqa: PLC0415
+
+    environment = dict(settings_with(DEPLOYED, None, session.clients.client).values)
     if session.endpoint_url is not None:
         environment["AWS_ENDPOINT_URL_DYNAMODB"] = session.endpoint_url
     asked = [sys.executable, "-m", f"{_MODULE}.cli", job, *arguments, "--json"]

@@ -9,7 +9,8 @@ import typer
 app = typer.Typer(
     name="fairbox",
     help="A sharded transactional outbox on DynamoDB. The tables are those that the environment"
-    " names (FAIRBOX_OUTBOX_TABLE and the like), region and credentials the AWS SDK's own.",
+    " names (FAIRBOX_STACK, or FAIRBOX_OUTBOX_TABLE and the like), region and credentials the AWS"
+    " SDK's own.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

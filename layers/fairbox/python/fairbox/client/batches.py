@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.clients import make_client
+from fairbox.aws.deployed_settings import settings_with
 from fairbox.batches.context import Context
 from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.client.batch_aliases import DeprecatedBatchMethods
@@ -17,12 +18,15 @@ from fairbox.dynamodb.batches import BatchTable
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator
-from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE, Settings
+from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.model.clock import Clock
+    from fairbox.settings import Settings
+
+_VARIABLES: Final = (BATCHES_TABLE, OUTBOX_TABLE, DELIVERIES_TABLE)
 
 __all__ = ["COMPLETED_TOPIC", "ORPHANED_TOPIC", "Batches"]
 
@@ -79,7 +83,7 @@ class Batches(BatchChanges, BatchReads, DeprecatedBatchMethods):
     def from_env(
         cls, settings: Settings | None = None, *, client: Callable[[str], Any] = make_client
     ) -> Batches:
-        """Return the batches that the environment names, over boto3.
+        """Return the batches that the environment names, over boto3; as `Outbox.from_env`.
 
         Args:
             settings: settings in place of the environment's.
@@ -88,11 +92,10 @@ class Batches(BatchChanges, BatchReads, DeprecatedBatchMethods):
         Raises:
             NotConfigured: `FAIRBOX_BATCHES_TABLE`, `FAIRBOX_OUTBOX_TABLE` or
                 `FAIRBOX_DELIVERIES_TABLE` is missing.
+            Unavailable: the parameter cannot be read.
         """
-        settings = settings or Settings.from_env()
-        table, outbox, deliveries = (
-            settings.required(name) for name in (BATCHES_TABLE, OUTBOX_TABLE, DELIVERIES_TABLE)
-        )
+        settings = settings_with(_VARIABLES, settings, client)
+        table, outbox, deliveries = (settings.required(name) for name in _VARIABLES)
         return cls(
             client("dynamodb"),
             table=table,

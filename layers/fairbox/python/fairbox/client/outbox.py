@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.clients import make_client
+from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.client.context import OutboxContext
@@ -27,7 +28,6 @@ from fairbox.settings import (
     DOORBELL_QUEUE_URL,
     LATER_QUEUE_URL,
     OUTBOX_TABLE,
-    Settings,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +37,16 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Doorbells
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
+    from fairbox.settings import Settings
+
+_VARIABLES: Final = (
+    OUTBOX_TABLE,
+    DELIVERIES_TABLE,
+    BATCHES_TABLE,
+    BODIES_BUCKET,
+    DOORBELL_QUEUE_URL,
+    LATER_QUEUE_URL,
+)
 
 
 class Outbox(
@@ -107,14 +117,17 @@ class Outbox(
     ) -> Outbox:
         """Return the outbox that the environment names, over boto3.
 
+        With `FAIRBOX_STACK`, the variables that are not set come from that deployment's parameter.
+
         Args:
             settings: settings in place of the environment's.
             client: makes boto3 clients by service name.
 
         Raises:
             NotConfigured: `FAIRBOX_OUTBOX_TABLE` or `FAIRBOX_DELIVERIES_TABLE` is missing.
+            Unavailable: the parameter cannot be read.
         """
-        settings = settings or Settings.from_env()
+        settings = settings_with(_VARIABLES, settings, client)
         table = settings.required(OUTBOX_TABLE)
         deliveries = settings.required(DELIVERIES_TABLE)
         bucket = settings.optional(BODIES_BUCKET)

@@ -68,10 +68,11 @@ class Queue(QueueMessages, QueueOperations):
 
     @classmethod
     def from_env(cls, settings: Settings | None = None) -> Queue:
-        """Return the queue that the environment names, over boto3.
+        """Return the queue that the environment names, over boto3; as `Outbox.from_env`.
 
         Raises:
             NotConfigured: `FAIRBOX_OUTBOX_TABLE` or `FAIRBOX_DELIVERIES_TABLE` is missing.
+            Unavailable: the parameter cannot be read.
         """
         return cls.over(Outbox.from_env(settings))
 

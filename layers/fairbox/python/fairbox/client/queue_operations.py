@@ -57,10 +57,9 @@ class QueueOperations(QueuePart):
             ```
         """
         store = self._context.store
-        level = (settings or Settings.from_env()).metrics_level
-        return Metrics(
-            self._context.clock, detail=MetricsDetail(level, lambda: store.busiest.names)
-        )
+        settings = settings or Settings.from_env()
+        detail = MetricsDetail(settings.metrics_level, lambda: store.busiest.names)
+        return Metrics(self._context.clock, detail=detail, settings=settings)
 
     def edit(
         self,

@@ -9,7 +9,7 @@ from fairbox.doctor.aws import NotAnswered
 from fairbox.doctor.deployment import ALARM
 from fairbox.doctor.findings import Reporter, check
 from fairbox.doctor.functions import STREAMS
-from fairbox.observability.metrics import NAMESPACE, OLDEST_AGE, SERVICE
+from fairbox.observability.metrics import OLDEST_AGE, SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ def _alarm(report: Reporter, name: str, alarm: Mapping[str, Any] | None) -> Iter
     if alarm["StateValue"] == "ALARM":
         yield report.fail(
             f"it is in ALARM: {alarm.get('AlarmDescription', '')}",
-            "docs/how-to/operate-and-repair.md says what to do for each alarm.",
+            "docs/how-to/runbook.md says what to do for each alarm.",
         )
 
 
@@ -80,7 +80,7 @@ def lag(deployment: Deployment) -> Iterator[Finding]:
         _query(f"a{n}", "AWS/Lambda", "IteratorAge", {"FunctionName": name})
         for n, name in enumerate(names.values())
     ]
-    queries.append(_query("oldest", NAMESPACE, OLDEST_AGE, {"service": SERVICE}))
+    queries.append(_query("oldest", deployment.name, OLDEST_AGE, {"service": SERVICE}))
     answer = deployment.aws.ask(
         "cloudwatch",
         "get_metric_data",

@@ -57,7 +57,7 @@ class Denied(NotAnswered):
     def __init__(self, action: str) -> None:
         super().__init__(f"denied: the caller lacks {action}")
         self.action = action
-        self.advice = f"Allow {action}: stack FairboxAccess has policy Reader for this."
+        self.advice = f"Allow {action}: policy Reader of the deployment's Access stack does."
 
 
 class Aws:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import Missing, NotAnswered
 from fairbox.model.clock import milliseconds
+from fairbox.model.deployment import DEFAULT_NAME, stacks_of
 from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
 
 if TYPE_CHECKING:
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
     from fairbox.settings import Settings
 
-STACKS: Final = ("FairboxStorage", "FairboxBatches", "FairboxDelivery", "FairboxApi",
-                 "FairboxMonitoring")  # fmt: skip
-DELIVERY: Final = "FairboxDelivery"
+DELIVERY: Final = "Delivery"
+"""End of the name of the stack that says the deployed version."""
 FUNCTION: Final = "AWS::Lambda::Function"
 MAPPING: Final = "AWS::Lambda::EventSourceMapping"
 QUEUE: Final = "AWS::SQS::Queue"
@@ -68,7 +68,8 @@ class Deployment:
         outbox: the tables that the environment names.
         settings: the environment.
         aws: answers questions.
-        stacks: names of the stacks.
+        stacks: names of the stacks; none: those of `name`.
+        name: of the deployment, where its metrics are.
         version: of this library.
         placement: whether to scan the outbox for misplaced messages.
     """
@@ -77,10 +78,15 @@ class Deployment:
     settings: Settings
     aws: Aws
     version: str
-    stacks: tuple[str, ...] = STACKS
+    stacks: tuple[str, ...] = ()
+    name: str = DEFAULT_NAME
     placement: bool = False
     _tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     _attributes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take the stacks of the name, unless others were given."""
+        self.stacks = self.stacks or stacks_of(self.name)
 
     @property
     def now(self) -> int:
@@ -119,7 +125,7 @@ class Deployment:
                     found += [_resource(stack, one) for one in page["StackResourceSummaries"]]
             except Missing:
                 error = NotAnswered(f"there is no stack {stack} here")
-                error.advice = "Name the stacks with --stack."
+                error.advice = "Name the deployment with --name, or its stacks with --stack."
                 return error
             except NotAnswered as error:
                 return error

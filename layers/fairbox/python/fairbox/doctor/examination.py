@@ -80,7 +80,7 @@ def _permissions(deployment: Deployment) -> Iterator[Finding]:
     if deployment.aws.denied:
         yield report.warn(
             f"it lacks {', '.join(deployment.aws.denied)}",
-            "Attach policy Reader of stack FairboxAccess to it, and look again.",
+            "Attach policy Reader of the deployment's Access stack to it, and look again.",
         )
     else:
         yield report.ok(f"{deployment.aws.calls} questions, none denied")

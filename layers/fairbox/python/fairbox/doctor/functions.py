@@ -27,7 +27,7 @@ QUEUES: Final[Mapping[str, int]] = {"deliver_shard": 2, "ack_batches": 1}
 """The number of queues that start a function."""
 CLOCKS: Final = ("sweep", "repair", "clean_orphans", "count_outstanding")
 FUNCTIONS: Final = (*STREAMS, *QUEUES, *CLOCKS, "api")
-_DEPLOY: Final = "Deploy the stacks again: cdk deploy --all."
+_DEPLOY: Final = "Deploy the stacks again: make deploy."
 _FINE: Final = ("", "OK", "No records processed")
 _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\b")
 

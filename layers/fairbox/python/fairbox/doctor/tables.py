@@ -21,7 +21,7 @@ EXPIRY: Final[Mapping[str, str | None]] = {
     "deliveries": EXPIRES_AT,
     "batches": batch_names.EXPIRES_AT,
 }
-_DEPLOY: Final = "Deploy the stacks again: cdk deploy FairboxStorage."
+_DEPLOY: Final = "Deploy the stacks again: make deploy."
 Table = tuple[str, str]
 
 

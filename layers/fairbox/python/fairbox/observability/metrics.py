@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from fairbox.model.clock import SystemClock, milliseconds
+from fairbox.settings import METRICS_NAMESPACE, STACK, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -146,6 +147,7 @@ class Metrics:
         clock: stamps them; the machine's by default.
         out: where lines go; standard output by default.
         detail: the topics whose figures are metrics; all topics by default.
+        settings: name the deployment, whose namespace is written to; the environment's by default.
     """
 
     def __init__(
@@ -153,10 +155,15 @@ class Metrics:
         clock: Clock | None = None,
         out: TextIO | None = None,
         detail: MetricsDetail | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._out = out
         self._detail = detail or MetricsDetail()
+        settings = settings or Settings.from_env()
+        self._namespace = (
+            settings.optional(METRICS_NAMESPACE) or settings.optional(STACK) or NAMESPACE
+        )
 
     def emit(
         self,
@@ -239,7 +246,7 @@ class Metrics:
                 "Timestamp": milliseconds(self._clock),
                 "CloudWatchMetrics": [
                     {
-                        "Namespace": NAMESPACE,
+                        "Namespace": self._namespace,
                         "Dimensions": [["service", *names] for names in dimensions],
                         "Metrics": [
                             {"Name": name, "Unit": UNITS.get(name, "Count")} for name in figures

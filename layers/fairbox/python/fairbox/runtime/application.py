@@ -93,7 +93,7 @@ class Application:
         detail = MetricsDetail(
             self.metrics_level, lambda: self.store.busiest.names, self._subscriptions
         )
-        return Metrics(self.clock, detail=detail)
+        return Metrics(self.clock, detail=detail, settings=self.settings)
 
     @cached_property
     def s3(self) -> Any:

@@ -1,0 +1,77 @@
+"""The names of a deployment's resources, from its SSM parameter."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fairbox.errors import Unavailable
+from fairbox.model.deployment import parameter_of
+from fairbox.settings import STACK, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MakeClient = Callable[[str], Any]
+_DENIED: Final = "AccessDeniedException"
+_read: Final[dict[tuple[MakeClient, str], Mapping[str, str]]] = {}
+_reading: Final = threading.Lock()
+
+
+def settings_with(names: Iterable[str], settings: Settings | None, client: MakeClient) -> Settings:
+    """Return settings in which the variables `names` that are missing come from the deployment.
+
+    The parameter is read if one of `names` is missing and `FAIRBOX_STACK` names a deployment, once
+    in a process. What is set already stays.
+
+    Args:
+        names: the variables that the caller uses.
+        settings: settings in place of the environment's.
+        client: makes boto3 clients by service name.
+
+    Raises:
+        InvalidInput: `FAIRBOX_STACK` is no name of a deployment.
+        Unavailable: the parameter does not exist, may not be read, or SSM did not answer.
+    """
+    settings = settings or Settings.from_env()
+    name = settings.optional(STACK)
+    if name is None or not settings.lacks(names):
+        return settings
+    with _reading:
+        if (client, name) not in _read:
+            _read[client, name] = read_variables(name, client)
+        return settings.over(_read[client, name])
+
+
+def read_variables(name: str, client: MakeClient) -> dict[str, str]:
+    """Return the variables of a deployment, read anew.
+
+    Raises:
+        InvalidInput: no deployment has such a name.
+        Unavailable: as for `settings_with`.
+    """
+    parameter = parameter_of(name)
+    try:
+        answer = client("ssm").get_parameter(Name=parameter)
+    except ClientError as error:
+        code = error.response["Error"].get("Code", "")
+        raise Unavailable(f"ssm:GetParameter of {parameter}", _reason(code, name)) from error
+    except BotoCoreError as error:
+        raise Unavailable(f"ssm:GetParameter of {parameter}", type(error).__name__) from error
+    try:
+        values = json.loads(answer["Parameter"]["Value"])
+        return {str(variable): str(value) for variable, value in values.items()}
+    except (ValueError, AttributeError) as error:
+        raise Unavailable(f"reading {parameter}", "it holds no JSON object") from error
+
+
+def _reason(code: str, name: str) -> str:
+    if code == "ParameterNotFound":
+        return f"no deployment {name} of this release is in this account and region"
+    if code == _DENIED:
+        return "allow it: the policies of the deployment's Access stack do"
+    return code
