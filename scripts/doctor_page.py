@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.doctor.aws import READS
-from fairbox.doctor.deployment import STACKS
 from fairbox.doctor.examination import checks
+from fairbox.model.deployment import DEFAULT_NAME, stacks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,8 @@ changes nothing: it makes describing calls, fewer than 120 for this application,
 shards that hold work, and counts the messages of five small shards. Only `--placement` scans.
 
 The tables and queues are those that the environment names, the rest is found in the stacks:
-{stacks}, or those that `--stack` names.
+{stacks}, those of another deployment with `--name` (or `FAIRBOX_STACK`), or those that `--stack`
+names.
 Without stacks, as on the local application, what they would have told is `not checked`, never
 silently ok.
 
@@ -43,7 +44,7 @@ def parts(
     """Yield the page's parts."""
     yield "# Doctor"
     yield note
-    yield _INTRODUCTION.format(stacks=", ".join(f"`{name}`" for name in STACKS))
+    yield _INTRODUCTION.format(stacks=", ".join(f"`{name}`" for name in stacks_of(DEFAULT_NAME)))
     yield "## Checks"
     for check in checks():
         yield f"### {check.name}"

@@ -1,4 +1,4 @@
-"""Stack of managed policies: for producers, consumers, operators and readers of the outbox."""
+"""Stack for the users of the outbox: managed policies, and the names of what they use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_ssm as ssm
+from fairbox.model.deployment import parameter_of
 
 from stacks.components import roles
 from stacks.components.nag import acknowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from constructs import Construct
 
@@ -27,13 +29,20 @@ _POLICIES: Final[dict[str, tuple[Callable[[Resources], list[Permission]], str]]]
 
 
 class AccessStack(Stack):
-    """Policies to attach to the roles of Fairbox's users.
+    """Policies to attach to the roles of Fairbox's users, and the variables of their programs.
 
     Attributes:
         policies: by name: `Producer`, `Consumer`, `Operator`, `Reader`.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, resources: Resources) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        resources: Resources,
+        variables: Mapping[str, str],
+    ) -> None:
         super().__init__(scope, id_, description="Fairbox: policies for those who use it.")
         self.policies: dict[str, iam.ManagedPolicy] = {}
         for name, (statements, description) in _POLICIES.items():
@@ -49,3 +58,10 @@ class AccessStack(Stack):
                 for rule, reason in permission.accepted:
                     acknowledge(policy, rule, reason)
             CfnOutput(self, f"{name}PolicyArn", value=policy.managed_policy_arn)
+        ssm.StringParameter(
+            self,
+            "Variables",
+            parameter_name=parameter_of(resources.name),
+            string_value=self.to_json_string(dict(variables)),
+            description="Fairbox: the variables of its clients.",
+        )

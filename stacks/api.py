@@ -112,6 +112,7 @@ class ApiStack(Stack):
         self.http_api = apigateway.HttpApi(
             self,
             "HttpApi",
+            api_name=platform.config.name,
             description="Fairbox",
             create_default_stage=False,
             default_authorizer=authorizers.HttpIamAuthorizer(),

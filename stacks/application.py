@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from aws_cdk import App, Aspects, CfnOutput, Tags
+from aws_cdk import Annotations, App, Aspects, CfnOutput, Tags
+from fairbox import settings
 from fairbox.model.item_versions import VERSION_OUTPUT
 
 from stacks.access import AccessStack
 from stacks.api import ApiStack
 from stacks.assets import build_layers, library_version
 from stacks.batches import BatchesStack
+from stacks.components.deployment import name_deployment
 from stacks.components.encryption import CREATE, UseKey
 from stacks.components.function import Platform
 from stacks.components.roles import Resources
-from stacks.config import config_from_context
+from stacks.config import DEFAULT_PROFILE, PROFILE, config_from_context
 from stacks.delivery import DeliveryStack
 from stacks.key import KeyStack
 from stacks.monitoring import MonitoringStack
@@ -26,7 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from aws_cdk import Stack
+
+    from stacks.config import Config
     from stacks.packages import PipelinePackage
+
+SILENT: Final = "nobody is told of alarms: set alarm_email or alarm_topic_arn"
+PROFILE_OUTPUT: Final = "Profile"
+"""Output of the stack Delivery: the profile whose settings are deployed."""
 
 
 def build_application(
@@ -54,11 +63,13 @@ def build_application(
         analytics_reporting=False,
         tree_metadata=False,
     )
-    config = config_from_context(_in_force(app, context))
+    in_force = _in_force(app, context)
+    config = config_from_context(in_force)
+    name_deployment(app, config)
     dependencies, library = build_layers(root, root / "build" / "layers")
     creates = config.encryption_key == CREATE
-    created = KeyStack(app, "FairboxKey", config=config).key if creates else None
-    storage = StorageStack(app, "FairboxStorage", config=config, created_key=created)
+    created = KeyStack(app, f"{config.name}Key", config=config).key if creates else None
+    storage = StorageStack(app, f"{config.name}Storage", config=config, created_key=created)
     platform = Platform(
         config=config,
         functions=root / "functions",
@@ -68,26 +79,27 @@ def build_application(
         deliveries=storage.deliveries,
         alarm_topic=storage.alarm_topic,
     )
-    batches = BatchesStack(app, "FairboxBatches", platform=platform, storage=storage)
+    batches = BatchesStack(app, f"{config.name}Batches", platform=platform, storage=storage)
     delivery = DeliveryStack(
         app,
-        "FairboxDelivery",
+        f"{config.name}Delivery",
         platform=platform,
         storage=storage,
         ack_queue=batches.acks.queue,
     )
     # what `fairbox doctor` compares the caller's library with
     CfnOutput(delivery, VERSION_OUTPUT, value=library_version(root))
+    CfnOutput(delivery, PROFILE_OUTPUT, value=str(in_force.get(PROFILE, DEFAULT_PROFILE)))
     api = ApiStack(
         app,
-        "FairboxApi",
+        f"{config.name}Api",
         platform=platform,
         storage=storage,
         doorbells=delivery.doorbells,
     )
     MonitoringStack(
         app,
-        "FairboxMonitoring",
+        f"{config.name}Monitoring",
         platform=platform,
         storage=storage,
         batches=batches,
@@ -97,7 +109,7 @@ def build_application(
     if config.pipeline:
         PipelineStack(
             app,
-            "FairboxPipeline",
+            f"{config.name}Pipeline",
             config=config,
             storage=storage,
             warehouse=storage.warehouse,
@@ -107,8 +119,9 @@ def build_application(
         )
     AccessStack(
         app,
-        "FairboxAccess",
+        f"{config.name}Access",
         resources=Resources(
+            name=config.name,
             outbox=storage.outbox,
             deliveries=storage.deliveries,
             batches=storage.batches,
@@ -118,12 +131,50 @@ def build_application(
             acks=batches.acks.queue,
             http_api=api.http_api,
         ),
+        variables=_variables(config, storage, batches, delivery, api),
     )
+    if config.silent:
+        Annotations.of(storage).add_warning_v2("fairbox:silent", SILENT)
     keys = [*([storage.key.key_arn] if storage.key else []), *config.other_keys]
     if keys:
         Aspects.of(app).add(UseKey(keys))
     Tags.of(app).add("application", "fairbox")
     return app
+
+
+def _variables(
+    config: Config,
+    storage: StorageStack,
+    batches: BatchesStack,
+    delivery: DeliveryStack,
+    api: ApiStack,
+) -> dict[str, str]:
+    """Return the variables of `fairbox.settings.DEPLOYED`, each also an output of its stack."""
+    by_stack: dict[Stack, dict[str, str]] = {
+        storage: {
+            settings.OUTBOX_TABLE: storage.outbox.table_name,
+            settings.DELIVERIES_TABLE: storage.deliveries.table_name,
+            settings.BATCHES_TABLE: storage.batches.table_name,
+            settings.BODIES_BUCKET: storage.bodies.bucket_name,
+            settings.ARCHIVE_BUCKET: storage.archive.bucket.bucket_name,
+            settings.ARCHIVE_STREAM: storage.archive.stream_name,
+            settings.FAILURES_BUCKET: storage.failures.bucket_name,
+            settings.METRICS_NAMESPACE: config.name,
+        },
+        batches: {settings.ACK_QUEUE_URL: batches.acks.queue.queue_url},
+        delivery: {
+            settings.DOORBELL_QUEUE_URL: delivery.doorbells.now.queue_url,
+            settings.LATER_QUEUE_URL: delivery.doorbells.later.queue_url,
+        },
+        api: {settings.API_URL: api.http_api.api_endpoint},
+    }
+    variables: dict[str, str] = {}
+    for stack, own in by_stack.items():
+        variables |= own
+        for variable, value in own.items():
+            output = "".join(map(str.title, variable.split("_")))
+            CfnOutput(stack, output, value=value, description=variable)
+    return variables
 
 
 def _in_force(app: App, context: Mapping[str, Any]) -> Mapping[str, Any]:

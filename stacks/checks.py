@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import InvalidInput
+from fairbox.model import deployment
 from fairbox.model.regions import check_reachable, region_of
+from fairbox.settings import METRICS_LEVELS
 
 if TYPE_CHECKING:
     from stacks.config import Config
-
-from fairbox.settings import METRICS_LEVELS
 
 Check = Callable[[Any], str | None]
 
@@ -26,6 +26,8 @@ WARM_READ_MINIMUM: Final = 12_000
 WARM_WRITE_MINIMUM: Final = 4_000
 INFREQUENT_MINIMUM: Final = 30
 """S3 moves no object to infrequent access before its 30th day."""
+AGE_MARGIN_SECONDS: Final = 10
+"""Time that a record may take beside the window in which it was gathered."""
 _ARN: Final = re.compile(r"arn:[a-z-]+:([a-z]+):[a-z0-9-]+:\d{12}:[^\s*?]+")
 
 
@@ -122,14 +124,30 @@ def _service(arn: str) -> str:
 
 _HOME: Final = ("encryption_key", "alarm_topic_arn")
 """Settings whose ARNs are of the deployment's own region."""
+
+
+def _matches(pattern: str, expected: str) -> Check:
+    known = re.compile(pattern)
+
+    def check(value: str) -> str | None:
+        return None if known.fullmatch(value) else f"is {value!r}, expected {expected}"
+
+    return check
+
+
 _DAYS: Final = _between(1, 3650)
 _COUNT: Final = _between(0, 1_000_000_000)
 
 CHECKS: Final[dict[str, Check]] = {
+    "name": _matches(deployment.NAME.pattern, deployment.NAME_EXPECTED),
+    "account": _matches(r"(\d{12})?", "an account's 12 digits, or nothing"),
+    "region": _matches(r"([a-z]{2}(-[a-z]+)+-\d)?", "a region such as eu-west-1, or nothing"),
     "removal_policy": _one_of("retain", "destroy"),
     "encryption_key": _key,
     "other_keys": _keys,
     "alarm_topic_arn": _arn_or_empty("sns"),
+    "alarm_email": _matches(r"([^@\s]+@[^@\s.]+(\.[^@\s.]+)+)?", "an e-mail address, or nothing"),
+    "runbook_url": _matches(r"\S+", "a URL or path without spaces"),
     "destinations": _arns(*DESTINATION_SERVICES),
     "webhook_secrets": _arns("secretsmanager", "ssm"),
     "log_level": _one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),

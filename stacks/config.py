@@ -37,6 +37,12 @@ class Config:
     then profile `default`, which names every key.
     """
 
+    name: str
+    """Name of the deployment, letters and digits: its stacks and alarms begin with it."""
+    account: str
+    """AWS account that this may be deployed to, 12 digits; empty: that of the credentials."""
+    region: str
+    """AWS region that this may be deployed to; empty: that of the credentials."""
     removal_policy: str
     """`retain` keeps tables, buckets and logs when their stack goes; `destroy` deletes
     them, buckets with all their objects."""
@@ -46,6 +52,10 @@ class Config:
     """ARNs of keys under which older data lie, or which `encryption_key` will name next."""
     alarm_topic_arn: str
     """SNS topic for alarms; empty: one is made."""
+    alarm_email: str
+    """Address that is told of alarms, when it has confirmed; only with a topic that is made."""
+    runbook_url: str
+    """Page to which the alarms' descriptions point, such as a copy of this one in your wiki."""
     destinations: tuple[str, ...]
     """ARNs that may be delivered to (queues, topics, buses, streams, functions) and their keys.
 
@@ -106,7 +116,7 @@ class Config:
     stalled_batch_hours: int
     """Hours without activity after which a batch counts as stalled."""
     reserve_concurrency: bool
-    """Whether scheduled functions reserve one execution; a new account may have none to spare."""
+    """Whether scheduled functions reserve one execution each, which busy ones cannot take."""
     api_rate_limit: int
     """Requests a second over all callers, beyond the burst; more are answered with 429."""
     api_burst_limit: int
@@ -156,6 +166,32 @@ class Config:
             raise ConfigError("warm_write_units", "set both warm_read_units and it, or neither")
         if wrong := checks.check_regions(self):
             raise ConfigError(*wrong)
+        if self.alarm_email and self.alarm_topic_arn:
+            reason = "is for a topic that is made here: leave alarm_topic_arn out"
+            raise ConfigError("alarm_email", reason)
+        self._check_ages()
+
+    def _check_ages(self) -> None:
+        """Refuse windows that alone make records so old that an alarm on their age goes off."""
+        for key, alarm, per_second in (
+            ("mark_delivered_window_seconds", "alarm_iterator_age_ms", 1000),
+            ("cascade_batches_window_seconds", "alarm_iterator_age_ms", 1000),
+            ("archive_buffer_seconds", "alarm_archive_age_seconds", 1),
+        ):
+            most = getattr(self, alarm) / per_second - checks.AGE_MARGIN_SECONDS
+            if getattr(self, key) > most:
+                reason = f"is {getattr(self, key)}, expected {most:g} at most:"
+                raise ConfigError(key, f"{reason} over it, {alarm} would go off by itself")
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody is told of alarms about data that are kept."""
+        return self.keeps_data and not (self.alarm_email or self.alarm_topic_arn)
+
+    @property
+    def glue_database(self) -> str:
+        """Database of the pipeline's tables: Glue's names are in lower case."""
+        return self.name.lower()
 
     @property
     def keeps_data(self) -> bool:

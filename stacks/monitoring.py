@@ -131,7 +131,7 @@ class MonitoringStack(Stack):
             config.alarm_outstanding_count,
             "Too many messages are outstanding, or nobody has counted them for five minutes.",
             periods=5,
-            missing_is_bad=True,
+            silence_is_bad=True,
         )
         self._alarm(
             "OldestAge",
@@ -212,6 +212,7 @@ class MonitoringStack(Stack):
                 config.alarm_iterator_age_ms,
                 f"Function {function.name} falls behind the stream.",
                 periods=3,
+                section="IteratorAge",
             )
         self._alarm(
             "ArchiveAge",
@@ -253,7 +254,8 @@ class MonitoringStack(Stack):
         *,
         periods: int = 1,
         datapoints: int | None = None,
-        missing_is_bad: bool = False,
+        section: str = "",
+        silence_is_bad: bool = False,
     ) -> None:
         alarm_above(
             self,
@@ -264,5 +266,6 @@ class MonitoringStack(Stack):
             topic=self._platform.alarm_topic,
             periods=periods,
             datapoints=datapoints,
-            missing_is_bad=missing_is_bad,
+            section=section,
+            silence_is_bad=silence_is_bad,
         )

@@ -111,6 +111,7 @@ class PipelineStack(Stack):
                 ),
                 threshold=0,
                 description=f"The daily run of the pipeline {words}.",
+                section="Daily run of the pipeline",
                 topic=topic,
             )
 

@@ -206,7 +206,13 @@ class StorageStack(Stack):
 
         The own topic is always there, because alarms of other stacks import it until their update.
         """
-        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True, display_name="Fairbox alarms")
+        display_name = f"{config.name} alarms"
+        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True, display_name=display_name)
+        if config.alarm_email:
+            email = sns.SubscriptionProtocol.EMAIL
+            sns.Subscription(
+                self, "AlarmEmail", topic=topic, endpoint=config.alarm_email, protocol=email
+            )
         # with a policy of its own a topic has lost the default one, by which alarms may publish
         topic.add_to_resource_policy(
             iam.PolicyStatement(

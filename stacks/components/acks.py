@@ -60,4 +60,5 @@ class AckQueue(Construct):
             self.dead_letters,
             f"Acks of batches' items failed {MAXIMUM_RECEIVES} times.",
             alarm_topic,
+            "Acks given up",
         )

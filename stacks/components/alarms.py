@@ -1,4 +1,4 @@
-"""Alarms: each describes the problem and always notifies a topic."""
+"""Alarms: each has a name, describes the problem, names its runbook, and notifies a topic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+
+from stacks.components.deployment import deployment_name, runbook_url
 
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
@@ -22,28 +24,42 @@ def alarm_above(
     topic: sns.ITopic,
     periods: int = 1,
     datapoints: int | None = None,
-    missing_is_bad: bool = False,
+    section: str = "",
+    silence_is_bad: bool = False,
 ) -> cloudwatch.Alarm:
     """Alarm when `metric` exceeds `threshold` for `periods`; notify the recovery, too.
 
-    With `datapoints`, that many of the last `periods` suffice.
+    With `datapoints`, that many of the last `periods` suffice. A metric without data is no alarm,
+    because nobody may use the deployment yet. With `silence_is_bad`, the end of data notifies as
+    well: a deployment that never had any stays quiet.
+
+    `section` is the heading of the runbook's section about it, by default the alarm's id.
     """
     alarm = cloudwatch.Alarm(
         scope,
         id_,
+        alarm_name=f"{deployment_name(scope)}-{_part(scope, id_)}",
         metric=metric,
         threshold=threshold,
         evaluation_periods=periods,
         datapoints_to_alarm=datapoints,
-        alarm_description=description,
+        alarm_description=f"{description} {runbook_url(scope, section or id_)}",
         comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
         treat_missing_data=(
-            cloudwatch.TreatMissingData.BREACHING
-            if missing_is_bad
+            cloudwatch.TreatMissingData.MISSING
+            if silence_is_bad
             else cloudwatch.TreatMissingData.NOT_BREACHING
         ),
     )
     action = actions.SnsAction(topic)
     alarm.add_alarm_action(action)
     alarm.add_ok_action(action)
+    if silence_is_bad:
+        alarm.add_insufficient_data_action(action)
     return alarm
+
+
+def _part(scope: Construct, id_: str) -> str:
+    """Return the path below the stack in one word, such as `RelayErrors`."""
+    _, *path = scope.node.path.split("/")
+    return "".join((*path, id_))

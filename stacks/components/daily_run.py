@@ -11,6 +11,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from stacks.components import permissions as may
+from stacks.components.deployment import deployment_name
 from stacks.components.log_groups import vended_log_group
 from stacks.components.nag import acknowledge
 
@@ -120,6 +121,7 @@ class DailyRun(Construct):
         prefix = f"{EXPORTS}/{snapshot.name}"
         uri = f"s3://{self._warehouse.bucket_name}/{prefix}/AWSDynamoDB/"
         arn = "$.ExportDescription.ExportArn"
+        of = deployment_name(self)  # another's run of this hour would be taken for this one
         return sfn.CustomState(
             self,
             f"Export{snapshot.id}",
@@ -131,7 +133,7 @@ class DailyRun(Construct):
                     "S3Bucket": self._warehouse.bucket_name,
                     "S3Prefix": prefix,
                     "ExportFormat": "DYNAMODB_JSON",
-                    "ClientToken.$": _token(f"export {snapshot.name}", []),
+                    "ClientToken.$": _token(f"{of} export {snapshot.name}", []),
                 },
                 "ResultSelector": {
                     "arn.$": arn,
@@ -183,6 +185,7 @@ class DailyRun(Construct):
             *(("--trackers", "$.batches.uri") if self._has_trackers else ()),
         ]
         paths = [text for text in given if text.startswith("$.")]
+        of = deployment_name(self)
         listed = ", ".join(text if text in paths else f"'{text}'" for text in given)
         return sfn.CustomState(
             self,
@@ -194,7 +197,7 @@ class DailyRun(Construct):
                     "ApplicationId": self._spark.application.attr_application_id,
                     "ExecutionRoleArn": self._job_role.role_arn,
                     "Name": "fairbox-daily",
-                    "ClientToken.$": _token(f"daily {self._spark.fingerprint}", paths),
+                    "ClientToken.$": _token(f"{of} daily {self._spark.fingerprint}", paths),
                     "ExecutionTimeoutMinutes": JOB_SECONDS // 60,
                     "JobDriver": {
                         "SparkSubmit": {

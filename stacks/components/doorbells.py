@@ -52,6 +52,7 @@ class Doorbells(Construct):
             dead_letters,
             f"Doorbells of queue {id_.lower()} failed {MAXIMUM_RECEIVES} times.",
             alarm_topic,
+            "Doorbells given up",
         )
         self.dead_letters.append(dead_letters)
         return private_queue(

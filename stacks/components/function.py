@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from stacks.config import Config
 
 RUNTIME: Final = lambda_.Runtime.PYTHON_3_13
-METRICS_NAMESPACE: Final = "Fairbox"
 _NOT_SHIPPED: Final = ["__pycache__", "**/__pycache__", "**/*.pyc"]
 _ALARM_PERIOD: Final = Duration.minutes(5)
 
@@ -117,6 +116,7 @@ class FairboxFunction(Construct):
                 metric=self.function.metric(what, period=_ALARM_PERIOD, statistic="Sum"),
                 threshold=0,
                 description=f"Function {self.name}: {what.lower()} in the last 5 minutes.",
+                section=f"Function {what.lower()}",
                 topic=topic,
             )
 
@@ -127,7 +127,7 @@ def _environment(platform: Platform, name: str) -> dict[str, str]:
         "FAIRBOX_OUTBOX_TABLE": platform.outbox.table_name,
         "FAIRBOX_DELIVERIES_TABLE": platform.deliveries.table_name,
         "POWERTOOLS_SERVICE_NAME": f"fairbox-{name}",
-        "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+        "FAIRBOX_METRICS_NAMESPACE": platform.config.name,
         "POWERTOOLS_LOG_LEVEL": platform.config.log_level,
     }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-from stacks.components.function import METRICS_NAMESPACE
+from stacks.components import deployment
 
 if TYPE_CHECKING:
     from aws_cdk import aws_lambda as lambda_
@@ -45,6 +45,8 @@ LOST_RECEIPTS: Final = "LostReceipts"
 ARCHIVE_BYPASSED: Final = "ArchiveBypassed"
 ARCHIVE_WAITING: Final = "ArchiveWaiting"
 
+METRICS_NAMESPACE: Final = deployment.NAME
+"""Two deployments in one account and region do not mix their figures."""
 SERVICE: Final = "fairbox"
 """Dimension `service` of all metrics, of any function."""
 MINUTE: Final = Duration.minutes(1)

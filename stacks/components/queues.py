@@ -52,7 +52,9 @@ def private_queue(
     )
 
 
-def alarm_when_not_empty(queue: sqs.Queue, description: str, topic: sns.ITopic) -> None:
+def alarm_when_not_empty(
+    queue: sqs.Queue, description: str, topic: sns.ITopic, section: str
+) -> None:
     """Alarm when a dead-letter queue holds a message."""
     alarm_above(
         queue,
@@ -62,5 +64,6 @@ def alarm_when_not_empty(queue: sqs.Queue, description: str, topic: sns.ITopic) 
         ),
         threshold=0,
         description=description,
+        section=section,
         topic=topic,
     )

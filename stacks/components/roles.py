@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from fairbox import codec
 from fairbox.codec import attributes as attr
 from fairbox.codec import batches as batch_codec
+from fairbox.model.deployment import STACK_PARTS, parameter_of
 
 from stacks.components.nag import wildcard_finding, wildcard_route_finding
 from stacks.components.permissions import Permission
@@ -32,8 +33,9 @@ STAGE: Final = "$default"
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The resources of the policies."""
+    """The resources of the policies, and the name of their deployment."""
 
+    name: str
     outbox: dynamodb.ITable
     deliveries: dynamodb.ITable
     batches: dynamodb.ITable
@@ -47,6 +49,7 @@ class Resources:
 def producer(of: Resources) -> list[Permission]:
     """Publish, singly, in bulk and in transactions; list topics, and nothing else."""
     return [
+        _read_variables(of),
         _rows("ReadTopics", of.outbox, ("Query",), attr.CONFIG),
         # what a put replaces it could return
         _rows("Publish", of.outbox, ("PutItem", "BatchWriteItem"), *LANES, returns_nothing=True),
@@ -68,6 +71,7 @@ def producer(of: Resources) -> list[Permission]:
 def consumer(of: Resources) -> list[Permission]:
     """Receive from pulled topics and settle; publish nothing, change no topic."""
     return [
+        _read_variables(of),
         _rows("ReadTopics", of.outbox, ("Query", "GetItem"), attr.CONFIG),
         _rows(
             "ReceiveAndSettle",
@@ -108,16 +112,21 @@ def consumer(of: Resources) -> list[Permission]:
 def operator(of: Resources) -> list[Permission]:
     """All operations of the library on the items of the tables; no change of the tables."""
     return [
-        _statement("Operate", _dynamodb(*_READS, "Scan", *_WRITES), of.outbox.table_arn),
+        _read_variables(of),
+        _statement(
+            "Operate", _dynamodb(*_READS, "Scan", *_WRITES, *_DESCRIPTIONS), of.outbox.table_arn
+        ),
         _statement(
             "KeepDeliveries",
-            _dynamodb(*_READS, "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"),
+            _dynamodb(
+                *_READS, "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", *_DESCRIPTIONS
+            ),
             of.deliveries.table_arn,
         ),
         # an item is changed by a put under a condition, and deleted with its batch
         _statement(
             "KeepBatches",
-            _dynamodb(*_READS, "PutItem", "BatchWriteItem", "ConditionCheckItem"),
+            _dynamodb(*_READS, "PutItem", "BatchWriteItem", "ConditionCheckItem", *_DESCRIPTIONS),
             of.batches.table_arn,
         ),
         _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
@@ -134,9 +143,14 @@ def operator(of: Resources) -> list[Permission]:
 def reader(of: Resources) -> list[Permission]:
     """Read everything, including bodies and archive; change nothing."""
     return [
-        _statement("ReadMessages", _dynamodb(*_READS, "Scan"), of.outbox.table_arn),
-        _statement("ReadDeliveries", _dynamodb(*_READS), of.deliveries.table_arn),
-        _statement("ReadBatches", _dynamodb("GetItem", "BatchGetItem"), of.batches.table_arn),
+        _read_variables(of),
+        _statement("ReadMessages", _dynamodb(*_READS, "Scan", *_DESCRIPTIONS), of.outbox.table_arn),
+        _statement("ReadDeliveries", _dynamodb(*_READS, *_DESCRIPTIONS), of.deliveries.table_arn),
+        _statement(
+            "ReadBatches",
+            _dynamodb("GetItem", "BatchGetItem", *_DESCRIPTIONS),
+            of.batches.table_arn,
+        ),
         _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
         _objects("ReadBodiesAndArchive", ("GetObject",), of.bodies, of.archive),
         _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
@@ -145,23 +159,42 @@ def reader(of: Resources) -> list[Permission]:
     ]
 
 
+def _read_variables(of: Resources) -> Permission:
+    """Read the names of the resources, as `FAIRBOX_STACK` asks for."""
+    arn = f"arn:{Aws.PARTITION}:ssm:{Aws.REGION}:{Aws.ACCOUNT_ID}:parameter{parameter_of(of.name)}"
+    return _statement("ReadVariables", ("ssm:GetParameter",), arn)
+
+
 def _examine(of: Resources) -> list[Permission]:
-    """Requests of `fairbox doctor`: descriptions of the stacks' resources, and figures."""
-    described = {
-        ("cloudformation", "stack/Fairbox*"): ("DescribeStacks", "ListStackResources"),
-        ("lambda", "function:Fairbox*"): ("GetFunctionConcurrency", "GetFunctionConfiguration"),
-        ("lambda", "event-source-mapping:*"): ("GetEventSourceMapping",),
-        ("sqs", "Fairbox*"): ("GetQueueAttributes", "GetQueueUrl"),
-        ("events", "rule/Fairbox*"): ("DescribeRule", "ListTargetsByRule"),
-        ("cloudwatch", "alarm:*"): ("DescribeAlarms",),
-    }
+    """Requests of `fairbox doctor` beside the tables: descriptions of resources, and figures."""
     return [
-        _statement(
-            "DescribeTables",
-            _dynamodb("DescribeContinuousBackups", "DescribeTable", "DescribeTimeToLive"),
-            *_tables(of),
+        _describe(
+            "Stacks",
+            "cloudformation",
+            [f"stack/{of.name}{part}/*" for part in STACK_PARTS],
+            ("DescribeStacks", "ListStackResources"),
         ),
-        *(_describe(*which, actions) for which, actions in described.items()),
+        _describe(
+            "Functions",
+            "lambda",
+            [f"function:{of.name}{part}-*" for part in STACK_PARTS if part != "Storage"],
+            ("GetFunctionConcurrency", "GetFunctionConfiguration"),
+        ),
+        _describe("Triggers", "lambda", ["event-source-mapping:*"], ("GetEventSourceMapping",)),
+        _describe(
+            "Queues",
+            "sqs",
+            [f"{of.name}{part}-*" for part in ("Batches", "Delivery")],
+            ("GetQueueAttributes", "GetQueueUrl"),
+        ),
+        _describe(
+            "Schedules",
+            "events",
+            [f"rule/{of.name}{part}-*" for part in ("Batches", "Delivery", "Monitoring")],
+            ("DescribeRule", "ListTargetsByRule"),
+        ),
+        # the action is decided on all alarms, whichever are asked about
+        _describe("Alarms", "cloudwatch", ["alarm:*"], ("DescribeAlarms",)),
         Permission(
             _statement("ReadFigures", ("cloudwatch:GetMetricData",), "*").statement,
             (("AwsSolutions-IAM5[Resource::*]", "GetMetricData knows no resource."),),
@@ -169,18 +202,27 @@ def _examine(of: Resources) -> list[Permission]:
     ]
 
 
-def _describe(service: str, resource: str, actions: Sequence[str]) -> Permission:
-    """Describe resources by the beginning of their names, which CloudFormation makes."""
-    arn = f"arn:{Aws.PARTITION}:{service}:{Aws.REGION}:{Aws.ACCOUNT_ID}:{resource}"
-    shown = f"arn:<AWS::Partition>:{service}:<AWS::Region>:<AWS::AccountId>:{resource}"
-    reason = "CloudFormation makes the names, from those of the stacks; only descriptions are read."
-    sid = f"Describe{service.title()}{''.join(filter(str.isalpha, resource.title()))}"
+def _describe(
+    sid: str, service: str, resources: Sequence[str], actions: Sequence[str]
+) -> Permission:
+    """Describe resources by the beginning of their names, which CloudFormation makes.
+
+    A name of a deployment has no hyphen, so no other one's resources begin like this.
+    """
+    arn = f"arn:{Aws.PARTITION}:{service}:{Aws.REGION}:{Aws.ACCOUNT_ID}"
+    shown = f"arn:<AWS::Partition>:{service}:<AWS::Region>:<AWS::AccountId>"
+    reason = "CloudFormation makes the ends of the names; only descriptions are read."
     return Permission(
-        _statement(sid, [f"{service}:{action}" for action in actions], arn).statement,
-        ((f"AwsSolutions-IAM5[Resource::{shown}]", reason),),
+        _statement(
+            f"Describe{sid}",
+            [f"{service}:{action}" for action in actions],
+            *(f"{arn}:{resource}" for resource in resources),
+        ).statement,
+        tuple((f"AwsSolutions-IAM5[Resource::{shown}:{one}]", reason) for one in resources),
     )
 
 
+_DESCRIPTIONS: Final = ("DescribeContinuousBackups", "DescribeTable", "DescribeTimeToLive")
 _READS: Final = ("GetItem", "BatchGetItem", "Query")
 _WRITES: Final = (
     "PutItem",

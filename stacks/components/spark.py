@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 RELEASE: Final = "emr-spark-8.0.0"
 """Spark 4.0.2 and Iceberg 1.10.1, as the pipeline's lock has them."""
-DATABASE: Final = "fairbox"
-"""The namespace of the tables, in the catalog of the account."""
 CATALOG: Final = "glue"
 """The default catalog of a run; without one, the session takes a folder."""
 ICEBERG_JAR: Final = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
@@ -60,6 +58,7 @@ class SparkApplication(Construct):
     ) -> None:
         super().__init__(scope, id_)
         self._executors = config.pipeline_vcpu // WORKER_VCPU - 1
+        self._database = config.glue_database
         self._log_group = logs.LogGroup(
             self,
             "Logs",
@@ -75,7 +74,7 @@ class SparkApplication(Construct):
             "Database",
             catalog_id=Aws.ACCOUNT_ID,
             database_input=glue.CfnDatabase.DatabaseInputProperty(
-                name=DATABASE, description="Fairbox: what happened to every message."
+                name=self._database, description="Fairbox: what happened to every message."
             ),
         )
 
@@ -145,6 +144,7 @@ class SparkApplication(Construct):
             f"{catalog}.catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
             f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
             f"{catalog}.warehouse": warehouse,
+            "spark.fairbox.namespace": self._database,
         }
         return " ".join(f"--conf {key}={value}" for key, value in settings.items())
 
@@ -181,7 +181,7 @@ class SparkApplication(Construct):
         stack = Stack.of(self)
         arns = [
             stack.format_arn(service="glue", resource=resource)
-            for resource in ("catalog", f"database/{DATABASE}", f"table/{DATABASE}/*")
+            for resource in ("catalog", f"database/{self._database}", f"table/{self._database}/*")
         ]
         role.add_to_policy(
             iam.PolicyStatement(
@@ -201,7 +201,7 @@ class SparkApplication(Construct):
         acknowledge(
             role,
             "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:glue:<AWS::Region>:<AWS::AccountId>"
-            f":table/{DATABASE}/*]",
+            f":table/{self._database}/*]",
             "The jobs make their tables themselves; the database holds nothing else.",
         )
 

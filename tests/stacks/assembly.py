@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Resource = dict[str, Any]
 _IMPORTED = re.compile(
-    r"\w+:ExportsOutput(?:FnGetAtt|Ref)(\w+?)[0-9A-F]{8}(Arn|StreamArn|QueueName)?[0-9A-F]{8}"
+    r"\w+:ExportsOutput(?:FnGetAtt|Ref)(\w+?)[0-9A-F]{8}(Arn|StreamArn|QueueName|ApiEndpoint)?[0-9A-F]{8}"
 )
 _SUFFIX = re.compile(r"[0-9A-F]{8}$")
 

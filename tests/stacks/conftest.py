@@ -36,6 +36,7 @@ SETTINGS = {
     "webhook_secrets": f"arn:aws:secretsmanager:us-east-1:{ACCOUNT}:secret:webhook-AbCdEf"
     f",arn:aws:ssm:us-east-1:{ACCOUNT}:parameter/webhooks",
     "alarm_topic_arn": f"arn:aws:sns:us-east-1:{ACCOUNT}:pager",
+    "reserve_concurrency": "true",
     "warm_read_units": "12000",
     "warm_write_units": "4000",
 }
@@ -68,6 +69,19 @@ def local_assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The application under a key of its own."""
     return synthesise(tmp_path_factory.mktemp("keyed"), {"encryption_key": "create"})
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """A second deployment, whose name begins like the default's."""
+    return synthesise(tmp_path_factory.mktemp("other"), {"name": "FairboxTwo"})
+
+
+@pytest.fixture(scope="session")
+def longest(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The application under the longest name, with a key, and an address for alarms."""
+    settings = {"name": "A" * 20, "encryption_key": "create", "alarm_email": "ops@example.com"}
+    return synthesise(tmp_path_factory.mktemp("longest"), settings)
 
 
 @pytest.fixture(scope="session")

@@ -378,7 +378,7 @@ def test_a_consumer_publishes_nothing_and_changes_no_topic(deployment: Deploymen
 def test_a_reader_changes_nothing(deployment: Deployment) -> None:
     policy = Policy(deployment, "Reader")
     reads = {f"dynamodb:{action}" for action in READS}
-    others = {"s3:GetObject", "s3:ListBucket", "execute-api:Invoke"}
+    others = {"s3:GetObject", "s3:ListBucket", "execute-api:Invoke", "ssm:GetParameter"}
     assert policy.actions == reads | others | EXAMINES
     for one in policy.statements:
         if "execute-api:Invoke" in listed(one["Action"]):

@@ -49,6 +49,18 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
     ("key", "value"),
     [
         ("removal_policy", "snapshot"),
+        ("name", ""),
+        ("name", "Fairbox-Two"),
+        ("name", "2nd"),
+        ("name", "A" * 21),
+        ("account", "1234"),
+        ("account", 123456789012),
+        ("region", "Ireland"),
+        ("alarm_email", "ops"),
+        ("alarm_email", "ops@example.com, me@example.com"),
+        ("runbook_url", ""),
+        ("mark_delivered_window_seconds", 51),
+        ("cascade_batches_window_seconds", 60),
         ("alarm_topic_arn", "pager"),
         ("alarm_topic_arn", "arn:aws:sqs:us-east-1:111122223333:pager"),
         ("encryption_key", "arn:aws:kms:us-east-1:111122223333:alias/fairbox"),
@@ -155,6 +167,35 @@ def test_a_detail_that_is_none_is_refused_with_those_that_there_are() -> None:
     assert str(refused.value) == (
         "cdk context 'metrics_detail': is 'most', expected one of totals, busiest, all"
     )
+
+
+@pytest.mark.parametrize(
+    ("window", "alarm", "limit"),
+    [
+        ("mark_delivered_window_seconds", "alarm_iterator_age_ms", 310_000),
+        ("cascade_batches_window_seconds", "alarm_iterator_age_ms", 310_000),
+        ("archive_buffer_seconds", "alarm_archive_age_seconds", 310),
+    ],
+)
+def test_a_window_that_sets_off_an_alarm_on_age_is_refused(
+    window: str, alarm: str, limit: int
+) -> None:
+    assert getattr(read(**{window: 300, alarm: limit}), window) == 300
+    with pytest.raises(ConfigError, match=alarm) as refused:
+        read(**{window: 300, alarm: limit - 1})
+    assert refused.value.key == window
+
+
+def test_an_address_for_a_topic_that_is_not_made_is_refused() -> None:
+    topic = "arn:aws:sns:us-east-1:111122223333:pager"
+    with pytest.raises(ConfigError, match="leave alarm_topic_arn out") as refused:
+        read(alarm_topic_arn=topic, alarm_email="ops@example.com")
+    assert refused.value.key == "alarm_email"
+
+
+def test_a_setting_of_the_template_has_a_default() -> None:
+    config = read()
+    assert (config.name, config.account, config.region) == ("Fairbox", "", "")
 
 
 def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:

@@ -225,7 +225,7 @@ def test_mappings_wait_for_the_permissions_that_they_need(assembly: Assembly) ->
 SHARED = {
     "FAIRBOX_OUTBOX_TABLE": "Outbox",
     "FAIRBOX_DELIVERIES_TABLE": "Deliveries",
-    "POWERTOOLS_METRICS_NAMESPACE": "Fairbox",
+    "FAIRBOX_METRICS_NAMESPACE": "Fairbox",
     "POWERTOOLS_LOG_LEVEL": "INFO",
 }
 RINGS = {"FAIRBOX_DOORBELL_QUEUE_URL": "DoorbellsNow"}
@@ -301,18 +301,19 @@ def test_functions_run_alike(assembly: Assembly) -> None:
         assert "ApplicationLogLevel" not in logging  # INFO: the SDK writes bodies at DEBUG
 
 
-def test_scheduled_work_runs_once_at_a_time_where_an_account_can_reserve(
-    assembly: Assembly, local_assembly: Assembly
+def test_a_new_account_need_reserve_nothing_and_scheduled_work_reserves_where_it_is_told_to(
+    assembly: Assembly, checked: tuple[Assembly, object]
 ) -> None:
-    reserved = {
-        name: one["ReservedConcurrentExecutions"]
-        for name, one in assembly.functions().items()
-        if "ReservedConcurrentExecutions" in one
-    }
-    assert reserved == {"sweep": 1, "repair": 1, "count_outstanding": 1, "clean_orphans": 1}
-    assert not any(
-        "ReservedConcurrentExecutions" in one for one in local_assembly.functions().values()
-    )
+    def reserved(of: Assembly) -> dict[str, int]:
+        return {
+            name: one["ReservedConcurrentExecutions"]
+            for name, one in of.functions().items()
+            if "ReservedConcurrentExecutions" in one
+        }
+
+    assert reserved(assembly) == {}
+    scheduled = dict.fromkeys(("sweep", "repair", "count_outstanding", "clean_orphans"), 1)
+    assert reserved(checked[0]) == scheduled
 
 
 def test_webhook_secrets_are_named_to_visits_where_there_are_any(

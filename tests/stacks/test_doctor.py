@@ -186,7 +186,7 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
         _set(_table("outbox"), DeletionProtectionEnabled=False), "tables", "warn", "retain",
     ),
     "an index is gone": (
-        _set(_table("outbox"), GlobalSecondaryIndexes=[]), "indexes", "fail", "FairboxStorage",
+        _set(_table("outbox"), GlobalSecondaryIndexes=[]), "indexes", "fail", "make deploy",
     ),
     "a stream is off": (
         _set(_table("outbox"), StreamSpecification={"StreamEnabled": False}),
@@ -212,13 +212,13 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
     "nothing can be recovered": (_backups, "backups", "warn", "Switch it on"),
     "a deployment failed": (_failed_stack, "stacks", "fail", "events"),
     "a function was deleted": (
-        _delete("functions", lambda w: w.aws.name("sweep")), "functions", "fail", "cdk deploy",
+        _delete("functions", lambda w: w.aws.name("sweep")), "functions", "fail", "make deploy",
     ),
     "a function failed": (
-        _set(_function("relay"), State="Failed"), "functions", "fail", "cdk deploy",
+        _set(_function("relay"), State="Failed"), "functions", "fail", "make deploy",
     ),
     "an update failed": (
-        _set(_function("relay"), LastUpdateStatus="Failed"), "functions", "fail", "cdk deploy",
+        _set(_function("relay"), LastUpdateStatus="Failed"), "functions", "fail", "make deploy",
     ),
     "a runtime is another": (
         _set(_function("api"), Runtime="python3.9"), "functions", "warn", "python3.13",
@@ -234,14 +234,14 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
     ),
     "a mapping was deleted": (
         _delete("mappings", lambda w: str(w.aws.mappings_of("mark_delivered")[0]["UUID"])),
-        "triggers", "fail", "cdk deploy",
+        "triggers", "fail", "make deploy",
     ),
     "a mapping has a problem": (
         _set(_mapping("relay"), LastProcessingResult="PROBLEM: access denied"),
         "triggers", "fail", "log of relay",
     ),
     "a mapping has no filter": (
-        _set(_mapping("relay"), FilterCriteria={}), "triggers", "fail", "cdk deploy",
+        _set(_mapping("relay"), FilterCriteria={}), "triggers", "fail", "make deploy",
     ),
     "a mapping tries for a day": (
         _set(_mapping("mark_delivered"), MaximumRetryAttempts=10), "triggers", "fail", "deploy",
@@ -267,7 +267,7 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
     ),
     "a clock was deleted": (
         _delete("rules", lambda w: str(w.aws.rule_of("repair")["Name"])),
-        "schedules", "fail", "cdk deploy",
+        "schedules", "fail", "make deploy",
     ),
     "a queue hides too short": (
         _set(_doorbells, VisibilityTimeout="5"), "queues", "fail", "Two functions",
@@ -287,7 +287,7 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
         _delete("alarms", lambda w: str(_alarm(w)["AlarmName"])), "alarms", "fail", "Deploy",
     ),
     "an alarm rings": (
-        _set(_alarm, StateValue="ALARM"), "alarms", "fail", "operate-and-repair",
+        _set(_alarm, StateValue="ALARM"), "alarms", "fail", "runbook.md",
     ),
     "an alarm tells nobody": (
         _set(_alarm, ActionsEnabled=False), "alarms", "warn", "enable-alarm-actions",
@@ -526,7 +526,7 @@ class TestWhatCannotBeAsked:
         found = {f.check: f for f in world.examine()}
         for name in ("stacks", "functions", "triggers", "schedules", "alarms"):
             assert found[name].status == "not checked"
-            assert found[name].advice == "Name the stacks with --stack."
+            assert "with --name, or its stacks with --stack" in found[name].advice
         assert found["tables"].status == found["queues"].status == "ok"
         assert found["dead-letter-queues"].status == "ok"
 

@@ -6,11 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox.model.deployment import DEFAULT_NAME
 from fairbox.observability import metrics
 
 from stacks.components import metrics as shown
 from tests.stacks.assembly import plain, variables
-from tests.stacks.conftest import SETTINGS, synthesise
+from tests.stacks.conftest import ROOT, SETTINGS, synthesise
 
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
@@ -65,6 +66,24 @@ def test_alarms_go_to_the_topic_of_the_settings_and_none_to_the_one_that_is_made
         assert [plain(one) for one in alarm["AlarmActions"]] == [SETTINGS["alarm_topic_arn"]]
 
 
+def test_every_alarm_has_a_name_and_points_to_its_section_of_the_runbook(
+    assembly: Assembly, other: Assembly
+) -> None:
+    runbook = (ROOT / "docs/how-to/runbook.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", runbook, re.MULTILINE)
+    sections = {heading.lower().replace(" ", "-") for heading in headings}
+    for of, deployment in ((assembly, "Fairbox"), (other, "FairboxTwo")):
+        linked = set()
+        for name, alarm in alarms(of).items():
+            assert alarm["AlarmName"] == f"{deployment}-{name}"
+            words, _, link = alarm["AlarmDescription"].rpartition(" ")
+            page, _, section = link.partition("#")
+            assert words.endswith("."), name
+            assert page == "docs/how-to/runbook.md"
+            linked.add(section)
+        assert linked == sections
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("what", ["Errors", "Throttles"])
 def test_errors_and_throttles_of_a_function_are_told(
@@ -110,8 +129,15 @@ def test_a_delay_that_grows_for_a_quarter_of_an_hour_is_told(assembly: Assembly)
     assert alarm["Threshold"] == 120
 
 
-def test_silence_of_the_count_is_told_too(assembly: Assembly) -> None:
-    assert alarms(assembly)["OutstandingCount"]["TreatMissingData"] == "breaching"
+def test_a_deployment_without_data_is_quiet_and_the_end_of_the_count_is_told(
+    assembly: Assembly,
+) -> None:
+    """An alarm that is made without data is in INSUFFICIENT_DATA: only a change of it notifies."""
+    for name, alarm in alarms(assembly).items():
+        counts = name == "OutstandingCount"
+        assert alarm["TreatMissingData"] == ("missing" if counts else "notBreaching"), name
+        told = [plain(one) for one in alarm.get("InsufficientDataActions", [])]
+        assert told == (["AlarmTopic"] if counts else []), name
 
 
 @pytest.mark.parametrize("function", ["Relay", "MarkDelivered", "CascadeBatches"])
@@ -160,8 +186,9 @@ def test_batches_that_stand_still_are_told_by_the_hour_that_counts_them(
 
 def test_metrics_are_named_as_the_functions_write_them() -> None:
     named = {n: v for n, v in vars(shown).items() if n.isupper() and isinstance(v, str)}
-    written = {n: getattr(metrics, n) for n in named if n != "METRICS_NAMESPACE"}
-    assert named == written | {"METRICS_NAMESPACE": metrics.NAMESPACE}
+    del named["METRICS_NAMESPACE"]  # a token, which each deployment resolves
+    assert named == {n: getattr(metrics, n) for n in named}
+    assert metrics.NAMESPACE == DEFAULT_NAME
 
 
 def test_an_archive_that_nothing_reaches_is_told(assembly: Assembly) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairbox.model.deployment import STACK_PARTS
+
 _OBJECTS: Final = "keys of objects are made at run time; the bucket holds nothing else"
 _FAILURES: Final = "Lambda makes the keys of the stream batches that it gives up"
 _STREAMS: Final = "streams are listed by table: the ARN of one stream does not do for that action"
@@ -15,6 +17,7 @@ _TABLES: Final = "the pipeline makes the tables of its own database"
 _ROUTES: Final = "names and ids are made at run time; the API, the method and the route are named"
 _DESCRIBED: Final = "what `fairbox doctor` describes: CloudFormation makes the ends of these names"
 _FIGURES: Final = f"what `fairbox doctor` reads of figures: {_NONE}"
+_CLOCKS: Final = ("Batches", "Delivery", "Monitoring")
 _ARN: Final = "arn:AWS::Partition:{}:AWS::Region:AWS::AccountId:{}"
 _API: Final = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:HttpApi/$default"
 _GLUE: Final = "arn:AWS::Partition:glue:AWS::Region:AWS::AccountId:table/fairbox/*"
@@ -88,11 +91,11 @@ REASONS: Final[dict[tuple[str, str], str]] = {
         (f"FairboxAccess/{user}", _ARN.format(service, resource)): _DESCRIBED
         for user in ("Operator", "Reader")
         for service, resource in (
-            ("cloudformation", "stack/Fairbox*"),
-            ("lambda", "function:Fairbox*"),
+            *(("cloudformation", f"stack/Fairbox{part}/*") for part in STACK_PARTS),
+            *(("lambda", f"function:Fairbox{part}-*") for part in STACK_PARTS[1:]),
             ("lambda", "event-source-mapping:*"),
-            ("sqs", "Fairbox*"),
-            ("events", "rule/Fairbox*"),
+            *(("sqs", f"Fairbox{part}-*") for part in ("Batches", "Delivery")),
+            *(("events", f"rule/Fairbox{part}-*") for part in _CLOCKS),
             ("cloudwatch", "alarm:*"),
         )
     },
