@@ -80,9 +80,13 @@ $(CDK): | .local/stamps/python
 	  node "$$node/../lib/node_modules/npm/bin/npm-cli.js" install \
 	  --silent --no-audit --no-fund --no-save --prefix .local/cdk aws-cdk@$(CDK_VERSION)
 
+YES ?=
+ADOPT ?=
+
 .PHONY: deploy
 deploy: env $(CDK)
-	@PATH="$(NODE_BIN):$$PATH" $(CDK) deploy --all $(CONTEXT)
+	@PATH="$(NODE_BIN):$$PATH" $(RUN) scripts/deploy.py --cdk $(CDK) $(CONTEXT) \
+	  $(if $(YES),--yes) $(if $(ADOPT),--adopt)
 
 MESSAGES ?= 10000000
 BATCHES ?= 1000000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from aws_cdk import Annotations, App, Aspects, CfnOutput, Tags
@@ -16,7 +17,7 @@ from stacks.components.deployment import name_deployment
 from stacks.components.encryption import CREATE, UseKey
 from stacks.components.function import Platform
 from stacks.components.roles import Resources
-from stacks.config import DEFAULT_PROFILE, PROFILE, config_from_context
+from stacks.config import DEFAULT_PROFILE, PROFILE, PROFILE_OUTPUT, config_from_context
 from stacks.delivery import DeliveryStack
 from stacks.key import KeyStack
 from stacks.monitoring import MonitoringStack
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from stacks.packages import PipelinePackage
 
 SILENT: Final = "nobody is told of alarms: set alarm_email or alarm_topic_arn"
-PROFILE_OUTPUT: Final = "Profile"
-"""Output of the stack Delivery: the profile whose settings are deployed."""
 
 
 def build_application(
@@ -65,6 +64,8 @@ def build_application(
     )
     in_force = _in_force(app, context)
     config = config_from_context(in_force)
+    # where the CDK's own command line deploys to
+    config.check_target(*map(os.environ.get, ("CDK_DEFAULT_ACCOUNT", "CDK_DEFAULT_REGION")))
     name_deployment(app, config)
     dependencies, library = build_layers(root, root / "build" / "layers")
     creates = config.encryption_key == CREATE

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PROFILE: Final = "profile"
 PROFILES: Final = "profiles"
 DEFAULT_PROFILE: Final = "default"
+PROFILE_OUTPUT: Final = "Profile"
+"""Output of the stack Delivery: the profile whose settings are deployed."""
 
 
 class ConfigError(ValueError):
@@ -182,6 +184,17 @@ class Config:
             if getattr(self, key) > most:
                 reason = f"is {getattr(self, key)}, expected {most:g} at most:"
                 raise ConfigError(key, f"{reason} over it, {alarm} would go off by itself")
+
+    def check_target(self, account: str | None, region: str | None) -> None:
+        """Refuse another account or region than the settings'; None: nobody knows it.
+
+        Raises:
+            ConfigError: names the setting, and what was found.
+        """
+        for key, found in (("account", account), ("region", region)):
+            wanted = getattr(self, key)
+            if wanted and found and found != wanted:
+                raise ConfigError(key, f"is {wanted}, and the credentials or the shell say {found}")
 
     @property
     def silent(self) -> bool:

@@ -115,7 +115,7 @@ class FakeS3:
         return {"Body": _Body(self.objects[Key])}
 
     def delete_object(self, *, Bucket: str, Key: str) -> None:  # noqa: N803
-        del self.objects[Key]
+        self.objects.pop(Key, None)  # S3 deletes what is not there in silence
 
 
 @dataclass(frozen=True)

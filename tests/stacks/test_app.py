@@ -76,3 +76,35 @@ def test_a_context_value_without_a_name_is_a_usage_error() -> None:
     done = run("-c", "local")
     assert done.returncode == 2
     assert "KEY=VALUE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("account=999999999999", {"CDK_DEFAULT_ACCOUNT": "111122223333"}),
+        ("region=us-east-1", {"CDK_DEFAULT_REGION": "eu-west-1"}),
+    ],
+)
+def test_the_cdk_s_own_command_line_deploys_to_no_other_account_or_region(
+    tmp_path: Path, setting: str, found: dict[str, str]
+) -> None:
+    done = run("-c", setting, "--output", str(tmp_path / "out"), **found)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert setting.partition("=")[2] in done.stderr
+    assert next(iter(found.values())) in done.stderr
+    assert list((tmp_path / "out").glob("*.template.json")) == []
+
+
+def test_make_deploy_passes_on_what_it_is_told() -> None:
+    settings = ["YES=1", "ADOPT=1", "CONTEXT=-c profile=production -c region=eu-west-1"]
+    done = subprocess.run(
+        ["make", "--dry-run", "deploy", *settings],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = (one for one in done.stdout.split("\n") if "scripts/deploy.py" in one)
+    assert "-c profile=production -c region=eu-west-1" in line
+    assert "--yes --adopt" in " ".join(done.stdout.replace("\\\n", " ").split())

@@ -9,6 +9,7 @@ import pytest
 from fairbox import codec
 
 from tests.stacks.assembly import Assembly, plain, variables
+from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -314,6 +315,16 @@ def test_a_new_account_need_reserve_nothing_and_scheduled_work_reserves_where_it
     assert reserved(assembly) == {}
     scheduled = dict.fromkeys(("sweep", "repair", "count_outstanding", "clean_orphans"), 1)
     assert reserved(checked[0]) == scheduled
+
+
+def test_the_page_of_quotas_says_how_many_functions_run_at_once(assembly: Assembly) -> None:
+    new_table = 4  # stream shards
+    at_once = len(assembly.of_type("AWS::Events::Rule"))
+    for mapping in assembly.of_type("AWS::Lambda::EventSourceMapping").values():
+        parallel = mapping.get("ParallelizationFactor", 0) * new_table
+        at_once += mapping.get("ScalingConfig", {}).get("MaximumConcurrency", parallel)
+    page = (ROOT / "docs/how-to/quotas.md").read_text(encoding="utf-8")
+    assert f"{at_once} functions at once" in page
 
 
 def test_webhook_secrets_are_named_to_visits_where_there_are_any(
