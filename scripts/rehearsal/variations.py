@@ -16,10 +16,15 @@ Overrides = dict[str, str]
 _ARN: Final = "arn:aws:{}:us-east-1:111122223333:{}"
 _KEY: Final = _ARN.format("kms", "key/1234abcd-12ab-34cd-56ef-1234567890ab")
 OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "name": ("Other",),
+    "account": ("111122223333",),
+    "region": ("eu-west-1",),
     "removal_policy": ("destroy",),
     "encryption_key": ("create", _KEY),
     "other_keys": (_KEY,),
     "alarm_topic_arn": (_ARN.format("sns", "pager"), _ARN.format("sns", "other")),
+    "alarm_email": ("ops@example.com",),
+    "runbook_url": ("https://example.com/runbook",),
     "destinations": (",".join((_ARN.format("sqs", "billing"), _ARN.format("sns", "news"))),),
     "webhook_allow_private": ("true",),
     "webhook_secrets": (_ARN.format("secretsmanager", "secret:webhook-AbCdEf"),),
@@ -54,6 +59,7 @@ OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pipeline_hour": ("5",),
     "pipeline_vcpu": ("64",),
     "metrics_detail": ("totals", "all"),
+    "alarm_given_up_hours": ("48",),
     "alarm_outstanding_count": ("1000",),
     "alarm_oldest_age_seconds": ("60",),
     "alarm_growing_delay_seconds": ("60",),
@@ -72,7 +78,7 @@ _WITH: Final[Mapping[str, Overrides]] = {
 }
 """Settings that another one needs beside it."""
 
-_EXCLUSIVE: Final[frozenset[str]] = frozenset()
+_EXCLUSIVE: Final = frozenset({"alarm_email"})
 """Settings that exclude another one, and so are not among all settings at once."""
 
 

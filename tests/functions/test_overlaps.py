@@ -13,14 +13,13 @@ from fairbox import Subscription, Topic
 from fairbox.batches.models import ORPHANED_TOPIC
 
 from tests.functions.api_client import read_event
-from tests.functions.running import ENVIRONMENT, Context, Functions
+from tests.functions.running import Context, Functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-NOW = ENVIRONMENT["FAIRBOX_DOORBELL_QUEUE_URL"]
 LONG = Context(900_000)
 
 
@@ -96,7 +95,7 @@ def test_two_sweeps_ring_for_the_same_shards(monkeypatch: pytest.MonkeyPatch) ->
         functions.clock.advance(70)
         before = functions.engine.items("outbox")
         overlap.run("sweep", at)
-        rung = {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(NOW)}
+        rung = {(bell["topic"], bell["shard"]) for bell in functions.sqs.bodies(functions.now)}
         assert rung == {("orders", 0), ("orders", 1), ("orders", 3), ("invoices", 0)}
         assert functions.engine.items("outbox") == before
 

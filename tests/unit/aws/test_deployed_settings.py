@@ -166,6 +166,6 @@ def test_figures_go_into_the_namespace_of_the_deployment(
     settings: dict[str, str], namespace: str
 ) -> None:
     out = io.StringIO()
-    Metrics(ManualClock(), out, Settings(settings)).emit({"Sent": 1})
+    Metrics(ManualClock(), out, settings=Settings(settings)).emit({"Sent": 1})
     (metrics,) = json.loads(out.getvalue())["_aws"]["CloudWatchMetrics"]
     assert metrics["Namespace"] == namespace
