@@ -9,7 +9,7 @@ import pytest
 from tests.functions.scenario import Scenario
 from tests.support.iam.deployment import Deployment, full_deployment
 from tests.support.iam.exceptions import UNUSED
-from tests.support.iam.recording import Log, Seen
+from tests.support.iam.recording import Log, Seen, run_log
 from tests.support.iam.review import missing, unused, without_grant, without_reason
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def deployment() -> Deployment:
 @pytest.fixture(scope="module")
 def seen(deployment: Deployment) -> Iterator[list[Seen]]:
     """Every request of a scenario that takes each function through all that it does."""
-    log = Log()
+    log = Log(run_log().folder)  # they are requests of the run too
     with pytest.MonkeyPatch.context() as patch:
         Scenario(patch, log).run()
         asked = [Seen(who, one, "the scenario") for who, all_ in log.asked.items() for one in all_]

@@ -13,6 +13,7 @@ from tests.functions.api_client import ROOT
 from tests.support.deployment import variable
 from tests.support.iam.deployment import EXTERNAL, full_deployment
 from tests.support.iam.exceptions import UNUSED
+from tests.support.iam.plugin import KEPT_VARIABLE
 from tests.support.iam.policy import Grant, NotUnderstood, decide
 from tests.support.iam.recording import Seen
 from tests.support.iam.requests import LEADING_KEYS, RETURN_VALUES, Request, arn, requests_of
@@ -213,7 +214,11 @@ def project(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
+            env={
+                **os.environ,
+                KEPT_VARIABLE: "",
+                "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+            },
             capture_output=True,
             text=True,
             check=False,

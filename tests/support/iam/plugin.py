@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.iam.recording import Seen
 
 _WHOLE: Final = ("", "not extended")
-_KEPT: Final = "FAIRBOX_TEST_REQUESTS_KEPT"
+KEPT_VARIABLE: Final = "FAIRBOX_TEST_REQUESTS_KEPT"
 """Variable for a folder that keeps the records of the run."""
 
 
@@ -65,8 +65,8 @@ class IamSimulation:
         if not self._main:
             return
         seen = read(self._run)
-        if _KEPT in os.environ:
-            shutil.copytree(self._run, os.environ[_KEPT], dirs_exist_ok=True)
+        if kept := os.environ.get(KEPT_VARIABLE):
+            shutil.copytree(self._run, kept, dirs_exist_ok=True)
         shutil.rmtree(self._run, ignore_errors=True)
         if not seen:
             return
