@@ -108,6 +108,20 @@ def topics(cli: Cli) -> None:
     assert cli.one("topic", "show", name)["deleting_at"] is not None
 
 
+@scene("env")
+def variables(cli: Cli) -> None:
+    told = cli.one("env")
+    here = cli.stage.app.env
+    assert told["FAIRBOX_API_URL"] == cli.stage.app.api_url
+    assert {k: v for k, v in told.items() if k in here} == {k: here[k] for k in told if k in here}
+    # the name of the deployment alone does what all of them do
+    alone = {name: "" for name in here if name.startswith("FAIRBOX_")}
+    env = here | alone | {"FAIRBOX_STACK": told["FAIRBOX_STACK"]}
+    result = CliRunner().invoke(app, ["topic", "list", "--json"], env=env, catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()
+
+
 @scene("topic resize", "queue resize", "outbox misplaced")
 def resizes(cli: Cli) -> None:
     topic = cli.topic("cli-resized")

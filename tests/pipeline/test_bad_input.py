@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox_pipeline.errors import Exit
-from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
-from fairbox_pipeline.warehouse import VERSION_PROPERTY, Warehouse
+from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE, TABLES
+from fairbox_pipeline.warehouse import NAMESPACE_SETTING, VERSION_PROPERTY, Warehouse
 
 from tests.pipeline.archives import START
 
@@ -158,6 +158,21 @@ def test_a_warehouse_of_another_version_is_refused_untouched(
     assert f"is of version {version}" in said
     assert told in said
     assert warehouse.snapshot(EVENTS_TABLE) == before
+
+
+def test_the_tables_of_a_named_deployment_lie_in_a_namespace_of_their_own(
+    pipeline: Pipeline,
+) -> None:
+    others = Warehouse(pipeline.spark)
+    others.prepare()
+    pipeline.spark.conf.set(NAMESPACE_SETTING, "shop")
+    shop = Warehouse(pipeline.spark)
+    shop.prepare()
+    found = {row.tableName for row in pipeline.spark.sql("SHOW TABLES IN shop").collect()}
+    assert found == {table.name for table in TABLES}
+    shop.set_property(EVENTS_TABLE, "theirs", "yes")
+    assert shop.property_of(EVENTS_TABLE, "theirs") == "yes"
+    assert others.property_of(EVENTS_TABLE, "theirs") is None
 
 
 def test_a_list_of_outstanding_messages_of_another_form_is_refused(
