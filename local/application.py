@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import uuid
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from local.cloudformation.assembly import Assembly
-from local.cloudformation.identities import HTTP_API, Identities
+from local.cloudformation.identities import HTTP_API, PARAMETER, Identities
 from local.cloudformation.resources import (
     INVOKE_CONFIG,
     TRIGGERS,
@@ -28,6 +29,7 @@ from local.functions.logs import FunctionLogs
 from local.functions.pool import LocalInvoker, PoolSettings
 from local.functions.specs import function_specs
 from local.gateway.http_api import Gateway, read_routes
+from local.gateway.lambda_api import LambdaApi
 from local.gateway.throttling import read_throttle
 from local.gateway.web_server import WebServer
 from local.triggers.attach import Trigger, attach
@@ -131,6 +133,7 @@ class LocalApplication:
         options = self._options
         api_port = choose_port(options.ports.api, "api")
         firehose_port = choose_port(0, "firehose")
+        functions_port = choose_port(0, "functions")
         services_port = choose_port(options.ports.services, "services")
         self.api_url = f"http://{LOOPBACK}:{api_port}"
         self.template = Template(
@@ -145,12 +148,13 @@ class LocalApplication:
             dynamodb=self.dynamodb.endpoint,
             services=self.services.endpoint,
             firehose=f"http://{LOOPBACK}:{firehose_port}",
+            functions=f"http://{LOOPBACK}:{functions_port}",
         )
         self.clients = self.endpoints.clients()
         create_tables(self.template, self.clients["dynamodb"])
         create_services(self.template, self.clients)
         self._start_firehose(stack, firehose_port)
-        self._start_functions(stack)
+        self._start_functions(stack, functions_port)
         self._start_api(stack, api_port)
         self._start_triggers(stack)
 
@@ -181,23 +185,23 @@ class LocalApplication:
         stack.callback(self.firehose.stop)
         self._serve(stack, WebServer(self.firehose.app, port=port, name="firehose-http"))
 
-    def _start_functions(self, stack: ExitStack) -> None:
+    def _start_functions(self, stack: ExitStack, port: int) -> None:
         options = self._options
         proxy = options.proxy or (lambda endpoint: endpoint)
-        seen = Endpoints(
-            dynamodb=proxy(self.endpoints.dynamodb),
-            services=self.endpoints.services,
-            firehose=self.endpoints.firehose,
-        )
+        seen = replace(self.endpoints, dynamodb=proxy(self.endpoints.dynamodb))
         bytecode = {"PYTHONPYCACHEPREFIX": str(options.workspace.root.resolve() / "bytecode")}
         specs = function_specs(self.template, variables={**seen.variables(), **bytecode})
         logs = FunctionLogs(options.workspace.log, cloudwatch=self.clients["cloudwatch"])
         stack.callback(logs.close)
         self.invoker = LocalInvoker(specs, settings=options.pool, log=logs, new_id=options.new_id)
         stack.callback(self.invoker.close)
+        api = LambdaApi(self.invoker, {spec.physical for spec in specs.values()})
+        self._serve(stack, WebServer(api.app, port=port, name="functions-http"))
         self.env = self.endpoints.shell_variables()
         for spec in specs.values():
             self.env |= {k: v for k, v in spec.environment.items() if k.startswith("FAIRBOX_")}
+        for name in self.template.of_type(PARAMETER):
+            self.env |= json.loads(self.template.properties(name)["Value"])
 
     def _start_api(self, stack: ExitStack, port: int) -> None:
         apis = list(self.template.of_type(HTTP_API))

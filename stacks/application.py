@@ -166,6 +166,8 @@ def _variables(
         delivery: {
             settings.DOORBELL_QUEUE_URL: delivery.doorbells.now.queue_url,
             settings.LATER_QUEUE_URL: delivery.doorbells.later.queue_url,
+            settings.SWEEP_FUNCTION_ARN: delivery.sweep.function.function_arn,
+            settings.SMOKE_PREFIX: config.smoke_prefix,
         },
         api: {settings.API_URL: api.http_api.api_endpoint},
     }

@@ -129,6 +129,8 @@ class Config:
     """Hour (UTC) of its daily run."""
     pipeline_vcpu: int
     """Most vCPUs of its jobs at a time, with 8 GB of memory each; none while no job runs."""
+    canary: bool
+    """Whether a smoke test runs each quarter of an hour; about a dollar a month."""
     alarm_outstanding_count: int
     """Messages above which the alarm goes off, after five minutes."""
     alarm_oldest_age_seconds: int
@@ -200,6 +202,11 @@ class Config:
     def silent(self) -> bool:
         """Whether nobody is told of alarms about data that are kept."""
         return self.keeps_data and not (self.alarm_email or self.alarm_topic_arn)
+
+    @property
+    def smoke_prefix(self) -> str:
+        """Beginning of the names of what a smoke test makes."""
+        return f"{self.name}-smoke-"
 
     @property
     def glue_database(self) -> str:

@@ -185,6 +185,8 @@ class DeliveryStack(Stack):
         )
         deliver_shard.allow(self._dispatch(may.ALL_SERVICES))
         deliver_shard.allow(may.read_secrets(config.webhook_secrets))
+        # a message of the smoke test: one sweep more does no harm
+        deliver_shard.allow([may.invoke(self.sweep.function)])
         for id_, queue, batch_size in (
             ("Doorbell", self.doorbells.now, 1),
             ("LaterDoorbell", self.doorbells.later, 10),
@@ -248,6 +250,7 @@ class DeliveryStack(Stack):
             may.list_bucket(storage.bodies),
             may.send_to(self.doorbells.now, self.doorbells.later),
             *may.deliver_to(self._config.destinations, services),
+            may.deliver_to_smoke_test(self._config.smoke_prefix),
         ]
 
     def _expires_bodies(self) -> list[may.Permission]:

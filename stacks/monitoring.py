@@ -55,6 +55,8 @@ class MonitoringStack(Stack):
             [self.count_outstanding],
             {"Outstanding by topic": OUTSTANDING, "Circuits by topic": CIRCUITS},
         )
+        if platform.config.canary:
+            self._canary(storage)
         self._alarm_on_counts()
         self._alarm_on_given_up()
         self._alarm_on_batches()
@@ -118,6 +120,32 @@ class MonitoringStack(Stack):
             every=Duration.minutes(1),
         )
         return count_outstanding
+
+    def _canary(self, storage: StorageStack) -> None:
+        """The smoke test as a function; a step that fails is an error, which sets its alarm off."""
+        canary = FairboxFunction(
+            self,
+            "Canary",
+            platform=self._platform,
+            name="canary",
+            description="Sends messages through the deployment, and waits for them.",
+            memory_mb=256,
+            timeout_seconds=300,
+            environment={
+                "FAIRBOX_BATCHES_TABLE": storage.batches.table_name,
+                "FAIRBOX_SMOKE_PREFIX": self._platform.config.smoke_prefix,
+            },
+            one_at_a_time=True,
+        )
+        canary.allow(
+            [
+                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS, *may.CLAIM_ITEMS),
+                may.on_table(storage.deliveries, "GetItem", "Query", *may.WRITE_ITEMS),
+                may.on_table(storage.batches, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
+                may.keep_smoke_queues(self._platform.config.smoke_prefix),
+            ]
+        )
+        ClockTrigger(self, "CanaryClock", function=canary, every=Duration.minutes(15))
 
     def _alarm_on_counts(self) -> None:
         """Alarm on the figures of `count_outstanding` each minute, and on missing figures.

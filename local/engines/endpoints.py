@@ -30,11 +30,12 @@ CONNECTIONS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoints:
-    """Base URLs: the database, Firehose, and moto's server for all else."""
+    """Base URLs: the database, Firehose, Lambda's Invoke, and moto's server for all else."""
 
     dynamodb: str
     services: str
     firehose: str
+    functions: str = ""  # empty: nothing invokes a function by Lambda's API
 
     def variables(self) -> dict[str, str]:
         """Return the SDK's endpoint variables."""
@@ -43,6 +44,7 @@ class Endpoints:
             "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb,
             "AWS_ENDPOINT_URL_DYNAMODB_STREAMS": self.dynamodb,
             "AWS_ENDPOINT_URL_FIREHOSE": self.firehose,
+            "AWS_ENDPOINT_URL_LAMBDA": self.functions or self.services,
             **{
                 f"AWS_ENDPOINT_URL_{name}": self.services
                 for name in ("SQS", "SNS", "EVENTBRIDGE", "S3", "CLOUDWATCH", "SECRETS_MANAGER")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
 from stacks.components.nag import wildcard_finding
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from aws_cdk import aws_dynamodb as dynamodb
     from aws_cdk import aws_kinesisfirehose as firehose
+    from aws_cdk import aws_lambda as lambda_
     from aws_cdk import aws_s3 as s3
     from aws_cdk import aws_sqs as sqs
 
@@ -96,6 +99,11 @@ def send_to(*queues: sqs.IQueue) -> Permission:
     return _allow(["sqs:SendMessage"], *(queue.queue_arn for queue in queues))
 
 
+def invoke(function: lambda_.IFunction) -> Permission:
+    """Invoke `function`, and wait for its answer."""
+    return _allow(["lambda:InvokeFunction"], function.function_arn)
+
+
 def put_records(stream: firehose.CfnDeliveryStream) -> Permission:
     """Put batches of records to a Firehose stream."""
     return _allow(["firehose:PutRecordBatch"], stream.attr_arn)
@@ -117,6 +125,43 @@ def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]
         service: [arn for arn in arns if arn.split(":")[2] == service] for service in services
     }
     return [_allow(_SEND_ACTIONS[service], *own) for service, own in by_service.items() if own]
+
+
+def deliver_to_smoke_test(prefix: str) -> Permission:
+    """Deliver to the queues, topics, buses and streams that a smoke test makes for its time."""
+    services = {"sqs": "", "sns": "", "events": "event-bus/", "kinesis": "stream/"}
+    return _named(
+        chain(*(_SEND_ACTIONS[service] for service in services)),
+        [(service, f"{kind}{prefix}*") for service, kind in services.items()],
+        "A smoke test makes its queues and the like, with names of this prefix.",
+    )
+
+
+def keep_smoke_queues(prefix: str) -> Permission:
+    """Make, read and remove the queues of a smoke test."""
+    actions = (
+        *("CreateQueue", "DeleteQueue", "GetQueueAttributes", "SetQueueAttributes"),
+        *("ReceiveMessage", "DeleteMessage"),
+    )
+    return _named(
+        (f"sqs:{action}" for action in actions),
+        [("sqs", f"{prefix}*")],
+        "The canary makes its queues itself, with names of this prefix.",
+    )
+
+
+def _named(actions: Iterable[str], resources: Sequence[tuple[str, str]], reason: str) -> Permission:
+    """Actions on resources of this account and region, by service and pattern of their names."""
+    arns = [
+        f"arn:{Aws.PARTITION}:{service}:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"
+        for service, name in resources
+    ]
+    shown = [
+        f"arn:<AWS::Partition>:{service}:<AWS::Region>:<AWS::AccountId>:{name}"
+        for service, name in resources
+    ]
+    accepted = tuple((f"AwsSolutions-IAM5[Resource::{arn}]", reason) for arn in shown)
+    return Permission(_allow(actions, *arns).statement, accepted)
 
 
 def read_stream(table: dynamodb.ITable, stream: str) -> list[Permission]:

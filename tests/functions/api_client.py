@@ -37,9 +37,9 @@ def read_event(name: str) -> dict[str, Any]:
     return event
 
 
-def load_handler() -> ModuleType:
-    path = ROOT / "functions" / "api" / "handler.py"
-    spec = importlib.util.spec_from_file_location("api_handler", path)
+def load_handler(name: str = "api") -> ModuleType:
+    path = ROOT / "functions" / name / "handler.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_handler", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

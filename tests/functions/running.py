@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from fairbox.settings import Settings
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from local.engines.firehose import SLOW_DOWN, THROTTLED
-from tests.functions.api_client import ROOT
+from tests.functions.api_client import load_handler
 from tests.support.deployment import environment, function_specifications, variable
 from tests.support.iam.recording import Caller, Recorded
 
@@ -237,12 +236,7 @@ class Functions:
 
     def load(self, name: str) -> ModuleType:
         """Return a handler's module, fresh as at a cold start."""
-        path = ROOT / "functions" / name / "handler.py"
-        spec = importlib.util.spec_from_file_location(f"{name}_handler", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = load_handler(name)
         self._monkeypatch.setattr(module.Application, "from_env", lambda: self._application(name))
         handle = module.handler
 

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from local.functions.specs import FunctionSpec
     from tests.support.iam.recording import Log
 
+SETTINGS = {"profile": "local", "canary": "true"}
+"""Every setting that adds a function."""
+
 
 @cache
 def function_specifications() -> Mapping[str, FunctionSpec]:
     """Return each function of the template, by the name of its folder."""
     template = Template(
-        assembly=Assembly.load(synthesise(Workspace())),
+        assembly=Assembly.load(synthesise(Workspace(), context=SETTINGS, name="cdk.functions")),
         identities=Identities(
             services_endpoint=f"https://sqs.{REGION}.amazonaws.com",
             api_endpoint=f"https://api.execute-api.{REGION}.amazonaws.com",

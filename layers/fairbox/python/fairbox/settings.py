@@ -42,6 +42,10 @@ WEBHOOK_ALLOW_PRIVATE: Final = "FAIRBOX_WEBHOOK_ALLOW_PRIVATE"
 """`true`: webhooks may use `http` and go to private addresses. Default `false`."""
 WEBHOOK_SECRETS: Final = "FAIRBOX_WEBHOOK_SECRETS"
 """ARNs of secrets and SSM parameters that sign webhooks, with commas between; none: unsigned."""
+SWEEP_FUNCTION_ARN: Final = "FAIRBOX_SWEEP_FUNCTION_ARN"
+"""The ARN of function `sweep`, which `fairbox smoke` lets a message invoke."""
+SMOKE_PREFIX: Final = "FAIRBOX_SMOKE_PREFIX"
+"""Beginning of the names of what a smoke test makes, which the functions may send to."""
 OPEN_BATCH_DAYS: Final = "FAIRBOX_OPEN_BATCH_DAYS"
 """Days without activity after which `clean_orphans` reaps an open batch, from 7. Default 7."""
 SEALED_BATCH_DAYS: Final = "FAIRBOX_SEALED_BATCH_DAYS"
@@ -70,6 +74,8 @@ DEPLOYED: Final = (
     FAILURES_BUCKET,
     METRICS_NAMESPACE,
     API_URL,
+    SWEEP_FUNCTION_ARN,
+    SMOKE_PREFIX,
 )
 """The variables that a deployment's outputs and its parameter give: names of its resources."""
 

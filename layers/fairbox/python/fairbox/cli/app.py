@@ -12,6 +12,7 @@ from fairbox.cli import (
     queue,
     shell,
     simulate,
+    smoke,
     subscription,
     topic,
 )
@@ -29,6 +30,7 @@ app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
 verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "env", example="fairbox env --name Fairbox", tables=False)(env.env)
+verb(app, "smoke", example="fairbox smoke --without kinesis")(smoke.smoke)
 verb(app, "shell", example="fairbox shell")(shell.shell)
 verb(app, "simulate", example="fairbox simulate --scenario ordered --messages 300", tables=False)(
     simulate.simulate
