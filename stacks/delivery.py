@@ -250,7 +250,7 @@ class DeliveryStack(Stack):
             may.list_bucket(storage.bodies),
             may.send_to(self.doorbells.now, self.doorbells.later),
             *may.deliver_to(self._config.destinations, services),
-            may.deliver_to_smoke_test(self._config.smoke_prefix),
+            *may.deliver_to_smoke_test(self._config.smoke_prefix),
         ]
 
     def _expires_bodies(self) -> list[may.Permission]:

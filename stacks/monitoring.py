@@ -139,9 +139,14 @@ class MonitoringStack(Stack):
         )
         canary.allow(
             [
-                may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS, *may.CLAIM_ITEMS),
-                may.on_table(storage.deliveries, "GetItem", "Query", *may.WRITE_ITEMS),
-                may.on_table(storage.batches, *may.READ_ITEMS, "PutItem", "ConditionCheckItem"),
+                may.on_table(
+                    storage.outbox,
+                    *may.READ_ITEMS,
+                    *("PutItem", "UpdateItem", "BatchWriteItem", "ConditionCheckItem"),
+                    *may.CLAIM_ITEMS,
+                ),
+                may.on_table(storage.deliveries, "GetItem", "Query", "DeleteItem"),
+                may.on_table(storage.batches, *may.READ_ITEMS, "PutItem", "BatchWriteItem"),
                 may.keep_smoke_queues(self._platform.config.smoke_prefix),
             ]
         )

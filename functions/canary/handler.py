@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from fairbox.client.queue import Queue
+from fairbox.model.ids import IdGenerator
 from fairbox.runtime.application import Application
 from fairbox.settings import SMOKE_PREFIX
 from fairbox.smoke.resources import SmokeResources
@@ -18,7 +19,7 @@ KINDS: Final = ("sqs", "topic")
 SECONDS: Final = 180
 
 
-class SmokeTestFailed(Exception):
+class SmokeTestFailed(RuntimeError):
     """Some steps failed; the message names them."""
 
 
@@ -42,6 +43,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         app.batches,
         SmokeResources(app.client, prefix, app.clock),
         app.clock,
+        new_id=IdGenerator(app.clock).next,
         run="canary",
         kinds=KINDS,
         seconds=SECONDS,

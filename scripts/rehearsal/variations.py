@@ -58,6 +58,7 @@ OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pipeline": ("false",),
     "pipeline_hour": ("5",),
     "pipeline_vcpu": ("64",),
+    "canary": ("true",),
     "metrics_detail": ("totals", "all"),
     "alarm_given_up_hours": ("48",),
     "alarm_outstanding_count": ("1000",),

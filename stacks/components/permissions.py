@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Aws
@@ -127,14 +126,13 @@ def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]
     return [_allow(_SEND_ACTIONS[service], *own) for service, own in by_service.items() if own]
 
 
-def deliver_to_smoke_test(prefix: str) -> Permission:
+def deliver_to_smoke_test(prefix: str) -> list[Permission]:
     """Deliver to the queues, topics, buses and streams that a smoke test makes for its time."""
-    services = {"sqs": "", "sns": "", "events": "event-bus/", "kinesis": "stream/"}
-    return _named(
-        chain(*(_SEND_ACTIONS[service] for service in services)),
-        [(service, f"{kind}{prefix}*") for service, kind in services.items()],
-        "A smoke test makes its queues and the like, with names of this prefix.",
-    )
+    kinds = {"sqs": "", "sns": "", "events": "event-bus/", "kinesis": "stream/"}
+    return [
+        _named(_SEND_ACTIONS[service], service, f"{kind}{prefix}*")
+        for service, kind in kinds.items()
+    ]
 
 
 def keep_smoke_queues(prefix: str) -> Permission:
@@ -143,25 +141,16 @@ def keep_smoke_queues(prefix: str) -> Permission:
         *("CreateQueue", "DeleteQueue", "GetQueueAttributes", "SetQueueAttributes"),
         *("ReceiveMessage", "DeleteMessage"),
     )
-    return _named(
-        (f"sqs:{action}" for action in actions),
-        [("sqs", f"{prefix}*")],
-        "The canary makes its queues itself, with names of this prefix.",
-    )
+    return _named([f"sqs:{action}" for action in actions], "sqs", f"{prefix}*")
 
 
-def _named(actions: Iterable[str], resources: Sequence[tuple[str, str]], reason: str) -> Permission:
-    """Actions on resources of this account and region, by service and pattern of their names."""
-    arns = [
-        f"arn:{Aws.PARTITION}:{service}:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"
-        for service, name in resources
-    ]
-    shown = [
-        f"arn:<AWS::Partition>:{service}:<AWS::Region>:<AWS::AccountId>:{name}"
-        for service, name in resources
-    ]
-    accepted = tuple((f"AwsSolutions-IAM5[Resource::{arn}]", reason) for arn in shown)
-    return Permission(_allow(actions, *arns).statement, accepted)
+def _named(actions: Iterable[str], service: str, name: str) -> Permission:
+    """Actions on what a smoke test makes in this account and region, by pattern of its name."""
+    arn = f"arn:{Aws.PARTITION}:{service}:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"
+    shown = f"arn:<AWS::Partition>:{service}:<AWS::Region>:<AWS::AccountId>:{name}"
+    reason = "A smoke test makes its queues and the like itself, with names of this prefix."
+    permission = _allow(actions, arn)
+    return Permission(permission.statement, ((f"AwsSolutions-IAM5[Resource::{shown}]", reason),))
 
 
 def read_stream(table: dynamodb.ITable, stream: str) -> list[Permission]:

@@ -53,6 +53,29 @@ class FakeSqs:
         self.sent.setdefault(QueueUrl, []).extend(Entries)
         return {"Successful": [{"Id": e["Id"]} for e in Entries], "Failed": []}
 
+    def create_queue(self, *, QueueName: str) -> dict[str, str]:  # noqa: N803
+        url = f"https://sqs.test/{QueueName}"
+        self.refusing.discard(url)
+        self.sent.setdefault(url, [])
+        return {"QueueUrl": url}
+
+    def set_queue_attributes(self, **_: Any) -> None:
+        """Take the policy of a queue."""
+
+    def get_queue_attributes(self, *, QueueUrl: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        name = QueueUrl.rpartition("/")[2]
+        return {"Attributes": {"QueueArn": f"arn:aws:sqs:us-east-1:123456789012:{name}"}}
+
+    def receive_message(self, *, QueueUrl: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        messages = [{"Body": e["MessageBody"], "ReceiptHandle": "1"} for e in self.sent[QueueUrl]]
+        return {"Messages": messages[:1]}
+
+    def delete_message(self, *, QueueUrl: str, **_: Any) -> None:  # noqa: N803
+        del self.sent[QueueUrl][0]
+
+    def delete_queue(self, *, QueueUrl: str) -> None:  # noqa: N803
+        del self.sent[QueueUrl]
+
     def bodies(self, url: str) -> list[dict[str, Any]]:
         return [json.loads(entry["MessageBody"]) for entry in self.sent.get(url, [])]
 

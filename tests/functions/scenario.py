@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import math
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairbox import Batches, Message, Outbox, Queue, RetryPolicy, Subscription, Topic
@@ -22,9 +24,10 @@ from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.ids import IdGenerator
 
 from tests.functions.running import Context, Functions, ack_event
-from tests.support.deployment import environment, variable
-from tests.support.iam.deployment import EXTERNAL
+from tests.support.deployment import environment, function_specifications, variable
+from tests.support.iam.deployment import EXTERNAL, SMOKE
 from tests.support.iam.recording import Recorded
+from tests.support.iam.requests import arn
 from tests.support.webhook_server import Server
 
 if TYPE_CHECKING:
@@ -95,6 +98,7 @@ class Scenario:
         self.meet_unreadable_items()
         self.wait_for_the_sweep()
         self.rank_topics()
+        self.smoke()
         self.archive()
         self.repair()
         self.keep_batches()
@@ -194,6 +198,41 @@ class Scenario:
         self.pump(30)
         self.clock.advance(HOUR / 4)
         self.invoke("count_outstanding", {})
+
+    def smoke(self) -> None:
+        """Deliver to what a smoke test makes, and let the canary run."""
+        sweep = function_specifications()["sweep"].arn
+        kinds = {
+            "sqs": f"sqs:{QUEUE.format(SMOKE)}sqs",
+            "sns": f"sns:{arn('sns', SMOKE)}sns",
+            "events": f"events:{arn('events', f'event-bus/{SMOKE}')}events",
+            "kinesis": f"kinesis:{arn('kinesis', f'stream/{SMOKE}')}kinesis",
+            "lambda": f"lambda:{sweep}",
+        }
+        self.outbox.create_topic(Topic("smoke", shards=1))
+        self.outbox.add_subscriptions(Subscription("smoke", *kind) for kind in kinds.items())
+        self.add("smoke", "k")
+        self.add("smoke", "k", delay=2)
+        self.pump(5)
+        arrived, late = (f"{QUEUE.format(SMOKE)}canary-{name}" for name in ("arrived", "late"))
+        self.sqs.refusing.add(late)
+        acks = variable("FAIRBOX_ACK_QUEUE_URL")
+
+        def sleep(seconds: float) -> None:
+            self.pump(math.ceil(seconds))
+            for entry in self.sqs.sent.pop(acks, []):
+                self.invoke("ack_batches", ack_event(entry["MessageBody"]))
+
+        with self._monkeypatch.context() as patch:
+            patch.setattr(self.clock, "sleep", sleep)
+            self.invoke("canary", {})
+            # a queue that cannot be made leaves a dead letter
+            patch.setattr(self.sqs, "create_queue", lambda **_: {"QueueUrl": arrived})
+            self.sqs.refusing.add(late)
+            with suppress(RuntimeError):
+                self.invoke("canary", {})
+        with suppress(RuntimeError):  # nothing is delivered
+            self.invoke("canary", {})
 
     def archive(self) -> None:
         """Mark while Firehose throttles and the archive's bucket refuses."""

@@ -17,13 +17,14 @@ from moto import mock_aws
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+SERVICES = ("sqs", "sns", "events", "kinesis")
 KEYS = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
 
 
 @pytest.fixture
 def clients() -> Iterator[Callable[[str], Any]]:
     with mock_aws():
-        made = {n: boto3.client(n, **KEYS) for n in ("sqs", "sns", "events", "kinesis")}
+        made = {n: boto3.client(n, **KEYS) for n in SERVICES}  # type: ignore[call-overload]
         yield made.__getitem__
 
 
@@ -42,7 +43,12 @@ class Denying:
 
 def smoke(app: MemoryApplication, clients: Callable[[str], Any], **options: Any) -> Smoke:
     resources = SmokeResources(clients, "Fairbox-smoke-", app.clock)
-    chosen: dict[str, Any] = {"run": "r1", "seconds": 20, "webhook": "https://hook.test/"} | options
+    chosen: dict[str, Any] = {
+        "new_id": app.ids.next,
+        "run": "r1",
+        "seconds": 20,
+        "webhook": "https://hook.test/",
+    } | options
     return Smoke(app.outbox, app.queue, app.batches, resources, app.clock, **chosen)
 
 
@@ -60,7 +66,8 @@ def test_where_nothing_delivers_each_step_fails_and_says_where_its_message_is(
     clients: Callable[[str], Any],
 ) -> None:
     app = MemoryApplication()
-    steps = {s.name: s for s in smoke(app, clients, function="arn:aws:lambda:::f").steps()}
+    function = "arn:aws:lambda:us-east-1:123456789012:function:f"
+    steps = {s.name: s for s in smoke(app, clients, function=function).steps()}
     assert steps.pop("clean-up") == Step("clean-up", "ok")
     assert set(steps) == {*DESTINATIONS, "delayed", "dead letter", "batch"}
     assert {s.status for s in steps.values()} == {"failed"}

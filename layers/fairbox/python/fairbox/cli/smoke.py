@@ -61,6 +61,7 @@ def smoke(
         Batches.from_env(settings, client=client),
         SmokeResources(client, settings.required(SMOKE_PREFIX), session.clock),
         session.clock,
+        new_id=session.new_id,
         run=session.new_id()[-8:],
         kinds=[kind for kind in DESTINATIONS if kind not in (without or ())],
         function=settings.optional(SWEEP_FUNCTION_ARN),

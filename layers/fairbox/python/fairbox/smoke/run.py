@@ -36,6 +36,7 @@ class Smoke:
         outbox, queue, batches: of the deployment.
         resources: makes queues and the like.
         clock: gives the time, and waits.
+        new_id: makes ids of messages, of the clock's time.
         run: names this run: the topics are `smoke-{run}-...`. Two runs at once need two names.
         kinds: the kinds of destinations to try.
         function: ARN of a function for kind `lambda`; None: it is not tried.
@@ -52,6 +53,7 @@ class Smoke:
         resources: SmokeResources,
         clock: Clock,
         *,
+        new_id: Callable[[], str],
         run: str,
         kinds: Sequence[str] = DESTINATIONS,
         function: str | None = None,
@@ -61,6 +63,7 @@ class Smoke:
     ) -> None:
         self._outbox, self._queue, self._batches = outbox, queue, batches
         self._resources, self._clock = resources, clock
+        self._new_id = new_id
         self._run, self._kinds, self._keep = run, kinds, keep
         self._function, self._webhook, self._seconds = function, webhook, seconds
         self._topics: list[str] = []
@@ -165,7 +168,8 @@ class Smoke:
 
     def _add(self, kind: str, **fields: object) -> MessageRef:
         body = json.dumps({"smoke": self._run, "kind": kind}).encode()
-        message = Message(topic=self._topic(kind), body=body, **fields)  # type: ignore[arg-type]
+        fields |= {"topic": self._topic(kind), "body": body, "id": self._new_id()}
+        message = Message(**fields)  # type: ignore[arg-type]
         ref = self._outbox.add(message)
         self._refs.append(ref)
         return ref
