@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _POLICIES: Final[dict[str, tuple[Callable[[Resources], list[Permission]], str]]] = {
     "Producer": (roles.producer, "Publishes messages; reads no bodies."),
     "Consumer": (roles.consumer, "Receives from pulled topics, and settles."),
-    "Operator": (roles.operator, "Everything that the library does."),
+    "Operator": (roles.operator, "Everything that the library does; doctor needs Reader too."),
     "Reader": (roles.reader, "Reads everything; changes nothing."),
 }
 

@@ -223,5 +223,6 @@ def test_every_setting_but_switches_has_a_check() -> None:
         "reserve_concurrency",
         "clean_orphans_dry_run",
         "pipeline",
+        "canary",
     }
     assert set(checks.CHECKS) | switches == set(Config.__dataclass_fields__)

@@ -63,13 +63,20 @@ ARCHIVE: Permissions = {
     "ArchiveBucket/archive/*": {"s3:PutObject"},
     "Failures/archive/waiting/*": {"s3:PutObject"},
 }
+_SMOKE = "arn:AWS::Partition:{}:AWS::Region:AWS::AccountId:{}Fairbox-smoke-*"
+SMOKE: Permissions = {
+    _SMOKE.format("sqs", ""): SEND,
+    _SMOKE.format("sns", ""): {"sns:Publish"},
+    _SMOKE.format("events", "event-bus/"): {"events:PutEvents"},
+    _SMOKE.format("kinesis", "stream/"): {"kinesis:PutRecords"},
+}
 EXPIRE_BODIES: Permissions = {"Bodies": {"s3:ListBucket"}, "Bodies/*": {"s3:PutObjectTagging"}}
 OUTSTANDING: Permissions = {
     "Outbox": {"dynamodb:GetItem", "dynamodb:Query"},
     "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
 }
 EXPECTED: dict[str, Permissions] = {
-    "Relay": DISPATCH | STREAM | {"DoorbellsNow": SEND, "DoorbellsLater": SEND},
+    "Relay": DISPATCH | STREAM | SMOKE | {"DoorbellsNow": SEND, "DoorbellsLater": SEND},
     "MarkDelivered": STREAM
     | {
         "Outbox": READ | {"dynamodb:UpdateItem"},
@@ -84,7 +91,13 @@ EXPECTED: dict[str, Permissions] = {
     | OPEN_BATCHES
     | {"Batches": SETTLE["Batches"] | {"dynamodb:Query", "dynamodb:BatchWriteItem"}},
     "Sweep": OUTSTANDING | {"DoorbellsNow": SEND},
-    "DeliverShard": DISPATCH | {"DoorbellsNow": SEND | RECEIVE, "DoorbellsLater": SEND | RECEIVE},
+    "DeliverShard": DISPATCH
+    | SMOKE
+    | {
+        "DoorbellsNow": SEND | RECEIVE,
+        "DoorbellsLater": SEND | RECEIVE,
+        "SweepFunction": {"lambda:InvokeFunction"},
+    },
     "Repair": {
         "Outbox": READ | WRITE | {"dynamodb:Scan"},
         # whether old epochs have dead letters; what is dead, and the ledger of batches given up

@@ -37,6 +37,9 @@ _FUNCTIONS: Final = (
 _SPARK: Final = ("FairboxPipeline/SparkJobRole", "FairboxPipeline/SparkReplayRole")
 _RUN: Final = "FairboxPipeline/DailyRunRole"
 
+_SMOKE: Final = "a smoke test makes its queues and the like, with names of this prefix"
+_SMOKE_KINDS: Final = {"sqs": "", "sns": "", "events": "event-bus/", "kinesis": "stream/"}
+
 REASONS: Final[dict[tuple[str, str], str]] = {
     **{(role, "*"): f"X-Ray: {_NONE}" for role in _FUNCTIONS},
     **{
@@ -47,6 +50,11 @@ REASONS: Final[dict[tuple[str, str], str]] = {
         (f"FairboxDelivery/{name}Role", resource): reason
         for name in ("Relay", "MarkDelivered")
         for resource, reason in (("Outbox/stream/*", _STREAMS), ("Failures/*", _FAILURES))
+    },
+    **{
+        (f"FairboxDelivery/{name}Role", _ARN.format(service, f"{kind}Fairbox-smoke-*")): _SMOKE
+        for name in ("Relay", "DeliverShard")
+        for service, kind in _SMOKE_KINDS.items()
     },
     ("FairboxApi/ApiRole", "Bodies/*"): _OBJECTS,
     ("FairboxBatches/CascadeBatchesRole", "Batches/stream/*"): _STREAMS,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tests.support.iam.requests import arn
+
 if TYPE_CHECKING:
     from tests.support.iam.review import Exceptions
 
@@ -30,14 +32,21 @@ UNUSED: Final[Exceptions] = {
 """Of functions."""
 
 _ARCHIVE: Final = "people and the pipeline's commands read the archive, the library does not"
+_VARIABLES: Final = {
+    f"ssm:GetParameter on {arn('ssm', 'parameter/fairbox/Fairbox')} (ReadVariables)": (
+        "read once by a program that starts with FAIRBOX_STACK alone; the scenario has variables"
+    )
+}
 UNUSED_BY_USERS: Final[Exceptions] = {
-    **dict.fromkeys(("Producer", "Consumer"), _TABLE_KEY),
+    **dict.fromkeys(("Producer", "Consumer"), _TABLE_KEY | _VARIABLES),
     "Operator": {
+        **_VARIABLES,
         **_TABLE_KEY,
         "s3:GetObject on ArchiveBucket/* (ReadTheArchive)": _ARCHIVE,
         "s3:ListBucket on ArchiveBucket (ListBuckets)": _ARCHIVE,
     },
     "Reader": {
+        **_VARIABLES,
         **_TABLE_KEY_TO_READ,
         "s3:GetObject on ArchiveBucket/* (ReadBodiesAndArchive)": _ARCHIVE,
         "s3:ListBucket on ArchiveBucket (ListBuckets)": _ARCHIVE,

@@ -19,6 +19,7 @@ import pytest
 from local.cloudformation.synthesis import synthesise
 from local.functions.runtime import WRAPPER_VARIABLE
 from local.workspace import Workspace
+from tests.support.deployment import SETTINGS
 from tests.support.iam.deployment import Deployment, full_deployment
 from tests.support.iam.exceptions import UNUSED
 from tests.support.iam.recording import FOLDER_VARIABLE, name_test, read
@@ -96,10 +97,10 @@ class IamSimulation:
 def review(seen: list[Seen], *, whole: bool) -> Iterator[str]:
     """Yield the findings of a run.
 
-    A part of a run is held to the local application's templates, which are there already, and its
-    own resources. A whole run is held to templates with every permission that a setting can give.
+    A part of a run is held to the local application's templates and its own resources. A whole run
+    is held to templates with every permission that a setting can give.
     """
-    local = Deployment(synthesise(Workspace()))
+    local = Deployment(synthesise(Workspace(), context=SETTINGS, name="cdk.functions"))
     own = [one for one in seen if local.owns(one.request.resource)]
     yield from missing(local, own)
     if not whole:
