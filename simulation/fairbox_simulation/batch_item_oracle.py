@@ -70,7 +70,8 @@ class BatchItemOracle:
         for place, record in enumerate(self._app.records()):
             change = read_change(record)
             stored = change.stored
-            if stored.ref.topic == COMPLETED_TOPIC and change.kind == "INSERT":
+            message = change.kind == "INSERT" and stored.gone is None
+            if stored.ref.topic == COMPLETED_TOPIC and message:
                 batch = str(stored.message.partition_key)
                 past.completed[batch].append(place)
                 past.early += self._early(batch, carried[batch], past)
@@ -115,12 +116,18 @@ class BatchItemOracle:
                     yield f"lost: message {message_id} of item {item} for {name}"
 
     def resting(self) -> list[str]:
-        """Return which items are pending although their messages have left the outbox."""
+        """Return which items are pending although their messages have left the outbox.
+
+        Not those whose records were given up, and wait for repair.
+        """
+        kept = [record for batch in self._app.given_up.kept.values() for record in batch]
+        given_up = {r["dynamodb"]["Keys"]["sk"]["S"].rpartition("#")[2] for r in kept}
         return [
             f"pending behind its message: {item}"
             for tracked in self._world.tracked
             for item, message_id in tracked.carried.items()
             if message_id not in self.past.there and self._is_pending(item)
+            if message_id not in given_up
         ]
 
     def _is_pending(self, item: str) -> bool:

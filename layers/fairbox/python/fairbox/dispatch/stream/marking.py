@@ -260,7 +260,7 @@ class Marking:
     ) -> None:
         ref = change.stored.ref
         topic = self._topic(ref.topic, work)
-        events = events_of(change, topic)
+        events = list(events_of(change, topic))
         lines = [archive_line(event, topic) for event in events]
         lane_change = _lane_change(change, change.stored)
         item = _acked_item(change)
