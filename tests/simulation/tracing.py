@@ -13,8 +13,8 @@ from fairbox_simulation.batches.lean import LeanDynamoDB
 from fairbox_simulation.chaos import Chaos
 from fairbox_simulation.scenarios import SCENARIOS
 
-SIZES = {"whole": 10, "delivery": 60, "ordered": 250, "resizing": 30, "riding": 12, "batches": 20}
-CALLS = 300
+SIZES = {"whole": 10, "delivery": 60, "ordered": 250, "resizing": 30, "riding": 10, "batches": 20}
+CALLS = 250
 
 
 class Trace:
