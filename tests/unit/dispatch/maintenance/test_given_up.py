@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fairbox.dispatch.maintenance.epoch_retirement import Retiring
+from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dynamodb import repair_cursor
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.model.stored_messages import NEVER_MS, ShardRow
@@ -232,6 +234,28 @@ class TestFailingObjects:
 
         monkeypatch.setattr(app.given_up, "names", fails)
         assert app.repair().complete
+
+    @pytest.mark.parametrize("part", [Retiring, Recounts])
+    def test_a_part_that_fails_stops_no_scan(
+        self, part: type, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = waiting("a")
+
+        def fails(*_: object, **__: object) -> Any:
+            raise NewerVersion({}, 2, 1)
+
+        monkeypatch.setattr(part, "run", fails)
+        assert app.repair().complete
+
+    def test_a_request_for_a_recount_that_is_damaged_stops_no_other(self) -> None:
+        app = waiting("a")
+        app.add(2)
+        app.mark()
+        app.store.ask_recount(SHARD)
+        item = {"pk": {"S": "recount"}, "sk": {"S": "no shard"}}
+        app.engine.put_item(TableName="outbox", Item=item)
+        assert app.repair().doubtful == 0
+        assert app.row().ready == 2
 
 
 class TestMutants:

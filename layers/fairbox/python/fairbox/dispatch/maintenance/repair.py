@@ -270,9 +270,7 @@ class Repair:
         cursor = self._cursors.load_cursor()
         half = (self._clock.now() + deadline) / 2
         cursor = replace(cursor, tried=self._replay_all(cursor.tried, half, report))
-        if self._retiring is not None:
-            retired = self._retiring.run(deadline=deadline)
-            report.closed, report.retired = retired.closed, retired.retired
+        self._retire(report, deadline)
         self._recount(report, deadline=half)
         self._scan(cursor, deadline, report)
         self._recount(report, deadline=deadline)
@@ -281,9 +279,24 @@ class Repair:
             self._recount(report, deadline=deadline)
         return report
 
+    def _retire(self, report: RepairReport, deadline: float) -> None:
+        if self._retiring is None:
+            return
+        try:
+            retired = self._retiring.run(deadline=deadline)
+        except FairboxError as error:
+            logger.warning("epochs could not be retired", extra={"error": str(error)})
+        else:
+            report.closed, report.retired = retired.closed, retired.retired
+
     def _recount(self, report: RepairReport, *, deadline: float) -> None:
-        if self._recounts is not None:
+        if self._recounts is None:
+            return
+        try:
             recounted = self._recounts.run(deadline=deadline)
+        except FairboxError as error:
+            logger.warning("recounts could not be listed", extra={"error": str(error)})
+        else:
             report.recounted += recounted.corrected
             report.units += recounted.units
             report.doubtful = recounted.waiting
