@@ -34,7 +34,7 @@ class Archive(Construct):
         stream: takes records by `PutRecordBatch`; each must be a gzip member, because the stream's
             quota counts them as they are put. An object is members one after another.
         stream_name: its name.
-        former_stream: takes records of lines and compresses them, as functions of version 0.2 and
+        former_stream: takes records of lines and compresses them, as functions of version 0.1 and
             before put them while the stacks are upgraded or rolled back. It costs nothing idle.
     """
 

@@ -49,7 +49,7 @@ def every(step: int) -> Callable[[int], range]:
 
 @pytest.fixture(scope="module")
 def written() -> Buckets:
-    """An archive of members through Firehose and past it, moved later, and of version 0.2."""
+    """An archive of members through Firehose and past it, moved later, and of version 0.1."""
     clock, buckets = ManualClock(AT / 1000), Buckets()
     firehose = FirehoseClient(buckets, moment(clock))
     objects = S3Archive(lambda: buckets, ARCHIVE, FAILURES, clock, lambda _: None)

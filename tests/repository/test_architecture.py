@@ -22,7 +22,7 @@ HANDLERS = sorted(FUNCTIONS.rglob("*.py"))
 PIPELINE = sorted((ROOT / "pipeline" / "fairbox_pipeline").rglob("*.py"))
 SIMULATION = sorted((ROOT / "simulation" / "fairbox_simulation").rglob("*.py"))
 SDK = {"boto3", "botocore"}
-ADAPTERS = {"dynamodb", "aws", "destinations", "runtime", "testing", "doctor"}
+ADAPTERS = {"dynamodb", "aws", "destinations", "runtime", "testing", "doctor", "smoke"}
 """Packages that may import the AWS SDK."""
 # attributes that could stand for nothing else; the engine in memory knows any table's keys
 KEYS = {"pk", "sk"}

@@ -94,10 +94,9 @@ REASONS: Final[dict[tuple[str, str], str]] = {
             ("Reader", "ArchiveBucket/*"),
         )
     },
-    **{(f"FairboxAccess/{user}", "*"): _FIGURES for user in ("Operator", "Reader")},
+    ("FairboxAccess/Reader", "*"): _FIGURES,
     **{
-        (f"FairboxAccess/{user}", _ARN.format(service, resource)): _DESCRIBED
-        for user in ("Operator", "Reader")
+        ("FairboxAccess/Reader", _ARN.format(service, resource)): _DESCRIBED
         for service, resource in (
             *(("cloudformation", f"stack/Fairbox{part}/*") for part in STACK_PARTS),
             *(("lambda", f"function:Fairbox{part}-*") for part in STACK_PARTS[1:]),
