@@ -9,6 +9,7 @@ from typing import Any, Final
 from fairbox.client.queue import Queue
 from fairbox.model.ids import IdGenerator
 from fairbox.runtime.application import Application
+from fairbox.runtime.time_limit import ends_in_time
 from fairbox.settings import SMOKE_PREFIX
 from fairbox.smoke.resources import SmokeResources
 from fairbox.smoke.run import Smoke
@@ -29,6 +30,7 @@ def application() -> Application:
     return Application.from_env()
 
 
+@ends_in_time(application)
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """Run the smoke test; topics and queue are kept for the next run.
 

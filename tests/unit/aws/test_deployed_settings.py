@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import boto3
 import pytest
@@ -35,7 +36,7 @@ class Aws:
 
     def client(self, service: str, **_: object) -> Any:
         self.made.append(service)
-        return self.ssm if service == "ssm" else object()
+        return self.ssm if service == "ssm" else MagicMock()
 
     def holds(self, value: str, name: str = "/fairbox/Shop") -> None:
         answer = {"Parameter": {"Name": name, "Value": value}}

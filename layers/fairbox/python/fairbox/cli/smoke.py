@@ -51,14 +51,16 @@ def smoke(
     if unknown:
         raise InvalidInput("without", f"one of {', '.join(DESTINATIONS)}")
     client = session.clients.client
-    settings = session.clients.settings
-    if name is not None:
+    if name is None:
+        settings, outbox, batches = session.clients.settings, session.outbox, session.batches
+    else:
         settings = Settings({**Settings.from_env().values, **read_variables(name, client)})
-    outbox = Outbox.from_env(settings, client=client)
+        outbox = Outbox.from_env(settings, client=client)
+        batches = Batches.from_env(settings, client=client)
     run = Smoke(
         outbox,
         Queue.over(outbox),
-        Batches.from_env(settings, client=client),
+        batches,
         SmokeResources(client, settings.required(SMOKE_PREFIX), session.clock),
         session.clock,
         new_id=session.new_id,
