@@ -12,6 +12,7 @@ import pytest
 from fairbox.smoke.steps import DESTINATIONS, OTHERS
 
 from tests.functions.api_client import load_handler
+from tests.functions.running import Context
 
 if TYPE_CHECKING:
     from tests.e2e.stage import Stage
@@ -64,5 +65,5 @@ def test_the_canary_finds_all_well_twice_in_a_row(
         monkeypatch.setenv(name, value)
     canary = load_handler("canary")
     for _ in range(2):
-        took = canary.handler({}, None)
+        took = canary.handler({}, Context.of("canary"))
         assert set(took) == {"sqs", "topic", "delayed", "dead letter", "batch", "clean-up"}
