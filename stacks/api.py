@@ -170,6 +170,7 @@ class ApiStack(Stack):
                     storage.outbox,
                     *may.READ_ITEMS,
                     *may.WRITE_ITEMS,
+                    *may.ADD_ITEMS,
                     *may.CLAIM_ITEMS,
                     "ConditionCheckItem",
                 ),

@@ -242,10 +242,10 @@ class DeliveryStack(Stack):
         """Return the permissions of a dispatcher: send, delete, mark, bury, enqueue visits."""
         storage = self._storage
         return [
-            may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS),
+            # destination `topic:` adds a message, with a body of its own
+            may.on_table(storage.outbox, *may.READ_ITEMS, *may.WRITE_ITEMS, *may.ADD_ITEMS),
             may.on_table(storage.deliveries, "PutItem", "UpdateItem"),
             may.on_table(storage.batches, *may.FAIL_ITEMS),
-            # destination `topic:` adds a message, with a body of its own
             may.on_objects(storage.bodies, "GetObject", "PutObject"),
             may.list_bucket(storage.bodies),
             may.send_to(self.doorbells.now, self.doorbells.later),

@@ -31,6 +31,8 @@ FAIL_ITEMS: Final = ("GetItem", "PutItem")
 """On the batches' table: the item of a message that dies, one at a time."""
 ANNOUNCE_ITEMS: Final = ("Query", "PutItem", "UpdateItem")
 """On the outbox: the message of a batch that ends, and its topic where it is missing."""
+ADD_ITEMS: Final = ("PartiQLInsert",)
+"""Messages added 25 a call, where they do not lie already."""
 CLAIM_ITEMS: Final = ("PartiQLUpdate", "PartiQLDelete")
 """Claims and acknowledgements of pulled messages, 25 a call."""
 

@@ -52,7 +52,13 @@ def producer(of: Resources) -> list[Permission]:
         _read_variables(of),
         _rows("ReadTopics", of.outbox, ("Query",), attr.CONFIG),
         # what a put replaces it could return
-        _rows("Publish", of.outbox, ("PutItem", "BatchWriteItem"), *LANES, returns_nothing=True),
+        _rows(
+            "Publish",
+            of.outbox,
+            ("PutItem", "BatchWriteItem", "PartiQLInsert"),
+            *LANES,
+            returns_nothing=True,
+        ),
         _rows("TellWhenDelayedMessagesAreDue", of.outbox, ("UpdateItem",), HINTS),
         _rows("Deduplicate", of.deliveries, ("PutItem",), DEDUPLICATION),
         _objects("StoreLargeBodies", ("PutObject",), of.bodies),
@@ -228,6 +234,7 @@ _WRITES: Final = (
     "DeleteItem",
     "BatchWriteItem",
     "ConditionCheckItem",
+    "PartiQLInsert",
     "PartiQLUpdate",
     "PartiQLDelete",
 )

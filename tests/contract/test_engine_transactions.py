@@ -207,6 +207,29 @@ class TestStatements:
         assert [response.get("Error", {}).get("Code") for response in again] == [None, failed]
 
 
+    def test_an_insert_writes_where_nothing_lies_and_is_refused_elsewhere(
+        self, client: Any, table: str
+    ) -> None:
+        text = f"INSERT INTO \"{table}\" VALUE {{'pk': ?, 'sk': ?, 'v': ?}}"
+
+        def insert(sk: str, value: str, text: str = text) -> dict[str, Any]:
+            values = [{"S": "a"}, {"S": sk}, {"M": {"x": {"S": value}}}]
+            return {"Statement": text, "Parameters": values}
+
+        first = client.batch_execute_statement(Statements=[insert("1", "old")])
+        assert [r.get("Error") for r in first["Responses"]] == [None]
+        again = insert("1", "new") | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+        broken = insert("3", "x", text.replace("'v': ?", "'v': ?, 'w': ?"))
+        answer = client.batch_execute_statement(Statements=[again, insert("2", "new"), broken])
+        refused, taken, wrong = (r.get("Error", {}) for r in answer["Responses"])
+        assert (refused["Code"], refused.get("Item")) == ("DuplicateItem", None)
+        assert (taken, wrong["Code"]) == ({}, "ValidationError")
+        values = {i["sk"]["S"]: i["v"]["M"]["x"]["S"] for i in client.scan(TableName=table)["Items"]}
+        assert values == {"1": "old", "2": "new"}
+        with pytest.raises(ClientError, match="contains duplicates"):
+            client.batch_execute_statement(Statements=[insert("4", "a"), insert("4", "b")])
+
+
 @pytest.fixture
 def streamed(client: Any) -> str:
     name = f"streamed-{next(_tokens)}"

@@ -98,16 +98,16 @@ class TestAdding:
 
     def test_unprocessed_messages_are_tried_again(self, setup: Setup) -> None:
         setup.topic()
-        setup.client.next("batch_write_item", *[Fault.UNPROCESSED] * 5)
+        setup.client.next("batch_write_item", *[Fault.UNPROCESSED] * 2)
         messages = setup.messages(50)
-        setup.outbox.add_many(messages)
+        setup.outbox.add_many(messages, new=True)
         assert setup.outbox.outstanding_count("orders") == 50
 
     def test_what_was_not_written_after_all_tries_is_named(self, setup: Setup) -> None:
         setup.topic()
         messages = setup.messages(30)
-        setup.client.next("batch_write_item", None, *[Fault.THROTTLED] * 8)
-        with pytest.raises(MessagesNotWritten) as caught:
+        setup.client.next("batch_execute_statement", None, *[Fault.THROTTLED] * 8)
+        with pytest.raises(MessagesNotWritten, match="throttled") as caught:
             setup.outbox.add_many(messages)
         missing = {ref.id for ref in caught.value.missing}
         assert missing == {m.id for m in messages[25:]}

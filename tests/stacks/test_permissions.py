@@ -23,6 +23,7 @@ WRITE = {
     "dynamodb:DeleteItem",
     "dynamodb:BatchWriteItem",
 }
+ADD = {"dynamodb:PartiQLInsert"}
 CHECK = {"dynamodb:ConditionCheckItem"}
 SEND = {"sqs:SendMessage"}
 RECEIVE = {
@@ -53,7 +54,7 @@ SETTLE: Permissions = {
 OPEN_BATCHES: Permissions = {"Batches/index/OpenBatches": {"dynamodb:Query"}}
 DISPATCH: Permissions = {
     "Batches": {"dynamodb:GetItem", "dynamodb:PutItem"},
-    "Outbox": READ | WRITE,
+    "Outbox": READ | WRITE | ADD,
     "Deliveries": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
     "Bodies": {"s3:ListBucket"},
     "Bodies/*": {"s3:GetObject", "s3:PutObject"},
@@ -112,7 +113,7 @@ EXPECTED: dict[str, Permissions] = {
         "Failures/aws/lambda/*": {"s3:GetObject", "s3:DeleteObject"},
     },
     "Api": {
-        "Outbox": READ | WRITE | CHECK | {"dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
+        "Outbox": READ | WRITE | ADD | CHECK | {"dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
         "Batches": READ | CHECK | {"dynamodb:PutItem", "dynamodb:BatchWriteItem"},
         **OPEN_BATCHES,

@@ -161,12 +161,13 @@ def _items(
 
 
 def _statement(one: Mapping[str, Any], region: str) -> Request:
-    """Return the request of a PartiQL statement, whose key is `"pk" = ?`."""
+    """Return the request of a PartiQL statement; its key is `"pk" = ?`, or `'pk': ?`."""
     text = one["Statement"]
     found = _STATEMENT.match(text)
     if found is None:
         raise ValueError(f"no PartiQL statement that is known here: {text}")
-    before, named, _ = text.partition('"pk" = ?')
+    written = "'pk': ?" if found[1].upper() == "INSERT" else '"pk" = ?'
+    before, named, _ = text.partition(written)
     keys = [{"pk": one["Parameters"][before.count("?")]}] if named else []
     given = {"TableName": found[2]} | ({"IndexName": found[3]} if found[3] else {})
     return _items(f"PartiQL{found[1].title()}", given, keys, region)

@@ -152,8 +152,9 @@ class MessagesNotFound(FairboxError):
 class MessagesNotWritten(FairboxError):
     """Some messages were not written after all retries; the others were."""
 
-    def __init__(self, missing: Sequence[MessageRef]) -> None:
-        super().__init__(f"not written: {', '.join(map(str, missing))}")
+    def __init__(self, missing: Sequence[MessageRef], reason: str = "") -> None:
+        because = f" ({reason})" if reason else ""
+        super().__init__(f"not written: {', '.join(map(str, missing))}{because}")
         self.missing = tuple(missing)
 
 

@@ -177,14 +177,21 @@ class PartitionedQueue:
         """
         return self._routed(message, self._outbox)
 
-    def send_many(self, queue: Queue, messages: Iterable[Message]) -> list[MessageRef]:
+    def send_many(
+        self, queue: Queue, messages: Iterable[Message], *, new: bool = False
+    ) -> list[MessageRef]:
         """Send messages of the logical name, each to its own partition, 25 a call.
+
+        Args:
+            queue: sends them.
+            messages: the messages.
+            new: none of them was ever sent; see `Outbox.add_many`.
 
         Raises:
             As `Queue.send_many` does.
         """
         outbox = queue.outbox
-        return queue.send_many([self._routed(message, outbox) for message in messages])
+        return queue.send_many([self._routed(m, outbox) for m in messages], new=new)
 
     def transact_items(self, outbox: Outbox, *messages: Message) -> list[dict[str, Any]]:
         """Return the actions that publish messages of the logical name, each in its partition.

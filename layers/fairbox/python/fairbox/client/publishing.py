@@ -53,8 +53,18 @@ class MessagePublication(OutboxPart):
         context = self._context
         return context.inserts.add(place(message, context.topics))
 
-    def add_many(self, messages: Iterable[Message]) -> list[MessageRef]:
+    def add_many(self, messages: Iterable[Message], *, new: bool = False) -> list[MessageRef]:
         """Publish messages, 25 a call; those with a deduplication window are written one by one.
+
+        A message that is outstanding already stays as it is, with its claim, its failures and its
+        edits, and its ref is returned. A new message costs 1 WRU a KB, as with `add`, and one
+        that is there 1 WRU a KB of what lies there.
+
+        Args:
+            messages: the messages.
+            new: the caller knows that none of them was ever added, so the first try may overwrite:
+                plain puts, which need no right to `PartiQLInsert`. Only what that try left in doubt
+                is written as by default.
 
         Returns:
             The refs, in the order of the messages.
@@ -63,7 +73,7 @@ class MessagePublication(OutboxPart):
             MessagesNotWritten: some were not written after all retries; `.missing` names them.
         """
         context = self._context
-        return context.inserts.add_many([place(m, context.topics) for m in messages])
+        return context.inserts.add_many([place(m, context.topics) for m in messages], new=new)
 
     def transact_items(self, *messages: Message) -> list[dict[str, Any]]:
         """Return the actions that publish these messages in the caller's own transaction.

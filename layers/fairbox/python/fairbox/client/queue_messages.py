@@ -41,8 +41,12 @@ class QueueMessages(QueuePart):
         self._announce([ref])
         return ref
 
-    def send_many(self, messages: Iterable[Message]) -> list[MessageRef]:
+    def send_many(self, messages: Iterable[Message], *, new: bool = False) -> list[MessageRef]:
         """Publish messages, 25 a call, each to the topic that it names.
+
+        Args:
+            messages: the messages.
+            new: none of them was ever sent; see `Outbox.add_many`.
 
         Returns:
             The refs, in the order of the messages.
@@ -50,7 +54,7 @@ class QueueMessages(QueuePart):
         Raises:
             As `Outbox.add_many` does.
         """
-        refs = self.outbox.add_many(messages)
+        refs = self.outbox.add_many(messages, new=new)
         self._announce(refs)
         return refs
 

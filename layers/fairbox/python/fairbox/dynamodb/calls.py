@@ -120,6 +120,25 @@ class Calls:
                 return answer
         raise AssertionError  # the last try returned or raised
 
+    def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Make one call and never repeat it, for writes that a repetition could do harm.
+
+        Raises:
+            FairboxError: as `call` does; unless it was throttled it may have been carried out.
+        """
+        try:
+            answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
+        except (ClientError, BotoCoreError) as error:
+            raise _translate(operation, error)[0] from error
+        return answer
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the client repeats calls by itself, as boto3's do by default."""
+        config = getattr(getattr(self.client, "meta", None), "config", None)
+        retries: Mapping[str, Any] | None = getattr(config, "retries", None)
+        return config is not None and (retries or {}).get("total_max_attempts") != 1
+
     @property
     def region(self) -> str | None:
         """The region of the tables; None: the client is none of AWS's."""

@@ -12,20 +12,31 @@ from fairbox.codec.keys import cursor_key, dedup_key
 from fairbox.codec.messages import message_item, number
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.lanes import key_pair
-from fairbox.errors import InvalidInput, MessagesNotWritten, TransactionCancelled
+from fairbox.dynamodb.statements import PER_CALL, execute, insertion
+from fairbox.errors import (
+    InvalidInput,
+    MessagesNotWritten,
+    Throttled,
+    TransactionCancelled,
+    Unavailable,
+)
 from fairbox.model.ids import time_of
 from fairbox.model.messages import Message, MessageRef
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
+    from fairbox.errors import FairboxError
     from fairbox.model.bodies import BodyStore
+
 
 MAX_TRANSACTION: Final = 100
 """Actions of one transaction."""
 _REFUSED: Final = "ConditionalCheckFailed"
+
+Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +97,62 @@ class MessageInserts:
             self._calls.call("put_item", **put_new(self._outbox, item))
         return new.ref
 
-    def add_many(self, messages: Sequence[NewMessage]) -> list[MessageRef]:
+    def add_many(self, messages: Sequence[NewMessage], *, new: bool = False) -> list[MessageRef]:
         """Write messages, 25 a call, and those with a deduplication window one by one.
 
+        Messages that lie there already stay as they are.
+
+        Args:
+            messages: the messages.
+            new: none lies there, says the caller: the first try does not look.
+
         Raises:
-            MessagesNotWritten: some stayed unprocessed to the last try; it names them.
+            MessagesNotWritten: some stayed unwritten to the last try; it names them.
         """
         # every item is made before the first is written: a message that is refused stops them all
-        made = [(new, self._item(new)) for new in messages]
-        refs = [new.ref if new.window is None else self._add_once(new, item) for new, item in made]
+        made = [(one, self._item(one)) for one in messages]
+        refs = [one.ref if one.window is None else self._add_once(one, item) for one, item in made]
         # a batch refuses a key named twice
-        unique = {key_pair(item): (new.ref, item) for new, item in made if new.window is None}
-        left = self._calls.batch_write(
-            self._outbox, [{"PutRequest": {"Item": item}} for _, item in unique.values()]
-        )
+        unique = {key_pair(item): (one.ref, item) for one, item in made if one.window is None}
+        items = {key: item for key, (_, item) in unique.items()}
+        if new and not self._calls.repeats:
+            items = self._put(items)
+        left, cause = self._insert(items)
         if left:
-            keys = {key_pair(request["PutRequest"]["Item"]) for request in left}
-            raise MessagesNotWritten([ref for key, (ref, _) in unique.items() if key in keys])
+            missing = [ref for key, (ref, _) in unique.items() if key in left]
+            raise MessagesNotWritten(missing, "" if cause is None else str(cause)) from cause
         return refs
+
+    def _insert(self, items: Mapping[Key, Item]) -> tuple[set[Key], FairboxError | None]:
+        """Write items where none lie, 25 a call; return the keys left unwritten, and why."""
+        keys = list(items)
+        for start in range(0, len(keys), PER_CALL):
+            chunk = keys[start : start + PER_CALL]
+            if start and self._calls.out_of_time:
+                return set(keys[start:]), None
+            answers = execute(self._calls, [insertion(self._outbox, items[k]) for k in chunk])
+            failed = {k: a.error for k, a in zip(chunk, answers, strict=True) if a.error}
+            if failed:
+                return failed.keys() | set(keys[start + PER_CALL :]), next(iter(failed.values()))
+        return set(), None
+
+    def _put(self, items: Mapping[Key, Item]) -> dict[Key, Item]:
+        """Put items whatever lies there, 25 a call; return those to be inserted.
+
+        No put is made twice: one whose answer was lost, or that was answered as unprocessed after
+        an internal failure, may lie there, and somebody may have claimed it since.
+        """
+        keys, left = list(items), set[Key]()
+        for start in range(0, len(keys), PER_CALL):
+            puts = [{"PutRequest": {"Item": items[key]}} for key in keys[start : start + PER_CALL]]
+            try:
+                answer = self._calls.call_once("batch_write_item", RequestItems={self._outbox: puts})
+            except (Throttled, Unavailable):
+                left |= set(keys[start:])
+                break
+            again = answer.get("UnprocessedItems", {}).get(self._outbox, [])
+            left |= {key_pair(put["PutRequest"]["Item"]) for put in again}
+        return {key: item for key, item in items.items() if key in left}
 
     def actions(
         self, messages: Iterable[NewMessage], *, by_id: bool = False

@@ -1,4 +1,4 @@
-"""Conditional updates and deletes of single items, 25 a call, each answered for itself."""
+"""Conditional writes of single items, 25 a call, each answered for itself."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ if TYPE_CHECKING:
 
     from fairbox.dynamodb.calls import Calls
 
-_PER_CALL: Final = 25
-_REFUSED: Final = "ConditionalCheckFailed"
+PER_CALL: Final = 25
+_REFUSED: Final = frozenset({"ConditionalCheckFailed", "DuplicateItem"})
 _THROTTLED: Final = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
 _TRANSIENT: Final = frozenset(
     {"RequestLimitExceeded", "TransactionConflict", "InternalServerError"}
 )
 _OPERATION: Final = "batch_execute_statement"
+_SHOW_OLD: Final = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One PartiQL statement over one item, with its parameters in order."""
+    """One PartiQL statement over one item, with its parameters in order.
+
+    `shows_old`: ask for the item as it is where the condition does not hold.
+    """
 
     text: str
     parameters: tuple[dict[str, Any], ...]
+    shows_old: bool = True
 
 
 def statement(
@@ -56,13 +61,24 @@ def statement(
     return Statement(text, (*values, *key.values(), *parameters))
 
 
+def insertion(table: str, item: Mapping[str, dict[str, Any]]) -> Statement:
+    """Return the statement that writes an item where none lies under its key.
+
+    Unlike a put it needs no condition for that: it is refused where the key is taken. The answer
+    does not show what lies there, because producers may not read.
+    """
+    fields = ", ".join(f"'{name}': ?" for name in item)
+    return Statement(f'INSERT INTO "{table}" VALUE {{{fields}}}', tuple(item.values()), False)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result of a statement.
 
     Attributes:
         done: it was carried out.
-        old: the item as it is, where the condition did not hold; empty when there is none.
+        old: the item as it is, where the condition did not hold; empty when there is none, and of
+            an insertion.
         error: why it is not known to have been carried out; None: it was, or its condition failed.
     """
 
@@ -78,12 +94,12 @@ def execute(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
     although its answer was lost fails its condition then; the caller recognises that.
     """
     answers: list[Answer] = []
-    for start in range(0, len(statements), _PER_CALL):
+    for start in range(0, len(statements), PER_CALL):
         if start and calls.out_of_time:
             late = Answer(done=False, old={}, error=Throttled(_OPERATION))
             answers += [late] * (len(statements) - start)
             break
-        answers += _call(calls, statements[start : start + _PER_CALL])
+        answers += _call(calls, statements[start : start + PER_CALL])
     return answers
 
 
@@ -102,7 +118,7 @@ def _call(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
                     {
                         "Statement": statements[n].text,
                         "Parameters": list(statements[n].parameters),
-                        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                        **(_SHOW_OLD if statements[n].shows_old else {}),
                     }
                     for n in waiting
                 ],
@@ -123,7 +139,7 @@ def _answer(part: dict[str, Any]) -> Answer:
     if error is None:
         return Answer(done=True, old={})
     code = error["Code"]
-    if code == _REFUSED:
+    if code in _REFUSED:
         return Answer(done=False, old=error.get("Item", part.get("Item", {})))
     if code in _THROTTLED or code in _TRANSIENT:
         return Answer(done=False, old={}, error=Throttled(_OPERATION))

@@ -117,7 +117,7 @@ class MemoryDynamoDB:
         return self._call("TransactGetItems", transactions.transact_get_items, request)
 
     def batch_execute_statement(self, **request: Any) -> Response:
-        """Run up to 25 PartiQL updates and deletes, each for itself."""
+        """Run up to 25 PartiQL updates, deletes and inserts, each for itself."""
         return self._call("BatchExecuteStatement", statements.batch_execute_statement, request)
 
     def get_paginator(self, operation: str) -> Paginator:

@@ -1,4 +1,4 @@
-"""BatchExecuteStatement: PartiQL updates and deletes of single items, each for itself."""
+"""BatchExecuteStatement: PartiQL writes of single items, each for itself."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ _TOKEN: Final = re.compile(
     r'\s*(?:"(?P<quoted>[^"]+)"|(?P<value>\?)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9]+)'
     r"|(?P<sign><>|<=|>=|[=<>()\[\],.+-])|(?P<end>\Z))"
 )
+_INSERT: Final = re.compile(r'INSERT\s+INTO\s+"([^"]+)"\s+VALUE\s*\{(.*)\}\s*', re.IGNORECASE)
+_FIELD: Final = re.compile(r"\s*'([^']+)'\s*:\s*\?\s*")
 _CODES: Final = {
     "ConditionalCheckFailedException": "ConditionalCheckFailed",
     "ValidationException": "ValidationError",
@@ -68,17 +70,23 @@ class _Parser(Parser):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement: ``update`` is None for a DELETE; values are ``?0``, ``?1``..."""
+    """A parsed statement: ``update`` is None for a DELETE; values are ``?0``, ``?1``...
+
+    ``inserts`` are the names of the attributes of an INSERT, in the order of its values.
+    """
 
     table: str
     update: Update | None
     terms: tuple[Condition, ...]
     count: int
+    inserts: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4096)
 def parse_statement(text: str) -> Statement:
-    """Parse an UPDATE or DELETE; ExpressionError where it is neither."""
+    """Parse an UPDATE, DELETE or INSERT; ExpressionError where it is none."""
+    if text.lstrip()[:6].upper() == "INSERT":
+        return _parse_insert(text)
     parser = _Parser(_numbered(tokenize(text, _TOKEN)), {})
     word = parser.take().text.upper()
     update: Update | None = None
@@ -97,6 +105,16 @@ def parse_statement(text: str) -> Statement:
     tree = parser.condition()
     parser.end()
     return Statement(table, update, conjuncts(tree), len(parser.used_values))
+
+
+def _parse_insert(text: str) -> Statement:
+    """Parse an INSERT of values in order: no literals, no nested attributes."""
+    found = _INSERT.fullmatch(text.strip())
+    fields = [_FIELD.fullmatch(part) for part in found[2].split(",")] if found else []
+    if found is None or not all(fields):
+        raise ExpressionError("Unsupported format in item expression")
+    names = tuple(field[1] for field in fields if field is not None)
+    return Statement(found[1], None, (), len(names), names)
 
 
 def _numbered(tokens: list[Token]) -> list[Token]:
@@ -152,8 +170,12 @@ def _prepared(engine: Engine, entry: dict[str, Any]) -> Write | Response:
         values = [take_value(value) for value in entry.get("Parameters", [])]
         if len(values) != statement.count:
             raise invalid("Number of parameters in request and statement don't match.")
+        table = engine.table(statement.table)
+        if statement.inserts:
+            given = zip(statement.inserts, entry["Parameters"], strict=True)
+            return Write(table, "Put", {"Item": dict(given)})
         by_ref = {f"?{place}": value for place, value in enumerate(values)}
-        write = _write(engine.table(statement.table), statement, by_ref)
+        write = _write(table, statement, by_ref)
     except ExpressionError as error:
         return _failed(invalid(f"Statement wasn't well formed, can't be processed: {error}"))
     except Refusal as refusal:
@@ -206,6 +228,10 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
     if write.kind == "Delete" and old is None:
         bill.add(write.table.name, base_units(None, None))
         return {"TableName": write.table.name}  # deleting what is not there is no error here
+    if write.kind == "Put" and old is not None:
+        bill.add(write.table.name, base_units(old, None))
+        duplicate = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
+        return {"Error": duplicate, "TableName": write.table.name}
     if not write.holds(old):
         bill.add(write.table.name, base_units(old, None))
         shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
