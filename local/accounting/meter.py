@@ -7,14 +7,18 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.testing.statements import statement_units
 from fairbox.testing.units import item_size, write_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _WRITES: Final = frozenset(
-    {"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"}
-)
+    {
+        "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems",
+        "BatchExecuteStatement",
+    }
+)  # fmt: skip
 _EMPTY_READ: Final = 0.5
 
 
@@ -23,7 +27,8 @@ class Meter:
 
     Plain calls count as the engine bills them, per table and index. A transaction's writes are
     computed, because the engine reports them wrongly: two units per KB of an item that is put, two
-    for any other action. An empty read is half a unit, which the engine reports as none.
+    for any other action. So are statements, of which it reports nothing: an insert by its item, any
+    other as one unit. An empty read is half a unit, which the engine reports as none.
     """
 
     def __init__(self) -> None:
@@ -47,6 +52,8 @@ class Meter:
         """Take note of one call."""
         if operation == "TransactWriteItems":
             units = sum(self._transacted(action) for action in request["TransactItems"])
+        elif operation == "BatchExecuteStatement":
+            units = sum(self._stated(request))
         else:
             units = sum(self._billed(answer))
             if units == 0 and operation not in _WRITES and self._meant(request):
@@ -70,6 +77,13 @@ class Meter:
         for entry in consumed if isinstance(consumed, list) else [consumed]:
             if entry["TableName"] in self._tables:
                 yield float(entry["CapacityUnits"])
+
+    def _stated(self, request: dict[str, Any]) -> Iterator[float]:
+        for entry in request["Statements"]:
+            values = [_native(value) for value in entry.get("Parameters", ())]
+            table, units = statement_units(entry | {"Parameters": values})
+            if table in self._tables:
+                yield float(units)
 
     def _transacted(self, action: dict[str, Any]) -> float:
         (verb, given), *_ = action.items()

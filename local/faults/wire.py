@@ -14,6 +14,7 @@ Answer = tuple[int, list[tuple[str, str]], bytes]  # status, headers, body
 _PREFIX: Final = "com.amazonaws.dynamodb.v20120810#"
 CONSUMING: Final = frozenset(
     {
+        "BatchExecuteStatement",
         "BatchGetItem",
         "BatchWriteItem",
         "DeleteItem",

@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from botocore.exceptions import ClientError
-from fairbox import Message, MessagesClaimed, Queue, RetryPolicy, Subscription, TransactionCancelled
+from fairbox import (
+    Message,
+    MessagesClaimed,
+    Queue,
+    RetryPolicy,
+    StaleReceipt,
+    Subscription,
+    TransactionCancelled,
+)
 from fairbox.api.publish_routes import Publisher
 from fairbox.api.request import JSON_TYPE, Request
 from fairbox.codec.messages import read_message
 from fairbox.destinations.topic import PulledTopic, add_to_topic
+from fairbox.dynamodb.message_inserts import MessageInserts
 from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 from fairbox.testing.faults import Fault
@@ -25,6 +34,9 @@ from tests.support.outbox_fixture import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from fairbox.codec.keys import Item
+    from fairbox.dynamodb.message_inserts import Key
 
 TOPICS: Final = ("orders", "jobs", "lines", "keyed")
 """Pushed, pulled, pulled and ordered, and pulled with a deduplication window."""
@@ -37,7 +49,7 @@ class AddingRig(Setup):
         super().__post_init__()
         self.queue = Queue.over(self.outbox)
         for name in TOPICS:
-            more = {"ordering": "key"} if name == "lines" else {}
+            more: dict[str, Any] = {"ordering": "key"} if name == "lines" else {}
             more |= {"dedup_window": 3600} if name == "keyed" else {}
             self.topic(name, shards=1, retry=RetryPolicy(max_attempts=5), **more)
         for name in ("billing", "crm"):
@@ -111,7 +123,8 @@ class AddingRig(Setup):
 
     def replay(self, message: Message) -> None:
         step = self.outbox.replay([message], cursor=self.ids.next(), position=0, to=1)
-        assert len(step.outstanding) == 1 and not step.added
+        assert len(step.outstanding) == 1
+        assert not step.added
 
     def hop(self, message: Message) -> None:
         """As a subscription `topic:` of another topic adds it."""
@@ -282,6 +295,44 @@ def test_a_retry_of_a_lost_answer_keeps_the_claim_that_came_between(
     assert not setup.queue.receive("jobs", 10, 600)
     setup.queue.ack(late.held)
     assert setup.outbox.outstanding_count("jobs") == 0
+
+
+def test_a_retry_of_a_single_add_keeps_the_claim_that_came_between(setup: AddingRig) -> None:
+    late = LateAnswer(setup, "put_item")
+    setup.outbox.tables.calls.client = late
+    setup.outbox.add(setup.new("jobs"))
+    setup.outbox.tables.calls.client = setup.client
+    setup.queue.ack(late.held)
+    assert setup.outbox.outstanding_count("jobs") == 0
+
+
+def _put_twice(inserts: MessageInserts, items: dict[Key, Item]) -> dict[Key, Item]:
+    """Put items as before: until the answer comes."""
+    puts = [{"PutRequest": {"Item": item}} for item in items.values()]
+    assert not inserts._calls.batch_write(inserts._outbox, puts)
+    return {}
+
+
+class TestMutants:
+    def test_a_bulk_add_that_puts_is_found(
+        self, setup: AddingRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(MessageInserts, "_put", _put_twice)
+        blind = partial(MessageInserts.add_many, new=True)
+        monkeypatch.setattr(MessageInserts, "add_many", lambda self, made, **_: blind(self, made))
+        with pytest.raises(AssertionError):
+            check(setup, "jobs", [AddingRig.claim], AddingRig.add_many)
+        with pytest.raises(AssertionError):
+            check(setup, "jobs", [AddingRig.claim], AddingRig.hop)
+
+    def test_a_put_that_is_made_twice_is_found(
+        self, setup: AddingRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(MessageInserts, "_put", _put_twice)
+        with pytest.raises((AssertionError, StaleReceipt)):
+            test_a_retry_of_a_lost_answer_keeps_the_claim_that_came_between(
+                setup, "batch_write_item", new=True, unprocessed=False
+            )
 
 
 def test_new_messages_go_25_a_call_either_way(setup: AddingRig) -> None:

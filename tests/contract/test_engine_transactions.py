@@ -206,7 +206,6 @@ class TestStatements:
         ]
         assert [response.get("Error", {}).get("Code") for response in again] == [None, failed]
 
-
     def test_an_insert_writes_where_nothing_lies_and_is_refused_elsewhere(
         self, client: Any, table: str
     ) -> None:
@@ -224,7 +223,9 @@ class TestStatements:
         refused, taken, wrong = (r.get("Error", {}) for r in answer["Responses"])
         assert (refused["Code"], refused.get("Item")) == ("DuplicateItem", None)
         assert (taken, wrong["Code"]) == ({}, "ValidationError")
-        values = {i["sk"]["S"]: i["v"]["M"]["x"]["S"] for i in client.scan(TableName=table)["Items"]}
+        values = {
+            i["sk"]["S"]: i["v"]["M"]["x"]["S"] for i in client.scan(TableName=table)["Items"]
+        }
         assert values == {"1": "old", "2": "new"}
         with pytest.raises(ClientError, match="contains duplicates"):
             client.batch_execute_statement(Statements=[insert("4", "a"), insert("4", "b")])

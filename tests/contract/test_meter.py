@@ -44,6 +44,16 @@ def test_plain_calls_cost_what_the_engine_reports(meter: CostMeter, table: str) 
     assert meter.reading().calls == {"put_item": 1, "update_item": 1, "batch_write_item": 1}
 
 
+def test_an_insert_costs_what_a_put_costs(meter: CostMeter, table: str) -> None:
+    item = {**key(), **BIG}
+    fields = ", ".join(f"'{name}': ?" for name in item)
+    text = f'INSERT INTO "{table}" VALUE {{{fields}}}'
+    entry = {"Statement": text, "Parameters": list(item.values())}
+    for _ in range(2):  # the second is refused, and costs a write of what lies there
+        meter.batch_execute_statement(Statements=[entry])
+    assert sums(meter) == {("batch_execute_statement", ""): (4, 0)}
+
+
 def test_a_transaction_costs_twice_on_the_table_and_once_on_an_index(
     meter: CostMeter, table: str
 ) -> None:

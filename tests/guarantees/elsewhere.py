@@ -23,6 +23,7 @@ _PURGE: Final = "tests/unit/client/test_purge.py"
 _RECOUNTS: Final = "tests/unit/dispatch/maintenance/test_recounts.py"
 _GIVEN_UP: Final = "tests/unit/dispatch/maintenance/test_given_up.py"
 _ASIDE: Final = "tests/unit/dispatch/stream/test_set_aside.py"
+_ADDING: Final = "tests/contract/test_adding_again.py"
 _DELIVERY: Final = "explanation/delivery.md"
 
 COUNTS: Final = (
@@ -235,6 +236,33 @@ ACTS: Final = (
     ),
 )
 
+ADDING: Final = (
+    Guarantee(
+        text="A message that is added again while it is outstanding stays as it is, byte for byte, "
+        "whichever way it is added.",
+        page="how-to/deduplicate.md#add-the-same-message-again",
+        checks=(
+            f"{_ADDING}::test_each_way_to_add_again_leaves_the_message_as_it_is",
+            f"{_ADDING}::test_whatever_happened_to_a_message_adding_it_again_changes_nothing",
+            (
+                "tests/repository/test_message_writes.py"
+                "::test_every_put_and_update_has_a_condition_or_its_reason"
+            ),
+        ),
+        mutants=(f"{_ADDING}::TestMutants.test_a_bulk_add_that_puts_is_found",),
+    ),
+    Guarantee(
+        text="A repeated call of an add never takes a message from the consumer that claimed it "
+        "in between.",
+        page="how-to/deduplicate.md#add-the-same-message-again",
+        checks=(
+            f"{_ADDING}::test_a_retry_of_a_lost_answer_keeps_the_claim_that_came_between",
+            f"{_ADDING}::test_a_retry_of_a_single_add_keeps_the_claim_that_came_between",
+        ),
+        mutants=(f"{_ADDING}::TestMutants.test_a_put_that_is_made_twice_is_found",),
+    ),
+)
+
 ARCHIVE: Final = (
     Guarantee(
         text="Nothing that the ledger knows is missing from the archive once repair has moved what "
@@ -261,6 +289,7 @@ ARCHIVE: Final = (
 )
 
 GROUPS: Final = {
+    "Adding again": ADDING,
     "Counts": COUNTS,
     "Queue": QUEUE,
     "Fairness and circuits": SENDING,

@@ -146,7 +146,9 @@ class MessageInserts:
         for start in range(0, len(keys), PER_CALL):
             puts = [{"PutRequest": {"Item": items[key]}} for key in keys[start : start + PER_CALL]]
             try:
-                answer = self._calls.call_once("batch_write_item", RequestItems={self._outbox: puts})
+                answer = self._calls.call_once(
+                    "batch_write_item", RequestItems={self._outbox: puts}
+                )
             except (Throttled, Unavailable):
                 left |= set(keys[start:])
                 break

@@ -14,6 +14,7 @@ from fairbox.testing.units import item_size, read_units, write_units
 from .faults import OPERATIONS
 from .pages import Paginator, paginator
 from .probes import Probe, TransactionUnits
+from .statements import statement_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -55,6 +56,8 @@ class CostMeter:
 
     Plain calls are summed as the engine reports them per index, empty reads and missing keys of a
     batch at the smallest read.
+    Statements that the engine does not report, as DynamoDB Local does not, are counted by their
+    requests: exact for an insert that was carried out, one unit for any other.
     Transactions are computed from item sizes unless the client bills as AWS does
     (``client.bills_like_aws``): the items they touch are read before and after through the same
     client, unmetered, so figures are exact where nobody else writes these items meanwhile. A
@@ -131,6 +134,9 @@ class CostMeter:
         else:
             for entry in entries:
                 self._add_entry(operation, entry)
+            if operation == "batch_execute_statement" and not self._exact and not reported:
+                for table, units in map(statement_units, request["Statements"]):
+                    self._add(operation, table, wru=units)
             if operation == "batch_get_item" and not self._exact:
                 self._count_missing(request, answer)
         table = request.get("TableName") or (entries[0]["TableName"] if entries else "")

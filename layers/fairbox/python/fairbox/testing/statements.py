@@ -24,11 +24,14 @@ from .key_conditions import conjuncts
 from .refusals import Refusal, invalid
 from .requests import Bill, Request, Response
 from .tables import Table, base_units
+from .units import item_size, write_units
 from .updates import Clauses, Update, finish_update, parse_clause
 from .values import Value, copy_item, take_value
 from .writes import Write
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .engine import Engine
 
 MAX_STATEMENTS: Final = 25
@@ -115,6 +118,17 @@ def _parse_insert(text: str) -> Statement:
         raise ExpressionError("Unsupported format in item expression")
     names = tuple(field[1] for field in fields if field is not None)
     return Statement(found[1], None, (), len(names), names)
+
+
+def statement_units(entry: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the table of a statement and the least write units of it, by its request alone.
+
+    Of an insert they are exact where it was carried out. An update or delete costs one for each
+    KB of its item, which the request does not show: one unit.
+    """
+    parsed = parse_statement(entry["Statement"])
+    item = dict(zip(parsed.inserts, entry.get("Parameters", ()), strict=False))
+    return parsed.table, write_units(item_size(item))
 
 
 def _numbered(tokens: list[Token]) -> list[Token]:

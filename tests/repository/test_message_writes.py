@@ -1,0 +1,75 @@
+"""Every write that could replace or make an item has a condition, or its reason by name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TABLES: Final = ROOT / "layers" / "fairbox" / "python" / "fairbox" / "dynamodb"
+
+_ALONE: Final = "no message lies under its key, and its last writer is right"
+UNCONDITIONAL: Final = {
+    "message_inserts._put": (
+        "`add_many(new=True)`: the caller knows that nothing lies there; no put is made twice"
+    ),
+    "dead_letters.bury_action": "adds to lane `dead` what died before for other subscriptions",
+    "dead_letters.bury_raw": "an unreadable item as it was, in lane `dead`: the same each time",
+    "delivery_store.write_ledger": "a row of the ledger: a repetition overwrites itself",
+    "batches._action": "items of batches, each conditional unless its change is `plain`",
+    "circuits._announcement": "a counter of the version row",
+    "topics._change": "a counter of the version row",
+    "topics._put_topic": "a topic's row, conditional on the row as it was read",
+    "topics._whole": "a subscription's row, written by administration alone",
+    "shard_rows.settle": "a flag of a shard's row, set for good",
+    "recounts.fence": "the fence of a recount, deleted by the next call; it is no message",
+    "recounts.ask": _ALONE,
+    "recounts.save": _ALONE,
+    "recounts._keep": _ALONE,
+    "repair_cursor.save_cursor": _ALONE,
+}
+"""Writes by module and function, each with the reason why it needs no condition."""
+
+
+def unconditional(source: str, module: str) -> Iterator[str]:
+    """Yield the functions that put or update an item without a condition."""
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef) and any(
+            _writes(names) and "ConditionExpression" not in names for names in _requests(function)
+        ):
+            yield f"{module}.{function.name}"
+
+
+def _requests(function: ast.FunctionDef) -> Iterator[set[str]]:
+    """Yield the names in every dict literal and call: what a request may be made of."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Dict):
+            yield {str(k.value) for k in node.keys if isinstance(k, ast.Constant)}
+        elif isinstance(node, ast.Call):
+            yield {keyword.arg for keyword in node.keywords if keyword.arg}
+
+
+def _writes(names: set[str]) -> bool:
+    return "PutRequest" in names or "UpdateExpression" in names or {"TableName", "Item"} <= names
+
+
+def test_every_put_and_update_has_a_condition_or_its_reason() -> None:
+    found = {
+        site
+        for path in TABLES.glob("*.py")
+        for site in unconditional(path.read_text(encoding="utf-8"), path.stem)
+    }
+    assert found == set(UNCONDITIONAL)
+
+
+def test_a_put_that_forgets_its_condition_is_found() -> None:
+    source = (TABLES / "message_inserts.py").read_text(encoding="utf-8")
+    before = set(unconditional(source, "message_inserts"))
+    condition = '"ConditionExpression": "attribute_not_exists(#pk)",'
+    assert condition in source
+    found = set(unconditional(source.replace(condition, ""), "message_inserts")) - before
+    assert found == {"message_inserts.put_new"}
