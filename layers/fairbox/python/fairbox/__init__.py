@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fairbox.client.queue import Queue
     from fairbox.client.queue_resize import WidthResult
     from fairbox.client.redrive import RedriveResult
+    from fairbox.client.skips import SkipResult
     from fairbox.client.topic_resize import ResizeResult
     from fairbox.consumer.consumer import Consumer
     from fairbox.consumer.counts import ConsumerCounts
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         MessagesOutstanding,
         NewerVersion,
         NotConfigured,
+        NothingToSkip,
         RequestConflict,
         ResizeUnderway,
         StaleReceipt,
@@ -87,6 +89,7 @@ __all__ = [
     "Misplaced",
     "NewerVersion",
     "NotConfigured",
+    "NothingToSkip",
     "Outbox",
     "Page",
     "Partition",
@@ -104,6 +107,7 @@ __all__ = [
     "ResizeUnderway",
     "Retry",
     "RetryPolicy",
+    "SkipResult",
     "StaleReceipt",
     "Subscription",
     "SweepResult",
@@ -152,6 +156,7 @@ _HOMES: Final = {
     "ResizeResult": "client.topic_resize",
     "Retry": "consumer.outcomes",
     "RetryPolicy": "model.topics",
+    "SkipResult": "client.skips",
     "Subscription": "model.topics",
     "SweepResult": "client.delivery",
     "Topic": "model.topics",

@@ -12,6 +12,7 @@ FairboxError
 ├── StaleReceipt                     .receipts
 ├── MessagesClaimed                  .claimed
 ├── MessagesOutstanding              .refs
+├── NothingToSkip                    .ref .subscription .detail
 ├── MessagesNotFound                 .missing
 ├── MessagesNotWritten               .missing
 ├── DeadLettersUnreadable            .unreadable
@@ -136,6 +137,16 @@ class MessagesOutstanding(FairboxError):
     def __init__(self, refs: Sequence[MessageRef]) -> None:
         super().__init__(f"outstanding for other subscriptions: {', '.join(map(str, refs))}")
         self.refs = tuple(refs)
+
+
+class NothingToSkip(FairboxError):
+    """The subscription does not wait for this message; nothing was changed."""
+
+    def __init__(self, ref: MessageRef, subscription: str, detail: str) -> None:
+        super().__init__(f"{ref}: subscription {subscription!r} {detail}")
+        self.ref = ref
+        self.subscription = subscription
+        self.detail = detail
 
 
 class MessagesNotFound(FairboxError):

@@ -18,6 +18,7 @@ from fairbox.errors import (
     MessagesNotFound,
     MessagesNotWritten,
     MessagesOutstanding,
+    NothingToSkip,
     RequestConflict,
     ResizeUnderway,
     StaleReceipt,
@@ -81,6 +82,7 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     DeadLettersUnreadable: "conflict",
     MessagesClaimed: "conflict",
     MessagesOutstanding: "conflict",
+    NothingToSkip: "conflict",
     StaleReceipt: "stale-receipt",
 }
 

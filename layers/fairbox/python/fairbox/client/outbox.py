@@ -17,6 +17,7 @@ from fairbox.client.queue_resize import QueueResize
 from fairbox.client.reading import MessageReads
 from fairbox.client.redrive import DeadLetterRedrive
 from fairbox.client.replay import MessageReplay
+from fairbox.client.skips import MessageSkips
 from fairbox.client.topic_administration import TopicAdministration
 from fairbox.client.topic_deletion import TopicDeletion
 from fairbox.client.topic_resize import TopicResize
@@ -54,6 +55,7 @@ class Outbox(
     MessageReplay,
     MessageReads,
     ManualDelivery,
+    MessageSkips,
     DeadLetterRedrive,
     DeadLetterPurge,
     TopicAdministration,

@@ -40,6 +40,7 @@ HOLDER: Final = "ct"  # B, of who holds a received message
 CLAIM_UNTIL: Final = "cl"  # N, ms, when it may be received again
 CLAIM_COUNT: Final = "cn"  # N, how often it was received
 EDITS: Final = "ed"  # N, how often an operator changed it
+SKIPPED: Final = "sn"  # M of S: reason by subscription for which an operator skipped it
 MOVED: Final = "mv"  # BOOL, an operator put it here from another due time
 
 # hint row (one for sixteen shards): for each of them, the name with its place behind

@@ -45,7 +45,7 @@ _KNOWN: Final = frozenset(
         attr.FAIRNESS_KEY, attr.BATCH_ITEM, attr.DIRECT, attr.PENDING, attr.STATES,
         attr.GONE, attr.REASON, attr.DUE, attr.REDRIVEN, attr.DIED_AT, attr.RAW,
         attr.HOLDER, attr.CLAIM_UNTIL, attr.CLAIM_COUNT, attr.EDITS, attr.MOVED,
-        attr.EXPIRES_AT,
+        attr.SKIPPED, attr.EXPIRES_AT,
     }
 )  # fmt: skip
 
@@ -204,6 +204,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         claim=_claim(item),
         edits=int(item[attr.EDITS]["N"]) if attr.EDITS in item else 0,
         moved=attr.MOVED in item,
+        skipped={n: v["S"] for n, v in item.get(attr.SKIPPED, {"M": {}})["M"].items()},
         unknown=() if item.keys() <= _KNOWN else unknown_of(item, _KNOWN),
     )
 
@@ -271,6 +272,11 @@ def states_value(states: Mapping[str, SubscriptionState]) -> dict[str, Any]:
     }
 
 
+def skipped_value(skipped: Mapping[str, str]) -> dict[str, Any]:
+    """Return the attribute that holds the reasons of skips by subscription."""
+    return {"M": {name: {"S": reason} for name, reason in skipped.items()}}
+
+
 def pending_value(pending: frozenset[str]) -> dict[str, Any]:
     """Return the attribute that names the subscriptions that still lack a message."""
     return {"SS": sorted(pending)}
@@ -285,6 +291,7 @@ def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
         attr.GONE,
         attr.REASON,
         attr.REDRIVEN,
+        attr.SKIPPED,
     ):
         item.pop(name, None)
     if stored.pending is not None:
@@ -297,6 +304,8 @@ def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
         item[attr.REASON] = {"S": stored.reason}
     if stored.redriven:
         item[attr.REDRIVEN] = number(stored.redriven)
+    if stored.skipped:
+        item[attr.SKIPPED] = skipped_value(stored.skipped)
     if stored.lane != "later" and stored.ref.due is not None:
         item[attr.DUE] = number(stored.ref.due)
     return item

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import attributes as attr
 from fairbox.codec.keys import message_key
-from fairbox.codec.messages import number, pending_value, states_value
+from fairbox.codec.messages import number, pending_value, skipped_value, states_value
 
 if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
@@ -33,7 +33,7 @@ def unchanged(table: str, before: StoredMessage) -> dict[str, Any]:
 def update(table: str, stored: StoredMessage, before: StoredMessage) -> dict[str, Any]:
     """Return the update that writes the state where it is as in `before`: pending, states, gone.
 
-    And the reason, and how often the message was redriven.
+    And skips, the reason, and how often the message was redriven.
     """
     conditions, fields, values = _as_read(before)
     sets: list[str] = []
@@ -71,10 +71,11 @@ def _state(stored: StoredMessage) -> dict[str, Any]:
         "p": None if stored.pending is None else pending_value(stored.pending),
         "s": states_value(stored.states) if stored.states else None,
         "n": number(stored.redriven) if stored.redriven else None,
+        "k": skipped_value(stored.skipped) if stored.skipped else None,
     }
 
 
-_FIELDS = {"p": attr.PENDING, "s": attr.STATES, "n": attr.REDRIVEN}
+_FIELDS = {"p": attr.PENDING, "s": attr.STATES, "n": attr.REDRIVEN, "k": attr.SKIPPED}
 
 
 def _as_read(before: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:

@@ -114,6 +114,7 @@ class StoredMessage:
         claim: who holds it, on unordered pulled topics; None: it was never received.
         edits: how often an operator changed it.
         moved: an operator put it here from another due time.
+        skipped: the subscriptions for which an operator skipped it, each with the reason.
         unknown: attributes that this release does not know, by name: they go where it goes.
     """
 
@@ -130,6 +131,7 @@ class StoredMessage:
     claim: Claim | None = None
     edits: int = 0
     moved: bool = False
+    skipped: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
 
     def held_until(self, now: int) -> int | None:

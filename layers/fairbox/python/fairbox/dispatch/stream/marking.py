@@ -21,7 +21,7 @@ from fairbox.codec.recounts import digest, id_of
 from fairbox.codec.stream_records import read_record, record_lane, sequence_order
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.doubt import doubt
-from fairbox.dispatch.stream.message_events import archive_line, events_of
+from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
 from fairbox.errors import NewerVersion, NotConfigured, Throttled, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.recounts import LaneMarks
@@ -263,7 +263,7 @@ class Marking:
         events = list(events_of(change, topic))
         lines = [archive_line(event, topic) for event in events]
         lane_change = _lane_change(change, change.stored)
-        item = _acked_item(change)
+        item = _acked_item(change, topic)
         if item is not None and self._acks is None:
             raise NotConfigured(ACK_QUEUE_URL)
         # from here on nothing fails: a record is taken whole or not at all
@@ -412,7 +412,7 @@ class Marking:
                 self._store.log_changes(row, lane, marks, first=first, last=last)
 
 
-def _acked_item(change: Change) -> str | None:
+def _acked_item(change: Change, topic: TopicState | None) -> str | None:
     """Return the batch item that this change acks: the item of a message that was delivered.
 
     A message that died for a subscription has failed its item, and the first outcome stands. Its
@@ -421,7 +421,8 @@ def _acked_item(change: Change) -> str | None:
     old = change.old
     if change.kind != "REMOVE" or old is None or old.lane == "dead":
         return None
-    return None if old.gone is not None or old.any_dead else old.message.batch_item
+    undelivered = old.gone is not None and not taken_before_skip(old, topic)
+    return None if undelivered or old.any_dead else old.message.batch_item
 
 
 def _lane_change(change: Change, stored: StoredMessage) -> LaneChange | None:

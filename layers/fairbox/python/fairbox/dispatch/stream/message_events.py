@@ -126,10 +126,18 @@ def _modified(
                 state.attempts,
                 f"max_attempts: {reason}",
             )
+    yield from _skipped(change, old, new)
     if new.pending is not None and new.gone != "purged":
-        for name in sorted(_wanting(change, old, topic) - new.pending):
+        for name in sorted(_wanting(change, old, topic) - new.pending - new.skipped.keys()):
             if not new.state(name).dead:
                 yield _delivered(change, new, name)
+
+
+def _skipped(change: Change, old: StoredMessage, new: StoredMessage) -> Iterator[Event]:
+    """Yield a cancellation for each subscription that an operator has skipped."""
+    for name in sorted(new.skipped.keys() - old.skipped.keys()):
+        event_id = f"{change.event_id}:cancelled:{name}"
+        yield Event("cancelled", change.at, event_id, new, name, reason=new.skipped[name])
 
 
 def _removed(change: Change, old: StoredMessage, topic: TopicState | None) -> Iterator[Event]:
@@ -138,9 +146,29 @@ def _removed(change: Change, old: StoredMessage, topic: TopicState | None) -> It
             yield _delivered(change, old, name)
     elif old.gone == "moved" and old.reason:  # to another shard, as a new message
         yield Event("cancelled", change.at, f"{change.event_id}:cancelled", old, reason=old.reason)
-    elif old.gone in _LEAVING:
+    elif (
+        old.gone in _LEAVING
+        and not (old.any_dead and _skipped_last(old))
+        and not (taken_before_skip(old, topic))
+    ):
         kind = _LEAVING[old.gone]
         yield Event(kind, change.at, f"{change.event_id}:{kind}", old, reason=old.reason)
+
+
+def taken_before_skip(old: StoredMessage, topic: TopicState | None) -> bool:
+    """Whether a message left because its last subscription was skipped, and another had taken it.
+
+    It is delivered then: the same as if the skip had come first. If the topic does not know a
+    subscription any more, nobody can say who took the message, and it is cancelled.
+    """
+    if topic is None or old.pending is None or not _skipped_last(old) or old.any_dead:
+        return False
+    return bool(topic.subscribed_at(time_of(old.ref.id)) - old.pending - old.skipped.keys())
+
+
+def _skipped_last(old: StoredMessage) -> bool:
+    """Whether a skip took a message out of the outbox."""
+    return old.gone == "cancelled" and old.pending is not None and old.pending <= old.skipped.keys()
 
 
 def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) -> frozenset[str]:
@@ -184,6 +212,8 @@ def archive_line(event: Event, topic: TopicState | None) -> bytes:
         line["subscription"] = event.subscription
         line["destination"] = _destination(topic, event.subscription)
         line["attempt"] = event.attempt
+    if event.kind == "cancelled" and event.subscription:
+        line["subscription"] = event.subscription
     if event.kind in ("failed", "dead", "cancelled", "purged"):
         line["reason"] = event.reason
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,248 @@
+"""Messages that one subscription lets go, and the others still get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.client.context import OutboxPart
+from fairbox.client.reading import age_ms, check_limit
+from fairbox.codec.keys import message_sk
+from fairbox.codec.messages import read_message
+from fairbox.dynamodb.deferred_keys import DeferredKeyTable
+from fairbox.errors import (
+    InvalidInput,
+    MessagesNotFound,
+    NothingToSkip,
+    Unavailable,
+    UnknownSubscription,
+)
+from fairbox.model.deferred_keys import name_digest
+from fairbox.model.ids import time_of
+from fairbox.model.messages import check_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
+    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.topics import TopicState
+
+_LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")
+_TRIES: Final = 8
+_PAGE: Final = 100
+_DEAD: Final = "let it die: redrive or purge its dead letter"
+_TAKEN: Final = "has taken it, or never had a part in it"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipResult:
+    """The result of skipping what waits for a subscription; of a dry run, what it would do.
+
+    Attributes:
+        count: messages skipped.
+        after: where to go on, for the argument of this name; empty: that was all.
+    """
+
+    count: int
+    after: str = ""
+
+
+class MessageSkips(OutboxPart):
+    """Skips messages for one subscription."""
+
+    def skip(self, ref: MessageRef, *, subscription: str, reason: str = "") -> None:
+        """Let a subscription go without a message; its other subscriptions still get it.
+
+        When no other lacks the message, it leaves the outbox: delivered, if another had taken it,
+        else cancelled. On an ordered topic the key's next message goes at once. 1 RRU and 1 WRU a
+        KB; 1 WRU more when the message leaves, and 1 RRU and 1 WRU on an ordered topic. It may be
+        repeated.
+
+        Args:
+            ref: the message.
+            subscription: the name of the subscription.
+            reason: at most 256 bytes; the archive keeps it.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            UnknownSubscription: the topic has none of this name; a pulled topic has none at all.
+            MessagesNotFound: the message is not outstanding.
+            NothingToSkip: the subscription has taken the message, or let it die.
+        """
+        check_text("reason", reason)
+        topic = self._subscribed(ref.topic, subscription)
+        self._skip(ref, topic, subscription, reason)
+
+    def skip_outstanding(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        older_than: float | timedelta = 0,
+        limit: int | None = None,
+        after: str = "",
+        reason: str = "",
+        dry_run: bool = False,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> SkipResult:
+        """Let a subscription go without all messages that wait for it.
+
+        It reads the topic's outstanding messages, so 1 RRU for 4 KB, and costs what `skip` does for
+        each that it skips. After a crash or an error call it again: it skips no message twice.
+
+        Args:
+            topic: the topic's name.
+            subscription: the subscription's.
+            older_than: minimum age of the messages, in seconds or as a timedelta.
+            limit: maximum number of messages skipped; None: all.
+            after: `SkipResult.after` of the call before.
+            reason: at most 256 bytes; the archive keeps it.
+            dry_run: count them, and skip none.
+            progress: told how many were skipped, after each.
+
+        Raises:
+            As `skip` does.
+        """
+        check_text("reason", reason)
+        check_limit(limit)
+        state = self._subscribed(topic, subscription)
+        until = self._context.now - age_ms(older_than)
+        count = 0
+        for place, stored in self._lacked(state, subscription, after):
+            if time_of(stored.ref.id) > until:
+                continue
+            if limit is not None and count >= limit:
+                return SkipResult(count, after)
+            if not dry_run:
+                try:
+                    self._skip(stored.ref, state, subscription, reason)
+                except (MessagesNotFound, NothingToSkip):
+                    continue  # it was delivered, or died, in the meantime
+            count, after = count + 1, place
+            progress(count)
+        return SkipResult(count)
+
+    def lacking_count(self, topic: str, subscription: str, *, limit: int | None = None) -> int:
+        """Count the messages that wait for a subscription; `limit` + 1 if there are more.
+
+        It reads the topic's outstanding messages up to then, 1 RRU for 4 KB.
+
+        Raises:
+            As `skip` does.
+        """
+        check_limit(limit)
+        count = 0
+        for count, _ in enumerate(
+            self._lacked(self._subscribed(topic, subscription), subscription, ""), 1
+        ):
+            if limit is not None and count > limit:
+                break
+        return count
+
+    def _subscribed(self, topic: str, subscription: str) -> TopicState:
+        state = self._context.topic(topic)
+        if subscription not in state.subscription_names:
+            raise UnknownSubscription(topic, subscription)
+        return state
+
+    def _lacked(
+        self, topic: TopicState, subscription: str, after: str
+    ) -> Iterator[tuple[str, StoredMessage]]:
+        """Yield the messages that a subscription lacks, each with its place, behind a place."""
+        name = topic.topic.name
+        shards = [(e.number, n) for e in topic.epochs for n in range(e.shards)]
+        places = [(lane, *shard) for shard in shards for lane in _LANES]
+        first, lower = _parsed(after)
+        if first is not None and first not in places:
+            raise InvalidInput("after", "`after` of a result for this topic")
+        for place in places[places.index(first) if first else 0 :]:
+            bound = {"lower": lower + " "} if place == first else {}
+            for stored in self.tables.lanes.walk(place[0], name, *place[1:], page=_PAGE, **bound):
+                if subscription in stored.lacking(topic.subscription_names):
+                    key = message_sk(stored.ref.id, stored.ref.due, place[0])
+                    yield "/".join((*map(str, place), key)), stored
+
+    def _skip(self, ref: MessageRef, topic: TopicState, subscription: str, reason: str) -> None:
+        for _ in range(_TRIES):
+            before = self._outstanding(ref, subscription)
+            if subscription in before.skipped:
+                return  # by an earlier try, or call
+            after = _without(before, topic, subscription, reason)
+            saved = self.tables.lanes.save_state(after, before)
+            if saved == "saved":
+                break
+        else:
+            raise Unavailable("update_item", "the message is being changed by others")
+        if after.gone is not None:
+            self.tables.lanes.delete_marked(after)
+        if topic.topic.ordering == "key":
+            self._release(ref, subscription)
+            self._context.visit(ref)
+
+    def _outstanding(self, ref: MessageRef, subscription: str) -> StoredMessage:
+        item = self.tables.lanes.get(ref)
+        stored = None if item is None else read_message(item)
+        if stored is not None and (stored.gone is None or subscription in stored.skipped):
+            return stored
+        letter = self.tables.dead.find(ref)
+        if letter is not None and subscription in (letter.pending or ()):
+            raise NothingToSkip(ref, subscription, _DEAD)
+        raise MessagesNotFound([ref])
+
+    def _release(self, ref: MessageRef, subscription: str) -> None:
+        """Let the next messages of a key go that waited for this one (1 RRU, 1 WRU a KB)."""
+        table = DeferredKeyTable(self.tables)
+        shard, digest = (ref.topic, ref.epoch, ref.shard), name_digest(subscription)
+        _, holds = table.get(shard)
+        for _ in range(_TRIES):
+            mine = {
+                e
+                for e in holds.entries
+                if (e.subscription, e.id, e.state) == (digest, ref.id, "waiting") and not e.whole
+            }
+            if not mine:
+                return
+            opened = [replace(e, due=self._context.now, state="open") if e in mine else e
+                      for e in holds.entries]  # fmt: skip
+            changed = replace(holds, entries=tuple(opened))
+            theirs = table.write(shard, changed, holds.version)
+            if theirs is None:
+                return
+            holds = theirs  # and if others change it all the time, it is due when it was
+
+
+def _without(
+    before: StoredMessage, topic: TopicState, subscription: str, reason: str
+) -> StoredMessage:
+    """Return the message that a subscription lacks as it is to be without that."""
+    if before.state(subscription).dead:
+        raise NothingToSkip(before.ref, subscription, _DEAD)
+    lacking = before.lacking(topic.subscription_names)
+    if subscription not in lacking:
+        raise NothingToSkip(before.ref, subscription, _TAKEN)
+    left = lacking - {subscription}
+    after = replace(
+        before,
+        pending=left or lacking,  # no attribute is an empty set
+        states={name: s for name, s in before.states.items() if name != subscription},
+        skipped={**before.skipped, subscription: reason},
+    )
+    if left:
+        return after
+    because = f": {reason}" if reason else ""
+    return replace(after, gone="cancelled", reason=f"skipped for {subscription}{because}")
+
+
+def _parsed(after: str) -> tuple[tuple[OpenLane, int, int] | None, str]:
+    """Return the lane, epoch and shard of a place, and the sort key in it."""
+    if not after:
+        return None, ""
+    lane, _, rest = after.partition("/")
+    epoch, _, rest = rest.partition("/")
+    shard, _, key = rest.partition("/")
+    if lane not in _LANES or not epoch.isdecimal() or not shard.isdecimal() or not key:
+        raise InvalidInput("after", "`after` of a result")
+    return (lane, int(epoch), int(shard)), key
