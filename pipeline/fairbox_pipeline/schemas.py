@@ -130,7 +130,7 @@ OPTIONAL: Final = (
     Column("batch_item", _STRING, "on `added`"),
     Column("ordering", _STRING, "on `added`: `none` or `key`"),
     Column("due", _LONG, "on `added`, of a delayed message: when it is due, ms"),
-    Column("subscription", _STRING, "on `failed`, `delivered`, `dead`"),
+    Column("subscription", _STRING, "on `failed`, `delivered`, `dead`; on `cancelled`, of a skip"),
     Column("destination", _STRING, "on `failed`, `delivered`, `dead`"),
     Column("attempt", _LONG, "on `failed`, `delivered`, `dead`: from 1"),
     Column("reason", _STRING, "on `failed`, `dead`, `cancelled`, `purged`"),

@@ -38,8 +38,8 @@ def test_the_nouns_and_verbs_are_those_of_the_surface() -> None:
     assert set(VERBS) >= {
         *(f"batch {verb}" for verb in (*batch, "list", "orphans")),
         *(f"topic {verb}" for verb in ("create", "list", "show", "size", "delete")),
-        *(f"message {verb}" for verb in ("send", "list", "show", "edit", "cancel")),
-        *(f"subscription {verb}" for verb in ("add", "list", "remove")),
+        *(f"message {verb}" for verb in ("send", "list", "show", "edit", "skip", "cancel")),
+        *(f"subscription {verb}" for verb in ("add", "list", "show", "skip", "remove")),
         *(f"dlq {verb}" for verb in ("list", "show", "redrive", "purge")),
         *(f"queue {verb}" for verb in ("receive", "ack", "nack", "extend", "reset")),
         *(f"queue {verb}" for verb in ("stats", "purge", "pause", "resume")),
@@ -63,7 +63,7 @@ def test_every_verb_takes_json_and_an_endpoint_and_gives_help_with_an_example(
     "name",
     [
         *("batch cancel", "message cancel", "subscription remove", "queue purge"),
-        *("dlq redrive", "dlq purge"),
+        *("dlq redrive", "dlq purge", "message skip", "subscription skip"),
     ],
 )
 def test_what_cannot_be_undone_asks_and_may_be_tried(name: str) -> None:

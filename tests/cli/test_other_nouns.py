@@ -223,6 +223,36 @@ def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
     assert orders("subscription", "add", "orders", "x", "ftp://x").code == 2
 
 
+def test_what_waits_for_a_subscription_is_shown_and_skipped(orders: Cli) -> None:
+    name = ("orders", "crm")
+    orders.ok("subscription", "add", *name, "sqs:https://q")
+    orders.ok("subscription", "add", "orders", "other", "sqs:https://p")
+    orders.ok("subscription", "pause", *name)
+    orders.ok("subscription", "pause", "orders", "other")
+    outbox = orders.application.outbox
+    waiting = outbox.lacking_count(*name)
+    first, *_ = [orders.ok("message", "send", "orders", "x", "--json").json["ref"] for _ in "abc"]
+    shown = orders.ok("subscription", "show", *name, "--json").json
+    assert (shown["waiting"], shown["more"]) == (waiting + 3, False)
+    one = ("message", "skip", first, "--subscription", "crm")
+    assert orders.ok(*one, "--dry-run", "--json").json["would_skip"] is True
+    assert orders(*one, stdin="n\n").code == 1
+    orders.ok(*one, "--reason", "closed", "--yes")
+    assert orders(*one, "--dry-run").code == 1
+    assert outbox.lacking_count(*name) == waiting + 2
+    some = ("subscription", "skip", *name, "--json")
+    assert orders.ok(*some, "--dry-run").json["skipped"] == waiting + 2
+    part = orders.ok(*some, "--limit", "1", "--yes").json
+    assert (part["skipped"], bool(part["after"])) == (1, True)
+    rest = orders.ok(*some, "--after", part["after"], "--yes").json
+    assert (rest["skipped"], rest["after"]) == (waiting + 1, "")
+    assert orders(*some, "--after", "nonsense", "--yes").code == 2
+    assert (outbox.lacking_count(*name), outbox.lacking_count("orders", "other")) == (
+        0,
+        waiting + 3,
+    )
+
+
 def test_subscriptions_are_paused_and_resumed_and_the_list_says_so(orders: Cli) -> None:
     limits = ("--max-in-flight", "3", "--rate", "2.5")
     added = orders.ok(

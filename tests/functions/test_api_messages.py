@@ -197,6 +197,26 @@ def test_a_message_is_shown_and_cancelled_by_its_ref(api: ApiClient, delay: int)
     assert b'"reason":"ordered twice"' in b"".join(api.application.archive.lines)
 
 
+def test_a_message_is_skipped_for_one_subscription(api: ApiClient) -> None:
+    outbox = api.application.outbox
+    for name in ("billing", "crm"):
+        outbox.add_subscription(Subscription("orders", name, f"sqs:{name}"))
+        outbox.pause_subscription("orders", name)
+    (ref,) = add(api, 1)
+    for name, status, kind in (
+        ("crm", 204, None), ("crm", 204, None), ("other", 404, "unknown-subscription"),
+    ):  # fmt: skip
+        reply = api.call("DELETE", f"/messages/{ref}", query={"subscription": name, "reason": "r"})
+        assert (reply.status, reply.kind if kind else None) == (status, kind)
+    outbox.resume_subscription("orders", "billing")
+    api.application.run(90)
+    assert len(api.application.destinations["sqs:billing"].ids) == 1
+    assert api.application.destinations["sqs:crm"].ids == []
+    query = {"subscription": "billing"}
+    reply = api.call("DELETE", f"/messages/{ref}", query=query)
+    assert (reply.status, reply.kind) == (404, "unknown-message")
+
+
 def test_a_dead_letter_is_shown_and_not_cancelled(api: ApiClient) -> None:
     (ref,) = die(api, "poison", 1)
     assert api.call("GET", f"/messages/{ref}").json["state"] == "dead"

@@ -138,6 +138,8 @@ class _Message:
         fields = {"subscription": "search", "destination": "sqs:search", "attempt": 1}
         self._tell("failed", self.added_at + 700, **fields, reason="timeout")
         self.held = self._rng.random() < 0.7
+        if not self.held and self._rng.random() < 0.5:
+            self._tell("cancelled", self.added_at + 800, subscription="search", reason="skipped")
 
     def _nothing(self) -> None:
         self.held = self._rng.random() < 0.7

@@ -56,7 +56,9 @@ class Oracle:
 
     def state(self, key: Key) -> str:
         events = self.messages[key]
-        kinds = {e["event"] for e in events}
+        skips = [e for e in events if e["event"] == "cancelled" and e.get("subscription")]
+        skipped = {e["subscription"] for e in skips}
+        kinds = {e["event"] for e in events if e not in skips}
         for ended in ("cancelled", "purged", "expired"):
             if ended in kinds:
                 return ended
@@ -64,7 +66,7 @@ class Oracle:
         redriven = max((e["at"] for e in events if e["event"] == "redriven"), default=None)
         if dead is not None and (redriven is None or dead > redriven):
             return "dead"
-        named = {e.get("subscription") for e in events} - {None}
+        named = {e.get("subscription") for e in events} - skipped - {None}
         took = {e.get("subscription") for e in events if e["event"] == "delivered"}
         return "delivered" if took and named <= took else "outstanding"
 

@@ -67,6 +67,10 @@ STATES: list[tuple[list[Told], str]] = [
     ([("expired", 1), ("purged", 1)], "purged"),
     ([("purged", 1), ("cancelled", 9), ("delivered", 2, "a")], "cancelled"),
     ([("delivered", 2)], "delivered"),
+    ([("failed", 1, "b"), ("cancelled", 2, "b"), ("delivered", 3, "a")], "delivered"),
+    ([("cancelled", 2, "b")], "outstanding"),
+    ([("cancelled", 2, "b"), ("failed", 3, "a")], "outstanding"),
+    ([("cancelled", 2, "b"), ("cancelled", 3)], "cancelled"),
 ]
 
 

@@ -31,7 +31,8 @@ def messages_of(events: DataFrame) -> DataFrame:
         F.min("added").alias("added"),
         F.max("dead_at").alias("dead_at"),
         F.max("redriven_at").alias("redriven_at"),
-        *(F.max(name).alias(name) for name in ("cancelled", "purged", "expired")),
+        F.max(F.col("cancelled") & F.col("subscription").isNull()).alias("cancelled"),
+        *(F.max(name).alias(name) for name in ("purged", "expired")),
         F.max("first_delivered_at").alias("last_of_first_deliveries"),
         F.max(_lacking()).alias("lacking"),
         F.sort_array(F.collect_list(_entry())).alias("subscriptions"),
@@ -96,8 +97,9 @@ def _added() -> Column:
 
 
 def _lacking() -> Column:
-    """Whether a named subscription lacks the message."""
-    return F.col("subscription").isNotNull() & F.col("first_delivered_at").isNull()
+    """Whether a named subscription lacks the message, and it was not skipped for that."""
+    named = F.col("subscription").isNotNull() & ~F.col("cancelled")
+    return named & F.col("first_delivered_at").isNull()
 
 
 def _entry() -> Column:

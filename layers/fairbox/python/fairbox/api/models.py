@@ -201,8 +201,12 @@ class ListQuery(_Query):
 
 
 class CancelQuery(_Query):
-    """The reason for a cancellation."""
+    """The reason for a cancellation, and whether it is for one subscription only."""
 
+    subscription: str | None = Field(
+        default=None,
+        description="Skip the message for this subscription only; the others still get it.",
+    )
     reason: Text = Field(default="", description="At most 256 bytes; the archive keeps it.")
 
 

@@ -58,10 +58,13 @@ def show_one_message(api: Api, request: Request) -> Answer:
 def cancel_message(api: Api, request: Request) -> Answer:
     """Take an outstanding message out of the outbox undelivered."""
     ref = ref_of(request)
-    reason = request.parameters(CancelQuery).reason
-    check_text("reason", reason)
+    query = request.parameters(CancelQuery)
+    check_text("reason", query.reason)
+    if query.subscription is not None:
+        api.outbox.skip(ref, subscription=query.subscription, reason=query.reason)
+        return Answer(204)
     try:
-        api.outbox.cancel([ref], reason=reason)
+        api.outbox.cancel([ref], reason=query.reason)
     except MessagesNotFound:
         shown = _find(api, ref)
         if shown is None or shown.state != "dead":

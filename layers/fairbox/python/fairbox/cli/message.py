@@ -1,4 +1,4 @@
-"""Noun `message`: published, listed, shown, cancelled."""
+"""Noun `message`: published, listed, shown, cancelled, skipped for one subscription."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fairbox.cli.output_fields import Fields
 
-message = noun("Publish messages, list, show, edit and cancel them.")
+message = noun("Publish messages, list, show, edit, skip and cancel them.")
 
 State = Literal["outstanding", "waiting", "dead", "delivered"]
 TopicName = Annotated[
@@ -178,6 +178,36 @@ def cancel(
     session.confirm(f"Cancel {len(wanted)} message(s)?", yes=yes)
     session.outbox.cancel(wanted, reason=reason)
     session.show({"cancelled": [str(ref) for ref in wanted]}, f"{len(wanted)} cancelled")
+
+
+@verb(message, "skip", example="fairbox message skip $REF --subscription billing --yes")
+def skip(
+    session: Session,
+    ref: Annotated[
+        str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
+    ],
+    *,
+    subscription: Annotated[
+        str, typer.Option(metavar="NAME", help="The subscription that goes without it.")
+    ],
+    reason: Annotated[str, typer.Option(help="At most 256 bytes; the archive keeps it.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Let one subscription go without a message; the others still get it."""
+    wanted = MessageRef.parse(ref)
+    fields: Fields = {"ref": str(wanted), "subscription": subscription}
+    if dry_run:
+        stored = session.outbox.find(wanted) if _outstanding(session, wanted) else None
+        names = session.outbox.topic(wanted.topic).subscription_names
+        lacks = stored is not None and subscription in stored.lacking(names)
+        session.show(fields | {"would_skip": lacks})
+        if not lacks:
+            raise typer.Exit(FAILED)
+        return
+    session.confirm(f"Skip {wanted} for subscription {subscription}?", yes=yes)
+    session.outbox.skip(wanted, subscription=subscription, reason=reason)
+    session.show(fields, f"{wanted}: skipped for {subscription}")
 
 
 @verb(message, "edit", example="fairbox message edit $REF '{\"id\": 8}' --due now")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from fairbox.cli.commands import DryRun, Yes, noun, verb
+from fairbox.cli.commands import DryRun, Limit, Yes, noun, verb
 from fairbox.cli.output_fields import Fields, subscription_fields
 from fairbox.cli.session import Session
 from fairbox.errors import UnknownSubscription
 from fairbox.model.topics import Subscription
 
-subscription = noun("Add destinations to topics; list, pause, resume and remove them.")
+subscription = noun("Add destinations to topics; list, show, pause, resume, skip and remove them.")
+
+_COUNTED: Final = 1000
 
 TopicName = Annotated[
     str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
@@ -117,6 +119,52 @@ def list_subscriptions(
         for s in state.subscriptions
     )
     session.table(("topic", "name", "state", "destination"), found)
+
+
+@verb(subscription, "show", example="fairbox subscription show orders billing")
+def show(session: Session, topic: TopicName, name: Name) -> None:
+    """Show a subscription, how it stands, and how many messages wait for it, up to 1,000."""
+    fields = _fields(session, topic, name)
+    count = session.outbox.lacking_count(topic, name, limit=_COUNTED)
+    more = count > _COUNTED
+    session.show(fields | {"waiting": min(count, _COUNTED), "more": more})
+
+
+@verb(
+    subscription, "skip", example="fairbox subscription skip orders billing --older-than 3600 --yes"
+)
+def skip_outstanding(
+    session: Session,
+    topic: TopicName,
+    name: Name,
+    *,
+    older_than: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Minimum age of the messages.")
+    ] = 0,
+    limit: Limit = 100_000,
+    after: Annotated[str, typer.Option(help="Where an earlier call says to go on.")] = "",
+    reason: Annotated[str, typer.Option(help="At most 256 bytes; the archive keeps it.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Let a subscription go without what waits for it; other subscriptions still get it."""
+    if not dry_run:
+        session.confirm(f"Skip what waits for subscription {name} of topic {topic}?", yes=yes)
+    result = session.outbox.skip_outstanding(
+        topic,
+        name,
+        older_than=older_than,
+        limit=limit,
+        after=after,
+        reason=reason,
+        dry_run=dry_run,
+    )
+    done = "would be skipped" if dry_run else "skipped"
+    more = f"; go on with --after {result.after}" if result.after else ""
+    session.show(
+        {"skipped": result.count, "after": result.after, "dry_run": dry_run},
+        f"{result.count} {done}{more}",
+    )
 
 
 @verb(subscription, "remove", example="fairbox subscription remove orders billing --yes")
