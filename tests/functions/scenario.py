@@ -297,6 +297,16 @@ class Scenario:
         for _ in range(2):
             self.invoke("clean_orphans", {}, Context(900_000))
 
+    def skip(self) -> None:
+        """Skip messages for a subscription, one of an ordered topic too."""
+        outbox = self.outbox
+        for topic in (Topic("skips"), Topic("keys", ordering="key")):
+            name = outbox.create_topic(topic).topic.name
+            outbox.add_subscription(Subscription(name, "billing", f"sqs:{QUEUE.format('good')}"))
+            ref = self.add(name, "k")
+            outbox.skip(ref, subscription="billing", reason="closed account")
+            assert outbox.skip_outstanding(name, "billing").count == 0
+
     def operate(self) -> None:
         """Do what the routes of producers and operators do, with the facades that they call."""
         outbox, queue = self.outbox, self.queue
@@ -315,6 +325,7 @@ class Scenario:
         assert dead.ref is not None
         outbox.get(dead.ref)
         outbox.cancel([large], reason="by mistake")
+        self.skip()
         queue.edit(refs[0], body=LARGE)
         queue.edit(refs[0], body=b"y")
         queue.reschedule(refs[1], 600)

@@ -24,6 +24,7 @@ _RECOUNTS: Final = "tests/unit/dispatch/maintenance/test_recounts.py"
 _GIVEN_UP: Final = "tests/unit/dispatch/maintenance/test_given_up.py"
 _ASIDE: Final = "tests/unit/dispatch/stream/test_set_aside.py"
 _ADDING: Final = "tests/contract/test_adding_again.py"
+_SKIPS: Final = "tests/unit/client/test_skips.py"
 _DELIVERY: Final = "explanation/delivery.md"
 
 COUNTS: Final = (
@@ -233,6 +234,24 @@ ACTS: Final = (
             (f"{_PURGE}::TestGoing.test_what_is_purged_is_gone_counted_and_told_with_the_reason"),
         ),
         mutants=(f"{_PURGE}::test_a_purge_without_one_of_its_parts_is_found",),
+    ),
+    Guarantee(
+        text="A message that is skipped for one subscription goes to all others and not to that, "
+        "and the archive says so; the key goes on.",
+        page=f"{_OPERATE}#skip-a-message-for-one-subscription",
+        checks=(
+            (
+                f"{_SKIPS}::TestOneOfSeveral"
+                ".test_the_others_get_it_and_the_archive_names_the_one_that_does_not"
+            ),
+            f"{_SKIPS}::TestOneOfSeveral.test_its_batch_item_is_acked_whichever_comes_last",
+            f"{_SKIPS}::TestTheOnlyOne.test_on_an_ordered_topic_its_key_goes_on_at_once",
+        ),
+        mutants=(
+            f"{_SKIPS}::TestMutants.test_a_skip_that_is_told_as_a_delivery_is_found",
+            f"{_SKIPS}::TestMutants.test_a_skip_that_leaves_the_key_held_is_found",
+            f"{_SKIPS}::TestMutants.test_items_that_only_a_last_delivery_acks_are_found",
+        ),
     ),
 )
 

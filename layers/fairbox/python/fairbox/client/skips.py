@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
@@ -159,8 +160,8 @@ class MessageSkips(OutboxPart):
         if first is not None and first not in places:
             raise InvalidInput("after", "`after` of a result for this topic")
         for place in places[places.index(first) if first else 0 :]:
-            bound = {"lower": lower + " "} if place == first else {}
-            for stored in self.tables.lanes.walk(place[0], name, *place[1:], page=_PAGE, **bound):
+            walk = partial(self.tables.lanes.walk, place[0], name, *place[1:], page=_PAGE)
+            for stored in walk(lower=f"{lower} ") if place == first else walk():
                 if subscription in stored.lacking(topic.subscription_names):
                     key = message_sk(stored.ref.id, stored.ref.due, place[0])
                     yield "/".join((*map(str, place), key)), stored
