@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from fairbox.client.skips import MessageSkips
 from fairbox.dispatch.ports import TAKEN
 from fairbox.dispatch.stream import marking
 from fairbox.testing import Fault, FaultyDynamoDB
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.application import POISONED, REFUSED, App
 
@@ -134,6 +137,73 @@ class TestTheOnlyOne:
             assert outstanding(app) == []
 
 
+class TestDeadLetters:
+    def test_one_of_another_subscription_stays_and_is_redriven_to_that_alone(self) -> None:
+        app = App("billing", "crm", retry=RetryPolicy(max_attempts=1))
+        app.at("billing").answer = lambda _: POISONED
+        app.outbox.pause_subscription("orders", "crm")
+        (ref,) = app.add()
+        app.run(5)
+        app.outbox.skip(ref, subscription="crm", reason="r")
+        app.run(5)
+        assert (outstanding(app), app.row().ready, app.row().dead) == ([], 0, 1)
+        assert told(app, "cancelled") == [(ref.id, "crm", "r")]  # the message is dead
+        app.at("billing").answer = lambda _: TAKEN
+        app.outbox.resume_subscription("orders", "crm")
+        assert app.outbox.redrive("orders").count == 1
+        app.run(90)
+        assert (app.at("billing").ids, app.at("crm").ids) == ([ref.id], [])
+        assert (app.lying(), app.row().dead) == ([], 0)
+
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_each_subscription_is_served_or_skipped_and_nothing_stays(
+    ordering: str, data: st.DataObject
+) -> None:
+    """Whatever is taken, refused, paused and skipped, in whatever order."""
+    app = App(*NAMES, retry=PATIENT, ordering=ordering)
+    for name in NAMES:
+        app.at(name).answer = lambda _: POISONED
+    refs = app.add(3, partition_key="k")
+    app.run(1)  # the relay sends what it saw in the stream
+    skipped = set[tuple[str, str]]()
+    acts = ("pause", "resume", "refuse", "take", "skip", "run")
+    for _ in range(data.draw(st.integers(1, 12))):
+        act, name = data.draw(st.sampled_from(acts)), data.draw(st.sampled_from(NAMES))
+        if act == "pause":
+            app.outbox.pause_subscription("orders", name)
+        elif act == "resume":
+            app.outbox.resume_subscription("orders", name)
+        elif act == "skip":
+            ref = data.draw(st.sampled_from(refs))
+            with suppress(MessagesNotFound, NothingToSkip):
+                app.outbox.skip(ref, subscription=name)
+                skipped.add((ref.id, name))
+        elif act == "run":
+            app.run(data.draw(st.sampled_from((1, 5, 700))), step=5)
+        else:
+            taken = act == "take"
+            app.at(name).answer = lambda _, taken=taken: TAKEN if taken else POISONED
+    for name in NAMES:
+        app.outbox.resume_subscription("orders", name)
+        app.at(name).answer = lambda _: TAKEN
+    app.run(2000, step=20)
+    assert app.lying() == []
+    delivered = {(i, s) for i, s, _ in told(app, "delivered")}
+    assert {(i, s) for i, s, _ in told(app, "cancelled") if s} == skipped
+    assert delivered | skipped == {(ref.id, name) for ref in refs for name in NAMES}
+    assert not delivered & skipped
+    for name in NAMES:
+        assert [i for i in app.at(name).ids if (i, name) in skipped] == []
+    whole = {i for i, s, _ in told(app, "cancelled") if s is None}
+    assert whole == {ref.id for ref in refs if ref.id not in {i for i, _ in delivered}}
+
+
 class TestRefusals:
     def test_each_says_why_and_changes_nothing(self) -> None:
         app = failing("billing", "crm")
@@ -235,8 +305,9 @@ class TestOutstanding:
 
 
 class TestRemovedSubscriptions:
-    def test_what_only_it_lacked_is_purged_and_told(self) -> None:
-        app = failing("billing", "crm")
+    @pytest.mark.parametrize("ordering", ["none", "key"])
+    def test_what_only_it_lacked_is_purged_and_told(self, ordering: str) -> None:
+        app = failing("billing", "crm", ordering=ordering)
         app.outbox.pause_subscription("orders", "crm")
         refs = app.add(5)
         app.run(5)

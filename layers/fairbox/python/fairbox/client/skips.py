@@ -91,7 +91,7 @@ class MessageSkips(OutboxPart):
     ) -> SkipResult:
         """Let a subscription go without all messages that wait for it.
 
-        It reads the topic's outstanding messages, so 1 RRU for 4 KB, and costs what `skip` does for
+        It reads the topic's outstanding messages, 1 RRU for 4 KB, and writes what `skip` does for
         each that it skips. After a crash or an error call it again: it skips no message twice.
 
         Args:
@@ -119,7 +119,7 @@ class MessageSkips(OutboxPart):
                 return SkipResult(count, after)
             if not dry_run:
                 try:
-                    self._skip(stored.ref, state, subscription, reason)
+                    self._skip(stored.ref, state, subscription, reason, stored)
                 except (MessagesNotFound, NothingToSkip):
                     continue  # it was delivered, or died, in the meantime
             count, after = count + 1, place
@@ -166,9 +166,17 @@ class MessageSkips(OutboxPart):
                     key = message_sk(stored.ref.id, stored.ref.due, place[0])
                     yield "/".join((*map(str, place), key)), stored
 
-    def _skip(self, ref: MessageRef, topic: TopicState, subscription: str, reason: str) -> None:
-        for _ in range(_TRIES):
-            before = self._outstanding(ref, subscription)
+    def _skip(
+        self,
+        ref: MessageRef,
+        topic: TopicState,
+        subscription: str,
+        reason: str,
+        before: StoredMessage | None = None,
+    ) -> None:
+        for attempt in range(_TRIES):
+            if before is None or attempt:
+                before = self._outstanding(ref, subscription)
             if subscription in before.skipped:
                 return  # by an earlier try, or call
             after = _without(before, topic, subscription, reason)
