@@ -143,7 +143,7 @@ def _calls(burst: int, seed: float) -> list[Figure]:
         Figure(
             "cost.adding_calls_per_message",
             "calls",
-            deployment.accounts.calls("producer", operation="batch_write_item") / count,
+            deployment.accounts.calls("producer", operation="batch_execute_statement") / count,
             1.0,
             baseline_000.NAME,
         ),

@@ -103,6 +103,13 @@ class TestAdding:
         setup.outbox.add_many(messages, new=True)
         assert setup.outbox.outstanding_count("orders") == 50
 
+    def test_throttled_statements_are_tried_again_each_for_itself(self, setup: Setup) -> None:
+        setup.topic()
+        setup.client.next("batch_execute_statement", *[Fault.UNPROCESSED] * 5)
+        messages = setup.messages(50)
+        setup.outbox.add_many(messages)
+        assert setup.outbox.outstanding_count("orders") == 50
+
     def test_what_was_not_written_after_all_tries_is_named(self, setup: Setup) -> None:
         setup.topic()
         messages = setup.messages(30)

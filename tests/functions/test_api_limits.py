@@ -136,7 +136,7 @@ def test_many_calls_of_one_request_share_its_time() -> None:
     busy = Busy()
     events = [{"specversion": "1.0", "id": str(n), "source": "/s", "type": "t"} for n in range(500)]
     clock = busy.application.clock
-    busy.drag("batch_write_item")
+    busy.drag("batch_execute_statement")
     began = clock.now()
     reply = busy.api.call(
         "POST",

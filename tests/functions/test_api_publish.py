@@ -191,7 +191,7 @@ def test_a_batch_says_which_events_were_not_written() -> None:
 
     application = MemoryApplication(wrap=wrap)
     application.outbox.create_topic(Topic("orders"))
-    faulty[0].next("batch_write_item", None, *[Fault.THROTTLED] * 8)
+    faulty[0].next("batch_execute_statement", None, *[Fault.THROTTLED] * 8)
     api = ApiClient(application)
     reply = batch(api, [{**EVENT, "id": str(n)} for n in range(30)])
     assert (reply.status, reply.kind) == (503, "not-written")

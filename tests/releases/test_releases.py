@@ -56,6 +56,14 @@ class NextMinor:
                     entry["PutRequest"] = {"Item": entry["PutRequest"]["Item"] | UNKNOWN}
         return self._client.batch_write_item(**request)
 
+    def batch_execute_statement(self, **request: Any) -> Any:
+        for entry in request["Statements"]:
+            if entry["Statement"].startswith("INSERT"):
+                more = "".join(f", '{name}': ?" for name in UNKNOWN)
+                entry["Statement"] = entry["Statement"][:-1] + more + "}"
+                entry["Parameters"] = [*entry["Parameters"], *UNKNOWN.values()]
+        return self._client.batch_execute_statement(**request)
+
     def transact_write_items(self, **request: Any) -> Any:
         actions = [
             {"Put": action["Put"] | {"Item": action["Put"]["Item"] | UNKNOWN}}

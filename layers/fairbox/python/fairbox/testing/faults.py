@@ -38,7 +38,8 @@ _MESSAGES: Final = {
     Fault.REQUEST_LIMIT: "Throughput exceeds the current throughput limit for your account.",
     Fault.INTERNAL_ERROR: "Internal server error",
 }
-_BULK: Final = {"batch_write_item", "batch_get_item"}
+_STATEMENTS: Final = "batch_execute_statement"
+_BULK: Final = {"batch_write_item", "batch_get_item", _STATEMENTS}
 _TRANSACTIONS: Final = {"transact_write_items", "transact_get_items"}
 OPERATIONS: Final = frozenset(
     {
@@ -169,11 +170,28 @@ class FaultyDynamoDB:
             CancellationReasons=reasons,
         )
 
+    def _partly_stated(self, method: Callable[..., Any], request: dict[str, Any]) -> Any:
+        """Pass on a random part of the statements; each of the others answers for itself."""
+        entries = request["Statements"]
+        with self._lock:
+            kept = set(self._rng.sample(range(len(entries)), self._rng.randrange(len(entries))))
+        throttled = {"Code": "ThrottlingError", "Message": _MESSAGES[Fault.THROTTLING]}
+        answer = (
+            method(**{**request, "Statements": [entries[n] for n in sorted(kept)]}) if kept else {}
+        )
+        passed = iter(answer.get("Responses", ()))
+        responses = [
+            next(passed) if n in kept else {"Error": throttled} for n in range(len(entries))
+        ]
+        return {**answer, "Responses": responses}
+
     def _partly(self, operation: str, method: Callable[..., Any], request: dict[str, Any]) -> Any:
-        """Pass on a random part of the entries; the rest comes back unprocessed.
+        """Pass on a random part of the entries; the rest comes back unprocessed, or throttled.
 
         A single entry cannot be part processed: the service throttles such a call as a whole.
         """
+        if operation == _STATEMENTS:
+            return self._partly_stated(method, request)
         writes = operation == "batch_write_item"
         entries = [
             (table, entry)
