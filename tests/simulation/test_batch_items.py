@@ -122,7 +122,7 @@ class TestMutants:
     def test_acking_whatever_left_the_outbox_acks_the_dead(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def mutant(change: Change) -> str | None:
+        def mutant(change: Change, _: object) -> str | None:
             return change.old.message.batch_item if change.kind == "REMOVE" and change.old else None
 
         monkeypatch.setattr(marking, "_acked_item", mutant)
