@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks import (
     agreement,
     archive,
+    attempts,
     batches,
     batches_speed,
     cold_start,
@@ -57,6 +58,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "fairness": lambda: (fairness.figures(), []),
     "resize": lambda: (resize.figures(), []),
     "ordered": ordered.figures,
+    "attempts": attempts.figures,
     "outage": lambda: (list(outage.figures()), []),
     "metrics": lambda: (metrics.figures(), []),
     "latency": lambda: (latency.figures(), []),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
 from fairbox.dispatch.sending.circuit_follow_up import waking_bells
-from fairbox.dynamodb.topics import IN_FORCE_SECONDS
+from fairbox.dynamodb.topics import IN_FORCE_SECONDS, check_subscriptions
 from fairbox.errors import (
     InvalidInput,
     NotConfigured,
@@ -90,6 +90,7 @@ class TopicAdministration(OutboxPart):
 
         Raises:
             UnknownTopic: there is no such topic.
+            TopicConflict: it has 100 subscriptions, or is being deleted.
             InvalidInput: the address contains a user, a masked query instead of the real one, or a
                 region that is none or cannot be called from that of the outbox.
         """
@@ -99,12 +100,18 @@ class TopicAdministration(OutboxPart):
         """Add or replace several; all are in force when this returns, 2 s after the last.
 
         Raises:
-            UnknownTopic: there is no such topic; the subscriptions before it are added.
+            UnknownTopic: there is no such topic; nothing is added.
+            TopicConflict: a topic would have more than 100 subscriptions; nothing is added. Or it
+                is being deleted.
             InvalidInput: as by `add_subscription`; nothing is added.
         """
         subscriptions = list(subscriptions)
         for subscription in subscriptions:
             self._check_address(subscription.destination)
+        for name in dict.fromkeys(s.topic for s in subscriptions):
+            check_subscriptions(
+                self.topic(name), [s.name for s in subscriptions if s.topic == name]
+            )
         topics: dict[str, TopicState] = {}
         for subscription in subscriptions:
             before = self.tables.topics.add_subscription(subscription)

@@ -126,5 +126,5 @@ POSITION: Final = (
 # inside a subscription's state
 STATE_ATTEMPTS: Final = "n"  # N, attempts counted
 STATE_DUE: Final = "d"  # N, ms, when the next may be made
-STATE_HISTORY: Final = "h"  # L of [attempt, at (ms), error], the newest ten
+STATE_HISTORY: Final = "h"  # L of [attempt, at (ms), error], the newest ten, texts cut to fit
 STATE_DEAD: Final = "g"  # BOOL, it died for this subscription

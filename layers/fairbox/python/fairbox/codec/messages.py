@@ -205,6 +205,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         edits=int(item[attr.EDITS]["N"]) if attr.EDITS in item else 0,
         moved=attr.MOVED in item,
         skipped={n: v["S"] for n, v in item.get(attr.SKIPPED, {"M": {}})["M"].items()},
+        packed=0 if offloaded is not None else len(item[attr.BODY]["B"]),
         unknown=() if item.keys() <= _KNOWN else unknown_of(item, _KNOWN),
     )
 

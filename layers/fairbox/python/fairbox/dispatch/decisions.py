@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from fairbox.codec.failures import bare, fitted
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
     from fairbox.observability.delivery_metrics import DeliveryMetrics
 
-MAX_HISTORY: Final = 10
 _ERROR_CHARACTERS: Final = 200
+_NO_ROOM: Final = "the attempts of its subscriptions do not fit its item"
 _NOT_READY_SECONDS: Final = 5.0
 _YOUNG_MS: Final = 120_000
 _CAS_TRIES: Final = 8
@@ -36,12 +37,14 @@ class Decision:
     """A decision about one message.
 
     Attributes:
-        after: the message as it is to be.
+        after: the message as it is to be, its failures cut to fit its item.
+        letter: the same for a dead letter: the errors that it has just died of are whole.
         died: the subscriptions that it has just died for.
         left: those that still lack it.
     """
 
     after: StoredMessage
+    letter: StoredMessage
     died: frozenset[str]
     left: frozenset[str]
 
@@ -59,14 +62,20 @@ def decide(
     now: int,
     rng: Random,
 ) -> Decision:
-    """Return the decision about a message with these outcomes (by subscription) at `now` (ms)."""
+    """Return the decision about a message with these outcomes (by subscription) at `now` (ms).
+
+    Subscriptions that fail at the same attempt wait for the same time, so that their next attempts
+    are one visit and one write too.
+    """
     lacking = before.lacking(topic.subscription_names)
     if not lacking:
         reason = "its subscriptions were removed"
-        return Decision(replace(before, gone="purged", reason=reason), frozenset(), frozenset())
+        purged = replace(before, gone="purged", reason=reason)
+        return Decision(purged, purged, frozenset(), frozenset())
     taken = lacking & {name for name, outcome in outcomes.items() if outcome.verdict == "taken"}
     states = dict(before.states)
     died: set[str] = set()
+    waits: dict[int, float] = {}
     for subscription in topic.subscriptions:
         name, outcome = subscription.name, outcomes.get(subscription.name)
         if outcome is None or outcome.verdict != "refused" or name not in lacking:
@@ -74,9 +83,11 @@ def decide(
         state = before.state(name)
         attempt = state.attempts + 1
         dead = attempt >= (subscription.max_attempts or topic.topic.retry.max_attempts)
-        wait = outcome.retry_after or topic.topic.retry.delay(attempt, rng)
+        if attempt not in waits:
+            waits[attempt] = topic.topic.retry.delay(attempt, rng)
+        wait = outcome.retry_after or waits[attempt]
         failure = Failure(attempt, now, outcome.error[:_ERROR_CHARACTERS])
-        history = (*state.history, failure)[-MAX_HISTORY:]
+        history = (*state.history, failure)
         states[name] = SubscriptionState(attempt, now + round(wait * 1000), history, dead)
         if dead:
             died.add(name)
@@ -88,7 +99,23 @@ def decide(
     if died:
         # it does not die for the reason that was given when others' dead letters were purged
         after = replace(after, gone=after.gone if left else "dead", reason="")
-    return Decision(after, frozenset(died), left)
+    if states == before.states:
+        return Decision(after, after, frozenset(), left)
+    return Decision(fitted(after), fitted(after, whole=died), frozenset(died), left)
+
+
+def hopeless(before: StoredMessage, topic: TopicState, *, now: int) -> Decision:
+    """Return the death of a message whose state does not fit its item even without a history.
+
+    It dies for all subscriptions that lack it. Its item keeps one state: that it died.
+    """
+    lacking = before.lacking(topic.subscription_names)
+    name = min(lacking)
+    attempts = before.state(name).attempts
+    last = Failure(attempts, now, _NO_ROOM)
+    states = {name: SubscriptionState(attempts, 0, (last,), dead=True)}
+    after = replace(before, pending=None, states=states, gone="dead", reason=_NO_ROOM)
+    return Decision(after, after, lacking, frozenset())
 
 
 def next_due(
@@ -224,7 +251,8 @@ class OutcomeWriter:
                 outcomes = {n: o for n, o in outcomes.items() if n not in died}
                 now = milliseconds(self._clock)
                 continue
-            saved = self._save(before, decision)
+            decision, saved = self._save_what_fits(before, decision, topic, now)
+            after, died = decision.after, decision.died
             if isinstance(saved, StoredMessage) and not saved.gone:
                 before = saved
                 now = milliseconds(self._clock)
@@ -237,11 +265,30 @@ class OutcomeWriter:
             _count_failed(result.metrics, stored, outcomes, died)
             result.after[stored.ref] = after
             if after.gone:
-                self._remove(after, died)
+                self._remove(decision)
                 return None
             return next_due(decision, outcomes, waits, now=now, rng=self._rng)
         result.unsettled.add(stored.ref)
         return milliseconds(self._clock) + _BUSY_MS
+
+    def _save_what_fits(
+        self, before: StoredMessage, decision: Decision, topic: TopicState, now: int
+    ) -> tuple[Decision, Saved]:
+        """Write a decision: without a history if it must be, and as a death if even that is large.
+
+        The limit of subscriptions keeps every state far below what an item takes. This is for items
+        from elsewhere: no message may be tried again and again because nothing can be written.
+        """
+        saved = self._save(before, decision)
+        if saved == "too large":
+            without = replace(decision, after=bare(decision.after), letter=bare(decision.letter))
+            decision, saved = without, self._save(before, without)
+        if saved == "too large":
+            decision = hopeless(before, topic, now=now)
+            if self._order is not None and not self._order.may_die(before, decision.died):
+                return decision, before  # the order was changed by others: again
+            saved = self._save(before, decision)
+        return decision, saved
 
     def _save(self, before: StoredMessage, decision: Decision) -> Saved:
         after, died = decision.after, decision.died
@@ -251,15 +298,15 @@ class OutcomeWriter:
         if after == before:
             return "saved"
         if died and decision.left:
-            return self._store.bury_partly(after, before, died)
+            return self._store.bury_partly(after, before, died, decision.letter)
         return self._store.save_state(after, before)
 
-    def _remove(self, marked: StoredMessage, died: frozenset[str]) -> None:
+    def _remove(self, decision: Decision) -> None:
         """Take a message that was just marked out of the outbox."""
-        if died:
-            self._store.bury(marked, died)
+        if decision.died:
+            self._store.bury(decision.letter, decision.died)
         else:
-            self._store.delete_marked(marked)
+            self._store.delete_marked(decision.after)
         self._result.removed += 1
 
 

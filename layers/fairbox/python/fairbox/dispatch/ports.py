@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OVERDUE_MS: Final = 60_000
 """Age from which the sweep, and the visits that it asks for, take a message up."""
 
-Saved = Literal["saved", "absent"] | StoredMessage
+Saved = Literal["saved", "absent", "too large"] | StoredMessage
 Verdict = Literal["taken", "refused", "throttled", "unreachable", "gone"]
 Blame = Literal["destination", "message", "unknown"]
 
@@ -225,7 +225,8 @@ class Store(Protocol):
         """Write pending, states, gone and reason where they are as in `before`.
 
         Returns:
-            `saved`; `absent` when the message is not there; the message as it is, when it differs.
+            `saved`; `absent` when the message is not there; `too large` when an item would be, and
+            nothing was written; the message as it is, when it differs.
         """
         ...
 
@@ -254,11 +255,15 @@ class Store(Protocol):
         ...
 
     def bury_partly(
-        self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
+        self,
+        stored: StoredMessage,
+        before: StoredMessage,
+        died: frozenset[str],
+        letter: StoredMessage | None = None,
     ) -> Saved:
         """Bury for these subscriptions and save the state, in one transaction; as `save_state`.
 
-        A batch item fails as with `bury`.
+        The dead letter is `letter`, by default `stored`. A batch item fails as with `bury`.
         """
         ...
 

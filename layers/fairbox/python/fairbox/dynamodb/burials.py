@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fairbox.codec.failures import bare
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb import message_states
+from fairbox.dynamodb.calls import ItemTooLarge
 from fairbox.dynamodb.dead_letters import reason_of
 from fairbox.dynamodb.lanes import saved_or_there
-from fairbox.errors import TransactionCancelled
+from fairbox.errors import TransactionCancelled, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from fairbox.batches.message_items import MessageItems, Moved
     from fairbox.dispatch.ports import Saved
@@ -50,7 +54,12 @@ class Burials:
         if stored.message.batch_item is not None:
             self.finish(stored, died)
             return
-        self._dead.bury(stored, died)
+        for letter in _ever_smaller(stored):
+            with suppress(ItemTooLarge):
+                self._dead.bury(letter, died)
+                break
+        else:
+            raise Unavailable("update_item", "the dead letter does not fit an item")
         self._lanes.delete_marked(stored)
 
     def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
@@ -62,14 +71,21 @@ class Burials:
         Raises:
             BatchBusy: others kept changing the item's group; nothing is written.
         """
+        for letter in _ever_smaller(stored):
+            with suppress(ItemTooLarge):
+                self._finish(letter, died)
+                return
+        raise Unavailable("transact_write_items", "the dead letter does not fit an item")
+
+    def _finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
         actions = [
             {"Delete": message_states.marked(self._lanes.table, stored)},
             {"Update": self._dead.bury_action(stored, died)},
         ]
-        if stored.message.batch_item is not None:
-            self._failed(stored, stored.message.batch_item, actions)
-            return
         try:
+            if stored.message.batch_item is not None:
+                self._failed(stored, stored.message.batch_item, actions)
+                return
             self._lanes.calls.call("transact_write_items", TransactItems=actions)
         except TransactionCancelled as cancelled:
             if cancelled.reasons[0][0] != "ConditionalCheckFailed":
@@ -94,19 +110,26 @@ class Burials:
         return None
 
     def bury_partly(
-        self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
+        self,
+        stored: StoredMessage,
+        before: StoredMessage,
+        died: frozenset[str],
+        letter: StoredMessage,
     ) -> Saved:
         """Bury for these subscriptions and save the state, in one transaction with the item.
 
         Raises:
             BatchBusy: others kept changing the item's group; nothing is written.
         """
-        bury = {"Update": self._dead.bury_action(stored, died)}
+        bury = {"Update": self._dead.bury_action(letter, died)}
         item = stored.message.batch_item
         if item is None:
             return self._lanes.save_state(stored, before, bury)
         update = {"Update": message_states.update(self._lanes.table, stored, before)}
-        moved = self._failed(stored, item, [update, bury])
+        try:
+            moved = self._failed(letter, item, [update, bury])
+        except ItemTooLarge:
+            return "too large"
         return saved_or_there(moved.refused[0][1], stored) if moved.refused else "saved"
 
     def _failed(self, stored: StoredMessage, item: str, actions: list[dict[str, Any]]) -> Moved:
@@ -117,3 +140,10 @@ class Burials:
                 extra={"ref": str(stored.ref), "batch_item": item},
             )
         return moved
+
+
+def _ever_smaller(stored: StoredMessage) -> Iterator[StoredMessage]:
+    """Yield a dying message whole, then without history, then without any attempts."""
+    yield stored
+    yield bare(stored)
+    yield replace(stored, states={}, reason=reason_of(stored))

@@ -48,6 +48,7 @@ _TRANSIENT: Final = frozenset(
         "LimitExceededException",
     }
 )
+_INVALID: Final = "ValidationError"  # of an action in a transaction
 _CONFLICT: Final = frozenset(
     {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
 )
@@ -75,6 +76,13 @@ class ConditionFailed(FairboxError):
         self.old = dict(old)
 
 
+class ItemTooLarge(FairboxError):
+    """An item would have over 400 KB; nothing was written."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"{operation}: the item would have over 400 KB")
+
+
 class Calls:
     """Makes calls on a low-level DynamoDB client.
 
@@ -97,6 +105,7 @@ class Calls:
 
         Raises:
             ConditionFailed: the condition did not hold.
+            ItemTooLarge: an item would have over 400 KB.
             TransactionCancelled: an action of the transaction was refused.
             Throttled: it was throttled to the last try.
             Unavailable: the service failed to the last try, or refused for another reason; or no
@@ -240,12 +249,25 @@ def _translate_answer(operation: str, error: ClientError) -> FairboxError:
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(operation, response.get("Item", {}))
     if code == "TransactionCanceledException":
-        if _repeatable(error):
-            throttled = {c for c, _ in _reasons(error)} - {"None", "TransactionConflict"}
-            return Throttled(operation) if throttled else Unavailable(operation, "conflicts")
-        return TransactionCancelled(_reasons(error))
+        return _translate_cancellation(operation, error)
     if code in _THROTTLED:
         return Throttled(operation)
+    if code == "ValidationException" and _over_size(response["Error"]):
+        return ItemTooLarge(operation)
     if code == "ResourceNotFoundException":
         return NotConfigured(f"table ({response['Error'].get('Message', '')})")
     return Unavailable(operation, f"{code}: {response['Error'].get('Message', '')}")
+
+
+def _translate_cancellation(operation: str, error: ClientError) -> FairboxError:
+    if _repeatable(error):
+        throttled = {c for c, _ in _reasons(error)} - {"None", "TransactionConflict"}
+        return Throttled(operation) if throttled else Unavailable(operation, "conflicts")
+    reasons: Any = error.response.get("CancellationReasons", [])
+    if any(reason.get("Code") == _INVALID and _over_size(reason) for reason in reasons):
+        return ItemTooLarge(operation)
+    return TransactionCancelled(_reasons(error))
+
+
+def _over_size(refusal: Mapping[str, Any]) -> bool:
+    return str(refusal.get("Message", "")).startswith("Item size")

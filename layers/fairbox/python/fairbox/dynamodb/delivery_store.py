@@ -201,10 +201,14 @@ class DynamoStore:
         self._tables.burials.finish(stored, died)
 
     def bury_partly(
-        self, stored: StoredMessage, before: StoredMessage, died: frozenset[str]
+        self,
+        stored: StoredMessage,
+        before: StoredMessage,
+        died: frozenset[str],
+        letter: StoredMessage | None = None,
     ) -> Saved:
         """Bury for these subscriptions and save the state, in one transaction."""
-        return self._tables.burials.bury_partly(stored, before, died)
+        return self._tables.burials.bury_partly(stored, before, died, letter or stored)
 
     def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
         """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""

@@ -12,7 +12,7 @@ from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import ShardPage
 from fairbox.dynamodb import message_states
-from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.dynamodb.calls import ConditionFailed, ItemTooLarge
 from fairbox.errors import NewerVersion, TransactionCancelled, Unreadable
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ class Lanes:
                 self.calls.call("transact_write_items", TransactItems=[{"Update": update}, *others])
             else:
                 self.calls.call("update_item", **update)
+        except ItemTooLarge:
+            return "too large"
         except ConditionFailed as failed:
             return saved_or_there(failed.old, stored)
         except TransactionCancelled as cancelled:

@@ -20,7 +20,7 @@ from fairbox.codec.topics import (
 from fairbox.errors import TopicConflict, TransactionCancelled, UnknownSubscription, UnknownTopic
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
-from fairbox.model.topics import Topic, TopicState
+from fairbox.model.topics import MAX_SUBSCRIPTIONS, Topic, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -197,12 +197,13 @@ class TopicTable:
 
         Raises:
             UnknownTopic: there is no such topic.
-            TopicConflict: it is being deleted.
+            TopicConflict: it is being deleted, or has 100 subscriptions.
         """
         before = self.load(subscription.topic)
         if before is None:
             raise UnknownTopic(subscription.topic)
         check_stays(before)
+        check_subscriptions(before, [subscription.name])
         added = {s.name: s.since for s in before.subscriptions}
         since = added.get(subscription.name, milliseconds(self._calls.clock))
         subscription = replace(subscription, since=since)
@@ -312,6 +313,16 @@ def check_stays(there: TopicState) -> None:
     """
     if there.deleting is not None:
         raise TopicConflict(there.topic.name, _DELETED)
+
+
+def check_subscriptions(there: TopicState, more: Iterable[str]) -> None:
+    """Refuse subscriptions by name that a topic has no place for.
+
+    Raises:
+        TopicConflict: it would have more than 100.
+    """
+    if len(there.subscription_names.union(more)) > MAX_SUBSCRIPTIONS:
+        raise TopicConflict(there.topic.name, f"{MAX_SUBSCRIPTIONS} subscriptions at most")
 
 
 def _reconciled(topic: Topic, there: Topic) -> Topic:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Lane = Literal["ready", "later", "dead"]
 Gone = Literal["dead", "cancelled", "purged", "expired", "moved"]
+MAX_HISTORY: Final = 10
+"""Failures of a subscription that a message keeps."""
 MAX_LOOK_MS: Final = 120_000
 """A minute, and what clocks may be apart."""
 NEVER_MS: Final = 253_402_300_799_000
@@ -23,7 +25,10 @@ NEVER_MS: Final = 253_402_300_799_000
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt that failed: its number from 1, its time (ms), and the destination's answer."""
+    """One attempt that failed: its number from 1, its time (ms), and the destination's answer.
+
+    In an item, all but the last of a subscription have whole seconds and what fits of the answer.
+    """
 
     attempt: int
     at: int
@@ -37,7 +42,7 @@ class SubscriptionState:
     Attributes:
         attempts: how many were counted.
         due: when the next may be made, in milliseconds since 1970 UTC.
-        history: the newest failures, oldest first.
+        history: the ten newest failures, oldest first.
         dead: it died for this subscription.
     """
 
@@ -115,6 +120,7 @@ class StoredMessage:
         edits: how often an operator changed it.
         moved: an operator put it here from another due time.
         skipped: the subscriptions for which an operator skipped it, each with the reason.
+        packed: bytes that the body takes in the item; 0: not known, or it lies elsewhere.
         unknown: attributes that this release does not know, by name: they go where it goes.
     """
 
@@ -132,6 +138,7 @@ class StoredMessage:
     edits: int = 0
     moved: bool = False
     skipped: Mapping[str, str] = field(default_factory=dict)
+    packed: int = field(default=0, compare=False)
     unknown: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
 
     def held_until(self, now: int) -> int | None:

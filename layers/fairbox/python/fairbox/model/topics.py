@@ -25,6 +25,8 @@ OnDead = Literal["skip", "block"]
 DAY: Final = 24 * 3600
 MAX_DEDUP_WINDOW: Final = 30 * DAY
 MAX_LABEL: Final = 250
+MAX_SUBSCRIPTIONS: Final = 100
+"""Subscriptions of a topic: a message that fails for all of them still fits its item."""
 MIN_WEIGHT: Final = 0.01
 MAX_WEIGHT: Final = 100
 MAX_MINI_BATCH: Final = 100

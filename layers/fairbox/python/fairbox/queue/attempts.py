@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.decisions import MAX_HISTORY
+from fairbox.codec.failures import fitted
 from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 from fairbox.model.topics import PULL
 
@@ -18,7 +18,7 @@ NOT_ACKNOWLEDGED: Final = "not acknowledged in time"
 def failed(
     stored: StoredMessage, attempt: int, at: int, error: str, *, dead: bool = False
 ) -> Mapping[str, SubscriptionState]:
-    """Return the message's states after a failed attempt.
+    """Return the message's states after a failed attempt, cut to fit its item.
 
     Args:
         stored: as it is.
@@ -27,8 +27,9 @@ def failed(
         error: the consumer's reason.
         dead: it was the last.
     """
-    history = (*stored.state(PULL).history, Failure(attempt, at, error))[-MAX_HISTORY:]
-    return {**stored.states, PULL: SubscriptionState(attempt, 0, history, dead)}
+    history = (*stored.state(PULL).history, Failure(attempt, at, error))
+    states = {**stored.states, PULL: SubscriptionState(attempt, 0, history, dead)}
+    return fitted(replace(stored, states=states), whole={PULL} if dead else ()).states
 
 
 def crashed(stored: StoredMessage) -> Mapping[str, SubscriptionState]:

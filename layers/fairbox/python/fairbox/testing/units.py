@@ -1,14 +1,27 @@
-"""Request units as DynamoDB bills them: item sizes, write units, read units, index units.
+"""Request units as DynamoDB bills them: write units, read units, index units.
 
 Items are in the wire form of the low-level client: ``{"pk": {"S": "a"}, "n": {"N": "1"}}``.
-The rules are those of the DynamoDB developer guide ("Item sizes and formats", "Global secondary
-indexes: provisioned throughput considerations").
+The rules are those of the DynamoDB developer guide ("Global secondary indexes: provisioned
+throughput considerations").
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
+
+from fairbox.codec.item_size import item_size, number_size, value_size
+
+__all__ = [
+    "TRANSACTION_FACTOR",
+    "index_entry",
+    "index_write_units",
+    "item_size",
+    "number_size",
+    "read_units",
+    "value_size",
+    "write_units",
+]
 
 Item = Mapping[str, Mapping[str, Any]]
 
@@ -29,44 +42,6 @@ def read_units(size: int, *, consistent: bool = False) -> float:
     """
     whole = max(1, -(-size // READ_UNIT))
     return float(whole) if consistent else whole / 2
-
-
-def item_size(item: Item) -> int:
-    """Bytes of an item: names and values, in UTF-8."""
-    total = 0
-    for name, value in item.items():
-        total += (len(name) if name.isascii() else len(name.encode())) + value_size(value)
-    return total
-
-
-def value_size(value: Mapping[str, Any]) -> int:  # noqa: PLR0911 - a ladder by type, hot
-    """Bytes of one attribute value, without the name of its attribute."""
-    for kind, raw in value.items():
-        if kind == "S":
-            return len(raw) if raw.isascii() else len(raw.encode())
-        if kind == "N":
-            return number_size(raw)
-        if kind == "B":
-            return len(raw)
-        if kind == "M":
-            return 3 + len(raw) + item_size(raw)
-        if kind == "L":
-            return 3 + len(raw) + sum(value_size(element) for element in raw)
-        if kind == "SS":
-            return sum(len(element.encode()) for element in raw)
-        if kind == "NS":
-            return sum(number_size(element) for element in raw)
-        if kind == "BS":
-            return sum(len(element) for element in raw)
-        return 1  # BOOL, NULL
-    raise ValueError("an attribute value names its type")
-
-
-def number_size(text: str) -> int:
-    """Bytes of a number: one for two significant digits, one more, one more for a sign."""
-    sign = 1 if text.startswith("-") else 0
-    digits = text.partition("E")[0].partition("e")[0].lstrip("+-").replace(".", "")
-    return (len(digits.strip("0")) + 1) // 2 + 1 + sign
 
 
 def index_entry(
