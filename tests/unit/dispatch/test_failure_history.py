@@ -143,7 +143,7 @@ def crowd(app: App, more: int) -> None:
     app.engine.put_item(TableName=OUTBOX, Item=item | {"zz": {"B": random_bytes(more)}})
 
 
-def batch_item(app: App) -> dict[str, str]:
+def batch_item(app: App) -> dict[str, Any]:
     """Return the field of a message that carries the one item of a batch."""
     batch = app.batches.open()
     (group,) = app.batches.add(batch.id, 1, request_id="r")

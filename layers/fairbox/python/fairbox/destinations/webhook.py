@@ -15,7 +15,7 @@ from fairbox.destinations.signatures import signed_headers
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import FairboxError
 from fairbox.model.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
-from fairbox.model.redaction import redacted_text
+from fairbox.model.redaction import MAX_SEARCHED, redacted_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ class Webhook:
             return unreachable("the keys to sign with cannot be read")
         headers |= signed_headers(message.message.id, int(self._clock.now()), body, keys)
         answer = self._caller.post(headers, body, timeout)
-        return self._outcome(answer, _own(message, body)) if isinstance(answer, Answer) else answer
+        return self._outcome(answer, message, body) if isinstance(answer, Answer) else answer
 
     def _parts(self, message: StoredMessage) -> tuple[dict[str, str], bytes]:
         """Return headers and body; the body's address in place of one that does not fit."""
@@ -107,11 +107,11 @@ class Webhook:
             return _headers(message, message.offloaded.uri), b""
         return headers, body
 
-    def _outcome(self, answer: Answer, sent: bytes) -> Outcome:
+    def _outcome(self, answer: Answer, message: StoredMessage, sent: bytes) -> Outcome:
         if 200 <= answer.status < 300:
             return TAKEN
         body = answer.body.decode(errors="replace")
-        text = redacted_text(body, self._caller.secrets, sent)
+        text = redacted_text(body, self._caller.secrets, _own(message, sent))
         reason = f"HTTP {answer.status}: {text}" if text.strip() else f"HTTP {answer.status}"
         wait = self._retry_after(answer.headers.get("retry-after", ""))
         if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and wait is not None):
@@ -161,7 +161,12 @@ def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
 
 
 def _own(message: StoredMessage, body: bytes) -> bytes:
-    """Return what the producer gave: the body, and the values of headers as they are and go out."""
+    """Return what the producer gave: the body, and the values of headers as they are and go out.
+
+    A body that is too long to be searched stands for all.
+    """
+    if len(body) > MAX_SEARCHED:
+        return body
     values = message.message.headers.values()
     texts = [text for value in values for text in (value, encode_header(value))]
     return b"\n".join([body, *(text.encode() for text in texts)])

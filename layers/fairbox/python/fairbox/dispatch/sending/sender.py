@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.dispatch.fair import Cycles
 from fairbox.dispatch.ports import Limits, Outcome
+from fairbox.dispatch.sending.bodies_in_hand import BodiesInHand
 from fairbox.dispatch.sending.jobs import rounds, work
-from fairbox.errors import FairboxError, InvalidInput
+from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +75,7 @@ class Sender:
     """Makes the calls to destinations.
 
     Args:
-        store: brings offloaded bodies.
+        store: fetches offloaded bodies.
         destinations: opens destinations.
         clock: the time.
         fan_out: runs the calls to several destinations; `run_concurrently` or `run_sequentially`.
@@ -89,12 +90,12 @@ class Sender:
         fan_out: FanOut,
         readiness: Readiness,
     ) -> None:
-        self._store = store
         self._destinations = destinations
         self._clock = clock
         self._fan_out = fan_out
         self._readiness = readiness
         self._slow = SlowDestinations()
+        self._bodies = BodiesInHand(store, clock)
 
     def allowed_in_stream(self, subscription: Subscription) -> bool:
         """Whether the relay may call the subscription: fast by kind, and fast of late.
@@ -133,7 +134,10 @@ class Sender:
                 return []
             return [partial(make_call, line, call) for line, call in turns.cycles.cycle()]
 
-        self._fan_out(begin)
+        try:
+            self._fan_out(begin)
+        finally:
+            self._bodies.forget()
         return turns.outcomes
 
     def _call(
@@ -166,14 +170,15 @@ class Sender:
         if self._clock.now() >= deadline:
             return {}
         limit = min(timeout, *(job.subscription.timeout for job in call))
-        fetched = [(job, self._with_body(job.stored, destination)) for job in call]
-        sendable = [(job, stored) for job, stored in fetched if stored is not None]
-        if not sendable:
-            return {}
-        results = destination.send([stored for _, stored in sendable], limit)
+        messages = [job.stored for job in call]
+        with self._bodies.hold(messages, destination.limits, deadline) as in_place:
+            sendable = [job for job in call if job.stored.ref in in_place]
+            if not sendable:
+                return {}
+            results = destination.send([in_place[job.stored.ref] for job in sendable], limit)
         return {
             (job.stored.ref, job.subscription.name): outcome
-            for (job, _), outcome in zip(sendable, results, strict=True)
+            for job, outcome in zip(sendable, results, strict=True)
         }
 
     def _open(self, subscription: Subscription) -> Destination:
@@ -181,15 +186,6 @@ class Sender:
             return self._destinations.open(subscription)
         except InvalidInput as error:
             return _Closed(str(error))
-
-    def _with_body(self, stored: StoredMessage, destination: Destination) -> StoredMessage | None:
-        """Fetch an offloaded body if the destination takes it; otherwise it gets the address."""
-        if stored.offloaded is None or stored.size > destination.limits.bytes:
-            return stored
-        try:
-            return self._store.fetch_body(stored)
-        except FairboxError:
-            return None  # stays, unattempted; the sweep takes it up again
 
 
 class _Sending:

@@ -1,0 +1,74 @@
+"""A process that delivers offloaded bodies and prints its peak, in bytes over what it had before.
+
+Called with: the port of S3 and of the receivers, webhooks of a message, messages, bytes of a body.
+Everything from the dispatcher to the sockets is the code that ships.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+
+from fairbox import Subscription, Topic
+from fairbox.aws.clients import make_client
+from fairbox.aws.s3_bodies import S3Bodies
+from fairbox.destinations.factory import DestinationFactory
+from fairbox.dispatch.dispatcher import Dispatcher, run_concurrently
+from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.clock import SystemClock
+from fairbox.model.messages import Message, MessageRef
+from fairbox.model.stored_messages import Offloaded, StoredMessage
+from fairbox.testing.application import MemoryApplication
+
+
+def main() -> None:
+    """Deliver, and print a JSON object with the peak and the number of messages removed."""
+    port, webhooks, messages, size = map(int, sys.argv[1:])
+    os.environ |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "test")
+    app = MemoryApplication()
+    app.outbox.create_topic(Topic("orders", shards=1))
+    app.outbox.add_subscriptions(
+        Subscription("orders", f"hook-{n}", f"http://127.0.0.1:{port}/{n}") for n in range(webhooks)
+    )
+    s3 = make_client("s3", f"http://127.0.0.1:{port}", "eu-west-1")
+    bodies = S3Bodies(s3, "bodies")
+    store = DynamoStore(app.store._tables, bodies)
+    factory = DestinationFactory(
+        clients=lambda *_, **__: None,
+        clock=SystemClock(),
+        add_to_topic=lambda _: [],
+        secrets=lambda _: [b"k" * 32, b"l" * 32],
+        allow_private=True,
+    )
+    dispatcher = Dispatcher(
+        store,
+        factory,
+        app.doorbells,
+        clock=SystemClock(),
+        rng=random.Random(1),
+        fan_out=run_concurrently,
+    )
+    warm_up = _stored(app, 1000)
+    dispatcher.deliver([warm_up], deadline=time.time() + 60)
+    work = [_stored(app, size) for _ in range(messages)]
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    result = dispatcher.deliver(work, deadline=time.time() + 60)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    sys.stdout.write(json.dumps({"peak": peak - before, "removed": result.removed}))
+
+
+def _stored(app: MemoryApplication, size: int) -> StoredMessage:
+    id_ = app.ids.next()
+    place = Offloaded("bodies", f"bodies/orders/{id_}-{size}")
+    message = Message(topic="orders", body=b"", id=id_)
+    ref = MessageRef("orders", 0, 0, id_)
+    return StoredMessage(message, ref, "ready", size, offloaded=place)
+
+
+if __name__ == "__main__":
+    main()
