@@ -3,7 +3,7 @@
 ```
 FairboxError
 ├── InvalidInput (also ValueError)   .field .expected
-│   └── BodyTooLarge                 .size .limit
+│   └── BodyTooLarge                 .size .limit .subscription
 ├── UnknownTopic                     .topic
 ├── UnknownSubscription              .topic .subscription
 ├── TopicConflict                    .topic .detail
@@ -56,12 +56,21 @@ class InvalidInput(FairboxError, ValueError):
 
 
 class BodyTooLarge(InvalidInput):
-    """A body is larger than can be stored."""
+    """A body is larger than can be stored, or than a subscription's destination takes.
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__("body", f"at most {limit} bytes, got {size}")
+    With a subscription, size and limit are those of the whole entry that would be sent. A bucket
+    for bodies lets the destination get the body's address instead.
+    """
+
+    def __init__(self, size: int, limit: int, *, subscription: str = "") -> None:
+        what = f"at most {limit} bytes, got {size}"
+        super().__init__(
+            "body",
+            f"{what} with the envelope for subscription {subscription!r}" if subscription else what,
+        )
         self.size = size
         self.limit = limit
+        self.subscription = subscription
 
 
 class UnknownTopic(FairboxError):

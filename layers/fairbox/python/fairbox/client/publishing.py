@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fairbox.client.body_limits import too_large
 from fairbox.client.context import OutboxPart
 from fairbox.dynamodb.message_inserts import MAX_TRANSACTION, NewMessage
 from fairbox.errors import InvalidInput, TopicConflict
@@ -12,26 +13,31 @@ from fairbox.model.epochs import ref_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairbox.dynamodb.topics import ProducerTopics
+    from fairbox.client.context import OutboxContext
     from fairbox.model.messages import Message, MessageRef
 
 
-def place(message: Message, topics: ProducerTopics) -> NewMessage:
+def place(message: Message, context: OutboxContext) -> NewMessage:
     """Return a message with the place that its topic gives it.
 
     Raises:
         UnknownTopic: there is no such topic.
         TopicConflict: the topic is being deleted.
         InvalidInput: an ordered topic takes no delay.
+        BodyTooLarge: a body that a subscription cannot take can be offloaded nowhere.
     """
-    state = topics.get(message.topic)
+    state = context.topics.get(message.topic)
     topic = state.topic
     if state.deleting is not None:
         raise TopicConflict(message.topic, "it is being deleted")
     if message.delay and topic.ordering == "key":
         raise InvalidInput("delay", f"none: topic {message.topic!r} is ordered")
     window = None if message.dedup_key is None else topic.dedup_window
-    return NewMessage(message, ref_of(message, state.epochs), window)
+    ref = ref_of(message, state.epochs)
+    large = too_large(message, ref, state)
+    if large is not None and context.bodies is None:
+        raise large
+    return NewMessage(message, ref, window, offload=large is not None)
 
 
 class MessagePublication(OutboxPart):
@@ -47,11 +53,11 @@ class MessagePublication(OutboxPart):
             UnknownTopic: there is no such topic.
             TopicConflict: the topic is being deleted.
             InvalidInput: the topic is ordered and the message has a delay; BodyTooLarge: there is
-                no bucket for its body.
+                no bucket for its body, and an item or a subscription cannot take it.
             Throttled, Unavailable: the message may not be written; try again with the same one.
         """
         context = self._context
-        return context.inserts.add(place(message, context.topics))
+        return context.inserts.add(place(message, context))
 
     def add_many(self, messages: Iterable[Message], *, new: bool = False) -> list[MessageRef]:
         """Publish messages, 25 a call; those with a deduplication window are written one by one.
@@ -73,7 +79,7 @@ class MessagePublication(OutboxPart):
             MessagesNotWritten: some were not written after all retries; `.missing` names them.
         """
         context = self._context
-        return context.inserts.add_many([place(m, context.topics) for m in messages], new=new)
+        return context.inserts.add_many([place(m, context) for m in messages], new=new)
 
     def transact_items(self, *messages: Message) -> list[dict[str, Any]]:
         """Return the actions that publish these messages in the caller's own transaction.
@@ -86,7 +92,7 @@ class MessagePublication(OutboxPart):
             UnknownTopic: there is no such topic.
         """
         context = self._context
-        return context.inserts.actions([place(m, context.topics) for m in messages])
+        return context.inserts.actions([place(m, context) for m in messages])
 
     def transact(
         self, items: Sequence[dict[str, Any]], *messages: Message, token: str | None = None
@@ -111,7 +117,7 @@ class MessagePublication(OutboxPart):
             Throttled, Unavailable: it may or may not be written; repeat it with the token.
         """
         context = self._context
-        placed = [place(m, context.topics) for m in messages]
+        placed = [place(m, context) for m in messages]
         actions = [*items, *context.inserts.actions(placed, by_id=token is not None)]
         if not 1 <= len(actions) <= MAX_TRANSACTION:
             raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")

@@ -69,7 +69,7 @@ class MessageReplay(OutboxPart):
         if to <= position:
             raise InvalidInput("to", f"a position behind {position}")
         context = self._context
-        left = {new.ref: new for new in (place(m, context.topics) for m in messages)}
+        left = {new.ref: new for new in (place(m, context) for m in messages)}
         outstanding: list[MessageRef] = []
         while refused := context.inserts.add_step(left.values(), cursor, position, to):
             if refused.position is not None:

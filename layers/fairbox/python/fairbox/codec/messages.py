@@ -61,7 +61,7 @@ def _s(item: Mapping[str, Any], name: str) -> str | None:
 
 
 def message_item(
-    message: Message, ref: MessageRef, *, bucket: str | None
+    message: Message, ref: MessageRef, *, bucket: str | None, offload: bool = False
 ) -> tuple[Item, tuple[str, bytes] | None]:
     """Return a new message's item, and the object (key, body) to store first if offloaded.
 
@@ -70,6 +70,7 @@ def message_item(
         ref: its ref.
         bucket: where bodies lie that do not fit an item or, unpacked, a line of the archive; None:
             there is none, and what does not fit the item is refused.
+        offload: with a bucket, the body is to lie there even if it fits.
 
     Raises:
         BodyTooLarge: the body does not fit the item and there is no bucket.
@@ -97,7 +98,8 @@ def message_item(
     fits = len(packed) <= bodies.OFFLOAD_OVER
     if not fits and bucket is None:
         raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
-    if not fits or (bucket is not None and len(message.body) > bodies.ARCHIVED_UP_TO):
+    large = offload or len(message.body) > bodies.ARCHIVED_UP_TO
+    if not fits or (bucket is not None and large):
         object_key = _object_key(message.topic, message.id)
         item[attr.OFFLOADED] = {"S": f"{bucket}/{object_key}"}
         return item, (object_key, message.body)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
 
 _MEMO_ENTRIES: Final = 256
-_MEMO_BYTES: Final = 16 * 1024 * 1024
+_MEMO_BYTES: Final = 1024 * 1024  # of each destination of a process
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,9 @@ def gone(reason: str) -> Outcome:
 
 
 def too_large(size: int, limit: int) -> Outcome:
-    """Return the outcome of a message that does not fit even alone."""
+    """Return the outcome of a message that does not fit even alone, and never will."""
     reason = f"{size} bytes do not fit the destination's limit of {limit} bytes"
-    return refused(reason, fault="message")
+    return replace(refused(reason, fault="message"), final=True)
 
 
 def of_entry(code: str, text: str) -> Outcome:

@@ -82,7 +82,8 @@ def decide(
             continue
         state = before.state(name)
         attempt = state.attempts + 1
-        dead = attempt >= (subscription.max_attempts or topic.topic.retry.max_attempts)
+        most = subscription.max_attempts or topic.topic.retry.max_attempts
+        dead = outcome.final or attempt >= most
         if attempt not in waits:
             waits[attempt] = topic.topic.retry.delay(attempt, rng)
         wait = outcome.retry_after or waits[attempt]

@@ -38,12 +38,14 @@ class Outcome:
         retry_after: seconds that it asked for; None: it did not.
         fault: the cause of a refusal: the destination, which then fails all messages alike; the
             message; `unknown` if the answer does not say.
+        final: of a refusal: the destination can never take the message, which dies at once.
     """
 
     verdict: Verdict
     error: str = ""
     retry_after: float | None = None
     fault: Blame = "unknown"
+    final: bool = False
 
     @property
     def taken(self) -> bool:

@@ -48,11 +48,13 @@ class NewMessage:
         ref: its place.
         window: seconds in which its deduplication key counts; None: its topic has no window, or it
             has no key.
+        offload: a destination cannot take the body, so that it goes into the body store.
     """
 
     message: Message
     ref: MessageRef
     window: int | None = None
+    offload: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ class MessageInserts:
     def _item(self, new: NewMessage) -> Item:
         """Return a message's item; a body that does not fit it is stored first."""
         bucket = None if self._bodies is None else self._bodies.bucket
-        item, body = message_item(new.message, new.ref, bucket=bucket)
+        item, body = message_item(new.message, new.ref, bucket=bucket, offload=new.offload)
         if body is not None and self._bodies is not None:
             self._bodies.put(*body, new.message.content_type)
         return item

@@ -1,0 +1,38 @@
+"""Limits of a topic's destinations, checked when a message is published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.errors import BodyTooLarge
+from fairbox.model.stored_messages import StoredMessage
+
+if TYPE_CHECKING:
+    from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.topics import TopicState
+
+ALWAYS_FIT: Final = {
+    "sns": 32_000,
+    "events": 150_000,
+    "sqs": 160_000,
+    "kinesis": 160_000,
+    "lambda": 1_000_000,
+}
+"""Bytes of a body that a destination takes whatever they are: by scheme, where there is a limit."""
+
+
+def too_large(message: Message, ref: MessageRef, state: TopicState) -> BodyTooLarge | None:
+    """Return the error of a body that a subscription's destination cannot take in place.
+
+    Bodies that always fit cost a comparison for each subscription, others an envelope.
+    """
+    size = len(message.body)
+    for subscription in state.subscriptions:
+        if size <= ALWAYS_FIT.get(subscription.scheme, size):
+            continue
+        from fairbox.destinations.body_limits import excess  # noqa: PLC0415 - when first needed
+
+        found = excess(StoredMessage(message, ref, "ready", size), subscription)
+        if found is not None:
+            return BodyTooLarge(*found, subscription=subscription.name)
+    return None
