@@ -26,8 +26,71 @@ _ASIDE: Final = "tests/unit/dispatch/stream/test_set_aside.py"
 _ADDING: Final = "tests/contract/test_adding_again.py"
 _SKIPS: Final = "tests/unit/client/test_skips.py"
 _DELIVERY: Final = "explanation/delivery.md"
+_HISTORY: Final = "tests/unit/dispatch/test_failure_history.py"
+_BODIES: Final = "tests/unit/dispatch/sending/test_bodies_in_hand.py"
+_BODY_LIMITS: Final = "tests/unit/client/test_body_limits.py"
 
 COUNTS: Final = (
+    Guarantee(
+        text=(
+            "A message that all of up to a hundred subscriptions refuse dies for each of them, and "
+            "an attempt of a message of 1 KB costs at most one write unit."
+        ),
+        page=f"{_DELIVERY}#failures-stay-in-place",
+        checks=(
+            f"{_HISTORY}::TestCost.test_an_attempt_of_a_message_of_1_kb_costs_at_most_a_write_unit",
+            f"{_HISTORY}::TestCost.test_attempts_of_one_visit_are_one_write_and_stay_together",
+            (
+                f"{_HISTORY}::TestDeath"
+                ".test_a_message_dies_for_a_hundred_subscriptions_though_it_is_as_large_as_can_be"
+            ),
+            (
+                f"{_HISTORY}::TestDeath"
+                ".test_a_message_whose_state_cannot_be_written_at_all_dies_at_once"
+            ),
+        ),
+        mutants=(
+            f"{_HISTORY}::TestMutants.test_texts_that_are_not_cut_cost_more",
+            f"{_HISTORY}::TestMutants.test_a_history_that_is_dropped_is_missed",
+            f"{_HISTORY}::TestMutants.test_a_state_that_is_only_too_large_is_tried_for_ever",
+        ),
+    ),
+    Guarantee(
+        text=(
+            "A delivery fetches an offloaded body once, and its peak stays below three times the "
+            "largest body and 64 MiB."
+        ),
+        page="how-to/large-bodies.md#memory-of-a-visit",
+        checks=(
+            f"{_BODIES}::test_six_subscriptions_fetch_a_body_once",
+            f"{_BODIES}::TestFetching.test_calls_share_a_body_while_they_hold_it_and_after",
+            f"{_BODIES}::TestBound.test_a_call_waits_until_others_have_given_enough_back",
+            (
+                f"{_BODIES}::TestPeak"
+                ".test_a_visit_stays_below_three_times_the_largest_body_and_64_mib"
+            ),
+        ),
+        mutants=(
+            f"{_BODIES}::TestMutants.test_bodies_that_are_not_shared_are_found",
+            f"{_BODIES}::TestMutants.test_calls_that_do_not_wait_are_found",
+        ),
+    ),
+    Guarantee(
+        text=(
+            "A body that a subscription's destination cannot take is offloaded or refused when it "
+            "is published, or dies at its first attempt."
+        ),
+        page="how-to/large-bodies.md#limits-of-destinations",
+        checks=(
+            f"{_BODY_LIMITS}::TestSns.test_with_a_bucket_it_gets_the_address",
+            f"{_BODY_LIMITS}::TestSns.test_without_one_it_is_refused_and_nothing_is_written",
+            f"{_BODY_LIMITS}::test_what_is_found_only_later_dies_at_the_first_attempt",
+        ),
+        mutants=(
+            f"{_BODY_LIMITS}::TestMutants.test_a_publisher_that_does_not_ask_is_found",
+            f"{_BODY_LIMITS}::TestMutants.test_an_attempt_that_is_not_the_last_is_found",
+        ),
+    ),
     Guarantee(
         text="A recount is exact at the row's sequence numbers, however busy the shard is.",
         page=f"{_DELIVERY}#recounts",
