@@ -19,6 +19,8 @@ ALWAYS_FIT: Final = {
     "lambda": 1_000_000,
 }
 """Bytes of a body that a destination takes whatever they are: by scheme, where there is a limit."""
+SMALL: Final = min(ALWAYS_FIT.values())
+"""Bytes of a body that every destination takes."""
 
 
 def too_large(message: Message, ref: MessageRef, state: TopicState) -> BodyTooLarge | None:

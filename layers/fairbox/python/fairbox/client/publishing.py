@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.client.body_limits import too_large
+from fairbox.client.body_limits import SMALL, too_large
 from fairbox.client.context import OutboxPart
 from fairbox.dynamodb.message_inserts import MAX_TRANSACTION, NewMessage
 from fairbox.errors import InvalidInput, TopicConflict
@@ -34,7 +34,7 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
         raise InvalidInput("delay", f"none: topic {message.topic!r} is ordered")
     window = None if message.dedup_key is None else topic.dedup_window
     ref = ref_of(message, state.epochs)
-    large = too_large(message, ref, state)
+    large = too_large(message, ref, state) if len(message.body) > SMALL else None
     if large is not None and context.bodies is None:
         raise large
     return NewMessage(message, ref, window, offload=large is not None)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 BYTES_IN_HAND: Final = 32 * 1024 * 1024
 """Bytes of fetched bodies, and of the copies that calls make; one call may exceed it alone."""
+SMALL_BODY: Final = 8 * 1024
+"""Bytes of a body: calls whose bodies are all in place and no larger are not counted."""
 COPIES: Final = 4
 """Copies of a body in a call with an envelope: envelope, text, request, and what is sent of it."""
 
@@ -47,6 +49,9 @@ class BodiesInHand:
         store: fetches bodies.
         clock: gives the time.
         limit: bytes of all calls together.
+
+    Attributes:
+        bodies: those in hand, by ref.
     """
 
     def __init__(self, store: Store, clock: Clock, limit: int = BYTES_IN_HAND) -> None:
@@ -54,7 +59,7 @@ class BodiesInHand:
         self._clock = clock
         self._limit = limit
         self._changed = threading.Condition()
-        self._bodies: dict[MessageRef, _Body] = {}
+        self.bodies: dict[MessageRef, _Body] = {}
         self._copies = 0
         self._waiting: deque[object] = deque()
 
@@ -81,7 +86,7 @@ class BodiesInHand:
     def forget(self) -> None:
         """Drop the bodies that no call holds: the delivery has ended."""
         with self._changed:
-            self._bodies = {ref: body for ref, body in self._bodies.items() if body.users}
+            self.bodies = {ref: body for ref, body in self.bodies.items() if body.users}
 
     def _take(
         self, away: Mapping[MessageRef, StoredMessage], copies: int, deadline: float
@@ -97,28 +102,28 @@ class BodiesInHand:
                     self._changed.wait(min(left, _LONGEST_WAIT))
                 self._copies += copies
                 for ref, stored in away.items():
-                    self._bodies.setdefault(ref, _Body(stored)).users += 1
-                return {ref: self._bodies[ref] for ref in away}
+                    self.bodies.setdefault(ref, _Body(stored)).users += 1
+                return {ref: self.bodies[ref] for ref in away}
             finally:
                 self._waiting.remove(turn)
                 self._changed.notify_all()
 
     def _room(self, turn: object, away: Mapping[MessageRef, StoredMessage], copies: int) -> bool:
         """Whether a call may begin; makes room for it among the bodies that no call holds."""
-        more = copies + sum(m.size for ref, m in away.items() if ref not in self._bodies)
+        more = copies + sum(m.size for ref, m in away.items() if ref not in self.bodies)
         if not more:
             return True
-        held = {ref for ref, body in self._bodies.items() if body.users}
-        used = self._copies + sum(self._bodies[ref].stored.size for ref in held)
+        held = {ref for ref, body in self.bodies.items() if body.users}
+        used = self._copies + sum(self.bodies[ref].stored.size for ref in held)
         if self._waiting[0] is not turn or (used and used + more > self._limit):
             return False
-        for ref in [ref for ref in self._bodies if ref not in held and ref not in away]:
+        for ref in [ref for ref in self.bodies if ref not in held and ref not in away]:
             if (
-                more + self._copies + sum(b.stored.size for b in self._bodies.values())
+                more + self._copies + sum(b.stored.size for b in self.bodies.values())
                 <= self._limit
             ):
                 break
-            del self._bodies[ref]
+            del self.bodies[ref]
         return True
 
     def _in_place(

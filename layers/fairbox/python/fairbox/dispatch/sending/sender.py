@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -13,17 +14,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.dispatch.fair import Cycles
 from fairbox.dispatch.ports import Limits, Outcome
-from fairbox.dispatch.sending.bodies_in_hand import BodiesInHand
+from fairbox.dispatch.sending.bodies_in_hand import SMALL_BODY, BodiesInHand
 from fairbox.dispatch.sending.jobs import rounds, work
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
 
     from fairbox.dispatch.ports import Destination, Destinations, Outcomes, Store
     from fairbox.dispatch.sending.jobs import Job
     from fairbox.model.clock import Clock
+    from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
 
@@ -137,7 +139,8 @@ class Sender:
         try:
             self._fan_out(begin)
         finally:
-            self._bodies.forget()
+            if self._bodies.bodies:
+                self._bodies.forget()
         return turns.outcomes
 
     def _call(
@@ -171,7 +174,13 @@ class Sender:
             return {}
         limit = min(timeout, *(job.subscription.timeout for job in call))
         messages = [job.stored for job in call]
-        with self._bodies.hold(messages, destination.limits, deadline) as in_place:
+        if [m for m in messages if m.offloaded is not None or m.size > SMALL_BODY]:
+            bodies: AbstractContextManager[Mapping[MessageRef, StoredMessage]] = self._bodies.hold(
+                messages, destination.limits, deadline
+            )
+        else:
+            bodies = nullcontext({m.ref: m for m in messages})
+        with bodies as in_place:
             sendable = [job for job in call if job.stored.ref in in_place]
             if not sendable:
                 return {}
