@@ -62,7 +62,7 @@ class BodyTooLarge(InvalidInput):
     for bodies lets the destination get the body's address instead.
     """
 
-    def __init__(self, size: int, limit: int, *, subscription: str = "") -> None:
+    def __init__(self, size: int, limit: int, subscription: str = "") -> None:
         what = f"at most {limit} bytes, got {size}"
         super().__init__(
             "body",
