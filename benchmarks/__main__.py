@@ -28,6 +28,7 @@ from benchmarks import (
     queue_throughput,
     resize,
     throughput,
+    topics,
 )
 from benchmarks.figures import Figure, show, write
 from local.workspace import LocalError, Workspace
@@ -50,6 +51,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "batches_speed": batches_speed.figures,
     "queue": lambda: (queue.figures(), []),
     "growth": growth.figures,
+    "topics": topics.figures,
     "hash": lambda: (hashing.figures(), []),
     "queue_steps": queue_steps.figures,
     "cold_start": lambda: (cold_start.figures(), []),
