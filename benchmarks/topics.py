@@ -16,7 +16,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from fairbox import Message, Outbox, Subscription, Topic
-from fairbox.codec.attributes import CONFIG, PK, SK
+from fairbox.dispatch.stream.checkpoints import ROLLOUT_SECONDS
 from fairbox.dispatch.visits import Visits
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryDestination
 
@@ -86,6 +86,7 @@ class TopicsDeployment(Deployment):
     def run(self, load: Load) -> int:
         """Run the load until everything is delivered and marked; return the number of messages."""
         self.open_topics()
+        self.app.clock.advance(ROLLOUT_SECONDS + 1)
         total = load.rate * load.seconds
         start = self.app.clock.now()
         self._next_change = start + EVERY / 2

@@ -67,6 +67,9 @@ class Row:
     reads: int = 0
     probes: list[int] = field(default_factory=list)
 
+    def announced_of(self, topic: str) -> int:
+        return self.announced
+
     def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
         return {}, 0
 

@@ -232,6 +232,7 @@ def test_three_hundred_in_flight_of_an_ordered_topic_are_read_a_shard_at_a_time(
     shop = Shop("key", shards=8)
     shop.send(300)
     shop.clock.advance(1)
+    shop.metered()
     held = 0
     while held < 300:
         held += len(shop.receive(timeout=3600))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dynamodb.message_inserts import MessageInserts
-from fairbox.dynamodb.topics import ProducerTopics
+from fairbox.dynamodb.topic_copies import ProducerTopics
 from fairbox.errors import FairboxError, UnknownTopic
 from fairbox.model.clock import milliseconds
 

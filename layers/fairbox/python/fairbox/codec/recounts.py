@@ -43,6 +43,12 @@ def recount_key(topic: str, epoch: int, shard: int) -> Key:
     return key(RECOUNTS, f"{topic}#{epoch}#{shard}")
 
 
+def recount_place(item: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Return topic, epoch and shard of a recount's item."""
+    topic, epoch, shard = item[attr.SK]["S"].split("#")
+    return topic, int(epoch), int(shard)
+
+
 def recount_item(recount: Recount) -> Item:
     """Return the item of a recount."""
     state = asdict(recount)

@@ -1,9 +1,9 @@
 """The status of subscriptions in their rows: read, changed by compare-and-set, announced.
 
 A change that others must not miss (a circuit opens, a pause begins or ends) counts the
-announcements up in its own transaction: they stand in the row that every invocation of a dispatcher
-reads anyway, so that who sees the old count need not look (2 WRU for a change, 4 with its
-announcement; nothing while nothing changes).
+announcements up in its own transaction and names its topic: they stand in the row that every
+invocation of a dispatcher reads anyway, so that only who has a copy of this topic reads it again (2
+WRU for a change, 4 with its announcement; nothing while nothing changes).
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import attributes as attr
-from fairbox.codec.keys import subscription_key, version_key
+from fairbox.codec.keys import subscription_key
 from fairbox.codec.messages import number
 from fairbox.codec.subscription_status import read_spent, read_status, status_value
+from fairbox.codec.topic_changes import change_update
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import TransactionCancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from fairbox.dynamodb.calls import Calls
     from fairbox.model.subscription_status import SubscriptionStatus
+    from fairbox.model.topic_changes import TopicChanges
 
 
 class CircuitRows:
@@ -30,11 +32,13 @@ class CircuitRows:
     Args:
         calls: makes the calls.
         table: the outbox table.
+        changes: reads the latest changes of topics, for the slot of an announcement.
     """
 
-    def __init__(self, calls: Calls, table: str) -> None:
+    def __init__(self, calls: Calls, table: str, changes: Callable[[], TopicChanges]) -> None:
         self._calls = calls
         self._table = table
+        self._changes = changes
 
     def read(self, topic: str, subscriptions: Iterable[str]) -> dict[str, SubscriptionStatus]:
         """Return how these subscriptions of a topic stand (consistent, 1 RRU each)."""
@@ -59,7 +63,8 @@ class CircuitRows:
         update = self._update(topic, name, after, before)
         try:
             if announce:
-                actions = [{"Update": update}, {"Update": self._announcement()}]
+                bump = change_update(self._table, attr.ANNOUNCED, topic, self._changes())
+                actions = [{"Update": update}, {"Update": bump}]
                 self._calls.call("transact_write_items", TransactItems=actions)
             else:
                 self._calls.call("update_item", **update)
@@ -121,13 +126,4 @@ class CircuitRows:
             },
             "ExpressionAttributeValues": values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-
-    def _announcement(self) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "Key": version_key(),
-            "UpdateExpression": "ADD #n :one",
-            "ExpressionAttributeNames": {"#n": attr.ANNOUNCED},
-            "ExpressionAttributeValues": {":one": number(1)},
         }

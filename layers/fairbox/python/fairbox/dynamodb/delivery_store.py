@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.codec import attributes as attr
-from fairbox.codec.busiest_topics import read_busiest
-from fairbox.codec.keys import key_of, message_key, version_key
+from fairbox.codec.checkpoints import checkpoint_item, checkpoint_ranges, read_checkpoint
+from fairbox.codec.keys import key_of, message_key
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.deferred_keys import DeferredKeyTable
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.recounts import RecountTable
+from fairbox.dynamodb.topic_copies import DispatcherTopics
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
 
-DISPATCHER_COPY_SECONDS: Final = 1.0
 _HOUR_MS: Final = 3_600_000
 
 
@@ -85,10 +85,14 @@ class DynamoStore:
         """Write the list of the busiest topics (4 WRU at most)."""
         self._tables.topics.write_busiest(busiest)
 
+    def announced_of(self, topic: str) -> int:
+        """Return a number that differs once a circuit of the topic opened or a pause changed."""
+        return self._topics.stamp(topic)
+
     def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
-        """Return how a topic's subscriptions stood when it was read, and `announced` of then."""
-        state, announced = self._topics.with_announced(topic)
-        return ({} if state is None else state.standings), announced
+        """Return how a topic's subscriptions stood when it was read, and `announced_of` then."""
+        state, stamp = self._topics.with_stamp(topic)
+        return ({} if state is None else state.standings), stamp
 
     def read_standings(
         self, topic: str, subscriptions: Iterable[str]
@@ -271,6 +275,39 @@ class DynamoStore:
         """Write what differs where the row is as `before`; return whether it was."""
         return self._tables.rows.change(row, before)
 
+    def checkpoints(self, first: int, last: int) -> frozenset[str]:
+        """Return where invocations of marking ended, by the time of their last record (ms)."""
+        found: set[str] = set()
+        for pk, low, high in checkpoint_ranges(first, last):
+            for page in self._tables.calls.pages(
+                "query",
+                TableName=self._tables.deliveries,
+                ConsistentRead=True,
+                KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+                ExpressionAttributeNames={"#pk": attr.PK, "#sk": attr.SK},
+                ExpressionAttributeValues={
+                    ":pk": {"S": pk},
+                    ":low": {"S": low},
+                    ":high": {"S": high},
+                },
+            ):
+                found.update(map(read_checkpoint, page["Items"]))
+        return frozenset(found)
+
+    def write_checkpoint(self, sequence: str, at: int) -> None:
+        """Write where an invocation of marking ends (1 WRU).
+
+        Raises:
+            Unavailable: it was not written.
+        """
+        request = {"PutRequest": {"Item": checkpoint_item(sequence, at)}}
+        if self._tables.calls.batch_write(self._tables.deliveries, [request]):
+            raise Unavailable("batch_write_item", "a checkpoint was not written")
+
+    def recounted(self) -> frozenset[tuple[str, int, int]]:
+        """Return the shards whose recount was asked for or is underway (consistent, 1 RRU)."""
+        return RecountTable(self._tables).places()
+
     def ask_recount(self, shard: tuple[str, int, int]) -> None:
         """Ask for a recount of a shard whose row is in doubt (1 WRU)."""
         RecountTable(self._tables).ask(shard)
@@ -291,63 +328,6 @@ class DynamoStore:
         """Let an offloaded body expire after its retention."""
         if self._bodies is not None:
             self._bodies.expire(offloaded.bucket, offloaded.key)
-
-
-class DispatcherTopics:
-    """A dispatcher's copies: good while the version row is as it was (1 RRU when over 1 s old).
-
-    Attributes:
-        version: the number of changes of topics and subscriptions, at the last refresh.
-        announced: the number of opened circuits and changed pauses, at the last refresh.
-    """
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self.version = -1
-        self._checked = float("-inf")
-        self._copies: dict[str, tuple[TopicState | None, int]] = {}
-        self.announced = 0
-        self._row: Mapping[str, Any] = {}
-
-    @property
-    def busiest(self) -> BusiestTopics:
-        """The topics whose figures are metrics by topic, at the last refresh."""
-        return read_busiest(self._row)
-
-    def refresh(self) -> None:
-        """Compare the version row when the last time is over 1 s ago; drop old copies."""
-        now = self._tables.calls.clock.now()
-        if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
-            return
-        version, self.announced = self._read_version()
-        if version != self.version:
-            # a new dict: what another thread is just loading goes into the old one
-            self._copies = {}
-            self.version = version
-        self._checked = now
-
-    def get(self, name: str) -> TopicState | None:
-        """Return the topic as of the last refresh; None when there is none."""
-        return self.with_announced(name)[0]
-
-    def with_announced(self, name: str) -> tuple[TopicState | None, int]:
-        """Return the topic, and `announced` as it was before the topic was read."""
-        copies = self._copies
-        if name not in copies:
-            announced = self.announced
-            copies[name] = (self._tables.topics.load(name), announced)
-        return copies[name]
-
-    def _read_version(self) -> tuple[int, int]:
-        """Return the counts of changes and of announcements, and keep their row (1 RRU)."""
-        answer = self._tables.calls.call(
-            "get_item", TableName=self._tables.outbox, Key=version_key(), ConsistentRead=True
-        )
-        self._row = item = answer.get("Item", {})
-        changes, announced = (
-            int(item.get(name, {"N": "0"})["N"]) for name in (attr.CONFIG_VERSION, attr.ANNOUNCED)
-        )
-        return changes, announced
 
 
 def _firsts(refs: Sequence[MessageRef]) -> dict[tuple[str, int, int], str]:

@@ -19,6 +19,7 @@ from fairbox.codec.recounts import (
     read_sk,
     recount_item,
     recount_key,
+    recount_place,
 )
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Unavailable, Unreadable
@@ -64,6 +65,10 @@ class RecountTable:
             with suppress(Unreadable):  # the scan finds what is wrong with its shard
                 found.append(read_recount(item))
         return found
+
+    def places(self) -> frozenset[Shard]:
+        """Return the shards of these, whatever their state says (consistent; 1 RRU for none)."""
+        return frozenset(recount_place(item) for item in self._items(RECOUNTS, ""))
 
     def save(self, recount: Recount) -> None:
         """Keep how far a recount is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from fairbox.dynamodb.burials import Burials
@@ -53,7 +53,8 @@ class Tables:
         self.lanes = Lanes(self.calls, outbox)
         self.rows = ShardRows(self.calls, outbox)
         self.topics = TopicTable(self.calls, outbox)
-        self.circuits = CircuitRows(self.calls, outbox)
+        latest = partial(self.topics.changes, consistent=False)
+        self.circuits = CircuitRows(self.calls, outbox, latest)
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)
         self.burials = Burials(self.lanes, self.dead, lambda: self.message_items)

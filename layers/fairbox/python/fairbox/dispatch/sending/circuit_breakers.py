@@ -40,13 +40,15 @@ SHARED_WAIT_SECONDS: Final = 1.0
 class SubscriptionStatusStore(RateStore, Protocol):
     """The status of subscriptions, in the tables."""
 
-    @property
-    def announced(self) -> int:
-        """The number of opened circuits and changed pauses, at the last refresh."""
+    def announced_of(self, topic: str) -> int:
+        """Return a number that differs once a circuit of the topic opened or a pause changed.
+
+        It is as of the last refresh, and costs nothing.
+        """
         ...
 
     def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
-        """Return a topic's subscriptions' status when it was read, and `announced` of then."""
+        """Return a topic's subscriptions' status when it was read, and `announced_of` then."""
         ...
 
     def read_standings(
@@ -229,11 +231,11 @@ class Gate:
 
     def _update(self, topic: str, names: Sequence[str], now: int) -> None:
         """Bring the copies up to date: at no cost, unless there is news that only the rows have."""
-        announced = self._store.announced
+        announced = self._store.announced_of(topic)
         stale = []
         for name in names:
             copy = self._copies.get((topic, name))
-            if copy is None:
+            if copy is None or copy.announced != announced:
                 loaded, at = self._store.standings(topic)
                 if at == announced:
                     status = loaded.get(name, NEW)
@@ -267,7 +269,7 @@ class Gate:
         """Write its status; return whether the row has it now: others may have been faster."""
         there = self._store.write_standing(*name, after, before, announce=announce)
         now = milliseconds(self._clock)
-        self._copies[name] = _Copy(there or NEW, self._store.announced, now)
+        self._copies[name] = _Copy(there or NEW, self._store.announced_of(name[0]), now)
         return there == after
 
     def _count(self, name: Name, outcome: Outcome, ref: MessageRef) -> None:

@@ -1,0 +1,225 @@
+"""Copies of topics in a process: one row says which of them are out of date."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec.busiest_topics import read_busiest
+from fairbox.codec.keys import version_key
+from fairbox.codec.topic_changes import read_changes
+from fairbox.dynamodb.topics import PRODUCER_COPY_SECONDS
+from fairbox.errors import UnknownTopic
+from fairbox.model.topic_changes import TopicChanges, topic_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.dynamodb.topics import TopicTable
+    from fairbox.model.busiest_topics import BusiestTopics
+    from fairbox.model.topics import TopicState
+
+DISPATCHER_COPY_SECONDS: Final = 1.0
+MAX_COPIES: Final = 5_000
+"""Topics that a process keeps: some 3 KB each. The oldest copy makes room for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A copy of a topic.
+
+    Attributes:
+        state: None: there is no such topic.
+        stamp: of a dispatcher, the topic's `stamp` before it was read.
+        at: of a producer, when it was read.
+        compared: of a producer, whether changes since then are known.
+    """
+
+    state: TopicState | None
+    stamp: int = 0
+    at: float = 0.0
+    compared: bool = False
+
+
+class _Copies:
+    """Copies by name, at most `MAX_COPIES`, and the changes up to which they are right.
+
+    Changes of other topics keep a copy. A change of the copies is a new dictionary: what another
+    thread is just reading goes into the old one, and never outlives its change.
+    """
+
+    def __init__(self, table: TopicTable) -> None:
+        self._table = table
+        self._lock = threading.Lock()
+        self.by_name: dict[str, _Copy] = {}
+        self.changes: TopicChanges | None = None
+
+    def follow(self, changes: TopicChanges) -> frozenset[bytes] | None:
+        """Drop the copies of topics that changed; return their digests, None: any may have."""
+        changed = None if self.changes is None else changes.since(self.changes)
+        with self._lock:
+            if changed is None:
+                self.by_name = {}
+            elif changed:
+                self.by_name = {
+                    name: copy
+                    for name, copy in self.by_name.items()
+                    if topic_digest(name) not in changed
+                }
+            self.changes = changes
+        return changed
+
+    def keep(self, by_name: dict[str, _Copy], copies: Mapping[str, _Copy]) -> None:
+        """Put copies into the dictionary that was there before they were read."""
+        with self._lock:
+            by_name |= copies
+            while len(by_name) > MAX_COPIES:
+                del by_name[next(iter(by_name))]
+
+    def drop(self, name: str) -> None:
+        """Drop one copy."""
+        with self._lock:
+            self.by_name = {n: copy for n, copy in self.by_name.items() if n != name}
+
+    def read(self, name: str) -> dict[str, TopicState | None]:
+        """Read a topic, and those behind it that cost nothing more; None: there is no such."""
+        return {name: None} | {state.topic.name: state for state in self._table.near(name)}
+
+
+class DispatcherTopics:
+    """A dispatcher's copies: good while the version row does not name them.
+
+    A refresh costs 1 RRU when the last one is over 1 s ago. A copy that a change drops is read
+    again (1 RRU) when a message of its topic comes.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._copies = _Copies(tables.topics)
+        self._checked = float("-inf")
+        self._row: Mapping[str, Any] = {}
+        self._stamps: dict[bytes, int] = {}
+        self._floor = 0
+
+    @property
+    def busiest(self) -> BusiestTopics:
+        """The topics whose figures are metrics by topic, at the last refresh."""
+        return read_busiest(self._row)
+
+    @property
+    def version(self) -> int:
+        """The number of changes of topics and subscriptions, at the last refresh."""
+        return -1 if self._copies.changes is None else self._copies.changes.version
+
+    @property
+    def announced(self) -> int:
+        """The number of opened circuits and changed pauses, at the last refresh."""
+        return 0 if self._copies.changes is None else self._copies.changes.announced
+
+    def refresh(self) -> None:
+        """Compare the version row when the last time is over 1 s ago; drop old copies."""
+        now = self._tables.calls.clock.now()
+        if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
+            return
+        answer = self._tables.calls.call(
+            "get_item", TableName=self._tables.outbox, Key=version_key(), ConsistentRead=True
+        )
+        self._row = answer.get("Item", {})
+        changes = read_changes(self._row)
+        changed = self._copies.follow(changes)
+        if changed is None or len(self._stamps) > MAX_COPIES:
+            self._floor, self._stamps = changes.total, {}
+        elif changed:
+            self._stamps = self._stamps | dict.fromkeys(changed, changes.total)
+        self._checked = now
+
+    def stamp(self, name: str) -> int:
+        """Return a number that differs once the topic may have changed, at the last refresh."""
+        return max(self._floor, self._stamps.get(topic_digest(name), 0))
+
+    def get(self, name: str) -> TopicState | None:
+        """Return the topic as of the last refresh; None when there is none."""
+        return self.with_stamp(name)[0]
+
+    def with_stamp(self, name: str) -> tuple[TopicState | None, int]:
+        """Return the topic, and its `stamp` as it was before the topic was read."""
+        by_name = self._copies.by_name
+        copy = by_name.get(name)
+        if copy is None:
+            stamps, floor = self._stamps, self._floor
+            copies = {
+                found: _Copy(state, max(floor, stamps.get(topic_digest(found), 0)))
+                for found, state in self._copies.read(name).items()
+            }
+            copy = copies[name]
+            self._copies.keep(by_name, copies)
+        return copy.state, copy.stamp
+
+
+class ProducerTopics:
+    """A producer's copies: each read or compared at most 30 s ago when it is used.
+
+    One row says which topics changed, so that a producer of many topics pays 1 RRU in 30 s, not one
+    for each topic.
+    """
+
+    def __init__(self, table: TopicTable, calls: Calls) -> None:
+        self._table = table
+        self._clock = calls.clock
+        self._copies = _Copies(table)
+        self._compared = float("-inf")
+
+    def get(self, name: str) -> TopicState:
+        """Return the topic.
+
+        Raises:
+            UnknownTopic: there is none of this name.
+        """
+        now = self._clock.now()
+        copy = self._copies.by_name.get(name)
+        if copy is None or not self._fresh(copy, now):
+            copy = self._renewed(name, now)
+        if copy.state is None:
+            raise UnknownTopic(name)
+        return copy.state
+
+    def forget(self, name: str) -> None:
+        """Drop the copy, after a change made here."""
+        self._copies.drop(name)
+
+    def _fresh(self, copy: _Copy, now: float) -> bool:
+        at = max(copy.at, self._compared) if copy.compared else copy.at
+        return 0 <= now - at < PRODUCER_COPY_SECONDS
+
+    def _renewed(self, name: str, now: float) -> _Copy:
+        """Compare the version row, unless that was done lately; read the topic if need be."""
+        if self._copies.by_name and not 0 <= now - self._compared < PRODUCER_COPY_SECONDS:
+            self._compare(now)
+            copy = self._copies.by_name.get(name)
+            if copy is not None and self._fresh(copy, now):
+                return copy
+        by_name = self._copies.by_name
+        compared = self._copies.changes is not None
+        copies = {
+            found: _Copy(state, at=now, compared=compared)
+            for found, state in self._copies.read(name).items()
+        }
+        copy = copies[name]
+        if copy.state is None:
+            del copies[name]  # whoever creates the topic may use it at once
+            self._copies.drop(name)
+        self._copies.keep(by_name, copies)
+        return copy
+
+    def _compare(self, now: float) -> None:
+        """Drop the copies that changed; the first time, those that nothing can be known of stay."""
+        first = self._copies.changes is None
+        changes = self._table.changes()
+        kept = self._copies.by_name
+        self._copies.follow(changes)
+        if first:
+            self._copies.by_name = kept
+        self._compared = now

@@ -1,0 +1,380 @@
+"""Copies of topics: a change drops one, every process has it in time, and reads do not add up."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Message, Subscription, Topic, UnknownTopic
+from fairbox.codec import attributes as attr
+from fairbox.codec.keys import version_key
+from fairbox.codec.topic_changes import change_update, read_changes
+from fairbox.dynamodb import topic_copies
+from fairbox.dynamodb.topic_copies import MAX_COPIES, ProducerTopics
+from fairbox.dynamodb.topics import NEAR_ROWS
+from fairbox.model.busiest_topics import BUSIEST, TROUBLED, BusiestTopics
+from fairbox.model.subscription_status import NEW
+from fairbox.model.topic_changes import SLOTS, TopicChanges
+from fairbox.testing.application import OUTBOX
+from fairbox.testing.units import item_size
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.application import App
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox.dynamodb.delivery_store import DynamoStore
+
+TOPICS = 60
+
+
+def application(topics: int = TOPICS) -> App:
+    """An application of many topics with one subscription each, nobody's copy of which is used."""
+    app = App()
+    for n in range(topics):
+        app.outbox.create_topic(Topic(f"t{n:03d}"))
+        app.outbox.add_subscription(Subscription(f"t{n:03d}", "a", f"sqs:{n}"))
+    return app
+
+
+def reading(app: App, store: DynamoStore, topics: int = TOPICS) -> float:
+    """The units that a process reads which meets a message of every topic, 1.1 s later."""
+    app.clock.advance(1.1)
+    app.meter.reset()
+    store.refresh()
+    for n in range(topics):
+        assert store.topic(f"t{n:03d}") is not None
+    return app.meter.reading().rru
+
+
+def old_change(app: App, counter: str = attr.CONFIG_VERSION) -> None:
+    """Count a change as a release does that names no topic."""
+    app.engine.update_item(
+        TableName=OUTBOX,
+        Key=version_key(),
+        UpdateExpression="ADD #n :one",
+        ExpressionAttributeNames={"#n": counter},
+        ExpressionAttributeValues={":one": {"N": "1"}},
+    )
+
+
+class TestDispatchers:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda app: app.outbox.create_topic(Topic("new")),
+            lambda app: app.outbox.add_subscription(Subscription("t007", "b", "sqs:b")),
+            lambda app: app.outbox.remove_subscription("t007", "a"),
+            lambda app: app.outbox.pause_subscription("t007", "a", reason="x"),
+            lambda app: app.outbox.resize("t007", 16),
+            lambda app: app.queue.outbox.tables.topics.pause("t007", paused=True),
+        ],
+    )
+    def test_a_change_of_one_topic_costs_one_read_whatever_there_is(
+        self, change: Callable[[App], object]
+    ) -> None:
+        app = application()
+        store = app.store_of(app.clock)
+        reading(app, store)
+        assert reading(app, store) == 1, "the version row alone"
+        change(app)
+        assert reading(app, store) <= 2
+        assert store.topic("t007") == app.outbox.topic("t007"), "and it is in force"
+
+    def test_of_many_changes_each_is_in_force_and_costs_its_own_topic(self) -> None:
+        app = application()
+        store = app.store_of(app.clock)
+        reading(app, store)
+        for n in range(0, SLOTS, 2):
+            app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:b"))
+        assert reading(app, store) <= 1 + SLOTS // 2
+        for n in range(TOPICS):
+            assert store.topic(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
+
+    def test_a_process_that_slept_through_many_changes_has_them_all(self) -> None:
+        app = application()
+        store = app.store_of(app.clock)
+        reading(app, store)
+        for n in range(SLOTS + 1):
+            app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:b"))
+        reading(app, store)
+        for n in range(TOPICS):
+            assert store.topic(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
+
+    def test_a_topic_that_is_deleted_and_made_again_is_another_one(self) -> None:
+        app = application(3)
+        store = app.store_of(app.clock)
+        reading(app, store, 3)
+        app.outbox.remove_subscription("t001", "a")
+        app.outbox.delete_topic("t001")
+        app.clock.advance(2)
+        store.refresh()
+        assert store.topic("t001") is None
+        app.outbox.create_topic(Topic("t001", shards=3))
+        app.clock.advance(2)
+        store.refresh()
+        assert store.topic("t001") == app.outbox.topic("t001")
+
+    @pytest.mark.parametrize("counter", [attr.CONFIG_VERSION, attr.ANNOUNCED])
+    def test_a_change_by_an_older_release_drops_every_copy(self, counter: str) -> None:
+        app = application()
+        store = app.store_of(app.clock)
+        cold = reading(app, store)
+        before = {f"t{n:03d}": store.announced_of(f"t{n:03d}") for n in range(TOPICS)}
+        old_change(app, counter)
+        assert reading(app, store) == cold
+        assert all(store.announced_of(name) != mark for name, mark in before.items())
+        assert reading(app, store) == 1
+
+    def test_an_older_release_sees_every_change_in_the_counts_that_it_compares(self) -> None:
+        app = application(2)
+
+        def counts() -> tuple[int, int]:
+            item = app.engine.get_item(TableName=OUTBOX, Key=version_key())["Item"]
+            return int(item[attr.CONFIG_VERSION]["N"]), int(item.get(attr.ANNOUNCED, {"N": 0})["N"])
+
+        before = counts()
+        app.outbox.create_topic(Topic("new"))
+        app.outbox.pause_subscription("t001", "a")
+        assert counts() == (before[0] + 1, before[1] + 1)
+
+    def test_a_copy_that_another_thread_is_reading_does_not_outlive_its_change(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = application(2)
+        store = app.store_of(app.clock)
+        store.refresh()
+        near = type(app.outbox.tables.topics).near
+
+        def slow(self: Any, name: str) -> Any:
+            found = near(self, name)
+            monkeypatch.setattr(type(self), "near", near)
+            app.outbox.add_subscription(Subscription("t001", "b", "sqs:b"))
+            app.clock.advance(1.1)
+            store.refresh()  # as another invocation of the process does
+            return found
+
+        monkeypatch.setattr(type(app.outbox.tables.topics), "near", slow)
+        store.topic("t001")
+        assert store.topic("t001") == app.outbox.topic("t001")
+
+    def test_an_announcement_makes_only_its_own_topic_s_circuits_be_read(self) -> None:
+        app = application()
+        app.add(1, "t001")
+        app.add(1, "t002")
+        app.relay()
+        for name in ("t001", "t002"):
+            app.add(1, name)
+        before = app.store.read_standings("t001", ["a"])["a"]
+        opened = before.opened(int(app.clock.now() * 1000), "no", random.Random(1))
+        app.store.write_standing("t001", "a", opened, NEW, announce=True)
+        app.clock.advance(1.1)
+        app.meter.reset()
+        app.relay()
+        assert app.meter.reading().rru == 2, "the version row and one topic"
+        assert len(app.destinations["sqs:1"].received) == 1, "its circuit is open"
+        assert len(app.destinations["sqs:2"].received) == 2
+
+    def test_a_cold_process_reads_a_dozen_topics_for_one_unit(self) -> None:
+        app = application()
+        rows = 2 * TOPICS
+        assert reading(app, app.store_of(app.clock)) <= 1 + rows / (NEAR_ROWS - 2) + 1
+
+    def test_a_topic_with_many_subscriptions_is_read_whole(self) -> None:
+        app = application(3)
+        for n in range(2 * NEAR_ROWS + 3):
+            app.outbox.add_subscription(Subscription("t001", f"s{n:02d}", "sqs:b"))
+        store = app.store_of(app.clock)
+        store.refresh()
+        for name in ("t000", "t001", "t002"):
+            assert store.topic(name) == app.outbox.topic(name)
+        assert store.topic("absent") is None
+
+    def test_a_neighbour_that_cannot_be_read_does_no_harm(self) -> None:
+        app = application(3)
+        app.engine.update_item(
+            TableName=OUTBOX,
+            Key={"pk": {"S": "config"}, "sk": {"S": "topic#t001"}},
+            UpdateExpression="SET cv = :two",
+            ExpressionAttributeValues={":two": {"N": "2"}},
+        )
+        store = app.store_of(app.clock)
+        assert store.topic("t000") == app.outbox.topic("t000")
+        assert store.topic("t002") == app.outbox.topic("t002")
+
+    def test_copies_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert MAX_COPIES >= 1000
+        monkeypatch.setattr(topic_copies, "MAX_COPIES", 20)
+        app = application()
+        store = app.store_of(app.clock)
+        reading(app, store)
+        assert len(store._topics._copies.by_name) <= 20
+        for n in range(TOPICS):
+            app.outbox.pause_subscription(f"t{n:03d}", "a")
+            reading(app, store, 1)
+        assert len(store._topics._stamps) <= 21
+
+
+class TestProducers:
+    def topics(self, app: App) -> ProducerTopics:
+        return ProducerTopics(app.outbox.tables.topics, app.outbox.tables.calls)
+
+    def spent(self, app: App, topics: ProducerTopics, names: list[str]) -> float:
+        app.meter.reset()
+        for name in names:
+            topics.get(name)
+        return app.meter.reading().rru
+
+    def test_a_producer_of_one_topic_reads_a_unit_in_thirty_seconds(self) -> None:
+        app = application(1)
+        topics = self.topics(app)
+        spent = []
+        for _ in range(5):
+            spent.append(self.spent(app, topics, ["t000"] * 3))
+            app.clock.advance(30)
+        assert spent == [1, 2, 1, 1, 1]  # the second time, it begins to compare
+
+    def test_a_producer_of_many_topics_reads_a_unit_in_thirty_seconds_too(self) -> None:
+        app = application()
+        names = [f"t{n:03d}" for n in range(TOPICS)]
+        topics = self.topics(app)
+        for _ in range(2):
+            self.spent(app, topics, names)
+            app.clock.advance(30)
+        for _ in range(3):
+            assert self.spent(app, topics, names) == 1
+            app.clock.advance(30)
+        app.outbox.create_topic(Topic("new"))
+        app.outbox.add_subscription(Subscription("t005", "b", "sqs:b"))
+        assert self.spent(app, topics, names) <= 2
+        assert topics.get("t005") == app.outbox.topic("t005")
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.integers(0, 10**6), st.booleans())
+    def test_no_copy_is_used_thirty_seconds_after_its_topic_changed(
+        self, seed: int, old: bool
+    ) -> None:
+        rng = random.Random(seed)
+        app = application(4)
+        topics = self.topics(app)
+        replaced: dict[str, tuple[float, Any]] = {}
+        for _ in range(60):
+            app.clock.advance(rng.choice([0.1, 1.0, 9.0, 29.0, 31.0]))
+            name = f"t{rng.randrange(4):03d}"
+            if rng.random() < 0.3:
+                replaced[name] = (app.clock.now(), app.outbox.topic(name))
+                app.outbox.tables.topics.add_subscription(
+                    Subscription(name, f"s{rng.randrange(3)}", f"sqs:{rng.random()}")
+                )
+                if old and rng.random() < 0.5:
+                    undo_name(app)
+                continue
+            got = topics.get(name)
+            if got != app.outbox.topic(name):
+                at, before = replaced[name]
+                assert app.clock.now() - at < 30
+
+    def test_a_topic_that_is_created_may_be_used_at_once(self) -> None:
+        app = application(2)
+        topics = self.topics(app)
+        topics.get("t000")
+        with pytest.raises(UnknownTopic):
+            topics.get("new")
+        app.outbox.create_topic(Topic("new"))
+        assert topics.get("new") == app.outbox.topic("new")
+
+    def test_a_deleted_topic_is_refused_after_thirty_seconds(self) -> None:
+        app = application(2)
+        topics = self.topics(app)
+        for name in ("t000", "t001"):
+            topics.get(name)
+        app.clock.advance(31)
+        topics.get("t000")
+        app.outbox.tables.topics.mark_deleting("t001")
+        app.clock.advance(30)
+        assert topics.get("t001").deleting is not None
+
+    def test_threads_share_the_copies(self) -> None:
+        app = application(30)
+        topics = self.topics(app)
+        names = [f"t{n:03d}" for n in range(30)]
+        errors: list[Exception] = []
+
+        def work(seed: int) -> None:
+            rng = random.Random(seed)
+            try:
+                for _ in range(200):
+                    topics.get(rng.choice(names))
+                    if rng.random() < 0.02:
+                        topics.forget(rng.choice(names))
+            except Exception as error:  # noqa: BLE001 - told below
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+
+
+def undo_name(app: App) -> None:
+    """Take the name of the latest change away, as a change by an older release has none."""
+    changes = app.outbox.tables.topics.changes()
+    slot = (changes.total - 1) % SLOTS
+    app.engine.update_item(
+        TableName=OUTBOX,
+        Key=version_key(),
+        UpdateExpression="REMOVE #t, #u",
+        ExpressionAttributeNames={
+            "#t": f"{attr.CHANGED_TOPIC}{slot}",
+            "#u": f"{attr.CHANGE_NUMBER}{slot}",
+        },
+    )
+
+
+class TestVersionRow:
+    def test_it_stays_under_four_kilobytes_with_the_longest_names(self) -> None:
+        app = App()
+        topics = app.outbox.tables.topics
+        names = [f"{n:03d}".ljust(120, "x") for n in range(BUSIEST + TROUBLED)]
+        topics.write_busiest(BusiestTopics(frozenset(names), 600_000, 10**6))
+        app.engine.update_item(
+            TableName=OUTBOX,
+            Key=version_key(),
+            UpdateExpression="SET #n = :n, #a = :n",
+            ExpressionAttributeNames={"#n": attr.CONFIG_VERSION, "#a": attr.ANNOUNCED},
+            ExpressionAttributeValues={":n": {"N": "123456"}},
+        )
+        for n in range(SLOTS):
+            app.outbox.create_topic(Topic(f"t{n}"))
+        item = app.engine.get_item(TableName=OUTBOX, Key=version_key())["Item"]
+        assert len(read_changes(item).latest) == SLOTS
+        assert item_size(item) <= 4096
+
+    def test_two_writers_that_saw_the_same_count_are_found_missing(self) -> None:
+        app = application(2)
+        seen = app.outbox.tables.topics.changes()
+        for name in ("t000", "t001"):
+            update = change_update(OUTBOX, attr.CONFIG_VERSION, name, seen)
+            app.engine.transact_write_items(TransactItems=[{"Update": update}])
+        after = app.outbox.tables.topics.changes()
+        assert after.total == seen.total + 2
+        assert after.since(seen) is None
+
+    def test_a_table_that_was_restored_is_a_change_of_everything(self) -> None:
+        assert TopicChanges(5, 0, {}).since(TopicChanges(7, 0, {})) is None
+        assert TopicChanges(5, 0, {}).since(TopicChanges(5, 0, {})) == frozenset()
+
+    def test_publishing_reads_no_topic_again_when_others_change(self) -> None:
+        app = application()
+        app.outbox.add(Message(topic="t001", body=b"", id=app.ids.next()))
+        app.meter.reset()
+        app.outbox.create_topic(Topic("new"))
+        app.meter.reset()
+        app.outbox.add(Message(topic="t001", body=b"", id=app.ids.next()))
+        assert app.meter.reading().rru == 0
