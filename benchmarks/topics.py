@@ -3,8 +3,8 @@
 Request units of real code over the metered in-memory engine, exact, on a manual clock. Every
 message goes to a topic chosen at random, which is the dearest case: no process can profit from a
 busy topic. Four stream shards have a relay and a marking process each, and there are four
-producers and four processes of visits. All of them have read their topics before the count begins;
-what that cost is a figure of its own.
+producers and four processes of visits. All of them have read their topics, and are two minutes old,
+before the count begins; what reading the topics costs a process is a figure of its own.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class TopicsDeployment(Deployment):
     def __init__(self, topics: int, *, slow: bool = False, administration: bool = False) -> None:
         super().__init__(rng=random.Random(1))
         self.names = [f"topic-{n:04d}" for n in range(topics)]
-        self._slow = slow
+        self.slow = slow
         self._busy = administration
         self._next_change = self.app.clock.now() + EVERY
         self._closing: deque[tuple[float, str]] = deque()
-        self._created = 0
+        self.created = 0
         tables = partial(Outbox, self.app.client, table=OUTBOX, deliveries_table=DELIVERIES)
         self._outboxes = [tables(clock=self.app.clock, rng=self.app.rng) for _ in range(PRODUCERS)]
         self._producer = cycle(self._outboxes)
@@ -68,7 +68,7 @@ class TopicsDeployment(Deployment):
         self.app.outbox.tables.topics.create(Topic(name, shards=8))
         address = f"sqs:{name}"
         self.app.outbox.tables.topics.add_subscription(Subscription(name, _SUBSCRIPTION, address))
-        if self._slow:
+        if self.slow:
             self.app.destinations.put(address, MemoryDestination(quick=False))
 
     def open_topics(self) -> None:
@@ -77,11 +77,20 @@ class TopicsDeployment(Deployment):
             self.accounts.charge("administration", partial(self._create, name))
         for outbox in self._outboxes:
             for name in self.names:
-                self.accounts.charge("start", partial(outbox._context.topics.get, name))
+                self.accounts.charge("start", partial(self._prepare, outbox, name))
         for store in self._stores:
             self.accounts.charge("start", store.refresh)
             for name in self.names:
                 self.accounts.charge("start", partial(store.topic, name))
+
+    def _prepare(self, outbox: Outbox, topic: str) -> None:
+        """Let a producer read a topic, as for a message that it would write."""
+        outbox.transact_items(Message(topic=topic, body=b"", id=self.app.ids.next()))
+
+    @property
+    def processes(self) -> int:
+        """The number of processes that keep copies of topics, the operator's among them."""
+        return len(self._stores) + PRODUCERS
 
     def run(self, load: Load) -> int:
         """Run the load until everything is delivered and marked; return the number of messages."""
@@ -122,9 +131,9 @@ class TopicsDeployment(Deployment):
         now = self.app.clock.now()
         if now >= self._next_change:
             self._next_change += EVERY
-            self._created += 1
-            self.accounts.charge("administration", partial(self._create, f"new-{self._created}"))
-            name = self.names[self._created % len(self.names)]
+            self.created += 1
+            self.accounts.charge("administration", partial(self._create, f"new-{self.created}"))
+            name = self.names[self.created % len(self.names)]
             self.accounts.charge("administration", partial(self._set_circuit, name, opened=True))
             self._closing.append((now + _CLOSES_AFTER, name))
         while self._closing and now >= self._closing[0][0]:
@@ -136,13 +145,6 @@ class TopicsDeployment(Deployment):
         now = int(self.app.clock.now() * 1000)
         after = before.opened(now, "HTTP 503", self.app.rng) if opened else before.closed()
         self._operator.write_standing(topic, _SUBSCRIPTION, after, before, announce=opened)
-
-    def reads_of_topics(self, actor: str) -> float:
-        """Return the read units of an actor in the topics' partition alone."""
-        return sum(
-            self.accounts.rru(actor, operation=operation, table=OUTBOX)
-            for operation in ("get_item",)
-        )
 
 
 def figures(
@@ -170,12 +172,12 @@ def figures(
 
 def _of(deployment: TopicsDeployment, count: int) -> Iterator[Figure]:
     accounts = deployment.accounts
-    kind = "webhooks" if deployment._slow else "queues"
-    mood = "changing" if deployment._created else "quiet"
+    kind = "webhooks" if deployment.slow else "queues"
+    mood = "changing" if deployment.created else "quiet"
     place = f"topics.{kind}.{mood}.at_{len(deployment.names)}"
-    if not deployment._slow and mood == "quiet":
-        processes = len(deployment._stores) + PRODUCERS
-        yield Figure(f"{place}.rru_of_a_start", "RRU", accounts.rru("start") / processes)
+    if not deployment.slow and mood == "quiet":
+        start = accounts.rru("start") / deployment.processes
+        yield Figure(f"{place}.rru_of_a_start", "RRU", start)
     yield Figure(f"{place}.wru_per_message", "WRU", accounts.wru(*_FUNCTIONS) / count)
     for actor in _FUNCTIONS:
         yield Figure(f"{place}.rru_per_message.{actor}", "RRU", accounts.rru(actor) / count)

@@ -147,7 +147,7 @@ class DeliveryStack(Stack):
             platform=self._platform,
             name="sweep",
             description="Rings for shards with overdue messages.",
-            memory_mb=256,
+            memory_mb=1769,  # one processor: each of many thousand heads is a call
             timeout_seconds=60,
             environment={"FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url},
             one_at_a_time=True,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec import attributes as attr
@@ -131,22 +133,31 @@ class ShardRows:
         )
 
     def listed(self, until: int | None = None) -> Iterator[ShardRow]:
-        """Yield the index's rows, eventually consistent; with `until` (ms): those due by then."""
-        for bucket in BUCKETS:
-            condition, values = "#q = :q", {":q": {"S": bucket}}
-            expression_names = {"#q": attr.BUCKET}
-            if until is not None:
-                condition += " AND #l <= :l"
-                values[":l"] = number(until)
-                expression_names["#l"] = attr.LOOK_AT
-            for page in self._calls.pages(
-                "query",
-                TableName=self._table,
-                IndexName=attr.OUTSTANDING_INDEX,
-                KeyConditionExpression=condition,
-                ExpressionAttributeNames=expression_names,
-                ExpressionAttributeValues=values,
-            ):
+        """Yield the index's rows, eventually consistent; with `until` (ms): those due by then.
+
+        The buckets take turns, page by page, so that whoever stops early has rows of each.
+        """
+        buckets = deque(self._bucket_pages(bucket, until) for bucket in BUCKETS)
+        while buckets:
+            pages = buckets.popleft()
+            for page in islice(pages, 1):
+                buckets.append(pages)
                 for item in page["Items"]:
                     with suppress(Unreadable):  # repair buries it
                         yield read_shard(item)
+
+    def _bucket_pages(self, bucket: str, until: int | None) -> Iterator[dict[str, Any]]:
+        condition, values = "#q = :q", {":q": {"S": bucket}}
+        expression_names = {"#q": attr.BUCKET}
+        if until is not None:
+            condition += " AND #l <= :l"
+            values[":l"] = number(until)
+            expression_names["#l"] = attr.LOOK_AT
+        return self._calls.pages(
+            "query",
+            TableName=self._table,
+            IndexName=attr.OUTSTANDING_INDEX,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=expression_names,
+            ExpressionAttributeValues=values,
+        )

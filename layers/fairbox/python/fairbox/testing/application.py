@@ -270,6 +270,7 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
+        self._sweep = Sweep(self.store, self.doorbells, self.clock)
         self._marking = self.marking_of(self.clock, self.given_up)
         self._relayed: str | None = None
         self._marked: str | None = None
@@ -345,7 +346,7 @@ class MemoryApplication:
 
     def sweep(self) -> SweepReport:
         """Run the sweep once."""
-        return Sweep(self.store, self.doorbells, self.clock).run(deadline=self.deadline)
+        return self._sweep.run(deadline=self.deadline)
 
     def repair(
         self, *, seconds: float = 870, meanwhile: Callable[[], object] | None = None

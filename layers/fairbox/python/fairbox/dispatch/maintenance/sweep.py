@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import islice
+from math import ceil
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.errors import NewerVersion
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from fairbox.dispatch.calls import Run
     from fairbox.dispatch.ports import Doorbells, ShardPage, Store
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import ShardRow
+
+_T = TypeVar("_T")
+
+PERIOD_SECONDS: Final = 60
+"""Time between the begins of two runs."""
+HEADS_A_SECOND: Final = 1000
+"""Shards checked a second at most: 500 RRU/s for heads, twice as many where both lanes are read."""
+MAX_LISTED: Final = 100_000
+"""Rows of the index that a run holds: the oldest of each bucket; the next run lists the rest."""
+_CHUNK: Final = 160
+_DOORBELLS_A_CALL: Final = 10
 
 
 @dataclass(slots=True)
@@ -25,25 +45,41 @@ class SweepReport:
         rung: doorbells rung.
         unfinished: its time ran out.
         newer: shards whose row only a newer release can read.
+        remaining: shards that are due and were left to the next run.
+        seconds_to_all: time until these are checked too, at the pace of this run; 0 without any.
     """
 
     looked: int = 0
     rung: int = 0
     unfinished: bool = False
     newer: int = 0
+    remaining: int = 0
+    seconds_to_all: int = 0
 
 
 class Sweep:
     """Enqueues visits of overdue shards.
 
     An idle sweep costs the two queries of the index, whatever the number of topics; each listed
-    shard costs half a unit for its head. It writes nothing.
+    shard costs half a unit for its head. It writes nothing. Topics take turns, from a shard chosen
+    by chance, and a run begins with what the runs before did not reach; a process that begins anew
+    does not know these, and checks some shards twice before others.
+
+    Args:
+        store: the tables.
+        doorbells: enqueues visits.
+        clock: time and pace.
+        run: makes many independent calls; `one_by_one` or `in_threads`.
     """
 
-    def __init__(self, store: Store, doorbells: Doorbells, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, doorbells: Doorbells, clock: Clock, *, run: Run = one_by_one
+    ) -> None:
         self._store = store
         self._doorbells = doorbells
         self._clock = clock
+        self._run = run
+        self._checked: set[tuple[str, int, int]] = set()
 
     def run(self, *, deadline: float) -> SweepReport:
         """Check every shard whose check is due, until the deadline (seconds since 1970).
@@ -52,25 +88,60 @@ class Sweep:
             FairboxError: the tables or the queue failed; the next sweep checks again.
         """
         report = SweepReport()
-        for number, row in enumerate(self._store.due_shards()):
-            if number == 0:
-                self._store.refresh()  # not before: an idle sweep needs no topic
-            if self._clock.now() >= deadline:
+        rows = list(islice(self._store.due_shards(), MAX_LISTED))
+        if rows:
+            self._store.refresh()  # not before: an idle sweep needs no topic
+            rows = self._pushed(rows)
+        waiting = [row for row in rows if _place(row) not in self._checked]
+        if not waiting:  # a new round
+            self._checked.clear()
+            waiting = rows
+        order = iter(_fair(waiting, random.Random(int(self._clock.now()))))  # noqa: S311 - no secret
+        while chunk := list(islice(order, _CHUNK)):
+            began = self._clock.now()
+            if began >= deadline:
                 report.unfinished = True
                 break
-            topic = self._store.topic(row.topic)
-            if topic is None or not topic.pushed:
-                continue
-            report.looked += 1
-            try:
-                overdue = self._overdue(row)
-            except NewerVersion:  # its row: the functions of that release take care of it
-                report.newer += 1
-                continue
-            if overdue:
-                self._doorbells.ring([Doorbell(row.topic, row.epoch, row.shard)])
-                report.rung += 1
+            self._check(chunk, report)
+            left = len(waiting) - report.looked
+            if left:
+                spent = self._clock.now() - began
+                self._clock.sleep(max(0.0, len(chunk) / HEADS_A_SECOND - spent))
+        report.remaining = len(waiting) - report.looked
+        if report.remaining:
+            runs = ceil(report.remaining / max(1, report.looked))
+            report.seconds_to_all = runs * PERIOD_SECONDS
+        else:
+            self._checked.clear()
         return report
+
+    def _pushed(self, rows: Sequence[ShardRow]) -> list[ShardRow]:
+        """Return the rows of topics that the dispatcher delivers."""
+        names = sorted({row.topic for row in rows})  # neighbours are read together
+        topics = {name: self._store.topic(name) for name in names}
+        return [row for row in rows if (topic := topics[row.topic]) and topic.pushed]
+
+    def _check(self, rows: Sequence[ShardRow], report: SweepReport) -> None:
+        """Check shards at the same time, and enqueue visits of the overdue ones, ten a call."""
+        overdue: list[Doorbell] = []
+        newer: list[ShardRow] = []
+
+        def check(row: ShardRow) -> None:
+            try:
+                if self._overdue(row):
+                    overdue.append(Doorbell(*_place(row)))
+            except NewerVersion:  # its row: the functions of that release take care of it
+                newer.append(row)
+
+        self._run([partial(check, row) for row in rows])
+        calls = range(0, len(overdue), _DOORBELLS_A_CALL)
+        self._run(
+            [partial(self._doorbells.ring, overdue[n : n + _DOORBELLS_A_CALL]) for n in calls]
+        )
+        self._checked.update(map(_place, rows))
+        report.looked += len(rows)
+        report.rung += len(overdue)
+        report.newer += len(newer)
 
     def _overdue(self, row: ShardRow) -> bool:
         now = milliseconds(self._clock)
@@ -97,3 +168,22 @@ class Sweep:
             until_due=until_due,
             consistent=False,
         )
+
+
+def _place(row: ShardRow) -> tuple[str, int, int]:
+    return row.topic, row.epoch, row.shard
+
+
+def _fair(rows: Iterable[ShardRow], rng: random.Random) -> Iterator[ShardRow]:
+    """Yield a shard of each topic in turn; begin in each topic, and with the topics, anywhere."""
+    by_topic: dict[str, list[ShardRow]] = defaultdict(list)
+    for row in rows:
+        by_topic[row.topic].append(row)
+    lines = [_rotated(line, rng) for line in _rotated(list(by_topic.values()), rng)]
+    for turn in range(max(map(len, lines), default=0)):
+        yield from (line[turn] for line in lines if turn < len(line))
+
+
+def _rotated(line: Sequence[_T], rng: random.Random) -> list[_T]:
+    start = rng.randrange(len(line)) if line else 0
+    return [*line[start:], *line[:start]]
