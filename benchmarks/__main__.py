@@ -15,6 +15,7 @@ from benchmarks import (
     batches_speed,
     cold_start,
     cost,
+    cost_scenarios,
     fairness,
     growth,
     hashing,
@@ -40,7 +41,7 @@ Measured = tuple[list[Figure], list[str]]  # figures, and what is wrong with the
 
 
 def _cost() -> Measured:
-    figures = cost.figures()
+    figures = [*cost.figures(), *cost_scenarios.figures()]
     agreed, differences = agreement.compare()
     return [*figures, agreed], [f"the meter and the engine differ: {d}" for d in differences]
 
