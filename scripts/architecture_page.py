@@ -51,7 +51,7 @@ JOURNEYS: Final[Sequence[Journey]] = (
         (
             ("client/publishing.py", "`Outbox.add` and `transact_items` take a message."),
             (
-                "dynamodb/topics.py",
+                "dynamodb/topic_copies.py",
                 "The producer's copy of the topic is at most 30 s old.",
             ),
             ("model/epochs.py", "The id's time chooses the epoch, a hash chooses the shard."),

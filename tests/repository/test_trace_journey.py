@@ -12,10 +12,10 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/trace_journey.py"
 LIMITS = {
-    "publish": {"files": 8, "functions": 19, "changes": 26, "depth": 6},
-    "relay": {"files": 20, "functions": 143, "changes": 128, "depth": 15},
-    "marking": {"files": 15, "functions": 92, "changes": 102, "depth": 12},
-    "acks": {"files": 16, "functions": 91, "changes": 162, "depth": 14},
+    "publish": {"files": 8, "functions": 20, "changes": 26, "depth": 6},
+    "relay": {"files": 23, "functions": 149, "changes": 142, "depth": 15},
+    "marking": {"files": 18, "functions": 101, "changes": 120, "depth": 12},
+    "acks": {"files": 16, "functions": 92, "changes": 162, "depth": 14},
 }
 """At most so many: lower a figure when a journey has become shorter."""
 

@@ -13,7 +13,7 @@ from fairbox_simulation.batches.lean import LeanDynamoDB
 from fairbox_simulation.chaos import Chaos
 from fairbox_simulation.scenarios import SCENARIOS
 
-SIZES = {"whole": 10, "delivery": 60, "ordered": 250, "resizing": 30, "riding": 10, "batches": 20}
+SIZES = {"whole": 10, "delivery": 60, "ordered": 250, "resizing": 30, "riding": 45, "batches": 20}
 CALLS = 250
 
 

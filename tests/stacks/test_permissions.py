@@ -81,7 +81,7 @@ EXPECTED: dict[str, Permissions] = {
     "MarkDelivered": STREAM
     | {
         "Outbox": READ | {"dynamodb:UpdateItem"},
-        "Deliveries": {"dynamodb:BatchWriteItem"},
+        "Deliveries": {"dynamodb:Query", "dynamodb:BatchWriteItem"},
         **ARCHIVE,
         **EXPIRE_BODIES,
         "AcksQueue": SEND,

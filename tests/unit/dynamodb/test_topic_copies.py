@@ -10,8 +10,9 @@ import pytest
 from fairbox import Message, Subscription, Topic, UnknownTopic
 from fairbox.codec import attributes as attr
 from fairbox.codec.keys import version_key
-from fairbox.codec.topic_changes import change_update, read_changes
+from fairbox.codec.topic_changes import read_changes
 from fairbox.dynamodb import topic_copies
+from fairbox.dynamodb.topic_changes import change_update
 from fairbox.dynamodb.topic_copies import MAX_COPIES, ProducerTopics
 from fairbox.dynamodb.topics import NEAR_ROWS
 from fairbox.model.busiest_topics import BUSIEST, TROUBLED, BusiestTopics

@@ -85,7 +85,7 @@ class Overdue:
         self.heads.append(self.clock.now())
         ref = MessageRef(topic, epoch, shard, self.old)
         message = Message(topic=topic, body=b"", id=self.old)
-        return ShardPage(None, [StoredMessage(message, ref, "ready", 0)], [], None)
+        return ShardPage(None, (StoredMessage(message, ref, "ready", 0),), (), None)
 
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
         self.run.took += RING_SECONDS

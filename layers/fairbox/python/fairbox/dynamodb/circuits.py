@@ -14,8 +14,8 @@ from fairbox.codec import attributes as attr
 from fairbox.codec.keys import subscription_key
 from fairbox.codec.messages import number
 from fairbox.codec.subscription_status import read_spent, read_status, status_value
-from fairbox.codec.topic_changes import change_update
 from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.dynamodb.topic_changes import change_update
 from fairbox.errors import TransactionCancelled
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fairbox.codec.busiest_topics import busiest_attributes
 from fairbox.codec.keys import subscription_key, topic_key, topic_range, topics_behind, version_key
 from fairbox.codec.messages import number
 from fairbox.codec.subscription_status import status_attributes
-from fairbox.codec.topic_changes import change_update, read_changes
+from fairbox.codec.topic_changes import read_changes
 from fairbox.codec.topics import (
     OPTIONAL_OF_SUBSCRIPTION,
     OPTIONAL_OF_TOPIC,
@@ -19,6 +19,7 @@ from fairbox.codec.topics import (
     subscription_item,
     topic_item,
 )
+from fairbox.dynamodb.topic_changes import change_update
 from fairbox.errors import (
     TopicConflict,
     TransactionCancelled,

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from fairbox.dispatch.ports import MarkingStore
-    from fairbox.dispatch.stream.marking import LaneChange
+    from fairbox.dispatch.stream.lane_changes import LaneChange, Shard
     from fairbox.model.clock import Clock
-
-    Shard = tuple[str, int, int]
 
 WORTHWHILE: Final = 4
 """Shards from which on the two queries cost less than the rows."""

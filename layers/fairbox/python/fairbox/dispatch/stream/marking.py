@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.ack_messages import pack
 from fairbox.codec.attributes import SK
@@ -23,6 +23,7 @@ from fairbox.codec.stream_records import read_record, record_lane, sequence_orde
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.stream.checkpoints import Checkpoints, Span
+from fairbox.dispatch.stream.lane_changes import LaneChange, OpenLane, Shard
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
 from fairbox.errors import NewerVersion, NotConfigured, Throttled, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
@@ -47,33 +48,9 @@ PULLED_CHECK_MS: Final = 3_600_000
 _CAS_TRIES: Final = 8
 _TRY_AGAIN: Final = (Throttled, Unavailable, NotConfigured)
 
-Shard = tuple[str, int, int]
-OpenLane = Literal["ready", "later"]
-
 
 class _BodyKept(Unavailable):
     """An offloaded body could not be let expire; all else about its record is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneChange:
-    """The effect of one record on the counts of a shard.
-
-    Attributes:
-        lane: the lane in whose stream order the sequence number is.
-        sequence: the record's.
-        delta: messages in the lane: +1, 0, -1.
-        deaths: +1 for a death, -1 for a redrive.
-        due: of an insert into lane `later`, in milliseconds since 1970 UTC.
-        key: the sort key in the lane.
-    """
-
-    lane: OpenLane
-    sequence: str
-    delta: int
-    deaths: int = 0
-    due: int | None = None
-    key: str = ""
 
 
 @dataclass(slots=True)
