@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DISPATCHER_COPY_SECONDS: Final = 1.0
 MAX_COPIES: Final = 5_000
-"""Topics that a process keeps: some 3 KB each. The oldest copy makes room for another."""
+"""Topics that a process keeps: some 1.3 KB each. The oldest copy makes room for another."""
 
 
 @dataclass(frozen=True, slots=True)

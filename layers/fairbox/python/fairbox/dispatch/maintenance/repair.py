@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from fairbox.dispatch.maintenance.epoch_retirement import Retiring
     from fairbox.dispatch.maintenance.recount import Recounts
     from fairbox.dispatch.ports import Doorbells, GivenUpBatch, MarkingStore, Store
-    from fairbox.dispatch.stream.marking import Marking, OpenLane
+    from fairbox.dispatch.stream.lane_changes import OpenLane
+    from fairbox.dispatch.stream.marking import Marking
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
