@@ -2,6 +2,6 @@
 
 from fairbox.destinations.clients import Clients, make_clients
 from fairbox.destinations.factory import DestinationFactory
-from fairbox.destinations.signatures import parse_secret
+from fairbox.model.signatures import parse_secret
 
 __all__ = ["Clients", "DestinationFactory", "make_clients", "parse_secret"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.destinations.signatures import parse_secret
+from fairbox.model.signatures import parse_secret
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.regions import region_of
 from fairbox.settings import WEBHOOK_SECRETS
