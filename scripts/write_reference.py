@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import fairbox
-from fairbox import errors, testing
+from fairbox import errors, inbox, testing
 from fairbox.codec import batches
 from fairbox.codec.keys import hint_key, lane_pk, message_sk, topic_range
 from fairbox.codec.ledger import ledger_pk
@@ -88,6 +88,10 @@ def _library() -> Iterable[str]:
     classes.sort(key=lambda c: (first.index(c.__name__) if c.__name__ in first else 9, c.__name__))
     for cls in classes:
         yield from _class(cls)
+    yield "## fairbox.inbox"
+    yield inspect.cleandoc(inbox.__doc__ or "")
+    for name in inbox.__all__:
+        yield from _class(getattr(inbox, name), level=3)
     yield "## fairbox.testing"
     yield inspect.cleandoc(testing.__doc__ or "")
     for name in testing.__all__:

@@ -28,7 +28,7 @@ FIXED_TIME: Final = 1_577_836_800
 """Time of every file: 2020-01-01, later than the earliest time of a zip archive."""
 REQUIREMENTS: Final = Path("layers/dependencies/requirements.lock")
 LIBRARY: Final = Path("layers/fairbox/python")
-NOT_SHIPPED: Final = ("cli", "doctor", "testing")
+NOT_SHIPPED: Final = ("cli", "doctor", "inbox", "testing")
 """Packages of the library that no function and no job runs."""
 
 

@@ -370,6 +370,37 @@ ARCHIVE: Final = (
     ),
 )
 
+_INBOX: Final = "tests/contract/test_inbox.py"
+
+INBOX: Final = (
+    Guarantee(
+        text="A consumer's transaction with an inbox happens once by (subscription, id).",
+        page="how-to/idempotent-consumers.md#repeated-deliveries",
+        checks=(
+            f"{_INBOX}::TestOnce.test_a_message_that_arrives_again_is_taken_and_changes_nothing",
+            f"{_INBOX}::TestOnce.test_duplicates_at_the_same_moment_are_processed_once",
+            (
+                f"{_INBOX}::TestOnce"
+                ".test_a_consumer_that_dies_after_its_transaction_does_not_repeat_it"
+            ),
+            f"{_INBOX}::TestOnce.test_two_subscriptions_process_a_message_once_each",
+            f"{_INBOX}::TestOtherRefusals.test_a_conflict_fails_the_record_and_is_repeated",
+            (
+                f"{_INBOX}::TestExpiry"
+                ".test_an_item_counts_until_its_time_and_not_after_deleted_or_not"
+            ),
+        ),
+        mutants=(
+            f"{_INBOX}::TestMutants.test_a_put_without_a_condition_processes_twice",
+            (
+                f"{_INBOX}::TestMutants"
+                ".test_a_key_without_the_subscription_loses_the_second_ones_message"
+            ),
+            f"{_INBOX}::TestMutants.test_an_inbox_that_does_not_see_the_old_item_never_ends",
+        ),
+    ),
+)
+
 GROUPS: Final = {
     "Adding again": ADDING,
     "Counts": COUNTS,
@@ -377,5 +408,6 @@ GROUPS: Final = {
     "Fairness and circuits": SENDING,
     "Acts of operators": ACTS,
     "Archive": ARCHIVE,
+    "Consumers": INBOX,
 }
 """The guarantees that are checked elsewhere, by what they are about."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.model.signatures import parse_secret
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.regions import region_of
+from fairbox.model.signatures import parse_secret
 from fairbox.settings import WEBHOOK_SECRETS
 
 if TYPE_CHECKING:

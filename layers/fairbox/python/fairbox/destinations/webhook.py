@@ -11,11 +11,11 @@ from fairbox.cloudevents import binary_headers, split_headers
 from fairbox.cloudevents.writing import encode_header
 from fairbox.destinations.outbound import Answer, Caller
 from fairbox.destinations.outcomes import gone, refused, throttled, too_large, unreachable
-from fairbox.model.signatures import signed_headers
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import FairboxError
 from fairbox.model.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
 from fairbox.model.redaction import MAX_SEARCHED, redacted_text
+from fairbox.model.signatures import signed_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,11 @@
+"""Consumers on AWS Lambda that process each message once: an inbox table in their transactions.
+
+An inbox makes a consumer's own DynamoDB transaction idempotent by (subscription, message id). The
+package makes no calls and imports no SDK: the consumer puts the inbox's action into the transaction
+that it writes anyway.
+"""
+
+from fairbox.inbox.events import Event
+from fairbox.inbox.inbox import Inbox
+
+__all__ = ["Event", "Inbox"]
