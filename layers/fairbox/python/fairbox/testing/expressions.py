@@ -69,7 +69,12 @@ def _checks(tree: Condition) -> bool:
         return any(map(_checks, tree.items))
     if isinstance(tree, Not):
         return _checks(tree.item)
-    return isinstance(tree, Between) or (isinstance(tree, Call) and len(tree.arguments) > 1)
+    ordering = isinstance(tree, Compare) and tree.sign in _ORDER
+    return (
+        ordering
+        or isinstance(tree, Between)
+        or (isinstance(tree, Call) and len(tree.arguments) > 1)
+    )
 
 
 def compile_read(operand: Operand) -> Read:
@@ -200,10 +205,20 @@ def check_operands(tree: Condition, values: Values) -> None:
             check_operands(item, values)
     elif isinstance(tree, Not):
         check_operands(tree.item, values)
+    elif isinstance(tree, Compare):
+        _check_ordered(tree.sign, (tree.left, tree.right), values)
     elif isinstance(tree, Between):
+        _check_ordered("BETWEEN", (tree.operand, tree.low, tree.high), values)
         _check_bounds(tree, values)
     elif isinstance(tree, Call):
         _check_call(tree, values)
+
+
+def _check_ordered(sign: str, operands: tuple[Operand, ...], values: Values) -> None:
+    """Refuse values that have no order where one is asked for."""
+    for operand in operands if sign not in {"=", "<>"} else ():
+        if isinstance(operand, ValueRef) and kind_of(values[operand.ref]) not in _ORDERED:
+            raise _wrong_type(sign, kind_of(values[operand.ref]))
 
 
 def _check_bounds(tree: Between, values: Values) -> None:
@@ -221,6 +236,8 @@ def _check_bounds(tree: Between, values: Values) -> None:
 
 
 def _check_call(tree: Call, values: Values) -> None:
+    if tree.function == "begins_with" and isinstance(tree.arguments[1], Size):
+        raise _wrong_type(tree.function, "N")
     if len(tree.arguments) == 1 or not isinstance(tree.arguments[1], ValueRef):
         return
     value = values[tree.arguments[1].ref]

@@ -141,6 +141,8 @@ class Parser:
     used_names: set[str] = field(default_factory=set)
     used_values: set[str] = field(default_factory=set)
     roots: set[str] = field(default_factory=set)
+    typed: list[tuple[str, str, str]] = field(default_factory=list)
+    """Operator, type letter and placeholder of values that take one type only."""
     position: int = 0
 
     @property
@@ -216,14 +218,14 @@ class Parser:
             if not self.at_word("AND"):
                 raise self.syntax_error()
             self.take()
-            return Between(left, low, self.operand())
+            return Between(left, *_distinct("BETWEEN", left, low, self.operand()))
         if self.at_word("IN"):
             self.take()
             self.expect("(")
-            return In(left, self._operands())
+            return In(left, _distinct("IN", left, *self._operands()))
         if self.token.kind == "sign" and self.token.text in COMPARATORS:
             sign = self.take().text
-            return Compare(sign, left, self.operand())
+            return Compare(sign, left, *_distinct(sign, left, self.operand()))
         raise self.syntax_error()
 
     def _call(self, name: str) -> Call:
@@ -240,7 +242,7 @@ class Parser:
             raise ExpressionError(
                 "Operator or function requires a document path; operator or function: " + name
             )
-        return Call(name, arguments)
+        return Call(name, (arguments[0], *_distinct(name, *arguments)))
 
     def _operands(self) -> tuple[Operand, ...]:
         operands = [self.operand()]
@@ -304,3 +306,13 @@ class Parser:
                 f"Attribute name is a reserved keyword; reserved keyword: {token.text}"
             )
         return self.take().text
+
+
+def _distinct(operator: str, first: Operand, *others: Operand) -> tuple[Operand, ...]:
+    """Return the other operands; refuse one that is the first again."""
+    if isinstance(first, Path) and first in others:
+        raise ExpressionError(
+            "The first operand must be distinct from the remaining operands for this operator or "
+            f"function; operator: {operator}, first operand: {first}"
+        )
+    return others

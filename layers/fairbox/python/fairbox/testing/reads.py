@@ -72,6 +72,7 @@ class Page:
                 f"Invalid value for parameter Limit, value: {self.limit}, valid min value: 1"
             )
         self.counts = self._select()
+        self._refuse_unprojected()
 
     def _select(self) -> bool:
         select = self.request.get("Select", "")
@@ -81,6 +82,10 @@ class Page:
             raise invalid_parameter(
                 "Must specify the ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES"
             )
+        if select == "ALL_PROJECTED_ATTRIBUTES" and self.index is None:
+            raise invalid(
+                "ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName"
+            )
         narrow = self.index is not None and self.index.projected is not None
         if select == "ALL_ATTRIBUTES" and self.index is not None and narrow:
             raise invalid_parameter(
@@ -88,6 +93,23 @@ class Page:
                 f"{self.index.name} because its projection type is not ALL"
             )
         return bool(select == "COUNT")
+
+    def _refuse_unprojected(self) -> None:
+        """Refuse attributes of the table that the index does not carry."""
+        if self.index is None or self.index.projected is None:
+            return
+        shown = {str(path.parts[0]) for path in self.projection.paths} if self.projection else set()
+        if unknown := sorted(shown - {*self.index.projected}):
+            raise invalid_parameter(
+                f"Global secondary index {self.index.name} does not project [{', '.join(unknown)}]"
+            )
+        queried = self.filter is not None and "KeyConditionExpression" in self.request
+        tested = self.filter.roots if self.filter and queried else frozenset()
+        if unknown := sorted(tested - {*self.index.projected}):
+            raise invalid_parameter(
+                f"Secondary index {self.index.name} does not project one or more filter "
+                f"attributes: [{', '.join(unknown)}]"
+            )
 
     def start(self) -> Position | None:
         """The position of ExclusiveStartKey, where given."""
@@ -169,6 +191,10 @@ def query(engine: Engine, request: Request) -> Response:
     partition = page.store.partitions.get(hash_value)
     if range_term is not None:
         operands = _operands(page, range_term, values)
+        if start is not None and page.index is None:
+            begin, end = _bounds([start[1]], None, range_term.sign, operands)
+            if begin == end:
+                raise invalid("The provided starting key does not match the range key predicate")
     if partition is None:
         return page.read(())
     low, high = 0, len(partition.order)
@@ -202,7 +228,7 @@ def _operands(page: Page, term: KeyTerm, values: dict[str, Value]) -> list[Any]:
         value = values[ref]
         if kind not in value:
             raise invalid_parameter("Condition parameter type does not match schema type")
-        if kind != "N" and not value[kind] and term.sign != "begins_with":
+        if kind != "N" and not value[kind]:
             raise invalid(
                 "One or more parameter values are not valid. The AttributeValue for a key "
                 f"attribute cannot contain an empty string value. Key: {term.name}"

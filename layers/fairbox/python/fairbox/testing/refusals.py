@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from botocore.exceptions import ClientError, ParamValidationError
+
+PARAMETER_VALUES: Final = "One or more parameter values were invalid: "
 
 
 class Refusal(Exception):
@@ -19,6 +21,16 @@ class Refusal(Exception):
     def as_client_error(self, operation: str) -> ClientError:
         """The exception that boto3's client raises for the same refusal."""
         return client_error(self.code, self.message, operation, **self.fields)
+
+
+class KeyTypeRefusal(Refusal):
+    """A key of a table or an index whose value is of another type than the schema's.
+
+    A single call refuses it like any other; a transaction is cancelled for it.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ValidationException", message)
 
 
 def client_error(code: str, message: str, operation: str, **fields: Any) -> ClientError:
@@ -50,4 +62,4 @@ def invalid(message: str) -> Refusal:
 
 def invalid_parameter(message: str) -> Refusal:
     """A ValidationException about the values of parameters, with the service's opening words."""
-    return invalid(f"One or more parameter values were invalid: {message}")
+    return invalid(PARAMETER_VALUES + message)

@@ -126,7 +126,13 @@ class Expressions:
 
     def update(self) -> Update | None:
         """The update, where there is one."""
-        return self._compiled("UpdateExpression", compile_update)
+        found = self._compiled("UpdateExpression", compile_update)
+        if found is not None:
+            try:
+                found.check_operands(self.values)
+            except ExpressionError as error:
+                raise invalid(f"Invalid UpdateExpression: {error}") from None
+        return found
 
     def projection(self) -> Projection | None:
         """The projection, where there is one."""

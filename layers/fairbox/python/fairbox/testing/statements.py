@@ -159,7 +159,9 @@ def batch_execute_statement(engine: Engine, request: Request) -> Response:
             f"Member must have length less than or equal to {MAX_STATEMENTS}"
         )
     bill = Bill(request.get("ReturnConsumedCapacity"))
-    parsed = [_prepared(engine, entry) for entry in statements]
+    # a malformed value refuses the call, not its statement
+    parameters = [[take_value(value) for value in s.get("Parameters", [])] for s in statements]
+    parsed = [_prepared(engine, *each) for each in zip(statements, parameters, strict=True)]
     targets = [(write.table.name, write.key) for write in parsed if isinstance(write, Write)]
     if len(set(targets)) != len(targets):
         raise invalid("Provided list of item keys contains duplicates")
@@ -177,11 +179,10 @@ def _failed(refusal: Refusal) -> Response:
     return {"Error": {"Code": code, "Message": refusal.message, **refusal.fields}}
 
 
-def _prepared(engine: Engine, entry: dict[str, Any]) -> Write | Response:
+def _prepared(engine: Engine, entry: dict[str, Any], values: list[Value]) -> Write | Response:
     """The write of a statement, or the error that answers it."""
     try:
         statement = parse_statement(entry["Statement"])
-        values = [take_value(value) for value in entry.get("Parameters", [])]
         if len(values) != statement.count:
             raise invalid("Number of parameters in request and statement don't match.")
         table = engine.table(statement.table)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.testing.units import index_entry, index_write_units, write_units
 
-from .refusals import invalid, invalid_parameter
+from .refusals import PARAMETER_VALUES, KeyTypeRefusal, invalid, invalid_parameter
 from .stores import Position, Row, Store
 from .streams import Change, Stream
 from .values import Item, Scalar, Value, kind_of, number, same_item, scalar, take_value
@@ -60,8 +60,8 @@ class Index:
             if value is None:
                 continue
             if kind not in value:
-                raise invalid_parameter(
-                    f"Type mismatch for Index Key {name} Expected: {kind} "
+                raise KeyTypeRefusal(
+                    f"{PARAMETER_VALUES}Type mismatch for Index Key {name} Expected: {kind} "
                     f"Actual: {kind_of(value)} IndexName: {self.name}"
                 )
             if kind != "N" and not value[kind]:
@@ -129,8 +129,9 @@ class Table:
             if value is None:
                 raise invalid_parameter(f"Missing the key {name} in the item")
             if kind not in value:
-                raise invalid_parameter(
-                    f"Type mismatch for key {name} expected: {kind} actual: {kind_of(value)}"
+                raise KeyTypeRefusal(
+                    f"{PARAMETER_VALUES}Type mismatch for key {name} expected: {kind} "
+                    f"actual: {kind_of(value)}"
                 )
         return self._position(item)
 
@@ -142,7 +143,7 @@ class Table:
         taken = {name: take_value(key[name]) for name in keys.names}
         for name, kind in keys.kinds.items():
             if kind not in taken[name]:
-                raise invalid("The provided key element does not match the schema")
+                raise KeyTypeRefusal("The provided key element does not match the schema")
         return self._position(taken), taken
 
     def _position(self, item: Item) -> Position:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.testing.units import TRANSACTION_FACTOR, item_size, read_units
 
-from .refusals import Refusal, invalid, parameter_error
+from .refusals import KeyTypeRefusal, Refusal, invalid, parameter_error
 from .requests import Bill, Expressions, Request, Response
 from .tables import base_units
 from .values import copy_item
@@ -27,6 +27,7 @@ def transact_write_items(engine: Engine, request: Request) -> Response:
     actions = request["TransactItems"]
     _check_count(actions)
     bill = Bill(request.get("ReturnConsumedCapacity"), "Write")
+    writes = [_prepared(engine, action) for action in actions]
     token = request.get("ClientRequestToken")
     fingerprint = "" if token is None else _canonical(actions)
     remembered = None if token is None else engine.remembered(token)
@@ -39,8 +40,8 @@ def transact_write_items(engine: Engine, request: Request) -> Response:
                 "identical",
             )
         return _repeated(engine, actions, Bill(request.get("ReturnConsumedCapacity"), "Read"))
-    writes = [_prepared(engine, action) for action in actions]
-    if len({(write.table.name, write.key) for write in writes}) != len(writes):
+    places = [(w.table.name, w.key) for w in writes if isinstance(w, Write)]
+    if len(set(places)) != len(places):
         raise invalid("Transaction request cannot include multiple operations on one item")
     outcomes = _decided(writes)
     if sum(new.size if new else item_size(w.key_item) for w, _, new in outcomes) > MAX_BYTES:
@@ -65,21 +66,30 @@ def _check_count(actions: list[Any]) -> None:
         raise parameter_error("Invalid length for parameter TransactItems, valid min length: 1")
 
 
-def _prepared(engine: Engine, action: dict[str, Any]) -> Write:
+def _prepared(engine: Engine, action: dict[str, Any]) -> Write | KeyTypeRefusal:
+    """Return the checked write of an action, or the refusal that cancels the transaction."""
     if len(action) != 1 or next(iter(action)) not in _KINDS:
         raise invalid("TransactItems can only contain one of Check, Put, Update or Delete")
     ((kind, request),) = action.items()
     table = engine.table(request["TableName"])
     if kind == "ConditionCheck" and "ConditionExpression" not in request:
         raise invalid("The ConditionExpression of a ConditionCheck is required")
-    return Write(table, kind, request)
+    try:
+        return Write(table, kind, request)
+    except KeyTypeRefusal as refusal:
+        return refusal
 
 
-def _decided(writes: list[Write]) -> list[tuple[Write, Row | None, Row | None]]:
+def _decided(
+    writes: list[Write | KeyTypeRefusal],
+) -> list[tuple[Write, Row | None, Row | None]]:
     """Old and new row of each action; TransactionCanceledException where one cannot be."""
     outcomes: list[tuple[Write, Row | None, Row | None]] = []
     reasons: list[dict[str, Any]] = []
     for write in writes:
+        if isinstance(write, KeyTypeRefusal):
+            reasons.append({"Code": "ValidationError", "Message": write.message})
+            continue
         old = write.table.store.get(write.key)
         new = old
         reason: dict[str, Any] = {"Code": _NO_REASON}
@@ -122,6 +132,8 @@ def _repeated(engine: Engine, actions: list[Any], bill: Bill) -> Response:
     """The answer to a repeated token: the reads that finding out cost."""
     for action in actions:
         write = _prepared(engine, action)
+        if isinstance(write, KeyTypeRefusal):  # it was written, so no key can be wrong
+            raise write
         row = write.table.store.get(write.key)
         size = row.size if row is not None else 0
         bill.add(write.table.name, TRANSACTION_FACTOR * read_units(size, consistent=True))

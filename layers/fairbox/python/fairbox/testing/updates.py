@@ -54,6 +54,28 @@ class Update:
     roots: frozenset[str]
     names: frozenset[str]
     values: frozenset[str]
+    typed: tuple[tuple[str, str, str], ...]
+
+    def check_operands(self, values: Values) -> None:
+        """Refuse operands that the service refuses whatever the item."""
+        for operator, wanted, ref in self.typed:
+            if wanted not in values[ref]:
+                raise ExpressionError(
+                    "Incorrect operand type for operator or function; operator or function: "
+                    f"{operator}, operand type: {kind_of(values[ref])}"
+                )
+        for word, changes, kinds in (
+            ("ADD", self.clauses.adds, _SETS | {"N"}),
+            ("DELETE", self.clauses.deletes, _SETS),
+        ):
+            for _, ref in changes:
+                kind = kind_of(values[ref])
+                if kind not in kinds:
+                    raise ExpressionError(
+                        f"Incorrect operand type for operator or function; operator: {word}, "
+                        f"operand type: {_TYPE_NAMES.get(kind, kind)}, "
+                        f"typeSet: ALLOWED_FOR_{word}_OPERAND"
+                    )
 
     def apply(self, item: Item, values: Values) -> Item:
         """The item after the update; operands are read from the item as it was."""
@@ -112,6 +134,7 @@ def finish_update(parser: Parser, clauses: Clauses) -> Update:
         frozenset(str(path.parts[0]) for path in paths),
         frozenset(parser.used_names),
         frozenset(parser.used_values),
+        tuple(parser.typed),
     )
 
 
@@ -134,11 +157,18 @@ def parse_clause(parser: Parser, word: str, clauses: Clauses) -> None:
 
 
 def _set_value(parser: Parser) -> Read:
+    first = parser.token
     left = _set_operand(parser)
     for sign in ("+", "-"):
         if parser.accept(sign):
+            _note(parser, sign, "N", first, parser.token)
             return _arithmetic(left, _set_operand(parser), -1 if sign == "-" else 1)
     return left
+
+
+def _note(parser: Parser, operator: str, kind: str, *operands: Token) -> None:
+    """Note the type that an operator takes of operands that are values."""
+    parser.typed += [(operator, kind, token.text) for token in operands if token.kind == "value"]
 
 
 def _set_operand(parser: Parser) -> Read:
@@ -181,8 +211,10 @@ def _if_not_exists(parser: Parser) -> Read:
 
 
 def _list_append(parser: Parser) -> Read:
+    token = parser.token
     first = _set_operand(parser)
     parser.expect(",")
+    _note(parser, "list_append", "L", token, parser.token)
     second = _set_operand(parser)
     parser.expect(")")
 
@@ -219,11 +251,6 @@ def _sum(one: int | Decimal, other: int | Decimal) -> int | Decimal:
 
 def _added(old: Value | None, operand: Value) -> Value:
     kind = kind_of(operand)
-    if kind != "N" and kind not in _SETS:
-        raise ExpressionError(
-            "Incorrect operand type for operator or function; operator: ADD, operand type: "
-            f"{_TYPE_NAMES.get(kind, kind)}"
-        )
     if old is None:
         return copy_value(operand)
     if kind not in old:
@@ -235,13 +262,10 @@ def _added(old: Value | None, operand: Value) -> Value:
 
 def _delete_elements(new: Item, path: Path, operand: Value) -> None:
     kind = kind_of(operand)
-    if kind not in _SETS:
-        raise ExpressionError(
-            "Incorrect operand type for operator or function; operator: DELETE, operand type: "
-            f"{_TYPE_NAMES.get(kind, kind)}"
-        )
     old = resolve(new, path)
     if old is None:
+        if len(path.parts) > 1:
+            _holder(new, path)
         return
     if kind not in old:
         raise invalid(_WRONG_TYPE)
