@@ -250,8 +250,8 @@ def batches(cli: Cli) -> None:
 
 
 @scene(
-    "subscription add", "subscription list", "subscription pause", "subscription resume",
-    "subscription remove",
+    "subscription add", "subscription list", "subscription pause", "subscription show",
+    "subscription skip", "message skip", "subscription resume", "subscription remove",
 )  # fmt: skip
 def subscriptions(cli: Cli) -> None:
     topic = cli.topic("cli-subscriptions")
@@ -261,7 +261,12 @@ def subscriptions(cli: Cli) -> None:
     cli("subscription", "pause", topic, "billing", "--reason", "new system")
     (paused,) = cli("subscription", "list", topic)
     assert (paused["state"], paused["pause_reason"]) == ("paused", "new system")
+    first = cli.one("message", "send", topic, "skipped")["ref"]
+    cli("message", "skip", first, "--subscription", "billing", "--yes")
+    cli("message", "send", topic, "skipped, too")
+    assert cli.one("subscription", "skip", topic, "billing", "--yes")["skipped"] == 1
     ref = cli.one("message", "send", topic, "waits")["ref"]
+    assert cli.one("subscription", "show", topic, "billing")["waiting"] == 1
     assert cli.one("subscription", "resume", topic, "billing")["state"] == "closed"
     eventually(
         lambda: [found["ref"] for found in cli("outbox", "delivered", topic)] == [ref],
