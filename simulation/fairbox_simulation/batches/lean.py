@@ -17,7 +17,9 @@ Item = dict[str, Any]
 _ABSENT = re.compile(r"attribute_not_exists\((\S+)\)")
 _EXISTS = re.compile(r"attribute_exists\((\S+)\)")
 _EQUAL = re.compile(r"(\S+) = (\S+)")
-_KEYS = re.compile(r"#pk = :pk AND (?:begins_with\(#sk, (\S+)\)|#sk BETWEEN (\S+) AND (\S+))")
+_KEYS = re.compile(
+    r"#pk = :pk AND (?:begins_with\(#sk, (\S+)\)|#sk BETWEEN (\S+) AND (\S+)|#sk = (\S+))"
+)
 _LAST = "\U0010ffff"
 
 
@@ -50,14 +52,17 @@ class LeanDynamoDB:
         return {"Responses": found, "UnprocessedKeys": {}}
 
     def query(self, **request: Any) -> Item:
-        """Answer queries of one partition by prefix or between two sort keys."""
+        """Answer queries of one partition by sort key, prefix, or between two sort keys."""
         values = {ref: next(iter(v.values())) for ref, v in
                   request["ExpressionAttributeValues"].items()}  # fmt: skip
         found = _KEYS.fullmatch(request["KeyConditionExpression"])
         if found is None or "IndexName" in request:
             raise NotImplementedError(request)
-        prefix, low, high = found.groups()
-        low, high = (values[low], values[high]) if low else (values[prefix], values[prefix] + _LAST)
+        prefix, low, high, only = found.groups()
+        if prefix:
+            low, high = values[prefix], values[prefix] + _LAST
+        else:
+            low, high = values[low or only], values[high or only]
         rows = self.rows[request["TableName"]]
         keys = sorted(k for k in rows if k[0] == values[":pk"] and low <= k[1] <= high)
         return {"Items": [rows[key] for key in keys]}
