@@ -77,7 +77,7 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
     [*held] = cli.application.queue.receive("jobs") if "$RECEIPT" in command else []
     if "topic create" not in command:
         outbox.create_topic(Topic("orders"))
-    if re.search("subscription (pause|resume|remove)", command):
+    if re.search("subscription (pause|resume|remove|show|skip)|message skip", command):
         outbox.add_subscription(Subscription("orders", "billing", "sqs:q"))
     batch = cli.opened(0 if "batch add" in command else 10)
     if "batch retry" in command:
