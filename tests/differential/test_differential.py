@@ -8,7 +8,7 @@ from botocore.config import Config
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.differential.differences import DIFFERENCES, Difference, levelled
+from tests.differential.differences import DIFFERENCES, INDEX_KEYS, Difference, levelled
 from tests.differential.generation import Case, cases
 from tests.differential.pair import ITEMS, Pair, Request, plain_numbers, tables_of
 
@@ -44,7 +44,7 @@ def difference(pair: Pair, request: Request) -> str:
         Diverged: by a known difference one has written, and the other has not.
     """
     ours, theirs = pair.ask(request)
-    mine, other, _ = levelled(request, ours, theirs)
+    mine, other, known = levelled(request, ours, theirs)
     differs = mine.code != other.code or mine.body != other.body
     if not differs and mine.code not in WORDED_FREELY:
         differs = mine.message != other.message
@@ -52,7 +52,7 @@ def difference(pair: Pair, request: Request) -> str:
         return f"{request!r}\n\nin memory: {ours!r}\n\nDynamoDB Local: {theirs!r}"
     if request.method in READS:
         return ""
-    if bool(ours.code) != bool(theirs.code):
+    if INDEX_KEYS in known:
         raise Diverged
     found = (differing(pair, table) for table in sorted(tables_of(request)))
     return next((f"{request!r}\n\n{text}" for text in found if text), "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from .values import Item, Value, copy_value, kind_of, number, number_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_WIDE: Final = Context(prec=300)  # more than any two numbers need: a sum is exact or refused
 _CLAUSES: Final = ("SET", "REMOVE", "ADD", "DELETE")
 _WRONG_TYPE: Final = "An operand in the update expression has an incorrect data type"
 _NO_ATTRIBUTE: Final = (
@@ -246,7 +247,7 @@ def _arithmetic(left: Read, right: Read, sign: int) -> Read:
 def _sum(one: int | Decimal, other: int | Decimal) -> int | Decimal:
     if isinstance(one, int) and isinstance(other, int):
         return one + other
-    return Decimal(one) + Decimal(other)
+    return _WIDE.add(Decimal(one), Decimal(other))
 
 
 def _added(old: Value | None, operand: Value) -> Value:

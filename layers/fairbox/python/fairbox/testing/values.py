@@ -20,7 +20,7 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]
 _EXACT: Final = Context(prec=38, traps=[InvalidOperation, Inexact, Overflow])
 _MAX_EXPONENT: Final = 125
 _MIN_EXPONENT: Final = -130
-_MAX_DEPTH: Final = 32
+_MAX_DEPTH: Final = 31  # maps and lists around a value, which is the 32nd level
 _SET_ELEMENTS: Final = {"SS": "S", "NS": "N", "BS": "B"}
 _SET_NAMES: Final = {"SS": "An string set ", "NS": "An number set ", "BS": "Binary sets"}
 
