@@ -173,7 +173,7 @@ class TestMutants:
             return write(self, shard, replace(row, version=now), now)
 
         monkeypatch.setattr(DynamoQueueStore, "write_held", mutant)
-        assert self.finds("('steps', ", replace(CALM, frozen=0.5), first=7, messages=15)
+        assert self.finds("('steps', ", replace(CALM, frozen=0.5), first=4, messages=15)
 
     def test_an_ack_that_deletes_nothing_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Claims, "delete", lambda *_: [])
