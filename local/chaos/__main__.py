@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(given: argparse.Namespace, console: Console) -> Account:
     workspace = Workspace()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell lets background jobs ignore SIGINT
+        signal.signal(number, signal.default_int_handler)
     run = Run(
         assembly=synthesise(workspace),
         folder=(given.folder or workspace.root / "chaos").resolve(),

@@ -63,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(given: argparse.Namespace, console: Console, folder: Path) -> Result:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell lets background jobs ignore SIGINT
+        signal.signal(number, signal.default_int_handler)
     settings = Settings(
         seed=given.seed, rate=given.rate, producers=1, flapping=False, durable=False
     )
