@@ -166,6 +166,7 @@ CHECKS: Final[dict[str, Check]] = {
     "relay_parallelization": _between(1, 10),
     "mark_delivered_window_seconds": _between(0, 300),
     "deliver_shard_concurrency": _between(2, 1000),
+    "visits_apart_concurrency": _between(2, 1000),
     "ack_batches_window_seconds": _between(1, 300),
     "ack_batches_messages": _between(1, 10_000),
     "ack_batches_concurrency": _between(2, 1000),

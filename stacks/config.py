@@ -98,7 +98,9 @@ class Config:
     mark_delivered_window_seconds: int
     """Time for which records are gathered before they are marked."""
     deliver_shard_concurrency: int
-    """Visits at a time, for each doorbell queue."""
+    """Shared visits at a time, and forwarded doorbells."""
+    visits_apart_concurrency: int
+    """Visits apart at a time: of single subscriptions that are slow or have `max_in_flight`."""
     ack_batches_window_seconds: int
     """Time for which acks of batches' items are gathered before they are written; from 1."""
     ack_batches_messages: int

@@ -149,7 +149,7 @@ class DeliveryStack(Stack):
             description="Rings for shards with overdue messages.",
             memory_mb=1769,  # one processor: each of many thousand heads is a call
             timeout_seconds=60,
-            environment={"FAIRBOX_DOORBELL_QUEUE_URL": self.doorbells.now.queue_url},
+            environment=self._rings(),
             one_at_a_time=True,
         )
         outbox = self._storage.outbox
@@ -157,7 +157,7 @@ class DeliveryStack(Stack):
             [
                 may.on_table(outbox, "GetItem", "Query"),
                 may.on_index(outbox, codec.OUTSTANDING_INDEX),
-                may.send_to(self.doorbells.now),
+                may.send_to(self.doorbells.now, self.doorbells.later),
             ]
         )
         ClockTrigger(self, "SweepClock", function=sweep, every=Duration.minutes(1))
@@ -180,16 +180,19 @@ class DeliveryStack(Stack):
             | self._reads_bodies()
             | self._settles()
             | self._measures()
+            | {"FAIRBOX_APART_QUEUE_URL": self.doorbells.apart.queue_url}
             | webhooks,
             may_ring_itself=True,
         )
         deliver_shard.allow(self._dispatch(may.ALL_SERVICES))
         deliver_shard.allow(may.read_secrets(config.webhook_secrets))
         # a message of the smoke test: one sweep more does no harm
-        deliver_shard.allow([may.invoke(self.sweep.function)])
-        for id_, queue, batch_size in (
-            ("Doorbell", self.doorbells.now, 1),
-            ("LaterDoorbell", self.doorbells.later, 10),
+        deliver_shard.allow([may.invoke(self.sweep.function), may.send_to(self.doorbells.apart)])
+        shared, apart = config.deliver_shard_concurrency, config.visits_apart_concurrency
+        for id_, queue, batch_size, concurrency in (
+            ("Doorbell", self.doorbells.now, 1, shared),
+            ("ApartDoorbell", self.doorbells.apart, 1, apart),
+            ("LaterDoorbell", self.doorbells.later, 10, shared),
         ):
             QueueTrigger(
                 self,
@@ -197,7 +200,7 @@ class DeliveryStack(Stack):
                 function=deliver_shard,
                 queue=queue,
                 batch_size=batch_size,
-                maximum_concurrency=config.deliver_shard_concurrency,
+                maximum_concurrency=concurrency,
             )
         return deliver_shard
 

@@ -73,7 +73,7 @@ class MonitoringStack(Stack):
                 self.count_outstanding,
             ],
             stream_functions=stream_functions,
-            queues=[delivery.doorbells.now, delivery.doorbells.later],
+            queues=[delivery.doorbells.now, delivery.doorbells.apart, delivery.doorbells.later],
             dead_letters=delivery.doorbells.dead_letters,
             ack_queues=[batches.acks.queue, batches.acks.dead_letters],
             tables=[storage.outbox, storage.deliveries, storage.batches],

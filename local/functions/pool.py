@@ -22,6 +22,7 @@ class PoolSettings:
     """Number and lifetime of the processes of a function."""
 
     processes: int = 4  # for each function; fewer where it reserves fewer
+    most: int = 16  # where its queues ask for more, so that one queue leaves processes to another
     recycle_after: int = 10_000  # invocations
     freeze: bool = True  # stop a process between invocations
 
@@ -38,8 +39,9 @@ class FunctionPool:
         new_id: Callable[[], str],
     ) -> None:
         self.spec = spec
-        reserved = settings.processes if spec.reserved is None else spec.reserved
-        self._limit = max(1, min(settings.processes, reserved))
+        wanted = max(settings.processes, min(settings.most, spec.from_queues))
+        reserved = wanted if spec.reserved is None else spec.reserved
+        self._limit = max(1, min(wanted, reserved))
         self._settings = settings
         self._log = log
         self._new_id = new_id

@@ -6,7 +6,14 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from local.cloudformation.identities import ACCOUNT, CREDENTIALS, FUNCTION, LAYER, REGION
+from local.cloudformation.identities import (
+    ACCOUNT,
+    CREDENTIALS,
+    FUNCTION,
+    LAYER,
+    MAPPING,
+    REGION,
+)
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ class FunctionSpec:
     timeout: float = DEFAULT_TIMEOUT  # seconds
     memory: int = DEFAULT_MEMORY  # MB; told to the function, not enforced
     reserved: int | None = None  # ReservedConcurrentExecutions
+    from_queues: int = 0  # MaximumConcurrency of all its queues together
     log_group: str = ""
     log_format: str = "Text"  # or "JSON": a line is an object
 
@@ -112,8 +120,21 @@ def _spec(name: str, template: Template, variables: Mapping[str, str]) -> Functi
         timeout=float(properties.get("Timeout", DEFAULT_TIMEOUT)),
         memory=int(properties.get("MemorySize", DEFAULT_MEMORY)),
         reserved=properties.get("ReservedConcurrentExecutions"),
+        from_queues=_from_queues(template, template.physical(name)),
         log_group=logging.get("LogGroup", ""),
         log_format=logging.get("LogFormat", "Text"),
+    )
+
+
+def _from_queues(template: Template, function: str) -> int:
+    from_queues = [
+        n for n, r in template.of_type(MAPPING).items() if "ScalingConfig" in r.properties
+    ]
+    mappings = map(template.properties, from_queues)
+    return sum(
+        int(one["ScalingConfig"].get("MaximumConcurrency", 0))
+        for one in mappings
+        if one["FunctionName"] == function
     )
 
 

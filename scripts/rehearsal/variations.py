@@ -43,6 +43,7 @@ OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
     "relay_parallelization": ("10",),
     "mark_delivered_window_seconds": ("5",),
     "deliver_shard_concurrency": ("200",),
+    "visits_apart_concurrency": ("200",),
     "ack_batches_window_seconds": ("30",),
     "ack_batches_messages": ("500",),
     "ack_batches_concurrency": ("20",),

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterator, Sequence
 
-    from fairbox.dispatch.ports import Doorbell
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.testing.acks import MemoryAcks
-    from fairbox.testing.application import MemoryArchive, MemoryDestination, MemoryDoorbells
+    from fairbox.testing.application import MemoryArchive, MemoryDestination
 
 
 @dataclass(frozen=True)
@@ -286,21 +285,3 @@ class FusedAcks:
         self._fuse.burn()
         self._acks.put(bodies)
         self._fuse.burn()
-
-
-class FusedDoorbells:
-    """The doorbell queues, at which an invocation may end, and which lose some doorbells."""
-
-    def __init__(
-        self, doorbells: MemoryDoorbells, fuse: Fuse, rng: random.Random, chaos: Chaos
-    ) -> None:
-        self._doorbells = doorbells
-        self._fuse = fuse
-        self._rng = rng
-        self._chaos = chaos
-
-    def ring(self, doorbells: Sequence[Doorbell]) -> None:
-        """Pass the doorbells on."""
-        self._fuse.burn()
-        lost = self._chaos.lost_doorbells
-        self._doorbells.ring([d for d in doorbells if self._rng.random() >= lost])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, Message, MessagesNotWritten, RetryPolicy, Subscription, Topic
+from fairbox.aws.sqs_doorbells import decode
 from fairbox.codec.deferred_keys import read_deferred
 from fairbox.codec.keys import lane_pk, shard_key
 from fairbox.codec.messages import read_message
@@ -25,8 +26,11 @@ from fairbox.model.deferred_keys import EVERY_KEY, audience_of, name_digest
 from fairbox.model.ids import IdGenerator, time_of
 from fairbox.model.key_claims import key_digest
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.testing.doorbell_queues import NOW
+from fairbox.testing.sqs import SqsFaults
 
-from fairbox_simulation.chaos import FREEZES, Chaos, Client, Fuse, FusedDoorbells, Killed, Skewed
+from fairbox_simulation.chaos import FREEZES, Chaos, Client, Fuse, Killed, Skewed
+from fairbox_simulation.doorbell_function import DeliverShard, FusedSqs, queue_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,13 +40,14 @@ if TYPE_CHECKING:
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import OnDead
+    from fairbox.testing.sqs_trigger import SqsTrigger
 
 TOPIC = "ordered"
 NAMES = ("first", "second")
 SHARDS = 2
 KEYS = 12
 PROCESSES = 3
-RECEIVES = 4
+_SECONDS = 15  # after which a visit begins no call to a destination
 
 
 @dataclass
@@ -91,9 +96,9 @@ class OrderedWorld:
         self._client.stormy = True
         for name in NAMES:
             self.app.destinations[f"sqs:{name}"].answer = self._answer
-        self._doorbells = FusedDoorbells(self.app.doorbells, self._fuse, self.rng, self.chaos)
-        self._visits = [Visits(self._dispatcher()) for _ in range(2)]
-        self._busy: set[int] = set()
+        queues = self.app.doorbells
+        queues.sqs.rng, queues.sqs.faults = self.rng, queue_faults(self.chaos)
+        self._deliver_shard = [self._function() for _ in range(2)]
         self._checked: dict[int, int] = {}  # shard -> version of the row that was checked last
         self._down: set[str] = set()
         self._late: list[Late] = []
@@ -106,16 +111,20 @@ class OrderedWorld:
         """Return the clock of another process."""
         return Skewed(self.app.clock, self.rng.uniform(-1, 1) * self.chaos.skew)
 
-    def _dispatcher(self) -> Dispatcher:
+    def _function(self) -> DeliverShard:
         clock = self._clock()
-        return Dispatcher(
+        doorbells = self.app.doorbells.of(
+            clock, lambda sqs: FusedSqs(sqs, self._fuse, self.chaos, self._strikes)
+        )
+        dispatcher = Dispatcher(
             self._store(clock),
             self.app.destinations,
-            self._doorbells,
+            doorbells,
             clock=clock,
             rng=self.app.rng,
             fan_out=run_sequentially,
         )
+        return DeliverShard(Visits(dispatcher), doorbells, clock, _SECONDS)
 
     def _store(self, clock: Skewed) -> DynamoStore:
         """Return tables before whose shard row a worker may stall, while others go on."""
@@ -230,41 +239,50 @@ class OrderedWorld:
         with self._fuse.spared(), suppress(FairboxError):
             self.app.relay()
 
-    def _visit(self, *, exclusive: bool = True) -> None:
-        queue = self.app.doorbells
-        queue.pass_on()
-        for n, doorbell in enumerate(queue.now):
-            if exclusive and doorbell.shard in self._busy:
-                continue
-            del queue.now[n]
-            held = doorbell.shard in self._busy
-            self._busy.add(doorbell.shard)
-            try:
-                self._receive(doorbell)
-            finally:
-                if not held:
-                    self._busy.discard(doorbell.shard)
-            if self._stormy and self.rng.random() < self.chaos.twice:
-                queue.now.insert(self.rng.randint(0, len(queue.now)), doorbell)
-            return
+    def _visit(self, *, exclusive: bool = True) -> bool:
+        """Answer a doorbell; return whether there was one.
 
-    def _receive(self, doorbell: Doorbell) -> None:
-        for _ in range(RECEIVES):
-            outer = self._fuse.left, self._fuse.frost
-            kill = self._stormy and self.rng.random() < self.chaos.kills
-            freeze = self._stormy and not self._nested and self.rng.random() < self.chaos.frozen
-            self._fuse.left = self.rng.randrange(30) if kill else None
-            self._fuse.frost = self.rng.randrange(30) if freeze else None
-            try:
-                visits = self.rng.choice(self._visits)
-                visits.handle(doorbell, deadline=visits._clock.now() + 15)
-            except (FairboxError, Killed):
-                self.app.clock.advance(self.rng.choice([0.2, 2]))
+        Args:
+            exclusive: False: the visibility of what is in flight ends before.
+        """
+        queues = self.app.doorbells
+        if not exclusive:
+            self._end_visibility()
+        while self._invoke(queues.forwards):
+            pass
+        return self._invoke(queues.visits)
+
+    def _strikes(self, share: float) -> bool:
+        return self._stormy and share > 0 and self.rng.random() < share
+
+    def _invoke(self, trigger: SqsTrigger) -> bool:
+        if not (records := trigger.receive()):
+            return False
+        outer = self._fuse.left, self._fuse.frost
+        kill = self._strikes(self.chaos.kills)
+        freeze = not self._nested and self._strikes(self.chaos.frozen)
+        self._fuse.left = self.rng.randrange(30) if kill else None
+        self._fuse.frost = self.rng.randrange(30) if freeze else None
+        try:
+            answer = self.rng.choice(self._deliver_shard)(records)
+            if self._strikes(self.chaos.twice):
+                self._end_visibility()
             else:
-                return
-            finally:
-                self._fuse.left, self._fuse.frost = outer
-                self._check_claim(doorbell.shard)
+                trigger.settle(records, answer)
+                if answer["batchItemFailures"]:
+                    self._end_visibility()
+        except Killed:
+            self._end_visibility()
+        finally:
+            self._fuse.left, self._fuse.frost = outer
+            for record in records:
+                self._check_claim(decode(record["body"]).shard)
+        return True
+
+    def _end_visibility(self) -> None:
+        """Let the queue give again what is in flight: a storm is too short to wait for that."""
+        for message in self.app.doorbells.sqs.queues[NOW].messages.values():
+            message.visible_at = min(message.visible_at, self.app.clock.now())
 
     def _check_claim(self, shard: int) -> None:
         """Check that each message before the row's start is held, or its doorbell is on the way."""
@@ -361,14 +379,15 @@ class OrderedWorld:
     def calm(self, hours: float = 2) -> None:
         """Stop all faults and let time pass until nothing lies there but what the dead hold."""
         self._stormy = self._client.stormy = False
+        self.app.doorbells.sqs.faults = SqsFaults()
         end = self.app.clock.now() + hours * 3600
         while self.app.clock.now() < end and any(
             True for n in range(SHARDS) for _ in self._lying(n)
         ):
             self._commit_late()
             self._relay()
-            while self.app.doorbells.now:
-                self._visit()
+            while self._visit():
+                pass
             self.app.clock.advance(5)
             self._look()
             if self.on_dead == "block":

@@ -12,6 +12,7 @@ from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.testing.application import INVOCATION_SECONDS, OUTBOX, MemoryApplication
+from fairbox.testing.sqs import SqsFaults
 
 from fairbox_simulation.chaos import (
     FREEZES,
@@ -24,18 +25,19 @@ from fairbox_simulation.chaos import (
     Fuse,
     FusedAcks,
     FusedArchive,
-    FusedDoorbells,
     Killed,
     Skewed,
 )
+from fairbox_simulation.doorbell_function import DeliverShard, FusedSqs, queue_faults
 from fairbox_simulation.event_source_mapping import Reader
 from fairbox_simulation.producers import Producers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.dispatch.ports import Doorbell
+    from fairbox.aws.sqs_doorbells import SqsDoorbells
     from fairbox.model.clock import Clock
+    from fairbox.testing.sqs_trigger import SqsTrigger
 
 SUBSCRIPTIONS = {
     "plain": ("one",),
@@ -46,7 +48,6 @@ SUBSCRIPTIONS = {
     "slow": ("hook",),
 }
 LIMITS: dict[str, dict[str, Any]] = {"c": {"rate": 2.0}, "hook": {"max_in_flight": 2}}
-RECEIVES = 4
 WORKERS = 2
 _STEPS = 5  # in which time passes while something stands still
 
@@ -74,7 +75,6 @@ class World:
         self._lose: Callable[[], None] = _nothing
         self._running = 0
         self._passing = False
-        self._groups: set[str] = set()
         self._storms = True
         self.freezes = self.kills = self.given_twice = self.recounted = self.nights = 0
         self.app = MemoryApplication(
@@ -121,10 +121,10 @@ class World:
     def _make_functions(self) -> None:
         """Make a few instances of each function, each a process with a clock of its own."""
         app = self.app
-        self._doorbells = FusedDoorbells(app.doorbells, self._fuse, self.rng, self.chaos)
+        app.doorbells.sqs.rng, app.doorbells.sqs.faults = self.rng, queue_faults(self.chaos)
         archive, acks = FusedArchive(app.archive, self._fuse), FusedAcks(app.acks, self._fuse)
         relays = [Relay(self._dispatcher()) for _ in range(WORKERS)]
-        self._visits = [Visits(self._dispatcher()) for _ in range(WORKERS)]
+        self._deliver_shard = [self._function() for _ in range(WORKERS)]
         clocks = [self.clock() for _ in range(WORKERS)]
         markings = [
             Marking(self.app.store_of(clock), archive, clock, acks, aside=app.given_up)
@@ -133,16 +133,26 @@ class World:
         self.relay = Reader(self.app, self, [_until(r.handle, r._clock) for r in relays], batch=100)
         self.marking = Reader(self.app, self, [m.handle for m in markings], batch=150)
 
-    def _dispatcher(self) -> Dispatcher:
-        clock = self.clock()
+    def _dispatcher(self, clock: Skewed | None = None) -> Dispatcher:
+        clock = clock or self.clock()
         return Dispatcher(
             self.app.store_of(clock),
             self.app.destinations,
-            self._doorbells,
+            self._doorbells(clock),
             clock=clock,
             rng=self.app.rng,
             fan_out=run_sequentially,
         )
+
+    def _doorbells(self, clock: Skewed) -> SqsDoorbells:
+        return self.app.doorbells.of(
+            clock, lambda sqs: FusedSqs(sqs, self._fuse, self.chaos, self.strikes)
+        )
+
+    def _function(self) -> DeliverShard:
+        clock = self.clock()
+        visits = Visits(self._dispatcher(clock))
+        return DeliverShard(visits, self._doorbells(clock), clock, INVOCATION_SECONDS)
 
     def strikes(self, share: float) -> bool:
         """Whether a fault of this probability strikes now."""
@@ -215,53 +225,41 @@ class World:
         self.marking.pull()
         self.marking.invoke()
 
-    def _visit(self) -> None:
-        """Answer one doorbell whose group is free; a failed one comes again a few times."""
-        queue = self.app.doorbells
-        queue.pass_on()
-        for doorbell in list(queue.now):
-            groups = self.app.outbox.topic(doorbell.topic).groups
-            group = f"{doorbell.topic}#{doorbell.shard % groups}"
-            if group not in self._groups:
-                if not self._visits or doorbell not in queue.now:
-                    return  # others were at work while the topic was read
-                queue.now.remove(doorbell)
-                visits = self._visits.pop(self.rng.randrange(len(self._visits)))
-                try:
-                    self._receive(doorbell, group, visits)
-                finally:
-                    self._visits.append(visits)
-                return
+    def _visit(self) -> bool:
+        """Pass on what is due, and answer one doorbell of a free group; return whether one came.
 
-    def _receive(self, doorbell: Doorbell, group: str, visits: Visits) -> None:
-        held = True
-        self._groups.add(group)
+        A doorbell whose visit ended comes again when its visibility ends.
+        """
+        queues = self.app.doorbells
+        while self._invoke_with(queues.forwards):
+            pass
+        return self._invoke_with(queues.visits)
 
-        def lose() -> None:
-            nonlocal held
-            held = False
-            self._groups.discard(group)
-            self.app.doorbells.now.append(doorbell)
+    def _invoke_with(self, trigger: SqsTrigger) -> bool:
+        """Invoke a free instance of `deliver_shard`; return whether there were doorbells."""
+        if not self._deliver_shard or not (records := trigger.receive()):
+            return False
+        function = self._deliver_shard.pop(self.rng.randrange(len(self._deliver_shard)))
 
-        for _ in range(RECEIVES):
-            done = self.invoke(lambda: _until(visits.handle, visits._clock)(doorbell), lose)
-            if not held:
-                return
-            if done:
-                break
-            self.app.clock.advance(self.rng.choice([0.5, 5]))
-        self._groups.discard(group)
-        if self.strikes(self.chaos.twice):
-            self.given_twice += 1
-            queue = self.app.doorbells.now
-            queue.insert(self.rng.randint(0, len(queue)), doorbell)
+        def work() -> None:
+            answer = function(records)
+            if self.strikes(self.chaos.twice):
+                self.given_twice += 1  # the mapping ends before it has deleted them
+            else:
+                trigger.settle(records, answer)
+
+        try:
+            self.invoke(work)
+        finally:
+            self._deliver_shard.append(function)
+        return True
 
     def _schedules(self) -> None:
         now = self.app.clock.now()
         if now - self._swept >= 60:
             self._swept = now
             clock = self.clock()
-            sweep = Sweep(self.app.store_of(clock), self._doorbells, clock)
+            sweep = Sweep(self.app.store_of(clock), self._doorbells(clock), clock)
             self.invoke(_until(sweep.run, clock))
         if now - self._repaired >= 3600:
             self._repaired = now
@@ -295,6 +293,7 @@ class World:
         """Stop all faults and let time pass until all streams are read and all is delivered."""
         self._storms = False
         self.app.client.stormy = False
+        self.app.doorbells.sqs.faults = SqsFaults()
         for mode in self._failure_modes:
             mode.stormy, mode.outage = False, None
         self.relay.go_on()
@@ -318,9 +317,8 @@ class World:
         while True:
             self._relay()
             self._mark()
-            self._visit()
-            self.app.doorbells.pass_on()
-            if not (self.relay.waiting or self.marking.waiting or self.app.doorbells.now):
+            visited = self._visit()
+            if not (self.relay.waiting or self.marking.waiting or visited):
                 break
 
     def _drained(self) -> bool:

@@ -1,4 +1,4 @@
-"""The doorbell queues: visits to make now (FIFO), visits for later, and failed visits."""
+"""The doorbell queues: visits to make now and apart (FIFO), for later, and failed visits."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ RETENTION: Final = Duration.days(1)
 
 
 class Doorbells(Construct):
-    """The two queues in front of visits.
+    """The three queues in front of visits.
 
     Attributes:
         now: FIFO; message group `{topic}#{shard mod 8}`, so that one shard has one visit at a time.
-        later: standard, because FIFO queues delay no single message; due doorbells go to `now`.
-        dead_letters: the queues of doorbells that failed too often, of `now` and of `later`.
+        apart: FIFO; visits of one subscription, group `{topic}#{shard mod groups}#{subscription}`.
+        later: standard, because FIFO queues delay no single message; due doorbells go on.
+        dead_letters: the queues of doorbells that failed too often, one for each of the three.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Doorbells(Construct):
         self._key = key
         self.dead_letters: list[sqs.Queue] = []
         self.now = self._queue("Now", alarm_topic, fifo=True)
+        self.apart = self._queue("Apart", alarm_topic, fifo=True)
         self.later = self._queue("Later", alarm_topic)
 
     def _queue(self, id_: str, alarm_topic: sns.ITopic, *, fifo: bool = False) -> sqs.Queue:

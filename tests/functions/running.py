@@ -200,6 +200,7 @@ class Functions:
         outbox, deliveries, batches = self.tables.values()
         self.now = variable("FAIRBOX_DOORBELL_QUEUE_URL")
         self.later = variable("FAIRBOX_LATER_QUEUE_URL")
+        self.apart = variable("FAIRBOX_APART_QUEUE_URL")
         for definition in table_definitions(outbox=outbox, deliveries=deliveries):
             self.engine.create_table(**definition)
         self.engine.create_table(**batches_definition(batches))

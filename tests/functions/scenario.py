@@ -145,6 +145,8 @@ class Scenario:
                 self.add("orders", "large", LARGE, delay=delay)
             self.pump(2)
         self.add("hooks", "k", batch_item=f"{self.batches.open().id}:0:0")
+        # from a process that does not know the queue of visits apart
+        self._ring(self.add("hooks", "k"), "hook")
         self.pump(100)
         assert self.s3.tags, "the scenario offloads no body"
         assert list(self.outbox.dead("failing")), "the scenario has no dead letter"
@@ -399,7 +401,7 @@ class Scenario:
             if records:
                 self._invoke("relay", records)
                 self._invoke("mark_delivered", records)
-            for url in (self.functions.now, self.functions.later):
+            for url in (self.functions.now, self.functions.apart, self.functions.later):
                 for entry in self.sqs.sent.pop(url, []):
                     self._visit(entry["MessageBody"], url)
             if second % 60 == 59:
@@ -455,8 +457,8 @@ class Scenario:
         arn = url.rpartition("/")[2]
         self._invoke("deliver_shard", [{"messageId": "1", "body": body, "eventSourceARN": arn}])
 
-    def _ring(self, ref: MessageRef) -> None:
-        bell = Doorbell(ref.topic, ref.epoch, ref.shard)
+    def _ring(self, ref: MessageRef, subscription: str = "") -> None:
+        bell = Doorbell(ref.topic, ref.epoch, ref.shard, subscription=subscription)
         self._visit(encode(bell), self.functions.now)
 
     def _give_up(self, name: str, records: Sequence[dict[str, Any]]) -> None:

@@ -91,6 +91,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("relay_parallelization", 11),
         ("mark_delivered_window_seconds", -1),
         ("deliver_shard_concurrency", 1),
+        ("visits_apart_concurrency", 1001),
         ("ack_batches_window_seconds", 0),
         ("ack_batches_messages", 10_001),
         ("ack_batches_concurrency", 1),

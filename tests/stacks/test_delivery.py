@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import codec
+from fairbox.testing.doorbell_queues import QUEUES
 
 from tests.stacks.assembly import Assembly, plain, variables
 from tests.stacks.conftest import ROOT
@@ -151,7 +152,7 @@ def test_every_queue_is_encrypted_and_closed_to_plain_http(assembly: Assembly) -
         assert queue["SqsManagedSseEnabled"] is True
 
 
-@pytest.mark.parametrize("name", ["DoorbellsNow", "DoorbellsLater"])
+@pytest.mark.parametrize("name", ["DoorbellsNow", "DoorbellsApart", "DoorbellsLater"])
 def test_a_doorbell_that_fails_five_times_is_put_aside(assembly: Assembly, name: str) -> None:
     queue = queues(assembly)[name]
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
@@ -160,8 +161,11 @@ def test_a_doorbell_that_fails_five_times_is_put_aside(assembly: Assembly, name:
     assert aside["MessageRetentionPeriod"] == 14 * 86_400
 
 
-def test_doorbells_are_in_groups_that_do_not_limit_each_other(assembly: Assembly) -> None:
-    queue = queues(assembly)["DoorbellsNow"]
+@pytest.mark.parametrize("name", ["DoorbellsNow", "DoorbellsApart"])
+def test_doorbells_are_in_groups_that_do_not_limit_each_other(
+    assembly: Assembly, name: str
+) -> None:
+    queue = queues(assembly)[name]
     assert queue["FifoQueue"] is True
     assert queue["ContentBasedDeduplication"] is False
     assert queue["DeduplicationScope"] == "messageGroup"
@@ -169,24 +173,61 @@ def test_doorbells_are_in_groups_that_do_not_limit_each_other(assembly: Assembly
     assert "FifoQueue" not in queues(assembly)["DoorbellsLater"]
 
 
+def _attributes(queue: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides which messages come, and when; dead letters by number of receives."""
+    names = ("VisibilityTimeout", "MessageRetentionPeriod", "FifoQueue", "DeduplicationScope")
+    policy = queue.get("RedrivePolicy", {})
+    policy = json.loads(policy) if isinstance(policy, str) else policy
+    chosen = {name: str(queue.get(name)).lower() for name in (*names, "FifoThroughputLimit")}
+    return chosen | {"receives": policy.get("maxReceiveCount")}
+
+
+@pytest.mark.parametrize(
+    ("modelled", "deployed"),
+    [
+        ("doorbells.fifo", "DoorbellsNow"),
+        ("doorbells-apart.fifo", "DoorbellsApart"),
+        ("doorbells-later", "DoorbellsLater"),
+        ("doorbells-dead.fifo", "DoorbellsNowDeadLetters"),
+        ("doorbells-apart-dead.fifo", "DoorbellsApartDeadLetters"),
+        ("doorbells-later-dead", "DoorbellsLaterDeadLetters"),
+    ],
+)
+def test_the_queues_of_tests_are_the_deployed_ones(
+    assembly: Assembly, modelled: str, deployed: str
+) -> None:
+    assert _attributes(QUEUES[modelled]) == _attributes(queues(assembly)[deployed])
+
+
 def test_a_visit_ends_long_before_its_doorbell_is_seen_again(assembly: Assembly) -> None:
     timeout = assembly.functions()["deliver_shard"]["Timeout"]
-    for name in ("DoorbellsNow", "DoorbellsLater"):
+    for name in ("DoorbellsNow", "DoorbellsApart", "DoorbellsLater"):
         assert queues(assembly)[name]["VisibilityTimeout"] >= 2 * timeout
 
 
-def test_both_doorbell_queues_start_visits_that_fail_one_by_one(assembly: Assembly) -> None:
+def test_all_doorbell_queues_start_visits_that_fail_one_by_one(assembly: Assembly) -> None:
     found = {
         plain(one["EventSourceArn"]): one
         for one in mappings(assembly).values()
         if plain(one["FunctionName"]) == "DeliverShardFunction"
     }
-    assert set(found) == {"DoorbellsNow", "DoorbellsLater"}
+    assert set(found) == {"DoorbellsNow", "DoorbellsApart", "DoorbellsLater"}
     for mapping in found.values():
         assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
         assert mapping["ScalingConfig"] == {"MaximumConcurrency": 50}
     assert found["DoorbellsNow"]["BatchSize"] == 1
+    # a visit apart is slow: doorbells of another subscription must not wait for it in its batch
+    assert found["DoorbellsApart"]["BatchSize"] == 1
     assert found["DoorbellsLater"]["BatchSize"] == 10
+
+
+def test_visits_apart_take_no_workers_of_shared_visits(local_assembly: Assembly) -> None:
+    found = {
+        plain(one["EventSourceArn"]): one["ScalingConfig"]["MaximumConcurrency"]
+        for one in mappings(local_assembly).values()
+        if plain(one["FunctionName"]) == "DeliverShardFunction"
+    }
+    assert found == {"DoorbellsNow": 4, "DoorbellsLater": 4, "DoorbellsApart": 6}
 
 
 def test_a_visit_may_ring_for_the_next_one_without_being_taken_for_a_loop(
@@ -258,7 +299,7 @@ ENVIRONMENTS = {
     | BODIES
     | BATCHES
     | DETAIL
-    | {"FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
+    | {"FAIRBOX_APART_QUEUE_URL": "DoorbellsApart", "FAIRBOX_WEBHOOK_ALLOW_PRIVATE": "false"},
     "repair": RINGS | ARCHIVES | BODIES | BATCHES | ACKS,
     "api": RINGS | RINGS_LATER | BODIES | BATCHES,
     "count_outstanding": BATCHES | DETAIL,

@@ -159,7 +159,10 @@ def test_stream_records_that_cannot_be_replayed_are_told_long_before_they_expire
     assert alarm["Threshold"] < min(filter(None, days)) * 24 / 2
 
 
-@pytest.mark.parametrize("queue", ["DoorbellsNowDeadLetters", "DoorbellsLaterDeadLetters"])
+@pytest.mark.parametrize(
+    "queue",
+    ["DoorbellsNowDeadLetters", "DoorbellsApartDeadLetters", "DoorbellsLaterDeadLetters"],
+)
 def test_a_doorbell_put_aside_is_told(assembly: Assembly, queue: str) -> None:
     alarm = alarms(assembly)[f"{queue}NotEmpty"]
     assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
@@ -324,6 +327,6 @@ def test_the_dashboard_shows_each_topic_s_figures_and_everybody_s_health(
         assert f'"{metric}"' in body
     for metric in ("IteratorAge", "Errors", "Throttles", "Duration", "WriteThrottleEvents"):
         assert f'"{metric}"' in body
-    assert body.count('"ApproximateNumberOfMessagesVisible"') == 6
+    assert body.count('"ApproximateNumberOfMessagesVisible"') == 8
     for function in FUNCTIONS:
         assert f"{function}Function" in body

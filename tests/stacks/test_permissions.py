@@ -96,6 +96,7 @@ EXPECTED: dict[str, Permissions] = {
     | SMOKE
     | {
         "DoorbellsNow": SEND | RECEIVE,
+        "DoorbellsApart": SEND | RECEIVE,
         "DoorbellsLater": SEND | RECEIVE,
         "SweepFunction": {"lambda:InvokeFunction"},
     },

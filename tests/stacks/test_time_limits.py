@@ -155,7 +155,8 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
         slow = f"lambda:arn:aws:lambda:us-east-1:{ACCOUNT}:function:{name}"
         subscription = Subscription(name, "one", slow if name == "topic1" else quick, timeout=14)
         functions.outbox.add_subscription(subscription)
-        for _ in range(3):
+        # functions get several calls at once, and calls in parallel would each move the clock
+        for _ in range(1 if name == "topic1" else 3):
             functions.outbox.add(Message(topic=name, body=b"x", id=ids.next()))
     functions.outbox.create_topic(Topic("pulled", shards=8))
     functions.invoke("mark_delivered", {"Records": _records(functions)})

@@ -12,6 +12,7 @@ from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
     from fairbox.codec.keys import Item
+    from fairbox.dispatch.ports import Doorbell
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import ShardRow
     from fairbox.testing.application import MemoryDestination
@@ -51,6 +52,16 @@ class App(MemoryApplication):
             for n in range(count)
         ]
         return self.outbox.add_many(made)
+
+    def answer(self, doorbell: Doorbell) -> None:
+        """Visit beside whoever has the doorbell's group: its visibility ended, and it went on."""
+        self._visits.handle(doorbell, deadline=self.deadline)
+
+    def end_visibility(self) -> None:
+        """Let the queues give again what is in flight, as after a crash and 90 s."""
+        for queue in self.doorbells.sqs.queues.values():
+            for message in queue.messages.values():
+                message.visible_at = min(message.visible_at, self.clock.now())
 
     def writes(self) -> dict[str, int]:
         """Return calls by operation since the last look, without reads."""

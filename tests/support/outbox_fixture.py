@@ -13,7 +13,8 @@ from fairbox.dynamodb.definitions import table_definitions
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.ids import IdGenerator
 from fairbox.testing import ManualClock
-from fairbox.testing.application import MemoryArchive, MemoryBodies, MemoryDoorbells
+from fairbox.testing.application import MemoryArchive, MemoryBodies
+from fairbox.testing.doorbell_queues import DoorbellQueues
 from fairbox.testing.faults import FaultyDynamoDB
 from fairbox.testing.streams import FIRST_SEQUENCE, lambda_item
 
@@ -41,7 +42,7 @@ class Setup:
             self.engine.create_table(**definition)
         self.client = FaultyDynamoDB(self.engine, self.rng)
         self.ids = IdGenerator(self.clock, self.rng.getrandbits)
-        self.doorbells = MemoryDoorbells(self.clock)
+        self.doorbells = DoorbellQueues(self.clock)
         self.outbox = self.another(self.clock)
 
     def another(self, clock: Clock) -> Outbox:

@@ -22,12 +22,16 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 @dataclass
 class Server:
-    """Answers each request on loopback with the next script; keeps connections open."""
+    """Answers each request on loopback with the next script; keeps connections open.
+
+    A script that writes by itself ends its connection, but with `keep`.
+    """
 
     scripts: list[bytes | Callable[[socket.socket], None]] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     connections: int = 0
     tls: ssl.SSLContext | None = None
+    keep: bool = False
 
     def __post_init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -56,6 +60,8 @@ class Server:
                     script = self.scripts.pop(0) if self.scripts else OK
                     if callable(script):
                         script(connection)
+                        if self.keep:
+                            continue
                         return
                     connection.sendall(script)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from fairbox import InvalidInput, MessageRef, NotConfigured, Unavailable
 from fairbox.aws.sqs_doorbells import SqsDoorbells, decode, encode
 from fairbox.dispatch.ports import Doorbell
 from fairbox.testing import ManualClock
+from fairbox.testing.doorbell_queues import LATER, NOW, DoorbellQueues
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,25 +20,6 @@ refs = st.builds(
     st.integers(0, 2**48 - 1),
     st.none() | st.integers(0, 10**14),
 )
-
-
-class Queue:
-    """SQS as far as doorbells see it; entries at the positions named fail once."""
-
-    def __init__(self, failing: int = 0) -> None:
-        self.sent: list[tuple[str, dict[str, Any]]] = []
-        self.failing = failing
-        self.calls: list[int] = []
-
-    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 - the SDK's
-        self.calls.append(len(Entries))
-        failed, self.failing = min(self.failing, len(Entries)), max(0, self.failing - len(Entries))
-        self.sent += [(QueueUrl, entry) for entry in Entries[failed:]]
-        return {"Failed": [{"Id": entry["Id"]} for entry in Entries[:failed]]}
-
-
-def bells(queue: Queue, later: str | None = "later") -> SqsDoorbells:
-    return SqsDoorbells(queue, "now.fifo", later, clock=ManualClock())
 
 
 @given(st.integers(0, 99), st.integers(0, 999), st.lists(refs, max_size=9), st.integers(0, 10**14))
@@ -73,73 +53,85 @@ def test_any_other_text_is_refused(text: str) -> None:
 
 
 def test_250_messages_are_split_over_doorbells_that_fit_and_none_is_left_out() -> None:
-    queue = Queue()
+    queues = DoorbellQueues(ManualClock())
     named = tuple(MessageRef("orders", 0, 11, ID.format(n)) for n in range(250))
-    bells(queue).ring([Doorbell("orders", 0, 11, named)])
-    texts = [entry["MessageBody"] for _, entry in queue.sent]
+    queues.ring([Doorbell("orders", 0, 11, named)])
+    texts = [message.body for message in queues.sqs.queues[NOW].messages.values()]
     assert [len(json.loads(t)["ids"]) for t in texts] == [100, 100, 50]
     assert [r for t in texts for r in decode(t).refs] == list(named)
     assert all(len(t) < 256 * 1024 for t in texts)
 
 
 def test_shards_of_a_topic_share_eight_groups_and_every_doorbell_is_its_own() -> None:
-    queue = Queue()
-    bells(queue).ring([Doorbell("orders", 0, n) for n in range(20)])
-    assert {e["MessageGroupId"] for _, e in queue.sent} == {f"orders#{n}" for n in range(8)}
-    assert len({e["MessageDeduplicationId"] for _, e in queue.sent}) == 20
-    assert queue.calls == [10, 10]
+    queues = DoorbellQueues(ManualClock())
+    queues.ring([Doorbell("orders", 0, n) for n in range(20)])
+    sent = queues.sqs.queues[NOW].messages.values()
+    assert {message.group for message in sent} == {f"orders#{n}" for n in range(8)}
+    assert len({message.deduplication for message in sent}) == 20
+    assert queues.sqs.calls["SendMessageBatch"] == 2
 
 
-@pytest.mark.parametrize(("seconds", "delay"), [(0.5, 1), (1, 1), (30, 30), (5000, 900)])
-def test_later_doorbells_wait_15_minutes_at_most(seconds: float, delay: int) -> None:
-    queue = Queue()
-    not_before = round((ManualClock().now() + seconds) * 1000)
-    bells(queue).ring([Doorbell("orders", 0, 1, (), not_before)])
-    ((url, entry),) = queue.sent
-    assert (url, entry["DelaySeconds"]) == ("later", delay)
-    assert decode(entry["MessageBody"]).not_before == not_before
+@pytest.mark.parametrize(
+    ("seconds", "delay", "slot"),
+    [(0.5, 1, 1), (1, 1, 1), (1.2, 2, 2), (30, 30, 30), (5000, 900, 5000)],
+)
+def test_later_doorbells_wait_15_minutes_at_most(seconds: float, delay: int, slot: int) -> None:
+    queues, now = DoorbellQueues(ManualClock()), round(ManualClock().now() * 1000)
+    not_before = now + round(seconds * 1000)
+    named = (MessageRef("orders", 0, 1, ID.format(1)),)
+    queues.ring([Doorbell("orders", 0, 1, refs, not_before) for refs in ((), named)])
+    assert [d.not_before for d in queues.later] == [now + slot * 1000, not_before]
+    assert not queues.sqs.receive_message(QueueUrl=LATER)
+    queues.sqs.clock.sleep(delay)
+    taken = queues.sqs.receive_message(QueueUrl=LATER, MaxNumberOfMessages=10)
+    assert len(taken["Messages"]) == 2
 
 
 def test_doorbells_for_one_shard_and_second_are_passed_on_as_one_visit() -> None:
-    queue, clock = Queue(), ManualClock(1_760_000_000)
-    waiting = SqsDoorbells(queue, "now.fifo", "later", clock=clock)
-    due = Doorbell("orders", 1, 3, (), 1_760_000_000_000)
-    named = Doorbell("orders", 1, 3, (MessageRef("orders", 1, 3, ID.format(1)),), due.not_before)
-    for doorbell in (due, due, replace(due, shard=4), named, named):
-        waiting.pass_on(doorbell)
+    queues = DoorbellQueues(clock := ManualClock(1_760_000_000))
+    due = Doorbell("orders", 1, 3, (), 1_760_000_005_000)
+    named = replace(due, refs=(MessageRef("orders", 1, 3, ID.format(1)),))
+    others = [replace(due, shard=4), replace(due, subscription="a"), replace(due, after="ready:x")]
+    queues.ring([due, due, *others, named, named])
+    clock.advance(5)
+    for doorbell in queues.later:
+        queues.pass_on(doorbell)
+    assert {d.not_before for d in queues.now} == {0}
+    assert len(queues.now) == 1 + len(others) + 2
+    queues.now.clear()
+    queues.pass_on(due)  # a repetition, after the visit
+    assert not queues.now
     clock.advance(1)
-    waiting.pass_on(due)  # a visit that came too early rang for it again
-    assert {decode(e["MessageBody"]).not_before for _, e in queue.sent} == {0}
-    ids = [e["MessageDeduplicationId"] for _, e in queue.sent]
-    assert ids[0] == ids[1]
-    assert len(set(ids)) == 5
+    queues.pass_on(replace(due, not_before=due.not_before + 1000))  # rung after it began
+    assert len(queues.now) == 1
 
 
 def test_a_doorbell_that_is_not_due_waits_on() -> None:
-    queue = Queue()
-    bells(queue).pass_on(Doorbell("orders", 0, 1, (), round(ManualClock().now() * 1000) + 5_000))
-    ((url, entry),) = queue.sent
-    assert (url, entry["DelaySeconds"]) == ("later", 5)
+    queues = DoorbellQueues(ManualClock())
+    queues.pass_on(Doorbell("orders", 0, 1, (), round(ManualClock().now() * 1000) + 5_000))
+    assert (len(queues.now), len(queues.later)) == (0, 1)
 
 
 def test_entries_that_failed_are_sent_again_and_only_these() -> None:
-    queue = Queue(failing=3)
-    bells(queue).ring([Doorbell("orders", 0, n) for n in range(10)])
-    assert queue.calls == [10, 3]
-    assert {decode(e["MessageBody"]).shard for _, e in queue.sent} == set(range(10))
+    queues = DoorbellQueues(ManualClock())
+    queues.sqs.failing = 3
+    queues.ring([Doorbell("orders", 0, n) for n in range(10)])
+    assert queues.sqs.calls["SendMessageBatch"] == 2
+    assert sorted(d.shard for d in queues.now) == list(range(10))
 
 
 def test_a_queue_that_takes_nothing_is_told() -> None:
-    class Gone(Queue):
-        def send_message_batch(self, **_: Any) -> dict[str, Any]:
-            raise ClientError({"Error": {"Code": "InternalError"}}, "SendMessageBatch")
-
+    queues = DoorbellQueues(ManualClock())
+    queues.sqs.failing = 1000
     with pytest.raises(Unavailable):
-        bells(Queue(failing=1000)).ring([Doorbell("orders", 0, 1)])
-    with pytest.raises(Unavailable):
-        bells(Gone()).ring([Doorbell("orders", 0, 1)])
+        queues.ring([Doorbell("orders", 0, 1)])
+    queues = DoorbellQueues(ManualClock())
+    queues.sqs.queues.clear()
+    with pytest.raises(Unavailable, match="does not exist"):
+        queues.ring([Doorbell("orders", 0, 1)])
 
 
 def test_without_a_queue_for_later_nothing_is_rung_for_later() -> None:
+    bells = SqsDoorbells(DoorbellQueues(ManualClock()).sqs, NOW, None, clock=ManualClock())
     with pytest.raises(NotConfigured, match="LATER"):
-        bells(Queue(), later=None).ring([Doorbell("orders", 0, 1, (), 10**14)])
+        bells.ring([Doorbell("orders", 0, 1, (), 10**14)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -186,10 +187,9 @@ def test_each_subscription_is_served_or_skipped_and_nothing_stays(
                 skipped.add((ref.id, name))
         elif act == "run":
             app.run(data.draw(st.sampled_from((1, 5, 700))), step=5)
-        elif act == "take":
-            app.at(name).answer = lambda _: TAKEN
         else:
-            app.at(name).answer = lambda _: POISONED
+            answer = TAKEN if act == "take" else POISONED
+            app.at(name).answer = partial(lambda same, _: same, answer)
     for name in NAMES:
         app.outbox.resume_subscription("orders", name)
         app.at(name).answer = lambda _: TAKEN

@@ -235,7 +235,7 @@ class TestVisits:
         early = Doorbell("orders", 0, 0, tuple(refs), round(app.clock.now() * 1000) + 5000)
         self.visits(app).handle(early, deadline=app.deadline)
         assert app.at("a").ids == []
-        assert app.doorbells.later == [early]
+        assert list(app.doorbells.later) == [early]
 
     def test_at_its_time_limit_it_rings_again_behind_the_others(self) -> None:
         app = App("a")

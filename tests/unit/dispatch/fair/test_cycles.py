@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TEN = Limits(10, 1 << 20)
+ONE = Limits(1, 1 << 20)
 
 
 def cycles(fill: bool = True) -> tuple[Cycles[str, int], ManualClock]:
@@ -36,6 +37,54 @@ def test_who_was_given_a_call_gets_no_other_until_it_is_answered() -> None:
     assert given_to(turns) == {}
     turns.answered("slow")
     assert list(given_to(turns)) == ["slow"]
+
+
+def several(in_flight: int, limits: Limits = ONE) -> Cycles[str, int]:
+    turns: Cycles[str, int] = Cycles(
+        ManualClock(), limits=lambda _: limits, in_flight=lambda d: in_flight if d == "a" else None
+    )
+    for n in range(20):
+        for destination in ("a", "b"):
+            turns.add(destination, Work(n, "t"))
+    return turns
+
+
+def test_who_may_have_several_in_flight_gets_a_call_in_each_cycle_until_it_has_them() -> None:
+    turns = several(3)
+    assert given_to(turns) == {"a": [0], "b": [0]}
+    assert [given_to(turns) for _ in range(3)] == [{"a": [1]}, {"a": [2]}, {}]
+    turns.answered("a", 1)
+    assert given_to(turns) == {"a": [3]}
+    assert not turns.idle("a")
+
+
+def test_what_is_in_flight_is_counted_in_messages_not_in_calls() -> None:
+    turns = several(13, TEN)
+    made = [given_to(turns)["a"] for _ in range(2)]
+    assert [len(call) for call in made] == [10, 3]
+    assert given_to(turns) == {}
+    turns.answered("a", 10)
+    assert [len(call) for call in given_to(turns).values()] == [7]
+    turns.answered("a", 3)
+    turns.answered("a", 7)
+    assert turns.idle("a")
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 11), max_size=60), st.integers(1, 5))
+def test_no_order_of_answers_lets_more_be_in_flight(
+    most: int, answers: Sequence[int], messages: int
+) -> None:
+    turns = several(most, Limits(messages, 1 << 20))
+    unanswered: list[list[int]] = []
+    seen: list[int] = []
+    for which in [*answers, *[0] * 40]:
+        while call := given_to(turns).get("a"):
+            unanswered.append(call)
+            seen += call
+        assert sum(map(len, unanswered)) <= most
+        if unanswered:
+            turns.answered("a", len(unanswered.pop(which % len(unanswered))))
+    assert seen == list(range(20))
 
 
 def test_who_rests_is_visited_when_it_has_rested_and_loses_nothing() -> None:

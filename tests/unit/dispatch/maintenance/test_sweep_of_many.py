@@ -77,7 +77,7 @@ class Overdue:
     def topic(self, name: str) -> TopicState:
         return self.topics[name]
 
-    def due_shards(self) -> Iterator[ShardRow]:
+    def due_shards(self, *, ahead_ms: int = 0) -> Iterator[ShardRow]:
         return iter(self.rows)
 
     def read_lane(self, lane: str, topic: str, epoch: int, shard: int, **_: Any) -> ShardPage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,7 @@ def test_reads_are_bounded_with_5000_followers_behind_a_held_key() -> None:
 
 def test_a_due_key_costs_one_get_and_its_followers_are_read_once_when_it_is_through() -> None:
     app, refs = held_back(5000)
-    app.clock.advance(3700)
+    app.clock.advance(10_100)  # two seconds for each of them
     app.sweep()  # as long ago as this the visit reads from the head
     assert cost_of(app, app.visit) > 100
     app.clock.advance(1)
@@ -323,7 +324,7 @@ def test_a_visit_that_is_cut_off_at_any_step_loses_and_reorders_nothing(
                 app.visit()
                 app.at("a").answer = lambda _: TAKEN
                 app.clock.advance(8)
-                app.doorbells.pass_on()
+                app.pass_on()
             left = [step]
 
             def crash(request: Any, left: list[int] = left) -> None:
@@ -441,8 +442,7 @@ class TestOnDead:
 
         def meanwhile(stored: StoredMessage) -> Outcome:
             if stored.message.partition_key == "other" and others:  # refs[0] has died by now
-                app.doorbells.ring([others.pop()])
-                app.visit()
+                app.answer(others.pop())
             return REFUSED if stored.ref == refs[0] else TAKEN
 
         app.at("a").answer = meanwhile
@@ -460,8 +460,7 @@ class TestOnDead:
 
         def meanwhile(stored: StoredMessage) -> Outcome:
             if again:
-                app.doorbells.ring([again.pop()])
-                app.visit()
+                app.answer(again.pop())
                 assert len(app.dead()) == 1
             return REFUSED if stored.ref == refs[0] else TAKEN
 
@@ -481,7 +480,7 @@ class TestOnDead:
         app.clock.advance(3)
         app.doorbells.now.clear()
         app.doorbells.later.clear()
-        _beside(app, monkeypatch, "read", lambda: app.doorbells.ring([Doorbell(*SHARD)]))
+        _beside(app, monkeypatch, "read", lambda: app.answer(Doorbell(*SHARD)))
         app.doorbells.ring([Doorbell(*SHARD)])
         app.visit()
         assert len(app.dead()) == 1
@@ -503,9 +502,9 @@ class TestOnDead:
             assert doorbell.refs == (refs[0],)
 
             def again(app: App = app, doorbell: Doorbell = doorbell, *, cut: bool = cut) -> None:
-                app.doorbells.ring([doorbell])
                 if cut:
                     monkeypatch.setattr(OrderedVisit, "_end", lambda _: None)
+                app.answer(doorbell)
 
             _beside(app, monkeypatch, "read", again)
             app.visit()
@@ -534,8 +533,8 @@ class TestOnDead:
         (doorbell,) = app.doorbells.now
 
         def again() -> None:
-            app.doorbells.ring([doorbell])
             monkeypatch.setattr(OrderedVisit, "_end", lambda _: None)
+            app.answer(doorbell)
 
         _beside(app, monkeypatch, "read_lane", again)
         app.visit()
@@ -560,7 +559,7 @@ class TestOnDead:
         app.relay()
         (doorbell,) = app.doorbells.now
         app.doorbells.now.clear()
-        _beside(app, monkeypatch, "read", lambda: app.doorbells.ring([doorbell]))
+        _beside(app, monkeypatch, "read", lambda: app.answer(doorbell))
         app.doorbells.ring([Doorbell(*SHARD)])
         app.visit()
         assert sent(app, "k") == []
@@ -580,8 +579,7 @@ class TestOnDead:
 
         def meanwhile(stored: StoredMessage) -> Outcome:
             if again:
-                app.doorbells.ring([again.pop()])
-                app.visit()
+                app.answer(again.pop())
                 assert len(app.dead()) == 1
             return REFUSED if stored.ref == refs[0] else TAKEN
 
@@ -682,16 +680,15 @@ class TestOnDead:
 
 
 def _beside(
-    app: App, monkeypatch: pytest.MonkeyPatch, name: str, ring: Callable[[], object]
+    app: App, monkeypatch: pytest.MonkeyPatch, name: str, visit: Callable[[], object]
 ) -> None:
     """Let another visit run before the first call of a method of the tables."""
     original = getattr(DynamoStore, name)
-    left = [ring]
+    left = [visit]
 
     def call(self: DynamoStore, *args: Any, **more: Any) -> Any:
         if left:
             left.pop()()
-            app.visit()
         return original(self, *args, **more)
 
     monkeypatch.setattr(DynamoStore, name, call)
@@ -708,11 +705,9 @@ def _cut_off(app: App, crash: Callable[[Any], None], monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(type(calls), "call", call)
-        doorbells = list(app.doorbells.now)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             app.visit()
-        except KeyboardInterrupt:
-            app.doorbells.now.extendleft(doorbells)  # it comes again
+        app.end_visibility()
 
 
 def test_a_message_is_found_again_whatever_becomes_of_the_rows_of_a_table() -> None:

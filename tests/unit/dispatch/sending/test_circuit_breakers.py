@@ -170,7 +170,7 @@ def test_each_probe_takes_a_message_that_was_tried_least() -> None:
     attempts = [read_message(i).state("a").attempts for i in app.lying()]
     assert sum(attempts) >= FAILURES_TO_OPEN + 20
     assert max(attempts) <= 2
-    assert attempts.count(2) <= 2  # a message's own doorbell may bring it, where no other came
+    assert attempts.count(2) <= 5  # a message's own doorbell may bring it, where no other came
 
 
 def test_all_that_waited_is_sent_within_half_a_minute_of_the_closing() -> None:

@@ -124,7 +124,7 @@ class _Gate:
     def ready(self, subscription: Subscription) -> bool:
         return subscription.name not in self.closed
 
-    def in_flight_limit(self, subscription: Subscription) -> int | None:
+    def in_flight_limit(self, subscription: Subscription, *, ordered: bool) -> int | None:
         return self.limit
 
     def answered(

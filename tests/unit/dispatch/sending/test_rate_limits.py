@@ -6,15 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Subscription, TopicConflict, UnknownSubscription, UnknownTopic
-from fairbox.aws.sqs_doorbells import SqsDoorbells, decode, encode
+from fairbox import Subscription, Topic, TopicConflict, UnknownSubscription, UnknownTopic
+from fairbox.aws.sqs_doorbells import decode, encode
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.sending import rate_limits as rates
 from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.dynamodb.circuits import CircuitRows
 from fairbox.errors import InvalidInput
+from fairbox.model.epochs import Epoch
 from fairbox.model.subscription_status import SubscriptionStatus
+from fairbox.model.topics import TopicState
+from fairbox.testing import ManualClock
+from fairbox.testing.doorbell_queues import NOW, DoorbellQueues
 
 from tests.support.application import App
 
@@ -156,27 +160,37 @@ class TestRates:
         assert sent == 300
         assert app.meter.reading().rru / sent <= 2
 
+    def test_processes_that_take_at_once_never_take_the_same_tokens(self) -> None:
+        """Each computes the same end of the bucket: only the one that wrote it has its tokens."""
+        app = limited(rate=10)
+        (subscription,) = app.outbox.topic("orders").subscriptions
+        app.relay()
+        spends = [app.store_of(app.clock).spend("orders", "a", 10**13, 0) for _ in range(2)]
+        assert spends == [None, 10**13]
+        assert subscription.rate == 10
+
     def test_it_leaves_no_doorbells_that_multiply(self) -> None:
         app = limited(rate=1)
         app.add(300)
         most = 0
         for _ in range(300):
             app.run(1)
-            named = [d for d in [*app.doorbells.now, *app.doorbells.later] if not d.refs]
-            most = max(most, len(named))
-        assert most <= 2
+            waiting = [d for d in [*app.doorbells.now, *app.doorbells.later] if not d.refs]
+            most = max(most, len({d.not_before for d in waiting}))
+        assert most <= 3
         refs = [r for d in [*app.doorbells.now, *app.doorbells.later] for r in d.refs]
         assert len(refs) == len(set(refs))
 
 
 class TestLimitsInFlight:
     @pytest.mark.parametrize(
-        ("limit", "groups", "call"), [(1, 1, 1), (3, 3, 1), (8, 8, 1), (40, 8, 5)]
+        ("limit", "groups", "call"), [(1, 1, 1), (3, 1, 3), (8, 1, 8), (40, 4, 10), (1000, 8, 10)]
     )
     def test_visits_at_a_time_and_messages_a_call_never_exceed_it(
         self, limit: int, groups: int, call: int
     ) -> None:
         app = limited(max_in_flight=limit)
+        (subscription,) = app.outbox.topic("orders").subscriptions
         at = app.at("a")
         sizes: Counter[int] = Counter()  # messages by number of the call
 
@@ -189,22 +203,29 @@ class TestLimitsInFlight:
         app.relay()
         assert not sizes, "the relay, of which many run at a time, must not call it"
         app.run(5)
-        assert app.outbox.topic("orders").groups == groups
+        part = Gate(app.store, app.clock, app.rng).in_flight_limit(subscription, ordered=False)
+        assert part is not None
+        assert 0.9 * limit <= subscription.groups * part <= limit
+        assert subscription.groups == groups
         assert max(sizes.values()) == call
-        assert groups * call <= limit
         assert len(app.at("a").ids) == 200
 
+    @pytest.mark.parametrize(("limit", "groups"), [(1, 1), (3, 3), (8, 8), (40, 8)])
+    def test_an_ordered_topic_has_one_call_a_visit_so_its_visits_are_as_many(
+        self, limit: int, groups: int
+    ) -> None:
+        app = limited(max_in_flight=limit)
+        (subscription,) = app.outbox.topic("orders").subscriptions
+        part = Gate(app.store, app.clock, app.rng).in_flight_limit(subscription, ordered=True)
+        ordered = TopicState(Topic("o", ordering="key"), (Epoch(0, 8, 0),), (subscription,))
+        assert ordered.groups == groups
+        assert part is not None
+        assert groups * part <= limit
+
     def test_doorbells_of_a_limited_topic_share_fewer_groups(self) -> None:
-        sent: list[dict[str, Any]] = []
-
-        class Sqs:
-            def send_message_batch(self, **given: Any) -> dict[str, Any]:
-                sent.extend(given["Entries"])
-                return {"Successful": [{"Id": e["Id"]} for e in given["Entries"]]}
-
-        bells = SqsDoorbells(Sqs(), "now", "later", groups={"orders": 3, "other": 8}.__getitem__)
-        bells.ring([Doorbell(t, 0, n) for t in ("orders", "other") for n in range(20)])
-        groups = {entry["MessageGroupId"] for entry in sent}
+        queues = DoorbellQueues(ManualClock(), groups={"orders": 3, "other": 8}.__getitem__)
+        queues.ring([Doorbell(t, 0, n) for t in ("orders", "other") for n in range(20)])
+        groups = {message.group for message in queues.sqs.queues[NOW].messages.values()}
         assert sum(g.startswith("orders#") for g in groups) == 3
         assert sum(g.startswith("other#") for g in groups) == 8
 
@@ -252,9 +273,9 @@ class TestWithoutItsParts:
     def test_calls_as_large_as_a_destination_takes_are_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Gate, "in_flight_limit", lambda *_: None)
-        with pytest.raises(AssertionError, match="assert 10 == 5"):
-            TestLimitsInFlight().test_visits_at_a_time_and_messages_a_call_never_exceed_it(40, 8, 5)
+        monkeypatch.setattr(Gate, "in_flight_limit", lambda *_, **__: None)
+        with pytest.raises(AssertionError, match="None is not None"):
+            TestLimitsInFlight().test_visits_at_a_time_and_messages_a_call_never_exceed_it(3, 1, 3)
 
     def test_a_bucket_that_is_always_full_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rates, "take", lambda spent, _now, _rate, wanted: (wanted, spent + 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairbox.dispatch.sending.sender import (
+from fairbox.dispatch.sending.slow_destinations import (
     FIRST_REST_SECONDS,
     LONGEST_REST_SECONDS,
     SLOW_SECONDS,
@@ -44,3 +44,27 @@ def test_one_line_says_nothing_of_another() -> None:
     pace = SlowDestinations()
     pace.took("a", 2, 0)
     assert (pace.slow("a", 1), pace.slow("b", 1)) == (True, False)
+
+
+def test_a_process_waits_a_tenth_of_its_time_for_lines_that_it_does_not_know() -> None:
+    """Else thirty slow webhooks would take each of fifty workers for a minute."""
+    pace, now, waited = SlowDestinations(0.2), 0.0, 0.0
+    pace.took("quick", 0.01, now)
+    while now < 600:
+        tried = next((f"slow{n}" for n in range(30) if not pace.avoided(f"slow{n}", now)), None)
+        assert not pace.avoided("quick", now)
+        if tried is not None:
+            waited += 2
+            now += 2
+            pace.took(tried, 2, now, waited=True)
+        else:
+            now += 0.1
+    assert 0.08 * now < waited < 0.12 * now
+
+
+def test_calls_of_visits_apart_keep_nobody_waiting() -> None:
+    pace = SlowDestinations(0.2)
+    pace.took("slow", 2, 10, waited=False)
+    assert (pace.avoided("slow", 11), pace.avoided("unknown", 11)) == (True, False)
+    pace.took("other", 2, 12, waited=True)
+    assert pace.avoided("unknown", 13)

@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 
 MAX_DELAY_SECONDS: Final = 900
 _REFS_A_DOORBELL: Final = 100
+_MAX_GROUP: Final = 128  # characters of a queue's group
 _SOON_MS: Final = 1000  # a doorbell that is due so soon is not put back to wait
+_AHEAD_MS: Final = 1000
 
 
 class SqsDoorbells:
     """Enqueues visits.
 
     Group `{topic}#{shard mod 8}` of the FIFO queue lets one visit of a shard run at a time, and no
-    topic hold more than eight workers; fewer where a subscription may have fewer in flight.
+    topic hold more than eight workers; fewer where a subscription may have fewer in flight. Visits
+    apart have a FIFO queue of their own, whose groups are a subscription's.
 
     Args:
         client: boto3's SQS client.
@@ -39,9 +42,12 @@ class SqsDoorbells:
         later_url: the standard queue, whose messages may be delayed one by one; None: nothing can
             be rung for later.
         clock: gives the time.
-        new_id: gives deduplication ids: every doorbell is its own but those that say until when,
-            of which the queue keeps one for a shard and time.
+        new_id: gives deduplication ids: every doorbell is its own, but for those that name no
+            messages and are for later, of which the queue keeps one for a shard and second.
         groups: gives how many visits of a topic run at a time.
+        apart_url: the FIFO queue of visits apart; None: they go to the other one, from where the
+            function that knows the queue passes them on.
+        groups_apart: gives how many visits apart of a topic's subscription run at a time.
     """
 
     def __init__(
@@ -53,6 +59,8 @@ class SqsDoorbells:
         clock: Clock | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         groups: Callable[[str], int] = lambda _: GROUPS,
+        apart_url: str | None = None,
+        groups_apart: Callable[[str, str], int] = lambda *_: GROUPS,
     ) -> None:
         self._client = client
         self._queue_url = queue_url
@@ -60,62 +68,110 @@ class SqsDoorbells:
         self._clock = clock or SystemClock()
         self._new_id = new_id
         self._groups = groups
+        self._apart_url = apart_url
+        self._groups_apart = groups_apart
 
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
         """Put the doorbells into the queues, ten a call.
 
+        One for later that names no messages is for a whole second, one from now at least.
+
         Raises:
             Unavailable: some could not be put there.
         """
-        self._ring([(part, None) for d in doorbells for part in _parts(d)])
+        now = milliseconds(self._clock)
+        self._ring([_in_slot(part, now) for d in doorbells for part in _parts(d)])
 
     def pass_on(self, doorbell: Doorbell) -> None:
         """Enqueue visits that have waited in the queue for later, or let them wait on.
 
-        Doorbells of one shard and time that name no message, and come within a second, are one
-        visit: the FIFO queue drops all but the first. So visits that each ring for the same time do
-        not multiply. One that a visit rings because it came too early comes a second later.
+        Of equal doorbells of one second that name no message the FIFO queue keeps the first, for
+        five minutes. Its visit comes after all of them were rung, because each was rung a second
+        ahead, and sees what they are for. So visits that each ring for the same time do not
+        multiply, and none is lost.
 
         Raises:
             Unavailable: it could not be put into a queue.
         """
-        now = milliseconds(self._clock)
-        waits = doorbell.not_before - now > _SOON_MS
-        due = doorbell if waits else replace(doorbell, not_before=0)
-        text = f"{encode(doorbell)} {now // 1000}"
-        own = doorbell.refs or doorbell.repeats
-        same = None if own else hashlib.sha256(text.encode()).hexdigest()
-        self._ring([(part, same) for part in _parts(due)])
+        soon = 0 if doorbell.repeats else _SOON_MS
+        if doorbell.not_before - milliseconds(self._clock) > soon:
+            self._ring([doorbell])
+        else:
+            # the visit must not take it for too early, by a clock that is behind, and ring again
+            self._enqueue([(replace(doorbell, not_before=0), _dedup_id(doorbell))])
 
-    def _ring(self, doorbells: Sequence[tuple[Doorbell, str | None]]) -> None:
-        """Put doorbells into the queues, each with its deduplication id; None: its own."""
+    def _ring(self, doorbells: Sequence[Doorbell]) -> None:
         now = milliseconds(self._clock)
-        at_once: list[dict[str, Any]] = []
+        at_once: list[tuple[Doorbell, str | None]] = []
         later: list[dict[str, Any]] = []
-        for doorbell, same in doorbells:
-            body = encode(doorbell)
+        for doorbell in doorbells:
             wait = min(MAX_DELAY_SECONDS, -((now - doorbell.not_before) // 1000))
             if wait > 0:
-                later.append({"MessageBody": body, "DelaySeconds": wait})
+                later.append({"MessageBody": encode(doorbell), "DelaySeconds": wait})
             else:
-                group = f"{doorbell.topic}#{doorbell.shard % self._groups(doorbell.topic)}"
-                at_once.append(
-                    {
-                        "MessageBody": body,
-                        "MessageGroupId": group,
-                        "MessageDeduplicationId": same or self._dedup_id(doorbell, body),
-                    }
-                )
-        send_all(self._client, self._queue_url, at_once)
+                at_once.append((doorbell, None))
+        self._enqueue(at_once)
         if later:
             if self._later_url is None:
                 raise NotConfigured(LATER_QUEUE_URL)
             send_all(self._client, self._later_url, later)
 
-    def _dedup_id(self, doorbell: Doorbell, body: str) -> str:
-        if doorbell.repeats:
-            return hashlib.sha256(body.encode()).hexdigest()
-        return self._new_id()
+    def misplaced(self, doorbell: Doorbell, queue: str) -> bool:
+        """Whether a doorbell lies in the queue of shared visits (by name), but asks for one apart.
+
+        Functions and clients that do not know the queue of visits apart put it there.
+        """
+        apart = doorbell.subscription and self._apart_url
+        return bool(apart) and queue != str(self._apart_url).rpartition("/")[2]
+
+    def _place(self, doorbell: Doorbell) -> tuple[str, str]:
+        """Return the queue of a doorbell that is due, and its group."""
+        topic, subscription = doorbell.topic, doorbell.subscription
+        if not subscription or self._apart_url is None:
+            return self._queue_url, f"{topic}#{doorbell.shard % self._groups(topic)}"
+        number = doorbell.shard % self._groups_apart(topic, subscription)
+        group = f"{topic}#{number}#{subscription}"
+        if len(group) > _MAX_GROUP:
+            group = hashlib.sha256(group.encode()).hexdigest()
+        return self._apart_url, group
+
+    def _enqueue(self, doorbells: Sequence[tuple[Doorbell, str | None]]) -> None:
+        """Put doorbells into the FIFO queues, each with its deduplication id; None: its own."""
+        entries: dict[str, list[dict[str, Any]]] = {}
+        for doorbell, same in doorbells:
+            url, group = self._place(doorbell)
+            entries.setdefault(url, []).append(
+                {
+                    "MessageBody": encode(doorbell),
+                    "MessageGroupId": group,
+                    "MessageDeduplicationId": same or self._new_id(),
+                }
+            )
+        for url, its in entries.items():
+            send_all(self._client, url, its)
+
+
+def _in_slot(doorbell: Doorbell, now: int) -> Doorbell:
+    """Return the doorbell for the whole second that equal ones are for, if it is for later.
+
+    The second is ahead by more than clocks differ: its visit has not begun when this one is rung.
+    """
+    if not doorbell.repeats or doorbell.not_before <= now:
+        return doorbell
+    slot = -(-max(doorbell.not_before, now + _AHEAD_MS) // 1000) * 1000
+    return replace(doorbell, not_before=slot)
+
+
+def _dedup_id(doorbell: Doorbell) -> str | None:
+    """Return the id that equal doorbells share; None: the doorbell is its own.
+
+    Walks of one subscription are equal wherever they go on: one does the work of all.
+    """
+    if not doorbell.repeats:
+        return None
+    if doorbell.subscription:
+        doorbell = replace(doorbell, after="", before=0, since=0)
+    return hashlib.sha256(encode(doorbell).encode()).hexdigest()
 
 
 def _parts(doorbell: Doorbell) -> Iterator[Doorbell]:
@@ -137,6 +193,10 @@ def encode(doorbell: Doorbell) -> str:
             "ids": [r.id if r.due is None else f"{r.id}/{r.due}" for r in doorbell.refs],
             "not_before": doorbell.not_before,
             **({"before": doorbell.before} if doorbell.before else {}),
+            **({"subscription": doorbell.subscription} if doorbell.subscription else {}),
+            **({"after": doorbell.after} if doorbell.after else {}),
+            **({"since": doorbell.since} if doorbell.since else {}),
+            **({"kept": True} if doorbell.kept else {}),
         },
         separators=(",", ":"),
     )
@@ -155,7 +215,10 @@ def decode(body: str) -> Doorbell:
         topic, epoch, shard = check_topic(data["topic"]), int(data["epoch"]), int(data["shard"])
         refs = tuple(MessageRef.parse(f"{topic}/{epoch}/{shard}/{i}") for i in data["ids"])
         before = int(data.get("before", 0))
-        return Doorbell(topic, epoch, shard, refs, int(data["not_before"]), before)
+        subscription, after = str(data.get("subscription", "")), str(data.get("after", ""))
+        times, since = (int(data["not_before"]), before), int(data.get("since", 0))
+        kept = data.get("kept") is True
+        return Doorbell(topic, epoch, shard, refs, *times, subscription, after, since, kept)
     except (
         ValueError,
         KeyError,

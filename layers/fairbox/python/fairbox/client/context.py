@@ -69,7 +69,7 @@ class OutboxContext:
         """
         if self.doorbells is not None:
             with suppress(FairboxError):
-                self.doorbells.ring([Doorbell(ref.topic, ref.epoch, ref.shard, (ref,))])
+                self.doorbells.ring([Doorbell(ref.topic, ref.epoch, ref.shard, (ref,), kept=True)])
 
 
 class OutboxPart:

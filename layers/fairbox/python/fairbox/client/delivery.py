@@ -11,6 +11,7 @@ from fairbox.codec import attributes as attr
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.visit_steps import FROM_HEAD
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.dynamodb.parallel_scan import parallel_scan
 from fairbox.errors import (
@@ -126,5 +127,7 @@ class ManualDelivery(OutboxPart):
             if ref.topic in pushed and max(time_of(ref.id), ref.due or 0) <= bound:
                 overdue += 1
                 shards.add((ref.topic, ref.epoch, ref.shard))
-        self._context.doorbells.ring([Doorbell(*shard) for shard in sorted(shards)])
+        self._context.doorbells.ring(
+            [Doorbell(*shard, after=FROM_HEAD) for shard in sorted(shards)]
+        )
         return SweepResult(overdue, len(shards), len(shards))

@@ -117,9 +117,10 @@ class TopicAdministration(OutboxPart):
             before = self.tables.topics.add_subscription(subscription)
             topics.setdefault(subscription.topic, before)
         self.wait_until_in_force(*topics)
-        for state in topics.values():
-            if not state.pushed:
-                self._check_now(state)
+        for name, before in topics.items():
+            new = {s.name for s in subscriptions if s.topic == name} - before.subscription_names
+            if new:  # it lacks what nobody has taken yet
+                self._check_now(before)
 
     def _check_address(self, destination: str) -> None:
         if has_user(destination):
@@ -133,9 +134,13 @@ class TopicAdministration(OutboxPart):
             check_reachable(address, self.tables.calls.region)
 
     def _check_now(self, state: TopicState) -> None:
-        """Let the next sweep check the backlog of a topic that has just become pushed."""
+        """Let the next sweep look at a topic's shards.
+
+        A walk for other subscriptions than the last one's reads them from their heads.
+        """
         name = state.topic.name
-        for row in self.tables.rows.get_many([(name, *shard) for shard in state.shards()]):
+        shards = [(name, *shard) for shard in state.shards()]
+        for row in self.tables.rows.get_many(shards):
             if row.may_hold:
                 self.tables.rows.look_again(row, self._context.now, 0)
 
@@ -176,10 +181,13 @@ class TopicAdministration(OutboxPart):
             TopicConflict: other processes change the subscription too often.
             Unavailable: no visit could be enqueued; the subscription is resumed all the same.
         """
+        before = self.topic(topic).standing(name)
         self._change_status(topic, name, lambda s: s if s.ready else s.resumed())
         self.wait_until_in_force(topic)
         state = self.topic(topic)
-        bells = waking_bells(state, self._context.now)
+        now = self._context.now
+        times = [at for at in (before.since, before.paused_at) if at]
+        bells = waking_bells(state, name, min(times, default=now), now)
         try:
             if self._context.doorbells is not None:
                 self._context.doorbells.ring(bells)
@@ -213,6 +221,9 @@ class TopicAdministration(OutboxPart):
         """
         self.tables.topics.remove_subscription(topic, name)
         self.wait_until_in_force(topic)
+        state = self.topic(topic)
+        if state.pushed:  # what lacked only the removed one need not stay
+            self._check_now(state)
 
     def wait_until_in_force(self, *topics: str) -> None:
         """Wait until every process knows the changes of these topics: 2 s."""

@@ -47,6 +47,10 @@ MOVED: Final = "mv"  # BOOL, an operator put it here from another due time
 HINT_AFTER: Final = "f"  # B, the UUID up to which all was claimed
 HINT_LOOK: Final = "l"  # N, ms, when to look from the head
 
+# walk position (one for each shard of a pushed topic, beside its hint rows)
+WALK_SHARED: Final = "ws"  # S, places of the walks that subscriptions share
+WALK_APART: Final = "wa#"  # S, with a subscription's name behind: its places
+
 # shard row (sort key `!` of its `ready` lane)
 HEAD: Final = "!"
 BUCKET: Final = "q"  # S, "0" or "1": hash key of OutstandingAllTopics

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.attributes import HINT_AFTER, HINT_LOOK
-from fairbox.codec.keys import hint_key
+from fairbox.codec.keys import hint_key, walk_key
 from fairbox.codec.messages import number
 from fairbox.model.stored_messages import Hint
 
@@ -25,8 +25,9 @@ def group_of(shard: int) -> int:
 
 
 def hint_keys(topic: str, epoch: int, shards: int) -> list[Key]:
-    """Return the keys of every hint row that an epoch with this number of shards may have."""
-    return [hint_key(topic, epoch, group) for group in range(group_of(shards - 1) + 1)]
+    """Return the keys of all hint rows and walk positions that an epoch of so many shards has."""
+    groups = [hint_key(topic, epoch, group) for group in range(group_of(shards - 1) + 1)]
+    return groups + [walk_key(topic, epoch, shard) for shard in range(shards)]
 
 
 def after_name(shard: int) -> str:

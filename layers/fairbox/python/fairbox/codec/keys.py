@@ -115,3 +115,8 @@ def cursor_key(name: str) -> Key:
 def hint_key(topic: str, epoch: int, group: int) -> Key:
     """Return the key of the hint row of sixteen shards."""
     return key(f"hint#{topic}#{epoch}", f"{group:03d}")
+
+
+def walk_key(topic: str, epoch: int, shard: int) -> Key:
+    """Return the key of a shard's walk position."""
+    return key(f"hint#{topic}#{epoch}", f"walk#{shard:04d}")

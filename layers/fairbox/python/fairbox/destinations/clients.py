@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 READ_SECONDS: Final = 3.0
 _CONNECT_SECONDS: Final = 1
+_CONNECTIONS: Final = 128
+"""As many as calls that run at once, so that each connection is used again."""
 
 
 class Clients(Protocol):
@@ -51,6 +53,7 @@ def make_clients(session_factory: Callable[[], Session]) -> Clients:
                 config = Config(
                     connect_timeout=_CONNECT_SECONDS,
                     read_timeout=read_timeout,
+                    max_pool_connections=_CONNECTIONS,
                     retries={"mode": "standard", "total_max_attempts": 1},
                 )
                 with gc_paused():

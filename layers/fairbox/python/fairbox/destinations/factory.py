@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.destinations.clients import Clients
+    from fairbox.destinations.outbound import IdleConnections
     from fairbox.dispatch.ports import Destination, Outcome
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Message
@@ -64,6 +65,7 @@ class DestinationFactory:
         self._allow_private = allow_private
         self._lookup = lookup
         self._tls = tls
+        self._idle: IdleConnections | None = None
         self._kept: dict[Subscription, Destination] = {}
         self._lock = threading.Lock()
 
@@ -114,15 +116,22 @@ class DestinationFactory:
             raise InvalidInput("destination", f"topic: and {error.expected}") from None
 
     def _webhook(self, subscription: Subscription) -> Destination:
-        from fairbox.destinations.outbound import Caller, Url  # noqa: PLC0415 - when first needed
+        from fairbox.destinations import outbound  # noqa: PLC0415 - when first needed
         from fairbox.destinations.webhook import Webhook  # noqa: PLC0415 - when first needed
 
-        url = Url.parse(subscription.destination)
+        url = outbound.Url.parse(subscription.destination)
         if url.scheme != "https" and not self._allow_private:
             raise InvalidInput("destination", "https, not http")
         if not self._allow_private and _is_address(url.host) and not is_public(url.host):
             raise InvalidInput("destination", "a host with a public address")
-        caller = Caller(url, allow_private=self._allow_private, lookup=self._lookup, tls=self._tls)
+        self._idle = self._idle or outbound.IdleConnections()
+        caller = outbound.Caller(
+            url,
+            allow_private=self._allow_private,
+            lookup=self._lookup,
+            tls=self._tls,
+            idle=self._idle,
+        )
         return Webhook(caller, clock=self._clock, secrets=lambda: self._secrets(subscription))
 
 

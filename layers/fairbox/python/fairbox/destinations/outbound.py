@@ -7,7 +7,6 @@ import socket
 import ssl
 import threading
 import time
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 
 MAX_ANSWER: Final = 1024
 _IDLE_SECONDS: Final = 30.0
-_MAX_IDLE: Final = 4
+MAX_IDLE: Final = 256
+"""Open connections that a process keeps: those of two visits of 125 calls; Lambda has 1,024."""
 _MAX_TRIED: Final = 3
 _FAILURES: Final = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
 
@@ -83,13 +83,40 @@ class _Request:
     timeout: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Line:
     """A connection, the checked address that it goes to, and when it was last used."""
 
     connection: HTTPConnection
     address: str
     used: float = field(default=0.0)
+
+
+class IdleConnections:
+    """Open connections that wait for a call, of all addresses; over the limit the oldest close."""
+
+    def __init__(self, most: int = MAX_IDLE) -> None:
+        self._most = most
+        self._lines: dict[_Line, object] = {}  # the owner of each, in the order of use
+        self._lock = threading.Lock()
+
+    def put(self, owner: object, line: _Line) -> None:
+        """Keep a connection until its owner's next call."""
+        with self._lock:
+            self._lines[line] = owner
+            over = [next(iter(self._lines))] if len(self._lines) > self._most else []
+            for oldest in over:
+                del self._lines[oldest]
+        for oldest in over:
+            oldest.connection.close()
+
+    def take(self, owner: object) -> _Line | None:
+        """Return the owner's connection that was used last; None: it has none."""
+        with self._lock:
+            found = next((x for x in reversed(self._lines) if self._lines[x] is owner), None)
+            if found is not None:
+                del self._lines[found]
+            return found
 
 
 class Caller:
@@ -105,6 +132,7 @@ class Caller:
         lookup: gives a host's addresses, or raises OSError.
         tls: the context to verify with; by default that of the system's authorities.
         monotonic: seconds that never step back.
+        idle: the open connections, of which callers can share the limit.
     """
 
     def __init__(
@@ -115,13 +143,16 @@ class Caller:
         lookup: Callable[[str, int], Sequence[str]] = resolve,
         tls: ssl.SSLContext | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        idle: IdleConnections | None = None,
     ) -> None:
         self._url = url
         self._allow_private = allow_private
         self._lookup = lookup
         self._tls = tls
         self._monotonic = monotonic
-        self._idle: deque[_Line] = deque(maxlen=_MAX_IDLE)
+        self._idle = idle or IdleConnections()
+        self._owner = object()
+        self._lock = threading.Lock()
 
     @property
     def secrets(self) -> list[str]:
@@ -151,20 +182,18 @@ class Caller:
 
     def close(self) -> None:
         """Close the idle connections; the next call opens one."""
-        while self._idle:
-            self._idle.pop().connection.close()
+        while (line := self._idle.take(self._owner)) is not None:
+            line.connection.close()
 
     def __del__(self) -> None:
         self.close()
 
     def _take_idle(self, addresses: Sequence[str]) -> _Line | None:
-        while self._idle:
-            with suppress(IndexError):
-                line = self._idle.pop()
-                fresh = self._monotonic() - line.used < _IDLE_SECONDS
-                if fresh and line.address in addresses:
-                    return line
-                line.connection.close()
+        while (line := self._idle.take(self._owner)) is not None:
+            fresh = self._monotonic() - line.used < _IDLE_SECONDS
+            if fresh and line.address in addresses:
+                return line
+            line.connection.close()
         return None
 
     def _open(self, addresses: Sequence[str], request: _Request) -> _Line | Outcome:
@@ -186,8 +215,9 @@ class Caller:
     def _connection(self, address: str, timeout: float) -> HTTPConnection:
         if self._url.scheme == "http":
             return HTTPConnection(address, self._url.port, timeout=timeout)
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
+        with self._lock:  # 125 first calls at once make one
+            if self._tls is None:
+                self._tls = ssl.create_default_context()
         return HTTPSConnection(
             address,
             self._url.port,
@@ -228,7 +258,7 @@ class Caller:
             watch.stop()
             if whole and not watch.fired and names.get("connection", "").lower() != "close":
                 line.used = self._monotonic()
-                self._idle.append(line)
+                self._idle.put(self._owner, line)
             else:
                 connection.close()
         return answer

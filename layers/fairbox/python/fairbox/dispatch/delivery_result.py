@@ -25,11 +25,13 @@ class DeliveryResult:
         unsettled: messages whose outcome could not be written.
         left: messages still owed to subscriptions that may not be called from the stream; set only
             when `from_stream` is true.
-        resume: when the jobs that a rate put off may go on (ms); the visit enqueues a visit for
-            that time. None: no rate put anything off.
+        paced: subscriptions whose rate put jobs off; the visit enqueues visits for their next
+            turn.
         waits: by subscription that does not take everything now: when to come back (ms).
         quiet: those of them that are not ready: whoever probes or resumes them enqueues visits
             before.
+        apart: of a shared visit, the messages that it did not send to subscriptions that are slow,
+            or have a limit in flight, by (topic, subscription): the visit enqueues visits apart.
     """
 
     metrics: DeliveryMetrics = field(default_factory=DeliveryMetrics)
@@ -38,9 +40,15 @@ class DeliveryResult:
     after: dict[MessageRef, StoredMessage] = field(default_factory=dict)
     unsettled: set[MessageRef] = field(default_factory=set)
     left: list[MessageRef] = field(default_factory=list)
-    resume: int | None = None
+    paced: set[str] = field(default_factory=set)
     waits: dict[str, int] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)
+    apart: dict[tuple[str, str], list[MessageRef]] = field(default_factory=dict)
+
+    @property
+    def served(self) -> set[str]:
+        """The names of the subscriptions that were called."""
+        return {name for _, name in self.outcomes}
 
     @property
     def progress(self) -> int:

@@ -7,11 +7,12 @@ a message costs one delete and no other write.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.decisions import OutcomeWriter
 from fairbox.dispatch.delivery_result import DeliveryResult
-from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.sending.circuit_breakers import Admitted, Gate
 from fairbox.dispatch.sending.circuit_follow_up import follow_up_bells
 from fairbox.dispatch.sending.jobs import Job
@@ -20,7 +21,7 @@ from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
     from fairbox.dispatch.decisions import SendOrder
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topics import Subscription, TopicState
 
 _AFTER_PROBE_MS: Final = 5000
 _AGAIN_MS: Final = 1000
 _UNRUNG_MS: Final = 60_000
+_PAUSED_MS: Final = 900_000
 
 
 class Dispatcher:
@@ -64,8 +66,12 @@ class Dispatcher:
         self.doorbells = doorbells
         self.clock = clock
         self.gate = Gate(store, clock, rng)
-        self._sender = Sender(store, destinations, clock, fan_out, readiness or self.gate)
+        self._sender = Sender(store, destinations, clock, fan_out, readiness or self.gate, rng=rng)
         self.rng = rng
+
+    def apart(self, subscription: Subscription) -> bool:
+        """Whether shared visits leave a subscription to visits apart."""
+        return self._sender.apart(subscription)
 
     def allowed_in_stream(self, topic: TopicState) -> bool:
         """Whether the relay may call a subscription of the topic."""
@@ -79,6 +85,10 @@ class Dispatcher:
         timeout: float = 14.0,
         order: SendOrder | None = None,
         from_stream: bool = False,
+        shared: bool = False,
+        subscription: str = "",
+        kept: bool = False,
+        walk: bool = False,
     ) -> DeliveryResult:
         """Send messages that are due to the subscriptions that lack them, and write the outcomes.
 
@@ -90,6 +100,12 @@ class Dispatcher:
                 wait.
             from_stream: leave out subscriptions that may not be called from the stream; the result
                 has the messages `left`, for which no visit is enqueued here.
+            shared: leave out subscriptions that need visits apart; the result has their messages
+                `apart`, for which no visit is enqueued here. Not on ordered topics.
+            subscription: send to this one only; empty: to all.
+            kept: no walk looks for these messages: they keep doorbells of their own.
+            walk: messages under retry have such doorbells: they are left to these, unless they are
+                a minute late.
 
         Returns:
             The result; nothing is raised for a destination's failure.
@@ -97,20 +113,51 @@ class Dispatcher:
         result = DeliveryResult()
         topics = {n: self.store.topic(n) for n in dict.fromkeys(m.ref.topic for m in messages)}
         pushed = [(m, t) for m in messages if (t := topics[m.ref.topic]) and t.subscriptions]
-        jobs = self._jobs(pushed, order)
+        jobs = self._jobs(pushed, order, OVERDUE_MS if walk else 0)
         if from_stream:
             subscriptions = dict.fromkeys(job.subscription for job in jobs)
             allowed = set(filter(self._sender.allowed_in_stream, subscriptions))
             jobs = [job for job in jobs if job.subscription in allowed]
+        if subscription:
+            jobs = [job for job in jobs if job.subscription.name == subscription]
+        slow: set[Subscription] = set()
+        if shared:
+            slow = set(filter(self._sender.apart, {job.subscription for job in jobs}))
+        apart = [job for job in jobs if job.subscription in slow]
+        jobs = [job for job in jobs if job.subscription not in slow]
         admitted = self._admit(jobs, result)
-        result.resume = admitted.resume
-        result.outcomes = self._sender.send(
-            admitted.jobs, deadline, timeout, from_stream=from_stream
+        result.paced = admitted.paced
+        sent = self._sender.send(
+            admitted.jobs,
+            deadline,
+            timeout,
+            from_stream=from_stream,
+            shared=shared,
+            apart=bool(subscription),
         )
+        result.outcomes = sent.outcomes
         probes = {t.topic.name: self.gate.next_probes(t) for t in topics.values() if t is not None}
+        if apart or sent.handed_over:
+            self._hand_over([*apart, *sent.handed_over], probes, admitted, result)
+        if subscription:  # the others' visits see to them
+            others = [(m.ref, t.subscription_names - {subscription}) for m, t in pushed]
+            admitted.elsewhere |= {(ref, name) for ref, names in others for name in names}
+            admitted.waiting |= admitted.elsewhere
         self._note_waits(jobs, admitted, probes, result)
         self._follow_circuits(topics, result)
-        self._conclude(pushed, admitted, probes, result, order=order, from_stream=from_stream)
+        rings = self._conclude(
+            pushed,
+            admitted,
+            probes,
+            result,
+            order=order,
+            from_stream=from_stream,
+            kept=kept,
+            walk=walk,
+        )
+        if subscription:
+            rings = [replace(bell, subscription=subscription) for bell in rings]
+        self._ring(rings, result)
         return result
 
     def relayed(self, stored: StoredMessage, topic: TopicState) -> bool:
@@ -121,7 +168,10 @@ class Dispatcher:
         )
 
     def _jobs(
-        self, messages: Sequence[tuple[StoredMessage, TopicState]], order: SendOrder | None
+        self,
+        messages: Sequence[tuple[StoredMessage, TopicState]],
+        order: SendOrder | None,
+        patience: int,
     ) -> list[Job]:
         now = milliseconds(self.clock)
         jobs = []
@@ -131,7 +181,8 @@ class Dispatcher:
                 name = subscription.name
                 if name not in lacking:
                     continue
-                if stored.due(name) <= now if order is None else order.admits(stored, name, now):
+                due = stored.due(name) + (patience if stored.state(name).attempts else 0)
+                if due <= now if order is None else order.admits(stored, name, now):
                     in_order = topic.topic.ordering == "key"
                     jobs.append(Job(subscription, stored, in_order, topic.topic))
         return jobs
@@ -143,6 +194,23 @@ class Dispatcher:
         except FairboxError as error:
             result.metrics.errors.append(str(error))
             return Admitted()
+
+    def _hand_over(
+        self,
+        jobs: Sequence[Job],
+        probes: Mapping[str, Mapping[str, int]],
+        admitted: Admitted,
+        result: DeliveryResult,
+    ) -> None:
+        """Note the jobs for visits apart, where the subscription may be called or probed now."""
+        now = milliseconds(self.clock)
+        for job in jobs:
+            name, ref = job.subscription.name, job.stored.ref
+            admitted.waiting.add((ref, name))
+            probe = probes[ref.topic].get(name)
+            if probe is None or 0 < probe <= now:
+                admitted.elsewhere.add((ref, name))
+                result.apart.setdefault((ref.topic, name), []).append(ref)
 
     def _note_waits(
         self,
@@ -164,7 +232,13 @@ class Dispatcher:
                 result.waits[name] = max(probe, now) + _UNRUNG_MS
                 result.quiet.add(name)
             elif (ref, name) in admitted.waiting:
-                result.waits[name] = max(admitted.resume or 0, now + _AGAIN_MS)
+                wait = now + _AGAIN_MS
+                if name in admitted.paced:
+                    served = name in result.served
+                    shards = ref.shard + 1 if job.topic is None else job.topic.shards
+                    turn = self.gate.turn(job.subscription, ref.shard, shards, served=served)
+                    wait = max(turn, wait)
+                result.waits[name] = wait
 
     def _follow_circuits(
         self, topics: Mapping[str, TopicState | None], result: DeliveryResult
@@ -189,10 +263,14 @@ class Dispatcher:
         *,
         order: SendOrder | None,
         from_stream: bool,
-    ) -> None:
-        """Write the outcomes, and enqueue visits of messages that stay."""
+        kept: bool,
+        walk: bool,
+    ) -> list[Doorbell]:
+        """Write the outcomes; return the doorbells of messages that stay."""
         writer = OutcomeWriter(self.store, self.clock, self.rng, result, order)
-        rings: dict[tuple[str, int, int, int], list[MessageRef]] = defaultdict(list)
+        rings: dict[tuple[tuple[str, int, int], int, str, bool], list[MessageRef]] = defaultdict(
+            list
+        )
         for stored, topic in messages:
             ref, not_ready = stored.ref, probes[stored.ref.topic]
             outcomes = {
@@ -201,19 +279,55 @@ class Dispatcher:
                 if (ref, s.name) in result.outcomes
             }
             waits = _waits(stored, topic, admitted, not_ready, outcomes)
+            refused = {name for name, o in outcomes.items() if o.verdict == "refused"}
+            if walk:  # others have doorbells, or are noted in the position
+                waits |= dict.fromkeys(topic.subscription_names - refused)
             due = writer.settle(stored, topic, outcomes, waits)
-            if due is None or order is not None:
+            if order is not None:
+                continue
+            shard = ref.topic, ref.epoch, ref.shard
+            after = stored if ref in result.unsettled else result.after.get(ref)
+            if after is None or after.gone:
+                continue
+            if due is None:  # one doorbell at most, or they would multiply
+                closed = {n: at for n, at in not_ready.items() if not walk or n in refused}
+                retries = dict(self._retries(after, topic, admitted, closed, kept=kept))
+                if retries:
+                    name = next(iter(retries)) if len(retries) == 1 else ""
+                    rings[shard, -(-min(retries.values()) // 1000), name, True].append(ref)
                 continue
             if from_stream and self._left_out(stored, topic, not_ready, outcomes):
                 result.left.append(ref)
             else:
-                rings[ref.topic, ref.epoch, ref.shard, -(-due // 1000)].append(ref)
+                tried = after.tried(topic.subscription_names)
+                rings[shard, -(-due // 1000), "", kept or tried].append(ref)
         writer.delete_delivered()
-        doorbells = [
-            Doorbell(topic, epoch, shard, tuple(refs), second * 1000)
-            for (topic, epoch, shard, second), refs in rings.items()
+        return [
+            Doorbell(*shard, tuple(refs), second * 1000, subscription=name, kept=own)
+            for (shard, second, name, own), refs in rings.items()
         ]
-        self._ring(doorbells, result)
+
+    def _retries(
+        self,
+        stored: StoredMessage,
+        topic: TopicState,
+        admitted: Admitted,
+        not_ready: Mapping[str, int],
+        *,
+        kept: bool,
+    ) -> Iterator[tuple[str, int]]:
+        """Yield subscriptions that are not ready and when to try a message again there (ms).
+
+        Walks do not look for messages under retry. Others that were not tried come first: the
+        probe's walk sends them.
+        """
+        now = milliseconds(self.clock)
+        for name in sorted(stored.lacking(topic.subscription_names) & not_ready.keys()):
+            if (stored.ref, name) in admitted.elsewhere:
+                continue
+            if stored.state(name).attempts or kept:
+                until = not_ready[name] or now + _PAUSED_MS
+                yield name, max(until + _AFTER_PROBE_MS, now, stored.due(name))
 
     def _left_out(
         self,
@@ -250,8 +364,9 @@ def _waits(
         if (stored.ref, name) in admitted.waiting:
             waits[name] = None
         elif (probe := not_ready.get(name)) is not None:
+            outcome = outcomes.get(name)
             # messages that were not tried come first: the probe's visit sends them
-            tried = probe > 0 and name in outcomes
+            tried = probe > 0 and outcome is not None and outcome.verdict != "refused"
             waits[name] = probe + _AFTER_PROBE_MS if tried else None
     return waits
 

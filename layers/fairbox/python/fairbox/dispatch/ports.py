@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairbox.model.recounts import LaneMarks
     from fairbox.model.stored_messages import Offloaded, ShardRow
     from fairbox.model.topics import Subscription, TopicState
+    from fairbox.model.walk_positions import Places, WalkPosition
 
 OVERDUE_MS: Final = 60_000
 """Age from which the sweep, and the visits that it asks for, take a message up."""
@@ -119,6 +120,14 @@ class Doorbell:
         not_before: when to visit, in milliseconds since 1970 UTC; 0: now.
         before: without refs: also send messages added before this time (ms) that are not overdue,
             once they are no longer the relay's; 0: only overdue ones.
+        subscription: the only subscription to send to, in a visit apart from the others'; empty:
+            all that share visits.
+        after: without refs: where the walk goes on, `{lane}:{sort key}`; `head:`: at the head;
+            `later:`: in lane `later` alone; empty: where the last walk stopped.
+        since: of one subscription: where no walk has noted what it lacks, go on with what was added
+            or due after this time (ms); 0: with nothing.
+        kept: with refs: no walk looks for these messages, so that the doorbell comes again as long
+            as their subscriptions are not ready.
     """
 
     topic: str
@@ -127,11 +136,18 @@ class Doorbell:
     refs: tuple[MessageRef, ...] = ()
     not_before: int = 0
     before: int = 0
+    subscription: str = ""
+    after: str = ""
+    since: int = 0
+    kept: bool = False
 
     @property
     def repeats(self) -> bool:
-        """Whether an equal doorbell is superfluous: one scan of the shard at a time."""
-        return not self.refs and self.before > 0 and self.not_before > 0
+        """Whether an equal doorbell is superfluous: it is for a time ahead, and for all messages.
+
+        Its visit finds all that those saw who rang for the same time.
+        """
+        return not self.refs and self.not_before > 0
 
 
 class Doorbells(Protocol):
@@ -277,6 +293,31 @@ class Store(Protocol):
         """Postpone the next check (`look_at`) if it is as in `row`; return whether it was."""
         ...
 
+    def walk_position(self, shard: tuple[str, int, int]) -> WalkPosition:
+        """Return where walks of a shard go on, eventually consistent (0.5 RRU)."""
+        ...
+
+    def move_walk(
+        self,
+        shard: tuple[str, int, int],
+        before: WalkPosition,
+        *,
+        shared: tuple[Places, str] | None = None,
+        apart: Mapping[str, Places | None] | None = None,
+    ) -> WalkPosition | None:
+        """Write where walks go on, if it is as in `before` (1 WRU).
+
+        Args:
+            shard: topic, epoch and number.
+            before: the position as it was read.
+            shared: the shared places and the digest of their subscriptions; None: they stay.
+            apart: places by subscription; None removes them.
+
+        Returns:
+            None if it was written; else the position that others wrote.
+        """
+        ...
+
     def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
         ...
@@ -313,8 +354,8 @@ class Store(Protocol):
         """
         ...
 
-    def due_shards(self) -> Iterator[ShardRow]:
-        """Yield the shard rows whose check is due, from the index."""
+    def due_shards(self, *, ahead_ms: int = 0) -> Iterator[ShardRow]:
+        """Yield the shard rows whose check is due, or will be so soon, from the index."""
         ...
 
 

@@ -29,6 +29,7 @@ consider it overdue, and both would send it."""
 CALL_SECONDS: Final = 3.0
 RING_AHEAD_MS: Final = 900_000
 RECEIVES_LOOK_MS: Final = 60_000
+WALKS_PASS_DUE_MS: Final = 4_000
 QUANTUM_MESSAGES: Final = 100
 QUANTUM_BYTES: Final = 4 * 1024 * 1024
 
@@ -65,6 +66,7 @@ class _Inbox:
         passed: of ordered topics, messages that visits may have passed.
         quanta: messages and bytes so far, by topic.
         probed: topics with a visit enqueued: where nobody is ready, it serves as the probe.
+        kept: messages that no walk looks for.
     """
 
     to_send: dict[MessageRef, StoredMessage] = field(default_factory=dict)
@@ -75,6 +77,7 @@ class _Inbox:
     passed: set[MessageRef] = field(default_factory=set)
     quanta: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     probed: set[str] = field(default_factory=set)
+    kept: set[MessageRef] = field(default_factory=set)
 
 
 class Relay:
@@ -127,7 +130,10 @@ class Relay:
             )
         for ref in report.delivery.left:
             rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
-        self._ring(rings, inbox.passed, report)
+            after, topic = report.delivery.after.get(ref), self._store.topic(ref.topic)
+            if after is not None and topic is not None and after.tried(topic.subscription_names):
+                inbox.kept.add(ref)
+        self._ring(inbox, report)
         self._wake(inbox.late, report)
         return report
 
@@ -141,11 +147,16 @@ class Relay:
         ref = stored.ref
         shard = (ref.topic, ref.epoch, ref.shard)
         now = milliseconds(self._clock)
+        ordered = topic.topic.ordering == "key"
+        if not ordered and _behind_walks(ref, at):
+            inbox.kept.add(ref)
         if ref.due is not None:
             if ref.due - now <= RING_AHEAD_MS:
                 inbox.rings[shard, -(-ref.due // 1000)].append(ref)
             return
-        ordered = topic.topic.ordering == "key"
+        if ref in inbox.kept:
+            inbox.rings[shard, 0].append(ref)
+            return
         if ordered and _passed_by(ref, at, ordered=True):
             inbox.rings[shard, 0].append(ref)  # else no visit would meet it, even if all are ready
             inbox.passed.add(ref)
@@ -189,29 +200,40 @@ class Relay:
                 # not to be repeated either: receives start at the head once a minute
                 report.delivery.metrics.errors.append(str(error))
 
-    def _ring(
-        self,
-        rings: Mapping[tuple[Shard, int], list[MessageRef]],
-        passed: set[MessageRef],
-        report: RelayReport,
-    ) -> None:
-        """Enqueue one visit for each shard and time.
+    def _ring(self, inbox: _Inbox, report: RelayReport) -> None:
+        """Enqueue one visit for each shard and time, and one for messages that no walk looks for.
 
         On ordered topics it names the smallest id, and messages that visits may have passed.
         """
         doorbells = []
-        for (shard, second), refs in rings.items():
+        for (shard, second), refs in inbox.rings.items():
             topic = self._store.topic(shard[0])
             ordered = topic is not None and topic.topic.ordering == "key"
-            named = tuple(sorted({min(refs)} | (passed & set(refs)))) if ordered else tuple(refs)
-            doorbells.append(Doorbell(*shard, named, second * 1000))
             report.rung += len(refs)
+            if ordered:
+                named = sorted({min(refs)} | (inbox.passed & set(refs)))
+                doorbells.append(Doorbell(*shard, tuple(named), second * 1000))
+                continue
+            for kept in (False, True):
+                mine = tuple(ref for ref in refs if (ref in inbox.kept) == kept)
+                if mine:
+                    doorbells.append(Doorbell(*shard, mine, second * 1000, kept=kept))
         try:
             if doorbells:
                 self._dispatcher.doorbells.ring(doorbells)
         except FairboxError as error:
             # not to be repeated: messages would be sent again; the sweep finds the rest
             report.delivery.metrics.errors.append(str(error))
+
+
+def _behind_walks(ref: MessageRef, at: int) -> bool:
+    """Whether walks may have passed the place of an insert at `at` (ms).
+
+    They pass ids that are a minute old, and delayed messages that have been due for 5 s.
+    """
+    if ref.due is not None:
+        return ref.due + WALKS_PASS_DUE_MS < at + 1000
+    return time_of(ref.id) + LATE_MS < at
 
 
 def _passed_by(ref: MessageRef, at: int, *, ordered: bool) -> bool:

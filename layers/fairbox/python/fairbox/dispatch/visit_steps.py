@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -11,14 +12,19 @@ from fairbox.dispatch.tombstones import finish_marked
 from fairbox.observability.delivery_metrics import DeliveryMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.ports import Store
     from fairbox.model.stored_messages import ShardRow, StoredMessage
+    from fairbox.model.topics import Subscription, TopicState
 
 _FIRST_BACKOFF_SECONDS: Final = 60
 MAX_BACKOFF_SECONDS: Final = 600
+FROM_HEAD: Final = "head:"
+"""`Doorbell.after` of a walk that forgets the shard's position."""
+PAGE: Final = 100
+_LEAST_PAGE: Final = 5
 
 
 @dataclass(slots=True)
@@ -75,3 +81,46 @@ def ring_at(dispatcher: Dispatcher, shard: tuple[str, int, int], seconds: set[in
     dispatcher.doorbells.ring(
         [Doorbell(*shard, not_before=second * 1000) for second in sorted(seconds)]
     )
+
+
+def limited(audience: TopicState) -> Subscription | None:
+    """Return the only subscription that a visit sends to, if it has a rate."""
+    one = audience.subscriptions
+    return one[0] if len(one) == 1 and one[0].rate is not None else None
+
+
+def page_size(audience: TopicState) -> int:
+    """Return the size of a page: no more messages than may be sent in two seconds."""
+    rates = [s.rate for s in audience.subscriptions]
+    most = max((PAGE if rate is None else math.ceil(2 * rate) for rate in rates), default=PAGE)
+    return min(PAGE, max(_LEAST_PAGE, most))
+
+
+def paced(report: VisitReport) -> set[str]:
+    """Return the subscriptions with messages that have no token of their rate."""
+    return {name for delivery in report.deliveries for name in delivery.paced}
+
+
+def turns(
+    dispatcher: Dispatcher,
+    doorbell: Doorbell,
+    topic: TopicState,
+    waiting: Collection[str],
+    served: Collection[str],
+) -> dict[str, int]:
+    """Return by subscription with a rate when the shard's messages get their next turn (ms).
+
+    Args:
+        dispatcher: knows the rates.
+        doorbell: names the shard.
+        topic: its topic.
+        waiting: the subscriptions whose messages have no token.
+        served: those of them that were called, or for which a second later there may be room.
+    """
+    epoch = topic.epoch(doorbell.epoch)
+    shards = doorbell.shard + 1 if epoch is None else epoch.shards
+    return {
+        s.name: dispatcher.gate.turn(s, doorbell.shard, shards, served=s.name in served)
+        for s in topic.subscriptions
+        if s.name in waiting and s.rate is not None
+    }

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.ordered.visit import OrderedVisits
-from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
-from fairbox.dispatch.visit_steps import MAX_BACKOFF_SECONDS, VisitReport, postpone_check, readable
+from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.visit_steps import (
+    VisitReport,
+    limited,
+    paced,
+    postpone_check,
+    readable,
+    ring_at,
+    turns,
+)
+from fairbox.dispatch.walks import Walk, places_below
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.model.stored_messages import ShardRow, StoredMessage
+    from fairbox.model.messages import MessageRef
     from fairbox.model.topics import TopicState
+    from fairbox.model.walk_positions import WalkPosition
 
-NOT_RELAYED_MS: Final = 25_000
-"""Age from which the relay sends a message no more: it treats records as young until 21 s."""
-PAGE: Final = 100
-_LEAST_PAGE: Final = 5
-_IDLE_PAGES: Final = 10  # pages without progress after which a visit gives up for this time
-_LANES: Final[tuple[Literal["later", "ready"], ...]] = ("later", "ready")
+WAITED_MS: Final = 60_000
+"""Time after which a doorbell of a visit apart is left to the walk that goes on there."""
+_PAUSED_MS: Final = 900_000
+_AFTER_PROBE_MS: Final = 5000
 
 
 class Visits:
@@ -44,9 +52,9 @@ class Visits:
     def handle(self, doorbell: Doorbell, *, deadline: float) -> VisitReport:
         """Deliver the messages that a doorbell asks for.
 
-        It sends the messages that the doorbell names. A doorbell of the sweep names none: the visit
-        sends messages that are due and over 60 s old. On an ordered topic it sends each key's next
-        messages. A doorbell that came too early is passed on.
+        It sends the messages that the doorbell names. A doorbell that names none asks for a walk: a
+        doorbell of the sweep for messages that are due and over 60 s old. On an ordered topic a
+        visit sends each key's next messages. A doorbell that came too early is passed on.
 
         Raises:
             FairboxError: the tables or queues failed; the doorbell must come again.
@@ -57,136 +65,181 @@ class Visits:
         if topic is None or not topic.pushed:
             return report
         now = milliseconds(self._clock)
-        ordered = topic.topic.ordering == "key"
         if doorbell.not_before > now + 999:
             self._dispatcher.doorbells.ring([doorbell])
-        elif self._gate.admission(topic) == "none" and not (ordered and doorbell.refs):
-            self._put_off(doorbell, topic)
-        elif ordered:
-            self._ordered.visit(doorbell, topic, report, deadline)
-        elif doorbell.refs:
-            self._visit_named(doorbell, report, deadline)
+        elif topic.topic.ordering == "key":
+            self._visit_ordered(doorbell, topic, report, deadline)
         else:
-            self._visit_shard(doorbell, topic, report, deadline)
+            self._visit(doorbell, topic, report, deadline)
         return report
 
-    def _visit_named(self, doorbell: Doorbell, report: VisitReport, deadline: float) -> None:
-        messages, unreadable = self._store.read(doorbell.refs, pass_newer=True)
-        order = {ref: n for n, ref in enumerate(doorbell.refs)}
-        messages.sort(key=lambda m: order.get(m.ref, 0))
-        self._deliver(readable(self._store, messages, unreadable, report), report, deadline)
-        if (resume := _resume(report)) is not None:
-            self._go_on(doorbell, None, resume)
-
-    def _visit_shard(
+    def _visit_ordered(
         self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
     ) -> None:
-        """Scan the shard from its head for overdue messages."""
-        row: ShardRow | None = None
-        dues: list[int] = []
-        for lane in _LANES:
-            after: str | None = None
-            idle = 0
-            while idle < _IDLE_PAGES:
-                if self._clock.now() >= deadline:
-                    self._again(doorbell, report)
-                    return
-                if self._gate.admission(topic) == "none":
-                    break  # the rest stays unread
-                now = milliseconds(self._clock)
-                page = self._store.read_lane(
-                    lane,
-                    doorbell.topic,
-                    doorbell.epoch,
-                    doorbell.shard,
-                    limit=_page(topic),
-                    after=after,
-                    until_due=now if lane == "later" else None,
-                )
-                row = page.row or row
-                moved = report.progress
-                messages = readable(self._store, page.messages, page.unreadable, report)
-                wanted = [m for m in messages if self._wanted(m, topic, now, doorbell)]
-                self._deliver(wanted, report, deadline)
-                dues += [_next_check(m) for m in messages]
-                idle = 0 if report.progress > moved else idle + 1
-                after = page.last
-                alone = doorbell.repeats or len(topic.subscriptions) == 1
-                paced = alone and _resume(report) is not None
-                if after is None or paced:
-                    break
-        due = min(dues, default=0)
-        if self._gate.admission(topic) == "none":
-            due = self._gate.quiet_until(topic)  # whoever closes the circuit enqueues visits
-        if (resume := _resume(report)) is not None:
-            self._go_on(doorbell, row, resume)
-        elif row is not None and report.progress == 0:
-            postpone_check(self._store, row, due, milliseconds(self._clock))
+        if not doorbell.refs and self._gate.admission(topic) == "none":
+            self._postpone(doorbell, topic)
+        elif not doorbell.refs and self._room(doorbell, topic) == 0:
+            shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+            at = turns(self._dispatcher, doorbell, topic, set(topic.subscription_names), set())
+            ring_at(self._dispatcher, shard, {turn // 1000 for turn in at.values()})
+        else:
+            self._ordered.visit(doorbell, topic, report, deadline)
 
-    def _wanted(
-        self, stored: StoredMessage, topic: TopicState, now: int, doorbell: Doorbell
-    ) -> bool:
-        """Whether a scan should send a message.
+    def _visit(
+        self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
+    ) -> None:
+        audience = _audience(doorbell, topic)
+        if not audience.subscriptions:
+            return  # removed: whoever removed it has enqueued walks
+        by_walk = doorbell.subscription and not doorbell.refs  # which notes where it stopped
+        if not by_walk and self._gate.admission(audience) == "none":
+            self._put_off(doorbell, audience)
+        elif self._waited_too_long(doorbell):
+            self._leave_to_walk(doorbell)
+        elif doorbell.subscription and not doorbell.refs and self._room(doorbell, topic) == 0:
+            self._await_turn(doorbell, audience)
+        elif doorbell.refs and not self._fresh(doorbell):
+            self._visit_named(doorbell, audience, report, deadline)
+        else:
+            Walk(self._dispatcher, topic, doorbell, report, deadline).run()
 
-        It should if the message is overdue, or was added before the doorbell's `before` and is no
-        longer the relay's.
-        """
-        added = time_of(stored.ref.id)
-        if stored.ref.due is not None or now - added > OVERDUE_MS:
-            return True
-        theirs = now - added <= NOT_RELAYED_MS and self._dispatcher.relayed(stored, topic)
-        return added < doorbell.before and not theirs
+    def _room(self, doorbell: Doorbell, topic: TopicState) -> int | None:
+        """Return how many messages a rate lets the visit send; None: others may be sent, too."""
+        only = limited(_audience(doorbell, topic))
+        return None if only is None else self._gate.room(only)
 
-    def _go_on(self, doorbell: Doorbell, row: ShardRow | None, resume: int) -> None:
-        """Enqueue a visit for when the rate has tokens again; keep the sweep away meanwhile.
+    def _await_turn(self, doorbell: Doorbell, audience: TopicState) -> None:
+        """Let a walk of one subscription come again in its shard's turn, with nothing read."""
+        at = turns(self._dispatcher, doorbell, audience, audience.subscription_names, ())
+        turn = at[doorbell.subscription]
+        self._dispatcher.doorbells.ring([replace(doorbell, not_before=turn, before=turn)])
 
-        The queue keeps one doorbell for each shard and second, so scans do not multiply.
-        """
-        now = milliseconds(self._clock)
-        if row is not None and row.look_at is not None and row.look_at <= now:
-            self._store.look_again(row, now + MAX_BACKOFF_SECONDS * 1000, row.backoff)
-        second = max(-(-resume // 1000) * 1000, doorbell.not_before + 1000)
-        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-        self._dispatcher.doorbells.ring([Doorbell(*shard, not_before=second, before=second)])
-
-    def _put_off(self, doorbell: Doorbell, topic: TopicState) -> None:
-        """Drop a doorbell while nothing may be sent: whoever closes a circuit enqueues visits.
-
-        For a doorbell of the sweep the next check is postponed too (1 RRU and 3 WRU, at most twice
-        in a quiet period or in ten minutes).
-        """
-        if doorbell.refs:
+    def _visit_named(
+        self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
+    ) -> None:
+        alone = doorbell.subscription
+        if not alone and all(map(self._dispatcher.apart, topic.subscriptions)):
+            self._hand_over({(topic.topic.name, n): doorbell.refs for n in self._open(topic)})
+            self._keep_closed(doorbell, topic)
             return
+        room = self._room(doorbell, topic)
+        refs = doorbell.refs[:room]
+        messages, unreadable = self._store.read(refs, pass_newer=True)
+        order = {ref: n for n, ref in enumerate(refs)}
+        messages.sort(key=lambda m: order.get(m.ref, 0))
+        readable_ = readable(self._store, messages, unreadable, report)
+        if readable_:
+            result = self._dispatcher.deliver(
+                readable_,
+                deadline=deadline,
+                shared=not alone,
+                subscription=alone,
+                kept=doorbell.kept,
+            )
+            report.deliveries.append(result)
+            self._hand_over(result.apart, kept=doorbell.kept)
+        waiting = paced(report)
+        if len(refs) < len(doorbell.refs):
+            waiting |= topic.subscription_names
+        if not waiting:
+            return
+        at = turns(self._dispatcher, doorbell, topic, waiting, waiting)
+        since = min(_time(ref) for ref in doorbell.refs) - 1
+        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        self._dispatcher.doorbells.ring(
+            [Doorbell(*shard, (), turn, turn, name, since=since) for name, turn in at.items()]
+        )
+
+    def _open(self, topic: TopicState) -> set[str]:
+        """Return the subscriptions that may be called or probed now."""
+        now = milliseconds(self._clock)
+        probes = self._gate.next_probes(topic)
+        return {n for n in topic.subscription_names if n not in probes or 0 < probes[n] <= now}
+
+    def _keep_closed(self, doorbell: Doorbell, topic: TopicState) -> None:
+        """Keep a doorbell, which must not be lost, for the subscriptions that take nothing now."""
+        closed = topic.subscription_names - self._open(topic) if doorbell.kept else ()
+        for name in sorted(closed):
+            bell = replace(doorbell, subscription=name)
+            self._put_off(bell, _audience(bell, topic))
+
+    def _hand_over(
+        self, apart: Mapping[tuple[str, str], Sequence[MessageRef]], *, kept: bool = False
+    ) -> None:
+        """Enqueue visits apart for subscriptions that are slow, or have a limit in flight."""
+        now = milliseconds(self._clock)
+        rings: dict[tuple[tuple[str, int, int], str], list[MessageRef]] = defaultdict(list)
+        for (_, name), refs in apart.items():
+            for ref in refs:
+                rings[(ref.topic, ref.epoch, ref.shard), name].append(ref)
+        bells = [
+            Doorbell(*shard, tuple(refs), 0, now, name, kept=kept)
+            for (shard, name), refs in rings.items()
+        ]
+        if bells:
+            self._dispatcher.doorbells.ring(bells)
+
+    def _fresh(self, doorbell: Doorbell) -> bool:
+        """Whether a visit apart is for new messages: a walk reads them for less than their keys."""
+        added = milliseconds(self._clock) - min(time_of(ref.id) for ref in doorbell.refs)
+        return bool(doorbell.subscription and doorbell.before) and added <= WAITED_MS
+
+    def _waited_too_long(self, doorbell: Doorbell) -> bool:
+        apart = doorbell.subscription and doorbell.refs and doorbell.before and not doorbell.kept
+        return bool(apart) and milliseconds(self._clock) - doorbell.before > WAITED_MS
+
+    def _leave_to_walk(self, doorbell: Doorbell) -> None:
+        """Let the walk of the subscription that has so much work send these messages, too.
+
+        So doorbells do not pile up where a destination takes less than what comes: 0.5 RRU, and 1
+        WRU for the first of them.
+        """
+        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        name = doorbell.subscription
+        there: WalkPosition | None = self._store.walk_position(shard)
+        entry = None
+        while there is not None:
+            entry = there.apart.get(name)
+            first = places_below(doorbell)
+            places = first if entry is None else first.lowest(entry)
+            if entry is not None and places.same(entry):
+                break
+            there = self._store.move_walk(shard, there, apart={name: places})
+        if entry is None:
+            now = milliseconds(self._clock)
+            self._dispatcher.doorbells.ring(
+                [Doorbell(*shard, (), now + 1000, now + 1000, subscription=name)]
+            )
+
+    def _put_off(self, doorbell: Doorbell, audience: TopicState) -> None:
+        """Drop a doorbell while nothing may be sent: whoever closes a circuit enqueues walks.
+
+        If no walk looks for its messages, it comes again when the circuit may be probed, or after
+        15 minutes. If it names none, the next check is postponed.
+        """
+        if not doorbell.refs:
+            self._postpone(doorbell, audience)
+        elif doorbell.kept:
+            now = milliseconds(self._clock)
+            until = max(self._gate.quiet_until(audience) or now + _PAUSED_MS, now) + _AFTER_PROBE_MS
+            self._dispatcher.doorbells.ring([replace(doorbell, not_before=until, before=0)])
+
+    def _postpone(self, doorbell: Doorbell, topic: TopicState) -> None:
+        """Postpone a shard's next check (1 RRU and 3 WRU, at most twice in a quiet period)."""
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         row = self._store.read_lane("ready", *shard, limit=1).row
         now = milliseconds(self._clock)
         if row is not None and row.look_at is not None and row.look_at <= now:
             postpone_check(self._store, row, self._gate.quiet_until(topic), now)
 
-    def _deliver(
-        self, messages: Sequence[StoredMessage], report: VisitReport, deadline: float
-    ) -> None:
-        if messages:
-            report.deliveries.append(self._dispatcher.deliver(messages, deadline=deadline))
 
-    def _again(self, doorbell: Doorbell, report: VisitReport) -> None:
-        """Enqueue another visit, behind the others, because the time limit came first."""
-        report.unfinished = True
-        self._dispatcher.doorbells.ring([replace(doorbell, refs=(), not_before=0)])
+def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:
+    """Return the topic with the subscriptions alone that the visit sends to."""
+    if not doorbell.subscription:
+        return topic
+    its = tuple(s for s in topic.subscriptions if s.name == doorbell.subscription)
+    return replace(topic, subscriptions=its)
 
 
-def _page(topic: TopicState) -> int:
-    """Return the size of a page: no more messages than may be sent in two seconds."""
-    rates = [s.rate for s in topic.subscriptions]
-    most = max((PAGE if rate is None else math.ceil(2 * rate) for rate in rates), default=PAGE)
-    return min(PAGE, max(_LEAST_PAGE, most))
-
-
-def _resume(report: VisitReport) -> int | None:
-    """Return when messages without a token may go on (ms); None: all had one."""
-    return min((d.resume for d in report.deliveries if d.resume is not None), default=None)
-
-
-def _next_check(stored: StoredMessage) -> int:
-    dues = [state.due for state in stored.states.values() if not state.dead]
-    return max(time_of(stored.ref.id) + OVERDUE_MS, stored.ref.due or 0, min(dues, default=0))
+def _time(ref: MessageRef) -> int:
+    return time_of(ref.id) if ref.due is None else ref.due

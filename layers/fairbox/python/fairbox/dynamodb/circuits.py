@@ -77,11 +77,23 @@ class CircuitRows:
         # ours, when the answer to an earlier try was lost: it reads as `after` does
         return read_status(old) if old else None
 
-    def spend(self, topic: str, name: str, until: int, before: int) -> int:
+    def spent(self, topic: str, name: str) -> int:
+        """Return until when the rate was used up of late (ms; eventually consistent, 0.5 RRU)."""
+        answer = self._calls.call(
+            "get_item",
+            TableName=self._table,
+            Key=subscription_key(topic, name),
+            ProjectionExpression="#s",
+            ExpressionAttributeNames={"#s": attr.SPENT},
+        )
+        return read_spent(answer.get("Item", {}))
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int | None:
         """Write until when the rate is used up (ms) where it is as in `before` (1 WRU).
 
         Returns:
-            The time that stands there now: `until`, or the one that somebody else wrote.
+            None if it was written, or the time that somebody else wrote. That may be `until`: then
+            the tokens are theirs, or ours if an answer was lost; nobody takes them twice.
         """
         unspent = "attribute_not_exists(#s)" if before == 0 else "#s = :was"
         try:
@@ -100,7 +112,7 @@ class CircuitRows:
             )
         except ConditionFailed as failed:
             return read_spent(failed.old)
-        return until
+        return None
 
     def _update(
         self, topic: str, name: str, after: SubscriptionStatus, before: SubscriptionStatus

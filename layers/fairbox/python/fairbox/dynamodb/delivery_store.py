@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import Offloaded, ShardRow, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
+    from fairbox.model.walk_positions import Places, WalkPosition
 
 _HOUR_MS: Final = 3_600_000
 
@@ -112,8 +113,12 @@ class DynamoStore:
         """Write how a subscription stands where it stands as in `before`; return how it does."""
         return self._tables.circuits.write(topic, name, after, before, announce=announce)
 
-    def spend(self, topic: str, name: str, until: int, before: int) -> int:
-        """Write until when a rate is used up (ms) where it is as in `before`; return what is."""
+    def spent(self, topic: str, name: str) -> int:
+        """Return until when a rate was used up of late (ms; 0.5 RRU)."""
+        return self._tables.circuits.spent(topic, name)
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int | None:
+        """Write until when a rate is used up (ms) where it is as in `before`; None: written."""
         return self._tables.circuits.spend(topic, name, until, before)
 
     def fetch_body(self, stored: StoredMessage) -> StoredMessage:
@@ -223,6 +228,21 @@ class DynamoStore:
         """Move `look_at` on when it is as in `row`; return whether it was."""
         return self._tables.rows.look_again(row, look_at, backoff)
 
+    def walk_position(self, shard: tuple[str, int, int]) -> WalkPosition:
+        """Return where walks of a shard go on, eventually consistent (0.5 RRU)."""
+        return self._tables.walks.read(shard)
+
+    def move_walk(
+        self,
+        shard: tuple[str, int, int],
+        before: WalkPosition,
+        *,
+        shared: tuple[Places, str] | None = None,
+        apart: Mapping[str, Places | None] | None = None,
+    ) -> WalkPosition | None:
+        """Write where walks go on if it is as in `before` (1 WRU); return others' if not."""
+        return self._tables.walks.move(shard, before, shared=shared, apart=apart)
+
     def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
         self._tables.rows.settle(topic, epoch, shard)
@@ -252,9 +272,9 @@ class DynamoStore:
         else:
             HintRows(self._tables.calls, self._tables.outbox).wake(refs)
 
-    def due_shards(self) -> Iterator[ShardRow]:
-        """Yield the shard rows whose look is due, from the index."""
-        return self._tables.rows.listed(milliseconds(self._tables.calls.clock))
+    def due_shards(self, *, ahead_ms: int = 0) -> Iterator[ShardRow]:
+        """Yield the shard rows whose look is due, or will be so soon, from the index."""
+        return self._tables.rows.listed(milliseconds(self._tables.calls.clock) + ahead_ms)
 
     def write_ledger(self, items: Sequence[dict[str, Any]]) -> None:
         """Write ledger rows, 25 a call; a repetition overwrites.

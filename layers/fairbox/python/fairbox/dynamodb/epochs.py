@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.hints import group_of
-from fairbox.codec.keys import hint_key, shard_key
+from fairbox.codec.hints import hint_keys
+from fairbox.codec.keys import shard_key
 from fairbox.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ class EpochTable:
         """
         shards = range(epoch.shards)
         keys = [shard_key(topic, epoch.number, shard) for shard in shards]
-        keys += [
-            hint_key(topic, epoch.number, group) for group in sorted(set(map(group_of, shards)))
-        ]
+        keys += hint_keys(topic, epoch.number, epoch.shards)
         left = self._tables.lanes.delete(keys)
         if left:
             raise Unavailable("batch_write_item", f"{len(left)} rows were not deleted")

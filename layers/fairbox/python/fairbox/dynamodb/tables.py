@@ -16,6 +16,7 @@ from fairbox.dynamodb.purges import Purges
 from fairbox.dynamodb.redrives import Redrives
 from fairbox.dynamodb.shard_rows import ShardRows
 from fairbox.dynamodb.topics import TopicTable
+from fairbox.dynamodb.walk_positions import WalkPositions
 from fairbox.errors import NotConfigured
 from fairbox.model.clock import SystemClock
 from fairbox.settings import BATCHES_TABLE
@@ -52,6 +53,7 @@ class Tables:
         self.batches = batches
         self.lanes = Lanes(self.calls, outbox)
         self.rows = ShardRows(self.calls, outbox)
+        self.walks = WalkPositions(self.calls, outbox)
         self.topics = TopicTable(self.calls, outbox)
         latest = partial(self.topics.changes, consistent=False)
         self.circuits = CircuitRows(self.calls, outbox, latest)

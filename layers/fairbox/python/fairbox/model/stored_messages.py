@@ -154,6 +154,10 @@ class StoredMessage:
         """Return the state for one subscription; the empty one where nothing failed."""
         return self.states.get(subscription, _FRESH)
 
+    def tried(self, subscriptions: frozenset[str]) -> bool:
+        """Whether it is under retry for one of the topic's subscriptions."""
+        return any(self.state(name).attempts for name in self.lacking(subscriptions))
+
     def due(self, subscription: str) -> int:
         """Return when it may be sent to the subscription, in milliseconds since 1970 UTC."""
         return max(self.state(subscription).due, self.ref.due or 0)

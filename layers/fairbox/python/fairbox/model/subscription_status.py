@@ -158,6 +158,7 @@ class CircuitEvent:
         reason: the destination's answer.
         ref: a message of the call that caused it.
         until: opened or probed: when the next probe may go (ms).
+        since: when the circuit opened (ms).
     """
 
     topic: str
@@ -166,3 +167,4 @@ class CircuitEvent:
     reason: str
     ref: MessageRef
     until: int = 0
+    since: int = 0

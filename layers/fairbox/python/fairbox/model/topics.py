@@ -37,6 +37,9 @@ PULL: Final = "pull"  # the subscription's name in the records of pulled topics
 GROUPS: Final = 8
 """Visits of one topic at a time, at most."""
 MAX_IN_FLIGHT: Final = 1000
+IN_FLIGHT: Final = 64
+"""Messages that a destination of one message a call has in hand, where nothing else is said."""
+_GROUPS_APART: Final = ((16, 1), (32, 2), (128, 4))
 MIN_RATE: Final = 0.01
 MAX_RATE: Final = 10_000
 AWS_SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda")
@@ -180,9 +183,12 @@ class Subscription:
         timeout: seconds that one call may take, 1 to 14: a visit begins none so late that its time
             limit of 45 s would cut it off.
         max_in_flight: messages of this topic that the destination has in hand at a time, at most;
-            1 to 1,000. None: as many as there are.
-        rate: messages a second, 0.01 to 10,000, over any time longer than a second or what one
-            message takes. None: as fast as they come.
+            1 to 1,000. Where it is given, the subscription of an unordered topic has visits of its
+            own. None: 64, if a call takes one message (webhooks, functions); as many as eight
+            visits hold in one call each, if a call takes more. On ordered topics: one call of each
+            of eight visits.
+        rate: messages a second, 0.01 to 10,000, in the long run; in any t seconds at most those of
+            t + 4 seconds, because visits may be late. None: as fast as they come.
         weight: the topic's share of this destination's bytes, in place of the topic's own; None:
             the topic's.
         since: when it was added, in milliseconds since 1970 UTC; set by `add_subscription`.
@@ -219,6 +225,15 @@ class Subscription:
             _between("rate", self.rate, MIN_RATE, MAX_RATE)
         if self.weight is not None:
             _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
+
+    @property
+    def groups(self) -> int:
+        """Visits apart of it at a time: 1 with up to 16 messages in flight, 2 to 32, 4 to 128, 8.
+
+        Few visits of many calls each take few workers.
+        """
+        limit = self.max_in_flight or IN_FLIGHT
+        return next((groups for most, groups in _GROUPS_APART if limit <= most), GROUPS)
 
     @property
     def scheme(self) -> str:
@@ -263,7 +278,13 @@ class TopicState:
 
     @property
     def groups(self) -> int:
-        """Visits of the topic at a time: eight, or as many as a subscription may have in flight."""
+        """Visits at a time that subscriptions share: eight.
+
+        On ordered topics at most as many as a subscription may have in flight, because there no
+        subscription has visits of its own.
+        """
+        if self.topic.ordering == "none":
+            return GROUPS
         limits = [s.max_in_flight for s in self.subscriptions if s.max_in_flight is not None]
         return min([GROUPS, *limits])
 

@@ -25,6 +25,7 @@ from fairbox.observability.delivery_metrics import log_circuits, write_metrics
 from fairbox.observability.metrics import Metrics, MetricsDetail, emit_shares
 from fairbox.settings import (
     ACK_QUEUE_URL,
+    APART_QUEUE_URL,
     ARCHIVE_BUCKET,
     ARCHIVE_STREAM,
     BATCHES_TABLE,
@@ -120,6 +121,8 @@ class Application:
             self.settings.optional(LATER_QUEUE_URL),
             clock=self.clock,
             groups=self._groups,
+            apart_url=self.settings.optional(APART_QUEUE_URL),
+            groups_apart=self._groups_apart,
         )
 
     @cached_property
@@ -231,6 +234,12 @@ class Application:
         """Return the number of visits of a topic at a time."""
         topic = self.store.topic(name)
         return GROUPS if topic is None else topic.groups
+
+    def _groups_apart(self, name: str, subscription: str) -> int:
+        """Return the number of visits apart of a subscription at a time."""
+        topic = self.store.topic(name)
+        there = () if topic is None else topic.subscriptions
+        return next((s.groups for s in there if s.name == subscription), 1)
 
     def _subscriptions(self, topic: str) -> int:
         """Return the number of a topic's subscriptions."""

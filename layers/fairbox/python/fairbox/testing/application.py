@@ -7,10 +7,10 @@ handed in, and nothing happens until the test says so.
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fairbox.aws.doorbell_records import Answer, answer_doorbells
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import Batches
 from fairbox.client.outbox import Outbox
@@ -22,7 +22,7 @@ from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_o
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.maintenance.repair import Repair, RepairReport
 from fairbox.dispatch.maintenance.sweep import Sweep, SweepReport
-from fairbox.dispatch.ports import TAKEN, Doorbell, GivenUpBatch, Limits, Outcome
+from fairbox.dispatch.ports import TAKEN, GivenUpBatch, Limits, Outcome
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
@@ -33,8 +33,10 @@ from fairbox.dynamodb.recounts import RecountTable
 from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.ids import IdGenerator
+from fairbox.model.topics import GROUPS
 from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.clock import ManualClock
+from fairbox.testing.doorbell_queues import DoorbellQueues
 from fairbox.testing.memory import MemoryDynamoDB
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ OUTBOX = "outbox"
 DELIVERIES = "deliveries"
 BATCHES = "batches"
 INVOCATION_SECONDS = 25.0
-_KNOWN_MS = 300_000  # as long as a FIFO queue knows what it was given
 
 
 @dataclass(slots=True)
@@ -166,36 +167,6 @@ class MemoryGivenUp:
         return name
 
 
-class MemoryDoorbells:
-    """The doorbell queues in memory: those for now in order, those for later by time."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
-        self.now: deque[Doorbell] = deque()
-        self.later: list[Doorbell] = []
-        self._rung: set[Doorbell] = set()
-
-    def ring(self, doorbells: Sequence[Doorbell]) -> None:
-        """Put doorbells into the queues."""
-        for doorbell in doorbells:
-            if doorbell.repeats and doorbell in self._rung:
-                continue  # a FIFO queue keeps the first
-            if doorbell.repeats:
-                self._rung.add(doorbell)
-            due = doorbell.not_before <= self._clock.now() * 1000
-            if not due and not doorbell.refs and doorbell in self.later:
-                continue  # the FIFO queue drops the second, when they are passed on
-            (self.now if due else self.later).append(doorbell)
-
-    def pass_on(self) -> None:
-        """Put what has become due into the queue for now."""
-        due = [d for d in self.later if d.not_before <= self._clock.now() * 1000]
-        self.later = [d for d in self.later if d not in due]
-        forgotten = self._clock.now() * 1000 - _KNOWN_MS
-        self._rung = {d for d in self._rung if d.not_before > forgotten}
-        self.now.extend(due)
-
-
 class MemoryApplication:
     """Fairbox in memory.
 
@@ -236,7 +207,9 @@ class MemoryApplication:
         self.archive = MemoryArchive()
         self.given_up = MemoryGivenUp(self.clock)
         self.destinations = MemoryDestinations()
-        self.doorbells = MemoryDoorbells(self.clock)
+        self.doorbells = DoorbellQueues(
+            self.clock, groups=self._groups, groups_apart=self._groups_apart
+        )
         self.acks = MemoryAcks()
         self.outbox = Outbox(
             self.client,
@@ -336,13 +309,34 @@ class MemoryApplication:
         return report.completed
 
     def visit(self, limit: int | None = None) -> int:
-        """Answer the doorbells that are due, at most `limit` of them; return how many."""
-        self.doorbells.pass_on()
+        """Answer the doorbells that are due, at most `limit` of them; return how many.
+
+        One whose visit failed comes again when its visibility ends, after 90 s.
+        """
+        self.pass_on()
         answered = 0
-        while self.doorbells.now and answered != limit:
-            self._visits.handle(self.doorbells.now.popleft(), deadline=self.deadline)
+        while answered != limit and self.doorbells.visits.invoke(self._answer):
             answered += 1
         return answered
+
+    def pass_on(self) -> None:
+        """Pass on the doorbells that have waited until they are due."""
+        while self.doorbells.forwards.invoke(self._answer):
+            pass
+
+    def _answer(self, records: Sequence[Mapping[str, Any]]) -> Answer:
+        return answer_doorbells(
+            records, visits=self._visits, doorbells=self.doorbells, deadline=self.deadline
+        )
+
+    def _groups(self, topic: str) -> int:
+        state = self.store.topic(topic)
+        return GROUPS if state is None else state.groups
+
+    def _groups_apart(self, topic: str, subscription: str) -> int:
+        state = self.store.topic(topic)
+        its = () if state is None else state.subscriptions
+        return next((s.groups for s in its if s.name == subscription), 1)
 
     def sweep(self) -> SweepReport:
         """Run the sweep once."""

@@ -8,12 +8,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fairbox.dispatch.fair.pending_work import Pending
+from fairbox.dispatch.ports import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from fairbox.dispatch.fair.pending_work import Work
-    from fairbox.dispatch.ports import Limits
     from fairbox.model.clock import Clock
 
 D = TypeVar("D", bound="Hashable")
@@ -23,9 +23,9 @@ T = TypeVar("T")
 class Cycles(Generic[D, T]):
     """The next calls, over many destinations.
 
-    A destination is ready when work waits for it, all its calls are answered, and it does not rest.
-    All others cost nothing, however many they are. In a cycle each ready destination gets one call,
-    so that a message reaches all of them in the same cycle.
+    A destination is ready when work waits for it, it has room for another call, and it does not
+    rest. All others cost nothing, however many they are. In a cycle each ready destination gets one
+    call, so that a message reaches all of them in the same cycle.
 
     Args:
         clock: the time, for destinations that rest.
@@ -33,6 +33,8 @@ class Cycles(Generic[D, T]):
         size: bytes that an item takes of a destination's call; by default its work's size.
         skip: says which items are not to be sent; they are forgotten.
         fill: see `Pending.next_call`.
+        in_flight: messages of a destination that may be unanswered at once, in as many calls as it
+            takes; None: one call at a time.
     """
 
     def __init__(
@@ -43,15 +45,17 @@ class Cycles(Generic[D, T]):
         size: Callable[[D, T], int] | None = None,
         skip: Callable[[T], bool] | None = None,
         fill: bool = True,
+        in_flight: Callable[[D], int | None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._limits = limits
         self._size = size
         self._skip = skip
         self._fill = fill
+        self._in_flight = in_flight
         self._pending: dict[D, Pending[T]] = {}
         self._ready: dict[D, None] = {}  # in the order in which they became ready
-        self._unanswered: set[D] = set()
+        self._unanswered: dict[D, int] = {}  # messages
         self._resting: dict[D, float] = {}
         self._alarms: list[tuple[float, int, D]] = []
         self._numbers = count()
@@ -84,7 +88,8 @@ class Cycles(Generic[D, T]):
     def cycle(self) -> Iterator[tuple[D, list[T]]]:
         """Yield one call for each ready destination, those that waited longest first.
 
-        A destination that was given a call gets no other before `answered`.
+        A destination that was given as much as it may have in flight gets no other call before
+        `answered`.
         """
         self._wake()
         ready = list(self._ready)
@@ -93,21 +98,46 @@ class Cycles(Generic[D, T]):
             pending = self._pending.get(destination)
             if pending is None or destination not in self._ready:
                 continue
-            call = pending.next_call(self._limits(destination), fill=self._fill, skip=self._skip)
+            limits = self._room(destination)
+            call = pending.next_call(limits, fill=self._fill, skip=self._skip)
             del self._ready[destination]
             if not len(pending):
                 del self._pending[destination]
                 self._pending = self._pending or {}
             if call:
-                self._unanswered.add(destination)
+                unanswered = self._unanswered.get(destination, 0)
+                self._unanswered[destination] = unanswered + len(call)
+            self._offer(destination)
+            if call:
                 yield destination, call
-            else:
-                self._offer(destination)
 
-    def answered(self, destination: D) -> None:
-        """Let a destination have calls again: its last call is settled."""
-        self._unanswered.discard(destination)
+    def answered(self, destination: D, messages: int | None = None) -> None:
+        """Let a destination have calls again: a call of so many messages is settled; None: all."""
+        left = 0 if messages is None else self._unanswered.get(destination, 0) - messages
+        if left > 0:
+            self._unanswered[destination] = left
+        else:
+            self._unanswered.pop(destination, None)
         self._offer(destination)
+
+    def idle(self, destination: D) -> bool:
+        """Whether nothing waits for a destination, and all its calls are answered."""
+        return destination not in self._pending and destination not in self._unanswered
+
+    def _room(self, destination: D) -> Limits:
+        """Return the limits of a destination's next call: no more than it may have in flight."""
+        limits, most = self._limits(destination), self._in_flight(destination)
+        if most is None:
+            return limits
+        room = most - self._unanswered.get(destination, 0)
+        return Limits(min(limits.messages, room), limits.bytes)
+
+    def _busy(self, destination: D) -> bool:
+        unanswered = self._unanswered.get(destination)
+        if unanswered is None:
+            return False
+        most = self._in_flight(destination)
+        return most is None or unanswered >= most
 
     @property
     def wakes(self) -> float | None:
@@ -125,6 +155,7 @@ class Cycles(Generic[D, T]):
 
     def _offer(self, destination: D) -> None:
         """Add a destination to the ready ones, if it is ready."""
-        busy = destination in self._unanswered or destination in self._resting
-        if destination in self._pending and not busy:
+        if destination not in self._pending or destination in self._resting:
+            return
+        if not self._busy(destination):
             self._ready.setdefault(destination)

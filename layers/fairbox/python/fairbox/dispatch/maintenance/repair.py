@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from fairbox.codec.attributes import PK
-from fairbox.codec.keys import parse_lane_pk
+from fairbox.codec.deferred_keys import read_deferred
+from fairbox.codec.keys import message_sk, parse_lane_pk
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import is_shard_row, read_shard
 from fairbox.codec.stream_records import read_record, table_of
@@ -20,26 +21,36 @@ from fairbox.dispatch.stream.marking import LANES, MarkReport
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
+from fairbox.model.deferred_keys import EVERY_KEY, name_digest
 from fairbox.model.epochs import belongs
 from fairbox.model.ids import time_of
+from fairbox.model.key_claims import key_digest
 from fairbox.model.stored_messages import NEVER_MS, ShardRow
+from fairbox.model.subscription_status import NEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fairbox.dispatch.maintenance.epoch_retirement import Retiring
     from fairbox.dispatch.maintenance.recount import Recounts
-    from fairbox.dispatch.ports import Doorbells, GivenUpBatch, MarkingStore, Store
+    from fairbox.dispatch.ports import Doorbells, GivenUpBatch, MarkingStore
+    from fairbox.dispatch.sending.circuit_breakers import DispatchStore
     from fairbox.dispatch.stream.lane_changes import OpenLane
     from fairbox.dispatch.stream.marking import Marking
     from fairbox.model.clock import Clock
+    from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.subscription_status import SubscriptionStatus
+    from fairbox.model.topics import TopicState
+    from fairbox.model.walk_positions import WalkPosition
 
 logger = logging.getLogger("fairbox")
 
 UNITS_A_SECOND: Final = 200.0
 MAX_SUSPECTS: Final = 200
+FORGOTTEN_MS: Final = 300_000
+"""Time from which a message that could be sent is not only late: its doorbell or hint is lost."""
 MAX_DOUBTED: Final = 200
 """Shards that the scan of one run puts in doubt at most: each is read once more."""
 WAIT_SECONDS: Final = 5.0
@@ -159,6 +170,7 @@ class RepairReport:
         relocated: messages of epochs that no list has, moved to shards that everybody reads.
         orphans: shards of deleted or unknown topics that still hold messages, a hundred at most, as
             `topic#epoch#shard`.
+        rung: messages that a ready subscription has lacked for minutes: a visit is enqueued.
     """
 
     scanned: int = 0
@@ -179,6 +191,7 @@ class RepairReport:
     retired: int = 0
     relocated: int = 0
     orphans: list[str] = field(default_factory=list)
+    rung: int = 0
 
 
 @dataclass(slots=True)
@@ -192,6 +205,8 @@ class _ScannedShard:
         row: its row, if the scan met it.
         lanes: lanes whose end was reached -> messages in them.
         sequences: of its row's counts, as the scan met it.
+        position: where its walks go on, if that was read.
+        deferred: of an ordered topic, the keys that visits hold back, if the scan met the row.
     """
 
     holds: bool = False
@@ -200,6 +215,8 @@ class _ScannedShard:
     row: ShardRow | None = None
     lanes: dict[OpenLane, int] = field(default_factory=dict)
     sequences: tuple[str, str] | None = None
+    position: WalkPosition | None = None
+    deferred: DeferredKeys | None = None
 
     def still(self, row: ShardRow, lane: OpenLane) -> bool:
         """Whether the count of a lane is that of the row which the scan met."""
@@ -228,7 +245,7 @@ class Repair:
     def __init__(
         self,
         *,
-        store: Store,
+        store: DispatchStore,
         marking_store: MarkingStore,
         cursor_store: RepairStore,
         marking: Marking,
@@ -251,6 +268,7 @@ class Repair:
         self._retiring = retiring
         self._recounts = recounts
         self._wait = wait or clock.sleep
+        self._read_standings: dict[str, Mapping[str, SubscriptionStatus]] = {}
 
     def run(self, *, deadline: float, report: RepairReport | None = None) -> RepairReport:
         """Replay given-up batches, retire epochs, recount, and scan until the end or the deadline.
@@ -267,6 +285,7 @@ class Repair:
             FairboxError: tables or queues failed; the next run goes on from the last cursor.
         """
         report = RepairReport() if report is None else report
+        self._read_standings.clear()
         self._store.refresh()
         cursor = self._cursors.load_cursor()
         half = (self._clock.now() + deadline) / 2
@@ -413,11 +432,13 @@ class Repair:
     ) -> None:
         now = milliseconds(self._clock)
         marked: list[StoredMessage] = []
+        hidden: dict[Shard, list[MessageRef]] = defaultdict(list)
         for item in items:
             try:
                 if is_shard_row(item):
                     row = read_shard(item)
-                    seen[row.topic, row.epoch, row.shard].row = row
+                    its = seen[row.topic, row.epoch, row.shard]
+                    its.row, its.deferred = row, read_deferred(item)
                     continue
                 stored = read_message(item)
             except NewerVersion:
@@ -440,9 +461,52 @@ class Repair:
                 later = stored.lane == "later"
                 late = (ref.due or 0) if later else time_of(ref.id) + OVERDUE_MS
                 shard.overdue |= late + OVERDUE_MS < now
+                if late + FORGOTTEN_MS <= now and self._hidden(stored, shard, now):
+                    hidden[ref.topic, ref.epoch, ref.shard].append(ref)
+        # ordered visits read one of these, and what follows it; others each of them
+        bells = [Doorbell(*at, tuple(refs), kept=True) for at, refs in hidden.items()]
+        self._doorbells.ring(bells)
+        report.rung += sum(map(len, hidden.values()))
         errors: list[str] = []
         report.finished += finish_marked(self._store, marked, errors)
         report.unfinished += len(errors)
+
+    def _hidden(self, stored: StoredMessage, shard: _ScannedShard, now: int) -> bool:
+        """Whether a ready subscription lacks a message that nothing will come back to.
+
+        The message is under retry, and its doorbell is minutes late; or a hint is wrong, and says
+        that walks have seen to it (0.5 RRU for each shard that holds such messages).
+        """
+        ref, topic = stored.ref, self._store.topic(stored.ref.topic)
+        if topic is None or not topic.pushed:
+            return False
+        names = topic.subscription_names
+        lacking = stored.lacking(names)
+        due = [
+            name
+            for name in sorted(lacking)
+            if stored.due(name) + FORGOTTEN_MS <= now and self._standings(topic)[name].ready
+        ]
+        if topic.topic.ordering == "key":
+            return any(_passed(stored, name, shard.deferred) for name in due)
+        if any(stored.state(name).attempts for name in due):
+            return True
+        if lacking and not due:
+            return False
+        if shard.position is None:
+            shard.position = self._store.walk_position((ref.topic, ref.epoch, ref.shard))
+        lane: OpenLane = "later" if stored.lane == "later" else "ready"
+        place = message_sk(ref.id, ref.due, lane)
+        position = shard.position
+        return any(position.hides(lane, place, name, names) for name in due or ("",))
+
+    def _standings(self, topic: TopicState) -> Mapping[str, SubscriptionStatus]:
+        """Return how a topic's subscriptions stood in this run (1 RRU each)."""
+        name = topic.topic.name
+        if name not in self._read_standings:
+            found = self._store.read_standings(name, sorted(topic.subscription_names))
+            self._read_standings[name] = defaultdict(lambda: NEW, found)
+        return self._read_standings[name]
 
     def _relocated(self, stored: StoredMessage) -> bool:
         """Move a message that came so late that its epoch had left the list."""
@@ -522,6 +586,17 @@ class Repair:
         if self._cursors.empty("later", (row.topic, row.epoch, row.shard)):
             look_at = NEVER_MS if row.dead > 0 else None
             self._rows.change_row(replace(row, look_at=look_at, backoff=0), row)
+
+
+def _passed(stored: StoredMessage, name: str, deferred: DeferredKeys | None) -> bool:
+    """Whether visits of an ordered shard begin behind a message that no entry holds."""
+    if deferred is None or stored.ref.id > deferred.start:
+        return False
+    digest, keys = name_digest(name), (key_digest(stored), EVERY_KEY)
+    return not any(
+        e.subscription == digest and e.key in keys and e.id <= stored.ref.id
+        for e in deferred.entries
+    )
 
 
 def _end_lane(lane: LanePart, seen: dict[Shard, _ScannedShard]) -> LanePart:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
+from fairbox.dispatch.walks import AHEAD_MS, ONLY_LATER, next_delayed
 from fairbox.errors import NewerVersion
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -88,7 +89,9 @@ class Sweep:
             FairboxError: the tables or the queue failed; the next sweep checks again.
         """
         report = SweepReport()
-        rows = list(islice(self._store.due_shards(), MAX_LISTED))
+        now = milliseconds(self._clock)
+        listed = self._store.due_shards(ahead_ms=AHEAD_MS)
+        rows = list(islice((r for r in listed if _due(r, now) or r.later > 0), MAX_LISTED))
         if rows:
             self._store.refresh()  # not before: an idle sweep needs no topic
             rows = self._pushed(rows)
@@ -124,20 +127,23 @@ class Sweep:
     def _check(self, rows: Sequence[ShardRow], report: SweepReport) -> None:
         """Check shards at the same time, and enqueue visits of the overdue ones, ten a call."""
         overdue: list[Doorbell] = []
+        ahead: list[Doorbell] = []
         newer: list[ShardRow] = []
 
         def check(row: ShardRow) -> None:
+            now = milliseconds(self._clock)
+            if row.later > 0 and (due := next_delayed(self._store, _place(row), now)) is not None:
+                ahead.append(Doorbell(*_place(row), not_before=due, after=ONLY_LATER))
             try:
-                if self._overdue(row):
+                if _due(row, now) and self._overdue(row):
                     overdue.append(Doorbell(*_place(row)))
             except NewerVersion:  # its row: the functions of that release take care of it
                 newer.append(row)
 
         self._run([partial(check, row) for row in rows])
-        calls = range(0, len(overdue), _DOORBELLS_A_CALL)
-        self._run(
-            [partial(self._doorbells.ring, overdue[n : n + _DOORBELLS_A_CALL]) for n in calls]
-        )
+        bells = [*overdue, *ahead]
+        calls = range(0, len(bells), _DOORBELLS_A_CALL)
+        self._run([partial(self._doorbells.ring, bells[n : n + _DOORBELLS_A_CALL]) for n in calls])
         self._checked.update(map(_place, rows))
         report.looked += len(rows)
         report.rung += len(overdue)
@@ -168,6 +174,10 @@ class Sweep:
             until_due=until_due,
             consistent=False,
         )
+
+
+def _due(row: ShardRow, now: int) -> bool:
+    return row.look_at is None or row.look_at <= now
 
 
 def _place(row: ShardRow) -> tuple[str, int, int]:

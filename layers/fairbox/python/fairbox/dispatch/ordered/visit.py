@@ -39,8 +39,8 @@ _PASSED: Final = 8  # messages passed that are worth a write of their own
 _CAS_TRIES: Final = 8
 NEWER_MS: Final = 60_000  # until messages behind one of a newer release are tried again
 _FROM_HEAD_MS: Final = 600_000
-_FROM_HEAD_MS_A_MESSAGE: Final = 250  # so that it reads one message in 250 ms at most: 1 RRU a s
-_FROM_HEAD_AT_MOST_MS: Final = 3_600_000
+_FROM_HEAD_MS_A_MESSAGE: Final = 2000  # so that it reads one message in 2 s: 0.125 RRU a second
+_FROM_HEAD_AT_MOST_MS: Final = 86_400_000  # in a paused week a message is read seven times so
 
 Shard = tuple[str, int, int]
 
@@ -139,8 +139,8 @@ class OrderedVisit:
         """Return the id to begin behind at `now` (ms); empty: at the head.
 
         It is the head from time to time, for late messages whose doorbell was lost: after ten
-        minutes, or longer if much waits. And it is the head if the row is of other subscriptions
-        than the topic has.
+        minutes, or longer if much waits, since repair finds them too. And it is the head if the row
+        is of other subscriptions than the topic has.
         """
         holds = self._base
         if not holds.start:

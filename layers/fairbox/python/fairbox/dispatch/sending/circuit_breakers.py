@@ -84,14 +84,16 @@ class Admitted:
 
     Attributes:
         jobs: in the order given.
-        waiting: the others, as (ref, subscription): whoever closes their circuit, or goes on at
-            `resume`, enqueues visits for them.
-        resume: when the jobs without a token of their rate may go on (ms); None: all had one.
+        waiting: the others, as (ref, subscription): whoever closes their circuit, or waits for
+            tokens, enqueues visits for them.
+        elsewhere: those of `waiting` that other visits see to.
+        paced: subscriptions with jobs without a token of their rate.
     """
 
     jobs: list[Job] = field(default_factory=list)
     waiting: set[tuple[MessageRef, str]] = field(default_factory=set)
-    resume: int | None = None
+    elsewhere: set[tuple[MessageRef, str]] = field(default_factory=set)
+    paced: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -162,10 +164,27 @@ class Gate:
         with self._lock:
             return name in self._probes or self._copy(*name).ready
 
-    def in_flight_limit(self, subscription: Subscription) -> int | None:
-        """Return one call's part of the limit in flight, because visits share it."""
+    def in_flight_limit(self, subscription: Subscription, *, ordered: bool) -> int | None:
+        """Return a visit's part of the limit in flight, because visits share it."""
         limit = subscription.max_in_flight
-        return None if limit is None else limit // min(GROUPS, limit)
+        if limit is None:
+            return None
+        return limit // (min(GROUPS, limit) if ordered else subscription.groups)
+
+    def room(self, subscription: Subscription) -> int | None:
+        """Return how many messages have a token of the rate (0.5 RRU); None: there is no rate.
+
+        Raises:
+            FairboxError: it could not be read.
+        """
+        if subscription.rate is None:
+            return None
+        with self._lock:
+            return self._rates.room(subscription)
+
+    def turn(self, subscription: Subscription, shard: int, shards: int, *, served: bool) -> int:
+        """Return when the messages of a shard that have no token get their next turn (ms)."""
+        return self._rates.turn(subscription, shard, shards, served=served)
 
     def admit(self, jobs: Sequence[Job]) -> Admitted:
         """Return the jobs that may be sent now; a probe is claimed (1 WRU).
@@ -185,9 +204,9 @@ class Gate:
             for name, line in lines.items():
                 passed = self._pass(name, line)
                 if passed and passed[0].subscription.rate is not None and name not in self._probes:
-                    passed, resume = self._rates.admit(passed)
-                    times = [at for at in (resume, admitted.resume) if at is not None]
-                    admitted.resume = min(times, default=None)
+                    if len(paced := self._rates.admit(passed)) < len(passed):
+                        admitted.paced.add(name[1])
+                    passed = paced
                 chosen |= {id(job) for job in passed}
         for job in jobs:
             if id(job) in chosen:
@@ -284,7 +303,9 @@ class Gate:
         now = milliseconds(self._clock)
         opened = status.opened(now, outcome.error, self._rng, asked=asked if shared else None)
         if self._write(name, opened, status, announce=True):
-            self._events.append(CircuitEvent(*name, "opened", outcome.error, ref, opened.until))
+            self._events.append(
+                CircuitEvent(*name, "opened", outcome.error, ref, opened.until, opened.since)
+            )
         self._runs.pop(name, None)
 
     def _conclude(
@@ -302,14 +323,18 @@ class Gate:
         elif verdict == "taken":
             self._runs.pop(name, None)
             if self._write(name, probe.closed(), probe, announce=False):
-                self._events.append(CircuitEvent(*name, "closed", outcome.error, ref))
+                self._events.append(
+                    CircuitEvent(*name, "closed", outcome.error, ref, since=probe.since)
+                )
         else:
             after = probe.undecided(now)
             if verdict == "failure":
                 asked = outcome.retry_after if outcome.verdict == "throttled" else None
                 after = probe.opened(now, outcome.error, self._rng, asked=asked)
             if self._write(name, after, probe, announce=False):
-                self._events.append(CircuitEvent(*name, "probed", outcome.error, ref, after.until))
+                self._events.append(
+                    CircuitEvent(*name, "probed", outcome.error, ref, after.until, after.since)
+                )
 
     def _leave(
         self, name: Name, before: SubscriptionStatus, outcome: Outcome, ref: MessageRef

@@ -16,6 +16,8 @@ KNOWN_MS: Final = 6_000
 """Time after which everybody knows that a circuit is closed, and leaves no message lying for it."""
 SECOND_MS: Final = 31_000
 """Time until the second visit, for messages that others left until they knew of the change."""
+IN_FLIGHT_MS: Final = 60_000
+"""Time before a circuit opened from which messages may have been on their way."""
 
 
 def follow_up_bells(
@@ -24,30 +26,57 @@ def follow_up_bells(
     """Return the doorbells that follow changes of circuits at `now` (ms)."""
     bells: list[Doorbell] = []
     for event in events:
+        topic = topics.get(event.topic)
+        if topic is None:
+            continue
         if event.kind in ("opened", "probed"):
-            bells.append(probe_bell(event))
-        elif event.kind == "closed" and (topic := topics.get(event.topic)) is not None:
-            bells += waking_bells(topic, now)
+            bells.append(probe_bell(event, topic))
+        elif event.kind == "closed":
+            bells += waking_bells(topic, event.subscription, event.since, now)
     return bells
 
 
-def probe_bell(event: CircuitEvent) -> Doorbell:
+def probe_bell(event: CircuitEvent, topic: TopicState) -> Doorbell:
     """Return the doorbell for the next probe: a visit of the shard of the message that failed."""
     second = -(-event.until // 1000) * 1000
     ref = event.ref
-    return Doorbell(ref.topic, ref.epoch, ref.shard, (), second, before=second)
+    shard = (ref.topic, ref.epoch, ref.shard)
+    if topic.topic.ordering == "key":
+        return Doorbell(*shard, (), second, before=second)
+    since = max(0, event.since - IN_FLIGHT_MS)
+    return Doorbell(*shard, (), second, before=second, subscription=event.subscription, since=since)
 
 
-def waking_bells(topic: TopicState, now: int) -> list[Doorbell]:
-    """Return the doorbells for all messages that waited in a topic: two for each of its shards.
+def waking_bells(topic: TopicState, subscription: str, since: int, now: int) -> list[Doorbell]:
+    """Return the doorbells for the messages that waited for a subscription: two for each shard.
 
     The first visit sends the messages that are surely no longer the relay's, the second those added
     until everybody knew. A visit of a shard in which nothing waited costs 1 RRU.
+
+    Args:
+        topic: its topic.
+        subscription: its name.
+        since: when it began to take nothing (ms).
+        now: the time (ms).
     """
     name = topic.topic.name
-    rings = [(0, now), (-(-(now + SECOND_MS) // 1000) * 1000, now + KNOWN_MS)]
+    rings = [(0, now, since), (-(-(now + SECOND_MS) // 1000) * 1000, now + KNOWN_MS, now)]
+    if topic.topic.ordering == "key":
+        return [
+            Doorbell(name, epoch, shard, (), not_before, before=before)
+            for not_before, before, _ in rings
+            for epoch, shard in topic.shards()
+        ]
     return [
-        Doorbell(name, epoch, shard, (), not_before, before=before)
-        for not_before, before in rings
+        Doorbell(
+            name,
+            epoch,
+            shard,
+            not_before=not_before,
+            before=max(not_before, now),
+            subscription=subscription,
+            since=max(1, first - IN_FLIGHT_MS),
+        )
+        for not_before, _, first in rings
         for epoch, shard in topic.shards()
     ]

@@ -1,11 +1,14 @@
 """Rates: messages a second that a subscription gets, from all invocations together.
 
 A token bucket, kept in the subscription's row as the time until which it is used up (a generic cell
-rate algorithm). A sender takes as many tokens as it has messages, a second's at most, by one
-compare-and-set: 1 WRU for up to a second's messages, at a rate of 100 a second 0.01 each. A sender
-that finds the bucket empty writes nothing, and learns when to come again: visits scan its shards at
-that time, for a query of a page a second and shard at most. The relay leaves such subscriptions to
-visits.
+rate algorithm). A sender takes as many tokens as it has messages, up to those that there are, by
+one compare-and-set: 1 WRU, at a rate of 100 a second 0.01 a message. The relay leaves such
+subscriptions to visits.
+
+A visit whose messages found no token rings for its shard's next turn. A shard that was served
+comes again after a second; so one shard at a time is emptied, for a visit a second or less often. A
+shard that found too few tokens waits for a turn of its own: others are served now. Turns are whole
+seconds, the same for all visits of the shard, so that their doorbells are one.
 """
 
 from __future__ import annotations
@@ -18,21 +21,44 @@ from fairbox.model.clock import milliseconds
 if TYPE_CHECKING:
     from fairbox.dispatch.sending.jobs import Job
     from fairbox.model.clock import Clock
+    from fairbox.model.topics import Subscription
 
 BURST_MS: Final = 1000
+LATE_MS: Final = 3000
+"""Time for which a bucket keeps its tokens beyond a second's: visits for it are under way."""
+_TURN_MS: Final = 1000
+"""Time from a visit until its shard's next turn at least. Clocks may differ by less."""
+_TURNS_A_MESSAGE: Final = 0.2
+"""Turns of all shards that find too few tokens, for a message of the rate: one a second, or one for
+each message where these are fewer."""
+_LEAST_TURN: Final = 2
+_LONGEST_TURN: Final = 600
+_WORTH: Final = 0.75
+_ENOUGH: Final = 50
 _TRIES: Final = 4
 
 
 class RateStore(Protocol):
     """The table rows that keep until when rates are used up."""
 
-    def spend(self, topic: str, name: str, until: int, before: int) -> int:
-        """Write until when a rate is used up (ms) if it is as in `before`; return the row's."""
+    def spent(self, topic: str, name: str) -> int:
+        """Return until when a rate was used up of late (ms; 0.5 RRU)."""
+        ...
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int | None:
+        """Write until when a rate is used up (ms) if it is as in `before`.
+
+        Returns:
+            The row's; None if it was written.
+        """
         ...
 
 
 def take(spent: int, now: int, rate: float, wanted: int) -> tuple[int, int]:
     """Take tokens of a bucket.
+
+    It fills for a second, and for three more if it was used up before that: visits for its tokens
+    are under way then, and come late.
 
     Args:
         spent: until when it is used up (ms).
@@ -44,10 +70,41 @@ def take(spent: int, now: int, rate: float, wanted: int) -> tuple[int, int]:
         The number of tokens taken, and until when the bucket is used up then.
     """
     each = 1000 / rate
-    begin = max(spent, now)
+    begin = spent if spent >= now - LATE_MS else now
     room = now + max(BURST_MS, math.ceil(each)) - begin
     tokens = min(wanted, int(room / each))
     return (0, spent) if tokens <= 0 else (tokens, begin + math.ceil(tokens * each))
+
+
+def worth(rate: float) -> int:
+    """Return the number of tokens from which a visit takes them, at a rate a second.
+
+    Fewer are left for the shard that is being served, so that its visits find many.
+    """
+    return max(1, min(int(_WORTH * rate), _ENOUGH))
+
+
+def next_turn(earliest: int, rate: float, shard: int, shards: int, *, served: bool) -> int:
+    """Return when a shard's messages get their next turn, a whole second (ms).
+
+    Args:
+        earliest: a time (ms) not before which it comes.
+        rate: messages a second.
+        shard: its number.
+        shards: of its topic.
+        served: whether it had tokens just now.
+    """
+    second = -(-earliest // 1000)
+    if not served:
+        a_second = max(min(rate, 1), rate * _TURNS_A_MESSAGE)
+        period = round(min(max(_LEAST_TURN, shards / a_second), _LONGEST_TURN))
+        # a second later with each period, so that no shard's always comes behind another's
+        place = period * shard // shards
+        period_of, since = divmod(second, period)
+        if (place + period_of) % period < since:
+            period_of += 1
+        second = period_of * period + (place + period_of) % period
+    return second * 1000
 
 
 class Rates:
@@ -63,20 +120,38 @@ class Rates:
         self._clock = clock
         self._spent: dict[tuple[str, str], int] = {}
 
-    def admit(self, line: list[Job]) -> tuple[list[Job], int | None]:
-        """Return the jobs of one subscription that have a token, and when others may get one (ms).
+    def room(self, subscription: Subscription) -> int:
+        """Return how many messages have a token; 0 if they are too few for a visit.
+
+        Costs 0.5 RRU, unless the last answer says that there can be none.
+
+        Raises:
+            FairboxError: the bucket could not be read.
+        """
+        rate, name = subscription.rate or 0, (subscription.topic, subscription.name)
+        if self._tokens(name, rate) < worth(rate):
+            return 0
+        self._spent[name] = max(self._spent.get(name, 0), self._store.spent(*name))
+        tokens = self._tokens(name, rate)
+        return 0 if tokens < worth(rate) else tokens
+
+    def turn(self, subscription: Subscription, shard: int, shards: int, *, served: bool) -> int:
+        """Return when a shard's waiting messages have their next turn (ms)."""
+        name = (subscription.topic, subscription.name)
+        earliest = max(milliseconds(self._clock) + _TURN_MS, self._spent.get(name, 0))
+        return next_turn(earliest, subscription.rate or 0, shard, shards, served=served)
+
+    def admit(self, line: list[Job]) -> list[Job]:
+        """Return the jobs of one subscription that have a token.
 
         Raises:
             FairboxError: the bucket could not be written.
         """
         rate = line[0].subscription.rate if line else None
-        if rate is None:
-            return line, None
-        tokens = self._take(line[0], rate, len(line))
-        if tokens == len(line):
-            return line, None
-        name = (line[0].subscription.topic, line[0].subscription.name)
-        return line[:tokens], max(milliseconds(self._clock), self._spent.get(name, 0))
+        return line if rate is None else line[: self._take(line[0], rate, len(line))]
+
+    def _tokens(self, name: tuple[str, str], rate: float) -> int:
+        return take(self._spent.get(name, 0), milliseconds(self._clock), rate, 1_000_000)[0]
 
     def _take(self, job: Job, rate: float, wanted: int) -> int:
         name = (job.subscription.topic, job.subscription.name)
@@ -85,8 +160,9 @@ class Rates:
             tokens, until = take(before, milliseconds(self._clock), rate, wanted)
             if not tokens:
                 return 0
-            there = self._spent[name] = self._store.spend(*name, until, before)
-            if there == until:
+            there = self._store.spend(*name, until, before)
+            self._spent[name] = until if there is None else there
+            if there is None:
                 return tokens
             before = there
         return 0

@@ -16,11 +16,14 @@ from fairbox.dispatch.fair import Cycles
 from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.dispatch.sending.bodies_in_hand import SMALL_BODY, BodiesInHand
 from fairbox.dispatch.sending.jobs import rounds, work
+from fairbox.dispatch.sending.slow_destinations import SLOW_VISIT_SECONDS, SlowDestinations
 from fairbox.errors import InvalidInput
+from fairbox.model.topics import GROUPS, IN_FLIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
+    from random import Random
 
     from fairbox.dispatch.ports import Destination, Destinations, Outcomes, Store
     from fairbox.dispatch.sending.jobs import Job
@@ -29,16 +32,14 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
 
-SLOTS: Final = 8
+SLOTS: Final = 16
 """Calls that begin while none of them has been running for long."""
 PATIENCE: Final = 0.1
 """Seconds after which a call gives its slot to another, and goes on without one."""
-MOST: Final = 64
-"""Calls that run at once, slow ones among them."""
-SLOW_SECONDS: Final = 1.0
-"""A call that takes so long holds up the stream's other messages."""
-FIRST_REST_SECONDS: Final = 60.0
-LONGEST_REST_SECONDS: Final = 960.0
+MOST: Final = 128
+"""Calls that run at once, slow ones among them: a visit's part of the largest limit in flight."""
+GRACE_SECONDS: Final = 0.5
+"""Seconds for which lines of a shared visit go on once another one has no more work."""
 
 Finish = Callable[[], None]
 """Handles the answer of a call."""
@@ -58,11 +59,11 @@ class Readiness(Protocol):
         """Whether messages may go there now; a message that is not sent counts no attempt."""
         ...
 
-    def in_flight_limit(self, subscription: Subscription) -> int | None:
-        """Return how many messages may be unanswered at once, from 1; None: all that a call takes.
+    def in_flight_limit(self, subscription: Subscription, *, ordered: bool) -> int | None:
+        """Return how many messages may be unanswered at once in a visit, from 1; None: no limit.
 
-        A call in which several subscriptions share an address keeps to the least of them. The
-        limit holds for a whole delivery.
+        Subscriptions that share an address keep to the least of them. On ordered topics it bounds
+        a call, because there the next one waits for its answer.
         """
         ...
 
@@ -82,6 +83,7 @@ class Sender:
         clock: the time.
         fan_out: runs the calls to several destinations; `run_concurrently` or `run_sequentially`.
         readiness: says which subscriptions are ready, and how much they take at once.
+        rng: spreads the trials of lines that may be slow.
     """
 
     def __init__(
@@ -91,12 +93,15 @@ class Sender:
         clock: Clock,
         fan_out: FanOut,
         readiness: Readiness,
+        *,
+        rng: Random | None = None,
     ) -> None:
         self._destinations = destinations
         self._clock = clock
         self._fan_out = fan_out
         self._readiness = readiness
         self._slow = SlowDestinations()
+        self._slow_visits = SlowDestinations(SLOW_VISIT_SECONDS, rng)
         self._bodies = BodiesInHand(store, clock)
 
     def allowed_in_stream(self, subscription: Subscription) -> bool:
@@ -112,6 +117,16 @@ class Sender:
             and self._open(subscription).quick
         )
 
+    def apart(self, subscription: Subscription) -> bool:
+        """Whether a shared visit leaves the subscription to visits apart.
+
+        It does if the line was slow of late, or may be, while this process has no time to find
+        out; and if it has a limit in flight, because only visits apart have groups to keep to it.
+        """
+        if subscription.max_in_flight is not None:
+            return True
+        return self._slow_visits.avoided(_line(subscription), self._clock.now())
+
     def send(
         self,
         jobs: Iterable[Job],
@@ -119,50 +134,69 @@ class Sender:
         timeout: float,
         *,
         from_stream: bool = False,
-    ) -> Outcomes:
+        shared: bool = False,
+        apart: bool = False,
+    ) -> Sent:
         """Send these, those of one address together; return the answers.
+
+        A line of an unordered topic has several calls in flight: as many messages as its limit
+        allows, or without one its part of 64, if a call takes one message.
 
         Args:
             jobs: in the order to send them, of each topic and tenant.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
             from_stream: a line that turns out to be slow gets no further call.
+            shared: so it is here, at a fifth of the duration. And once a line has no more work, the
+                others go on for half a second. The jobs of these lines are handed over.
+            apart: the delivery is a visit apart, one of its subscription's groups.
         """
-        turns = _Sending(self._open, self._clock, self._readiness, jobs)
-        make_call = partial(self._call, turns, deadline, timeout, from_stream=from_stream)
+        groups = None if apart else GROUPS
+        turns = _Sending(self._open, self._clock, self._readiness, jobs, groups)
+        slow = self._slow if from_stream else self._slow_visits if shared else None
+        make_call = partial(self._call, turns, (deadline, timeout), slow)
 
         def begin() -> list[Call]:
             if self._clock.now() >= deadline:
                 return []
-            return [partial(make_call, line, call) for line, call in turns.cycles.cycle()]
+            if shared:
+                turns.end_grace()
+            calls: list[Call] = []
+            while cycle := list(turns.cycles.cycle()):
+                calls += [partial(make_call, line, call) for line, call in cycle]
+                if not turns.in_flight:
+                    break  # each line has its one call
+            return calls
 
         try:
             self._fan_out(begin)
         finally:
             if self._bodies.bodies:
                 self._bodies.forget()
-        return turns.outcomes
+        return Sent(turns.outcomes, turns.handed_over() if shared else [])
 
     def _call(
         self,
         turns: _Sending,
-        deadline: float,
-        timeout: float,
+        times: tuple[float, float],
+        slow: SlowDestinations | None,
         line: str,
         call: list[Job],
-        *,
-        from_stream: bool,
     ) -> Finish:
         """Make a call; return the function that handles its outcomes."""
-        began = self._clock.now()
-        outcomes = self.send_call(turns.destinations[line], call, deadline, timeout)
+        if line in turns.in_flight and turns.stopped(line, call):  # while it waited for a thread
+            return partial(turns.answered, line, call, {})
+        timed = _Timed(turns.destinations[line], self._clock)
+        outcomes = self.send_call(timed, call, *times)
         ended = self._clock.now()
 
         def finish() -> None:
-            self._slow.took(line, ended - began, ended)
+            for pace in (self._slow, self._slow_visits) if slow is not self._slow else (slow,):
+                if timed.seconds is not None:
+                    pace.took(line, timed.seconds, ended, waited=pace is slow)
             turns.answered(line, call, outcomes)
-            if from_stream and self._slow.slow(line, ended):
-                turns.cycles.drop(line)
+            if slow is not None and slow.slow(line, ended):
+                turns.drop(line)
 
         return finish
 
@@ -197,12 +231,34 @@ class Sender:
             return _Closed(str(error))
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The result of sending.
+
+    Attributes:
+        outcomes: the destinations' answers, by message and subscription.
+        handed_over: the jobs of a shared visit that were not sent because their line is slow.
+    """
+
+    outcomes: Outcomes
+    handed_over: Sequence[Job]
+
+
 class _Sending:
     """The turns of one delivery, and its outcomes.
+
+    Args:
+        open_: opens destinations.
+        clock: the time.
+        readiness: as of `Sender`.
+        jobs: the work.
+        groups: deliveries of a subscription at a time; None: as many as it has visits apart.
 
     Attributes:
         cycles: the next calls, by line; destinations on one line share calls.
         destinations: by line.
+        dropped: the lines that get no further call because they are slow.
+        in_flight: messages that may be unanswered at once, of lines with several calls at a time.
         outcomes: by message and subscription.
     """
 
@@ -212,27 +268,77 @@ class _Sending:
         clock: Clock,
         readiness: Readiness,
         jobs: Iterable[Job],
+        groups: int | None,
     ) -> None:
         self.outcomes: Outcomes = {}
         self.destinations: dict[str, Destination] = {}
+        self.dropped: set[str] = set()
+        self._clock = clock
         self._readiness = readiness
+        self._groups = groups
         self._blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
-        limits: dict[str, Limits] = {}
+        self._failing: set[str] = set()
+        self._grace_ends: float | None = None
+        self._jobs = rounds(list(jobs))
+        self._limits: dict[str, Limits] = {}
+        self.in_flight: dict[str, int] = {}
         subscriptions: set[Subscription] = set()
         self.cycles: Cycles[str, Job] = Cycles(
-            clock, limits=limits.__getitem__, size=self._size, skip=self._skips
+            clock,
+            limits=self._limits.__getitem__,
+            size=self._size,
+            skip=self._skips,
+            in_flight=self.in_flight.get,
         )
-        for job in rounds(list(jobs)):
+        for job in self._jobs:
             subscription, line = job.subscription, _line(job.subscription)
             if line not in self.destinations:
                 self.destinations[line] = open_(subscription)
-                limits[line] = self.destinations[line].limits
+                self._limits[line] = self.destinations[line].limits
             if subscription not in subscriptions:
                 subscriptions.add(subscription)
-                most, limit = readiness.in_flight_limit(subscription), limits[line]
-                if most is not None and most < limit.messages:
-                    limits[line] = Limits(most, limit.bytes)
+                self._limit(line, job)
             self.cycles.add(line, work(job))
+
+    def _limit(self, line: str, job: Job) -> None:
+        """Bound what the job's line may have in flight."""
+        limits, subscription = self._limits[line], job.subscription
+        most = self._readiness.in_flight_limit(subscription, ordered=job.in_order)
+        if job.in_order:
+            if most is not None and most < limits.messages:
+                self._limits[line] = Limits(most, limits.bytes)
+            return
+        if most is None and limits.messages == 1:
+            most = IN_FLIGHT // (self._groups or subscription.groups)
+        if most is not None:
+            self.in_flight[line] = min(most, self.in_flight.get(line, most))
+
+    def drop(self, line: str) -> None:
+        """Give a slow line no further call."""
+        self.dropped.add(line)
+        self.cycles.drop(line)
+
+    def stopped(self, line: str, call: Sequence[Job]) -> bool:
+        """Whether a call that was to begin should not, by the answers that came meanwhile."""
+        if line in self.dropped or line in self._failing:
+            return True
+        return not any(self._readiness.ready(job.subscription) for job in call)
+
+    def end_grace(self) -> None:
+        """Drop the lines that still have work, half a second after the first had none."""
+        if self._grace_ends is not None and self._clock.now() >= self._grace_ends:
+            for line in self.destinations.keys() - self._failing:
+                self.drop(line)
+
+    def handed_over(self) -> list[Job]:
+        """Return the jobs of dropped lines that were not sent, of subscriptions that are ready."""
+        return [
+            job
+            for job in self._jobs
+            if _line(job.subscription) in self.dropped
+            and (job.stored.ref, job.subscription.name) not in self.outcomes
+            and self._readiness.ready(job.subscription)
+        ]
 
     def answered(self, line: str, call: Sequence[Job], outcomes: Outcomes) -> None:
         """Take the outcomes of a call; a destination that is not ready is left alone."""
@@ -247,8 +353,13 @@ class _Sending:
             self._readiness.answered(subscription, its)
         self.outcomes |= outcomes
         if any(o.verdict not in ("taken", "refused") for o in outcomes.values()):
+            self._failing.add(line)
             self.cycles.drop(line)
-        self.cycles.answered(line)
+        self.cycles.answered(line, len(call))
+        if self._grace_ends is not None or len(self.destinations) < 2:
+            return
+        if line not in self._failing and self.cycles.idle(line):
+            self._grace_ends = self._clock.now() + GRACE_SECONDS
 
     def _size(self, line: str, job: Job) -> int:
         return self.destinations[line].size(job.stored)
@@ -268,6 +379,29 @@ def _line(subscription: Subscription) -> str:
     return subscription.destination
 
 
+class _Timed:
+    """A destination whose calls are timed: without the time that a call waits for its bodies.
+
+    Attributes:
+        seconds: of the last call; None: there was none.
+    """
+
+    def __init__(self, destination: Destination, clock: Clock) -> None:
+        self.limits = destination.limits
+        self.keeps_order = destination.keeps_order
+        self.quick = destination.quick
+        self.size = destination.size
+        self.seconds: float | None = None
+        self._destination = destination
+        self._clock = clock
+
+    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
+        began = self._clock.now()
+        outcomes = self._destination.send(messages, timeout)
+        self.seconds = self._clock.now() - began
+        return outcomes
+
+
 class _Closed:
     """A destination whose address cannot be used: it refuses everything."""
 
@@ -284,41 +418,6 @@ class _Closed:
         return [Outcome("refused", self._reason, fault="destination") for _ in messages]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    until: float
-    seconds: float
-
-
-class SlowDestinations:
-    """The lines that this process has seen to be slow.
-
-    The relay waits for its calls, and a part of the stream waits for the relay. So a slow
-    destination gets one call from it in a number of minutes: one minute after the first, doubling
-    to 16. After one fast call the line counts as fast again.
-    """
-
-    def __init__(self) -> None:
-        self._rests: dict[str, _Rest] = {}
-
-    def took(self, line: str, seconds: float, now: float) -> None:
-        """Note the duration of a call that ended at `now` (seconds since 1970)."""
-        if seconds < SLOW_SECONDS:
-            self._rests.pop(line, None)
-            return
-        before = self._rests.get(line)
-        if before is not None and now < before.until:
-            return  # a call that began before the rest
-        rest = FIRST_REST_SECONDS if before is None else before.seconds * 2
-        rest = min(rest, LONGEST_REST_SECONDS)
-        self._rests[line] = _Rest(now + rest, rest)
-
-    def slow(self, line: str, now: float) -> bool:
-        """Whether a caller that must not wait should leave the line alone."""
-        rest = self._rests.get(line)
-        return rest is not None and now < rest.until
-
-
 def run_sequentially(begin: Begin) -> None:
     """Make one call after the other: for simulations and tests. As `run_concurrently`."""
     while calls := begin():
@@ -329,8 +428,8 @@ def run_sequentially(begin: Begin) -> None:
 def run_concurrently(begin: Begin) -> None:
     """Make calls in threads until there are no more.
 
-    Eight begin together. A call that takes over 0.1 s gives its slot to another, up to 64 calls, so
-    that slow destinations do not delay fast ones.
+    Sixteen begin together. A call that takes over 0.1 s gives its slot to another, up to 128 calls,
+    so that slow destinations do not delay fast ones.
 
     Args:
         begin: gives the calls that may begin now; asked again each time that one has ended. A call

@@ -1,0 +1,450 @@
+"""Walks: visits that read the lanes of a shard in order, from where the last one stopped.
+
+A walk passes what it can do nothing about, and never comes back to it: it notes from where a
+subscription lacks messages, and a walk for this subscription alone goes on there. So its reads are
+bounded by what it can send, not by what waits for others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.codec.keys import due_sk, message_sk
+from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
+from fairbox.dispatch.visit_steps import (
+    FROM_HEAD,
+    PAGE,
+    paced,
+    page_size,
+    postpone_check,
+    readable,
+    turns,
+)
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import before, bound_of, time_of
+from fairbox.model.walk_positions import (
+    END,
+    LANES,
+    NOWHERE,
+    Places,
+    WalkPosition,
+    audience_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.dispatch.delivery_result import DeliveryResult
+    from fairbox.dispatch.dispatcher import Dispatcher
+    from fairbox.dispatch.ports import Store
+    from fairbox.dispatch.visit_steps import VisitReport
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.subscription_status import Admission
+    from fairbox.model.topics import TopicState
+    from fairbox.model.walk_positions import OpenLane
+
+NOT_RELAYED_MS: Final = 25_000
+"""Age from which the relay sends a message no more: it treats records as young until 21 s."""
+ONLY_LATER: Final = "later:"
+"""`Doorbell.after` of a walk of lane `later` alone, from its position."""
+RING_AHEAD_MS: Final = 900_000
+AHEAD_MS: Final = 65_000
+_STEP_MS: Final = 2000
+_SETTLED_MS: Final = 5000
+"""Age from which no id comes that sorts below it: a transaction commits within seconds."""
+_AGAIN_MS: Final = 5000
+_CAS_TRIES: Final = 4
+_FIRST_LOOK: Final = 4
+"""Delayed messages read first in search of the next long delay; then four times as many."""
+
+
+class Walk:
+    """One walk.
+
+    Args:
+        dispatcher: sends, deletes, retries.
+        topic: the topic.
+        doorbell: without refs; or of one subscription, to begin at the smallest of its refs.
+        report: is filled.
+        deadline: no call begins after this time (seconds since 1970).
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        topic: TopicState,
+        doorbell: Doorbell,
+        report: VisitReport,
+        deadline: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._store = dispatcher.store
+        self._clock = dispatcher.clock
+        self._topic = topic
+        self._doorbell = doorbell
+        self._report = report
+        self._deadline = deadline
+        self._shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        self._alone = doorbell.subscription
+        named = {self._alone} if self._alone else topic.subscription_names
+        self._subscriptions = replace(
+            topic, subscriptions=tuple(s for s in topic.subscriptions if s.name in named)
+        )
+        self._names = self._subscriptions.subscription_names
+        self._position = WalkPosition()
+        self._shared = Places()  # of the position, where it is to be believed
+        self._reached = Places()
+        self._unsent: dict[str, Places] = {}
+        self._at_once: set[str] = set()  # those of them that are only slow
+        self._dues: list[int] = []
+        self._stays = False
+
+    def run(self) -> None:
+        """Walk to the end of the lanes, or to the deadline, and enqueue the walks that follow."""
+        if not self._names:
+            return
+        self._position = self._store.walk_position(self._shard)
+        now = milliseconds(self._clock)  # no place is ahead of the time
+        shared = self._position.shared_by(self._topic.subscription_names)
+        self._shared = shared.lowest(Places(bound_of(now), due_sk(now)))
+        start = self._start()
+        if start is None:
+            return
+        self._reached = start
+        ended = all(self._walk_lane(lane) for lane in LANES if start.of(lane) != END)
+        if self._alone:
+            self._finish_alone(ended=ended)
+        else:
+            self._finish_shared(start, ended=ended)
+
+    def _start(self) -> Places | None:
+        """Return where to begin; None: there is nothing to do."""
+        return self._start_alone() if self._alone else self._start_shared()
+
+    def _start_shared(self) -> Places:
+        shared = self._shared
+        lane, place = _after(self._doorbell)
+        if lane == "ready":
+            return Places(place, END)
+        if lane == "later":
+            return Places("" if self._doorbell.since else shared.ready, place)
+        if self._doorbell.after == FROM_HEAD:
+            return Places()
+        return replace(shared, ready=END) if self._doorbell.after == ONLY_LATER else shared
+
+    def _start_alone(self) -> Places | None:
+        doorbell, shared = self._doorbell, self._shared
+        entry = self._position.apart.get(self._alone)
+        lane, place = _after(doorbell)
+        start: Places | None = None
+        if doorbell.refs:
+            start = places_below(doorbell)
+        elif lane is not None:
+            first = Places() if lane == "later" else Places(later=END)
+            start = first.at(lane, place)
+        elif entry is not None:
+            # a later walk has been here, and has enqueued what follows it
+            start = None if 0 < doorbell.before <= entry.written else entry
+        elif doorbell.since:
+            since = Places(bound_of(doorbell.since), due_sk(doorbell.since))
+            start = Places(max(shared.ready, since.ready), max(shared.later, since.later))
+        return start
+
+    def _walk_lane(self, lane: OpenLane) -> bool:
+        """Read a lane in pages, and send; return whether its end was reached."""
+        size = page_size(self._subscriptions)
+        if self._doorbell.refs:
+            size = min(size, max(8, 2 * len(self._doorbell.refs)))
+        while True:
+            if self._clock.now() >= self._deadline:
+                return False
+            if self._admission() == "none":
+                for name in self._names if self._alone else ():
+                    self._note(name, lane, self._reached.of(lane))
+                return True
+            now = milliseconds(self._clock)
+            page = self._store.read_lane(
+                lane,
+                *self._shard,
+                limit=size,
+                after=self._reached.of(lane) or None,
+                until_due=now if lane == "later" else None,
+            )
+            messages = readable(self._store, page.messages, page.unreadable, self._report)
+            due = [m for m in messages if self._wanted(m, now)]
+            sent = self._send(due, lane)
+            cut = len(due) < len(messages) or bool(page.newer)
+            self._move(lane, due if cut else page.messages, page.last, newer=page.newer)
+            if page.last is None or cut or sent == "stop":
+                return True
+            size = page_size(self._subscriptions)
+
+    def _wanted(self, stored: StoredMessage, now: int) -> bool:
+        """Whether a message is old enough: what may still be the relay's is left to it."""
+        age = now - time_of(stored.ref.id)
+        if stored.ref.due is not None or age > OVERDUE_MS:
+            return True
+        if self._alone:
+            return age > NOT_RELAYED_MS or not self._dispatcher.relayed(stored, self._subscriptions)
+        theirs = age <= NOT_RELAYED_MS and self._dispatcher.relayed(stored, self._topic)
+        return time_of(stored.ref.id) < self._doorbell.before and not theirs
+
+    def _send(self, messages: Sequence[StoredMessage], lane: OpenLane) -> str:
+        """Send what can be sent, and note what is left; return `stop` where no more should be."""
+        now = milliseconds(self._clock)
+        self._dues += [_next_check(m) for m in messages]
+        to_send = [m for m in messages if self._concerns(m, now)]
+        if not to_send:
+            useless = bool(self._doorbell.refs) and bool(messages)
+            self._pass(messages, lane, None)
+            return "stop" if useless else ""
+        result = self._dispatcher.deliver(
+            to_send,
+            deadline=self._deadline,
+            shared=not self._alone,
+            subscription=self._alone,
+            walk=True,
+        )
+        self._report.deliveries.append(result)
+        self._pass(messages, lane, result)
+        unsent = self._names & self._unsent.keys()
+        return "stop" if unsent == self._names else ""
+
+    def _concerns(self, stored: StoredMessage, now: int) -> bool:
+        """Whether a message can be sent to a subscription that is ready, or need not stay."""
+        lacking = stored.lacking(self._topic.subscription_names)
+        if not lacking:
+            return True
+        not_ready = self._dispatcher.gate.next_probes(self._subscriptions)
+        return any(
+            stored.due(name) + (OVERDUE_MS if stored.state(name).attempts else 0) <= now
+            and (name not in not_ready or 0 < not_ready[name] <= now)
+            for name in lacking & self._names
+        )
+
+    def _pass(
+        self, messages: Sequence[StoredMessage], lane: OpenLane, result: DeliveryResult | None
+    ) -> None:
+        """Note from where each subscription lacks messages that no doorbell of their own names."""
+        now = milliseconds(self._clock)
+        outcomes = {} if result is None else result.outcomes
+        place = self._reached.of(lane)
+        for stored in messages:
+            ref = stored.ref
+            for name in stored.lacking(self._names):
+                outcome = outcomes.get((ref, name))
+                self._stays |= outcome is None or not outcome.taken
+                settled = outcome is not None and outcome.verdict in ("taken", "refused")
+                written = result is None or ref not in result.unsettled
+                tried = stored.state(name).attempts > 0 or stored.due(name) > now
+                if not (settled and written) and not tried:
+                    self._note(name, lane, place)
+                    if result is not None and ref in result.apart.get((ref.topic, name), ()):
+                        self._at_once.add(name)
+            place = message_sk(ref.id, ref.due, lane)
+
+    def _note(self, name: str, lane: OpenLane, place: str) -> None:
+        """Note that a subscription lacks messages behind a place, unless a lower one is noted."""
+        places = self._unsent.get(name, NOWHERE)
+        if place < places.of(lane):
+            self._unsent[name] = places.at(lane, place)
+
+    def _move(
+        self, lane: OpenLane, passed: Sequence[StoredMessage], last: str | None, *, newer: str
+    ) -> None:
+        """Move the place that is reached: behind what was passed, but for ids that may come."""
+        place = last or ""
+        if not place and passed:
+            place = message_sk(passed[-1].ref.id, passed[-1].ref.due, lane)
+        if newer:
+            place = min(place, before(newer) if lane == "ready" else newer)
+        settled = milliseconds(self._clock) - _SETTLED_MS
+        place = min(place, bound_of(settled) if lane == "ready" else due_sk(settled))
+        if place > self._reached.of(lane):
+            self._reached = self._reached.at(lane, place)
+
+    def _finish_shared(self, start: Places, *, ended: bool) -> None:
+        """Write where the next walk begins, and enqueue walks of subscriptions that lack more."""
+        self._write_shared()
+        bells = [
+            self._next_walk(name)
+            for name in sorted({*self._unsent, *self._position.apart} & self._names)
+            if self._admission(name) != "none"
+        ]
+        if not ended:
+            self._report.unfinished = True
+            bells.append(self._rest(start))
+        if ended and (due := self._next_later()) is not None:
+            bells.append(Doorbell(*self._shard, not_before=due, after=ONLY_LATER))
+        if bells:
+            self._dispatcher.doorbells.ring(bells)
+        if ended and self._report.progress == 0 and start.ready != END:
+            self._postpone()
+
+    def _write_shared(self) -> None:
+        """Write where the next walks begin, if messages stay that they need not read.
+
+        Where another walk has moved the shared places, it has noted what this one would.
+        """
+        reached, audience = self._reached, audience_text(self._names)
+        if self._doorbell.after == FROM_HEAD or reached.ready == END:
+            reached = reached.at("ready", self._shared.ready)
+        if reached.later == END:
+            reached = reached.at("later", self._shared.later)
+        there = self._position
+        moved = self._stays and (reached, audience) != (there.shared, there.audience)
+        for _ in range(_CAS_TRIES):
+            noted: dict[str, Places | None] = {}
+            for name, places in self._unsent.items():
+                entry = there.apart.get(name)
+                lowest = places if entry is None else places.lowest(entry)
+                if entry is None or not lowest.same(entry):
+                    noted[name] = lowest
+            for name in there.apart.keys() - self._names:  # it was removed
+                noted[name] = None
+            if not (noted or moved):
+                return
+            shared = (reached, audience)
+            others = self._store.move_walk(self._shard, there, shared=shared, apart=noted)
+            first = self._position
+            if others is None or (others.shared, others.audience) != (first.shared, first.audience):
+                return
+            there = others
+
+    def _rest(self, start: Places) -> Doorbell:
+        """Return the doorbell of the walk that goes on where this one met its deadline."""
+        doorbell = replace(self._doorbell, not_before=0)
+        if self._reached == start:
+            return doorbell
+        lane: OpenLane = "later" if self._reached.ready == start.ready else "ready"
+        from_head = int(doorbell.after == FROM_HEAD)  # lane `ready`, too
+        return replace(doorbell, after=f"{lane}:{self._reached.of(lane)}", since=from_head)
+
+    def _finish_alone(self, *, ended: bool) -> None:
+        """Note where the subscription's next walk begins, or that nothing is left for one."""
+        name = self._alone
+        entry = self._position.apart.get(name)
+        left = self._unsent.get(name)
+        if not ended:
+            self._report.unfinished = True
+            left = self._reached if left is None else left
+        named = bool(self._doorbell.refs)
+        ready = self._admission(name) != "none"
+        if left is None:
+            more = entry is not None and not named and not self._write_alone(None)
+        else:
+            if not (ended and ready and entry is not None and not named):
+                self._write_alone(
+                    left
+                )  # else the doorbell says where: a turn of a rate is no write
+            more = entry is None or not named
+        if ready and more:
+            self._dispatcher.doorbells.ring([self._next_walk(name)])
+
+    def _write_alone(self, left: Places | None) -> bool:
+        """Write where the subscription's next walk begins; None: nowhere.
+
+        Returns:
+            False: it begins lower, where another walk or visit has noted that messages are left.
+        """
+        name, there = self._alone, self._position
+        mine = there.apart.get(name)
+        for _ in range(_CAS_TRIES):
+            entry = there.apart.get(name)
+            lower = entry is not None and (self._doorbell.refs or entry != mine)
+            after = left
+            if entry is not None and lower:
+                after = entry if left is None else left.lowest(entry)
+                if after.same(entry):
+                    return False
+            if after is not None:
+                after = replace(after, written=milliseconds(self._clock))
+            others = self._store.move_walk(self._shard, there, apart={name: after})
+            if others is None:
+                return not lower
+            there = others
+        return False
+
+    def _next_walk(self, name: str) -> Doorbell:
+        """Return the doorbell of the walk for a subscription that lacks messages."""
+        now = milliseconds(self._clock)
+        at = now + _AGAIN_MS
+        places = self._unsent.get(name)
+        if places is None or name in self._at_once or self._report.unfinished:
+            at = now + 1000
+        served = {n for delivery in self._report.deliveries for n in delivery.served}
+        waiting = paced(self._report)
+        at = turns(self._dispatcher, self._doorbell, self._topic, waiting, served).get(name, at)
+        after = ""
+        if self._alone and places is not None and not self._doorbell.refs:
+            lane: OpenLane = "later" if places.later != END else "ready"
+            after = f"{lane}:{places.of(lane)}"
+        return Doorbell(*self._shard, not_before=at, before=at, subscription=name, after=after)
+
+    def _admission(self, name: str = "") -> Admission:
+        """Return what may be sent to the walk's subscriptions, or to one of them."""
+        its = tuple(s for s in self._subscriptions.subscriptions if name in ("", s.name))
+        return self._dispatcher.gate.admission(replace(self._topic, subscriptions=its))
+
+    def _next_later(self) -> int | None:
+        """Return when the next long delay ends, if that is within the minute; in steps of 2 s.
+
+        A shorter delay has a doorbell of its own, which the relay rang.
+        """
+        if self._doorbell.after != ONLY_LATER:
+            return None
+        return next_delayed(self._store, self._shard, milliseconds(self._clock))
+
+    def _postpone(self) -> None:
+        """Postpone the shard's next check, because nothing could be sent."""
+        row = self._store.read_lane("ready", *self._shard, limit=1).row
+        now = milliseconds(self._clock)
+        if row is None:
+            return
+        due = min(self._dues, default=0)
+        if self._admission() == "none":
+            due = self._dispatcher.gate.quiet_until(self._topic)  # who closes it enqueues visits
+        if row.later:
+            page = self._store.read_lane("later", *self._shard, limit=1, after=due_sk(now + 1))
+            if page.messages:
+                following = page.messages[0].ref.due or 0
+                due = min(due, following) if due > now else following
+        postpone_check(self._store, row, due, now)
+
+
+def _after(doorbell: Doorbell) -> tuple[OpenLane | None, str]:
+    """Return the lane and the sort key behind which a doorbell lets its walk go on."""
+    name, _, place = doorbell.after.partition(":")
+    for lane in LANES:
+        if name == lane and place:
+            return lane, place
+    return None, ""
+
+
+def places_below(doorbell: Doorbell) -> Places:
+    """Return the places right before the messages that a doorbell names."""
+    ready = min((ref.id for ref in doorbell.refs if ref.due is None), default="")
+    later = min((ref.due for ref in doorbell.refs if ref.due is not None), default=None)
+    return Places(before(ready) if ready else END, END if later is None else due_sk(later))
+
+
+def next_delayed(store: Store, shard: tuple[str, int, int], now: int) -> int | None:
+    """Return when the next message with a long delay is due, within 65 s, in steps of 2 s (ms)."""
+    after: str | None = due_sk(now + 1)
+    limit = _FIRST_LOOK
+    while after is not None:
+        page = store.read_lane(
+            "later", *shard, limit=limit, after=after, until_due=now + AHEAD_MS, consistent=False
+        )
+        for stored in page.messages:
+            due = stored.ref.due or 0
+            if due - time_of(stored.ref.id) > RING_AHEAD_MS:
+                return -(-max(due, now + 1) // _STEP_MS) * _STEP_MS
+        after, limit = page.last, min(PAGE, 4 * limit)
+    return None
+
+
+def _next_check(stored: StoredMessage) -> int:
+    dues = [state.due for state in stored.states.values() if not state.dead]
+    return max(time_of(stored.ref.id) + OVERDUE_MS, stored.ref.due or 0, min(dues, default=0))

@@ -1,0 +1,239 @@
+"""Walks at depth: what waits for one subscription hides nothing from another, and is not read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fairbox import RetryPolicy, Subscription
+from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.model.walk_positions import Places, audience_text
+
+from tests.support.application import App
+
+if TYPE_CHECKING:
+    from fairbox.model.messages import MessageRef
+
+HOUR = 3600
+WEEK = 7 * 24 * HOUR
+SHARD = ("orders", 0, 0)
+
+
+def put_position(app: App, shared: Places, of_a: Places | None = None) -> None:
+    """Write a position, whatever is there."""
+    audience = audience_text(app.outbox.topic("orders").subscription_names)
+    there = app.store.walk_position(SHARD)
+    app.store.move_walk(SHARD, there, shared=(shared, audience), apart={"a": of_a})
+
+
+def paused_beside_healthy(waiting: int) -> App:
+    """Return a world whose one shard holds messages that only a paused subscription lacks."""
+    app = App("healthy", "paused")
+    app.outbox.pause_subscription("orders", "paused")
+    add_and_relay(app, waiting)
+    return app
+
+
+def add_and_relay(app: App, count: int) -> list[MessageRef]:
+    refs: list[MessageRef] = []
+    while len(refs) < count:
+        refs += app.add(min(500, count - len(refs)))
+        app.relay()
+        app.clock.advance(1)
+    return refs
+
+
+def minutes(app: App, count: int) -> None:
+    """Let sweeps, visits and relay work for some minutes."""
+    for _ in range(count * 6):
+        app.clock.advance(10)
+        app.relay()
+        app.visit()
+        if app.clock.now() % 60 < 10:
+            app.sweep()
+            app.visit()
+
+
+def taken(app: App, name: str) -> set[str]:
+    return set(app.at(name).ids)
+
+
+def test_a_healthy_subscription_gets_its_backlog_behind_what_waits_for_a_paused_one() -> None:
+    app = paused_beside_healthy(1500)
+    lost = app.add(100)
+    app.mark()  # the relay never saw these
+    minutes(app, 3)
+    assert {r.id for r in lost} <= taken(app, "healthy")
+
+
+def test_delayed_messages_behind_those_of_a_paused_one_come_when_they_are_due() -> None:
+    app = App("healthy", "paused")
+    app.outbox.pause_subscription("orders", "paused")
+    refs = [r for n in range(335) for r in app.add(5, delay=HOUR + 10 * n)]
+    app.relay()
+    app.mark()
+    late: list[float] = []
+    seen: set[str] = set()
+    begin = app.clock.now()
+    due = {r.id: (r.due or 0) / 1000 for r in refs}
+    while app.clock.now() < begin + HOUR + 3400:
+        app.clock.advance(1)
+        app.mark()
+        if round(app.clock.now()) % 60 == 0:
+            app.sweep()
+        app.visit()
+        late += [app.clock.now() - due[i] for i in taken(app, "healthy") - seen]
+        seen = taken(app, "healthy")
+    assert len(seen) == len(refs) == 1675
+    assert max(late) <= 5
+
+
+def test_after_a_short_outage_everything_is_taken_among_what_waits_for_a_paused_one() -> None:
+    app = paused_beside_healthy(3000)
+    app.at("healthy").answer = lambda _: Outcome("unreachable", "away")
+    missed = add_and_relay(app, 1000)
+    assert not {r.id for r in missed} & taken(app, "healthy")
+    app.at("healthy").answer = lambda _: TAKEN
+    app.meter.reset()
+    minutes(app, 20)
+    assert {r.id for r in missed} <= taken(app, "healthy")
+    assert app.meter.reading().rru / 1000 <= 2
+
+
+def test_a_paused_week_costs_the_others_little_and_all_is_sent_when_it_ends() -> None:
+    app = App("healthy", "paused")
+    app.outbox.pause_subscription("orders", "paused")
+    app.meter.reset()
+    refs = []
+    for _ in range(100):
+        refs += app.add(25)
+        minutes(app, 1)
+        app.mark()
+    assert taken(app, "healthy") == {r.id for r in refs}
+    assert app.meter.reading().rru / len(refs) <= 2
+    app.clock.advance(WEEK)
+    for _ in range(3):
+        app.sweep()
+        minutes(app, 1)
+    app.meter.reset()
+    app.outbox.resume_subscription("orders", "paused")
+    minutes(app, 2)
+    app.mark()
+    assert taken(app, "paused") == {r.id for r in refs}
+    assert app.meter.reading().rru / len(refs) <= 2
+    assert not app.lying()
+
+
+@pytest.mark.parametrize("out", [["a"], ["a", "b"], ["b", "d", "e"], ["a", "b", "c", "d"]])
+def test_whatever_set_of_subscriptions_is_paused_the_others_get_what_was_missed(
+    out: list[str],
+) -> None:
+    app = App("a", "b", "c", "d", "e")
+    for name in out:
+        app.outbox.pause_subscription("orders", name)
+    refs = app.add(30)
+    app.mark()
+    minutes(app, 4)
+    for name in "abcde":
+        assert taken(app, name) == (set() if name in out else {r.id for r in refs})
+    more = app.add(20)
+    app.mark()
+    minutes(app, 12)
+    for name in out:
+        app.outbox.resume_subscription("orders", name)
+    minutes(app, 3)
+    app.mark()
+    for name in "abcde":
+        assert taken(app, name) == {r.id for r in refs + more}
+    assert not app.lying()
+
+
+def test_a_receiver_that_wants_no_more_hides_nothing_from_others() -> None:
+    app = App("a", "b")
+    app.at("a").answer = lambda _: Outcome("gone", "HTTP 410")
+    add_and_relay(app, 50)
+    lost = app.add(50)
+    app.mark()
+    minutes(app, 4)
+    assert {r.id for r in lost} <= taken(app, "b")
+
+
+def test_messages_of_a_removed_subscription_leave_within_minutes() -> None:
+    app = paused_beside_healthy(200)
+    app.mark()
+    minutes(app, 15)
+    assert len(app.lying()) == 200
+    app.outbox.remove_subscription("orders", "paused")
+    minutes(app, 2)
+    assert not app.lying()
+
+
+def test_a_new_subscription_gets_what_nobody_has_taken() -> None:
+    app = App("a")
+    app.outbox.pause_subscription("orders", "a")
+    refs = app.add(40)
+    app.mark()
+    minutes(app, 15)
+    app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
+    minutes(app, 2)
+    assert taken(app, "b") == {r.id for r in refs}
+
+
+@pytest.mark.parametrize("ready", ["~", "0000", ""])
+def test_repair_sends_what_a_wrong_position_hides(ready: str) -> None:
+    app = App("a", "b")
+    app.outbox.pause_subscription("orders", "b")
+    add_and_relay(app, 50)
+    lost = app.add(20)
+    app.mark()
+    put_position(app, Places(ready, ready), Places("~", "~"))
+    app.clock.advance(HOUR)
+    app.repair()
+    minutes(app, 1)
+    assert {r.id for r in lost} <= taken(app, "a")
+
+
+def test_a_sweep_by_hand_sends_what_a_wrong_position_hides() -> None:
+    app = App("a", "b")
+    app.outbox.pause_subscription("orders", "b")
+    refs = app.add(50)
+    app.mark()
+    put_position(app, Places("~", "~"))
+    app.clock.advance(HOUR)
+    app.outbox.sweep()
+    app.visit()
+    assert taken(app, "a") == {r.id for r in refs}
+
+
+def test_a_message_under_retry_is_sent_when_a_long_outage_ends() -> None:
+    app = App("a", "b", retry=RetryPolicy(max_attempts=20))
+    app.outbox.pause_subscription("orders", "b")
+    app.at("a").answer = lambda _: Outcome("refused", "HTTP 500", fault="destination")
+    refs = app.add(12)
+    app.mark()
+    minutes(app, 60)
+    assert not taken(app, "a")
+    app.at("a").answer = lambda _: TAKEN
+    minutes(app, 35)
+    assert taken(app, "a") == {r.id for r in refs}
+
+
+def test_walks_that_meet_their_deadline_go_on_and_do_not_multiply() -> None:
+    app = App("a", "b")
+    app.outbox.pause_subscription("orders", "b")
+    refs = app.add(900)
+    app.mark()
+    app.clock.advance(100)
+    app.sweep()
+    sent = app.at("a")
+
+    def slow(_: object) -> Outcome:
+        app.clock.advance(0.5)
+        return TAKEN
+
+    sent.answer = slow
+    for _ in range(200):
+        app.clock.advance(1)
+        app.visit(1)
+        assert len(app.doorbells.now) + len(app.doorbells.later) <= 3
+    assert taken(app, "a") == {r.id for r in refs}
