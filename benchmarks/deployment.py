@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from fairbox import Message, Subscription, Topic
+from fairbox.aws.doorbell_records import Answer, answer_doorbells
 from fairbox.codec import PK
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.sweep import Sweep
@@ -225,10 +226,18 @@ class Deployment:
                 shard.next_poll += POLL * (1 + (now - shard.next_poll) // POLL)
                 while shard.to_relay:
                     self._relay(shard)
-        while self.app.doorbells.now:
-            doorbell = self.app.doorbells.now.popleft()
-            visit = partial(self._visits.handle, doorbell, deadline=self._deadline)
-            self.accounts.charge("visit", visit)
+        while self.app.doorbells.visits.invoke(self._visit):
+            pass
+
+    def _visit(self, records: Sequence[Any]) -> Answer:
+        visit = partial(
+            answer_doorbells,
+            records,
+            visits=self._visits,
+            doorbells=self.app.doorbells,
+            deadline=self._deadline,
+        )
+        return self.accounts.charge("visit", visit)
 
     def _hear(self, shard: _StreamShard) -> None:
         for record in self._records():

@@ -27,6 +27,7 @@ from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 from fairbox.testing import CostMeter
 from fairbox.testing.application import DELIVERIES, OUTBOX
+from fairbox.testing.doorbell_queues import DoorbellQueues
 from fairbox.testing.streams import lambda_item
 
 from benchmarks.figures import Figure
@@ -144,13 +145,6 @@ class _Sink:
         return self
 
 
-class _Unrung:
-    """Doorbells that are dropped, because a backlog is delivered without them."""
-
-    def ring(self, doorbells: Sequence[Doorbell]) -> None:
-        """Drop them: their messages show as undelivered."""
-
-
 class _Setup:
     """Topics over one engine, and the backlogs that are delivered."""
 
@@ -238,4 +232,6 @@ class _Setup:
     def _dispatcher(self, meter: CostMeter, sink: _Sink) -> Dispatcher:
         rng = random.Random(0)
         tables = Tables(meter, outbox=OUTBOX, deliveries=DELIVERIES, clock=self._clock, rng=rng)
-        return Dispatcher(DynamoStore(tables), sink, _Unrung(), clock=self._clock, rng=rng)
+        # nobody answers them: a backlog is delivered without, and what is not shows
+        unanswered = DoorbellQueues(self._clock)
+        return Dispatcher(DynamoStore(tables), sink, unanswered, clock=self._clock, rng=rng)

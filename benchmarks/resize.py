@@ -158,7 +158,7 @@ class Resize(Deployment):
         return Phase(self.added[began:], self.accounts.rru() - rru, self.accounts.wru() - wru)
 
     def _step(self) -> None:
-        self.app.doorbells.pass_on()
+        self.app.pass_on()
         super()._step()
 
     def _answer(self, stored: StoredMessage) -> Outcome:
