@@ -6,6 +6,7 @@ import gc
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
@@ -172,6 +173,37 @@ def _many_batches() -> Iterator[None]:
         gc.enable()
 
 
+def _loaded(name: str) -> Callable[[int, Chaos, int], list[str]]:
+    """Return what runs a world of the load simulation, by its module."""
+
+    def run(seed: int, chaos: Chaos, messages: int) -> list[str]:
+        module = import_module(f"fairbox_simulation.load.{name}")
+        found: list[str] = getattr(module, f"run_{name}")(seed, chaos, messages)
+        return found
+
+    return run
+
+
+_LOADED: Final = {
+    "backlog": (
+        "a deep shard; 1, 5 or 60 subscriptions paused, closed (410) or away for hours; delays",
+        1500,
+        ("lost_doorbells",),
+    ),
+    "latency": (
+        "a fast webhook beside slow ones, an ordered topic beside thirty, limits in flight",
+        450,
+        (),
+    ),
+    "rates": ("a backlog that waits for a rate, on 1, 8 or 32 shards", 400, ()),
+    "payloads": ("bodies in S3 for 2, 6 or 20 webhooks, whose fetches fail", 12, ("tables",)),
+    "tenants": ("1, 60 or 150 topics, while others are created and paused", 2000, ()),
+    "attempts": ("messages that 1, 5 or 60 subscriptions refuse until they die", 120, ()),
+    "overdue": ("thousands of shards whose doorbells were lost", 3000, ()),
+    "adding": ("producers that add again what consumers hold", 40, ()),
+}
+"""Scenarios of the load simulation: summary, messages of a world, faults that it knows."""
+
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
     for scenario in (
@@ -217,6 +249,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             faults=("tables", "kills"),
             needs="greenlet",
             around=_many_batches,
+        ),
+        *(
+            Scenario(
+                name, summary, _loaded(name), per_world=size, faults=faults, needs="greenlet"
+            )
+            for name, (summary, size, faults) in _LOADED.items()
         ),
     )
 }

@@ -1,0 +1,1 @@
+"""Load simulation: calls take simulated time, and invocations overlap in it."""
