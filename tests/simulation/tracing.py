@@ -14,9 +14,20 @@ from fairbox_simulation.chaos import Chaos
 from fairbox_simulation.scenarios import SCENARIOS
 
 SIZES = {
-    **{"whole": 10, "delivery": 60, "ordered": 250, "resizing": 30, "riding": 45, "batches": 20},
-    **{"backlog": 60, "latency": 60, "rates": 60, "payloads": 12, "tenants": 60, "attempts": 10},
-    **{"overdue": 60, "adding": 20},
+    "whole": 10,
+    "delivery": 60,
+    "ordered": 250,
+    "resizing": 30,
+    "riding": 45,
+    "batches": 20,
+    "backlog": 60,
+    "latency": 60,
+    "rates": 60,
+    "payloads": 12,
+    "tenants": 60,
+    "attempts": 10,
+    "overdue": 60,
+    "adding": 20,
 }
 CALLS = 250
 

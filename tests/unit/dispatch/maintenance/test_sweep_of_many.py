@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, MessageRef, Subscription, Topic
+from fairbox.aws.sqs_doorbells import decode
 from fairbox.codec.shards import BUCKETS, bucket, shard_item
 from fairbox.dispatch.calls import THREADS, in_threads
 from fairbox.dispatch.maintenance.sweep import HEADS_A_SECOND, PERIOD_SECONDS, Sweep
@@ -17,6 +18,7 @@ from fairbox.model.ids import IdGenerator
 from fairbox.model.stored_messages import ShardRow, StoredMessage
 from fairbox.model.topics import TopicState
 from fairbox.testing import ManualClock
+from fairbox.testing.doorbell_queues import DoorbellQueues
 
 from tests.support.application import App
 
@@ -48,10 +50,11 @@ class Threads:
 
 
 class Overdue:
-    """A store whose shards are all overdue, and doorbells that count; calls take their time."""
+    """A store whose shards are all overdue, and a queue that counts; calls take their time."""
 
     def __init__(self, shards: dict[str, int], read: float = READ_SECONDS) -> None:
         self.clock = ManualClock()
+        self.doorbells = DoorbellQueues(self.clock)
         self.run = Threads(self.clock)
         self.read = read
         self.rung: list[Doorbell] = []
@@ -87,13 +90,15 @@ class Overdue:
         message = Message(topic=topic, body=b"", id=self.old)
         return ShardPage(None, (StoredMessage(message, ref, "ready", 0),), (), None)
 
-    def ring(self, doorbells: Sequence[Doorbell]) -> None:
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 - the SDK's
         self.run.took += RING_SECONDS
-        self.rings[len(doorbells)] += 1
-        self.rung += doorbells
+        self.rings[len(Entries)] += 1
+        self.rung += [decode(entry["MessageBody"]) for entry in Entries]
+        return self.doorbells.sqs.send_message_batch(QueueUrl=QueueUrl, Entries=Entries)
 
     def sweep(self) -> Sweep:
-        return Sweep(self, self, self.clock, run=self.run)  # type: ignore[arg-type]  # the parts it uses
+        doorbells = self.doorbells.of(self.clock, lambda _: self)  # type: ignore[arg-type,return-value]  # the call it makes
+        return Sweep(self, doorbells, self.clock, run=self.run)  # type: ignore[arg-type]  # the parts it uses
 
 
 def places(doorbells: Sequence[Doorbell]) -> set[tuple[str, int]]:

@@ -236,10 +236,11 @@ class MemoryQueue:
 
     def _first(self, wanted: tuple[str, str], now: float) -> QueueMessage | None:
         """Return the message that had this deduplication id within five minutes."""
-        for known, (at, _) in list(self._known.items()):  # oldest first
-            if now - at < DEDUPLICATION_SECONDS:
+        while self._known:
+            oldest = next(iter(self._known))
+            if now - self._known[oldest][0] < DEDUPLICATION_SECONDS:
                 break
-            del self._known[known]
+            del self._known[oldest]
         found = self._known.get(wanted)
         return None if found is None else found[1]
 
