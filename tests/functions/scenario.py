@@ -187,9 +187,9 @@ class Scenario:
     def wait_for_the_sweep(self) -> None:
         """Let the sweep find what no doorbell names."""
         self.add("hooks", "k")
-        self.add("failing", "k", delay=75)
+        self.add("failing", "k", delay=960)  # too long for a doorbell: the sweep sends it
         self._invoke("mark_delivered", [r for r in self._records("outbox") if _of_message(r)])
-        self.clock.advance(70)
+        self.clock.advance(930)
         self.invoke("sweep", {})
         for url in (self.functions.now, self.functions.later):
             assert self.sqs.bodies(url), f"the sweep of the scenario finds nothing for {url}"
