@@ -96,7 +96,7 @@ def test_json_is_one_object_with_the_failures(cli: Cli, broken: str) -> None:
     ("options", "said"),
     [
         ((), "--scenario: expected one of whole, delivery, "),
-        (("--scenario", "weather"), "batches; got 'weather'"),
+        (("--scenario", "weather"), "adding; got 'weather'"),
         (("--scenario", "ordered", "--without", "rain"), "--without: expected one of tables, "),
         (("--scenario", "ordered", "--calm", "--stormy"), "--calm: expected one of --calm and "),
     ],

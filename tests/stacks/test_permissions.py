@@ -91,7 +91,7 @@ EXPECTED: dict[str, Permissions] = {
     "CleanOrphans": SETTLE
     | OPEN_BATCHES
     | {"Batches": SETTLE["Batches"] | {"dynamodb:Query", "dynamodb:BatchWriteItem"}},
-    "Sweep": OUTSTANDING | {"DoorbellsNow": SEND},
+    "Sweep": OUTSTANDING | {"DoorbellsNow": SEND, "DoorbellsLater": SEND},
     "DeliverShard": DISPATCH
     | SMOKE
     | {
