@@ -169,6 +169,21 @@ class TestRates:
         assert spends == [None, 10**13]
         assert subscription.rate == 10
 
+    def test_walks_of_one_second_lose_nothing_whichever_of_their_doorbells_stays(self) -> None:
+        app = limited(rate=1)
+        app.relay()
+        shard, times = ("orders", 0, 0), []
+        for _ in range(2):
+            times.append(int(app.clock.now() * 1000) - 1)
+            app.add(3)
+            app.clock.advance(2)
+        app.store.spend("orders", "a", int(app.clock.now() * 1000) + 1000, 0)
+        app.doorbells.later.clear()
+        for since in reversed(times):
+            app.answer(Doorbell(*shard, subscription="a", before=1, since=since))
+        app.run(20)
+        assert len(set(app.at("a").ids)) == 6
+
     def test_it_leaves_no_doorbells_that_multiply(self) -> None:
         app = limited(rate=1)
         app.add(300)

@@ -17,17 +17,17 @@ from fairbox.dispatch.visit_steps import (
     ring_at,
     turns,
 )
-from fairbox.dispatch.walks import Walk, places_below
+from fairbox.dispatch.walks import Walk, places_below, places_since
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.model.messages import MessageRef
     from fairbox.model.topics import TopicState
-    from fairbox.model.walk_positions import WalkPosition
+    from fairbox.model.walk_positions import Places, WalkPosition
 
 WAITED_MS: Final = 60_000
 """Time after which a doorbell of a visit apart is left to the walk that goes on there."""
@@ -109,10 +109,16 @@ class Visits:
         return None if only is None else self._gate.room(only)
 
     def _await_turn(self, doorbell: Doorbell, audience: TopicState) -> None:
-        """Let a walk of one subscription come again in its shard's turn, with nothing read."""
+        """Let a walk of one subscription come again in its shard's turn, with nothing read.
+
+        Of equal doorbells of one second one stays: where it goes on is noted, not told (0.5 RRU).
+        """
+        if doorbell.since:
+            self._note_places(doorbell, [doorbell.subscription], places_since(doorbell.since))
         at = turns(self._dispatcher, doorbell, audience, audience.subscription_names, ())
         turn = at[doorbell.subscription]
-        self._dispatcher.doorbells.ring([replace(doorbell, not_before=turn, before=turn)])
+        bell = replace(doorbell, not_before=turn, before=turn, since=0)
+        self._dispatcher.doorbells.ring([bell])
 
     def _visit_named(
         self, doorbell: Doorbell, topic: TopicState, report: VisitReport, deadline: float
@@ -144,6 +150,7 @@ class Visits:
         if not waiting:
             return
         at = turns(self._dispatcher, doorbell, topic, waiting, waiting)
+        self._note_places(doorbell, at, places_below(doorbell))
         since = min(_time(ref) for ref in doorbell.refs) - 1
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         self._dispatcher.doorbells.ring(
@@ -196,20 +203,34 @@ class Visits:
         """
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         name = doorbell.subscription
-        there: WalkPosition | None = self._store.walk_position(shard)
-        entry = None
-        while there is not None:
-            entry = there.apart.get(name)
-            first = places_below(doorbell)
-            places = first if entry is None else first.lowest(entry)
-            if entry is not None and places.same(entry):
-                break
-            there = self._store.move_walk(shard, there, apart={name: places})
-        if entry is None:
+        if name in self._note_places(doorbell, [name], places_below(doorbell)):
             now = milliseconds(self._clock)
             self._dispatcher.doorbells.ring(
                 [Doorbell(*shard, (), now + 1000, now + 1000, subscription=name)]
             )
+
+    def _note_places(
+        self, doorbell: Doorbell, names: Iterable[str], places: Places
+    ) -> Collection[str]:
+        """Note that subscriptions lack messages behind these places (0.5 RRU, 1 WRU if it is new).
+
+        Returns:
+            The subscriptions of which nothing was noted.
+        """
+        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        there: WalkPosition | None = self._store.walk_position(shard)
+        new: set[str] = set()
+        while there is not None:
+            new = set(names) - there.apart.keys()
+            lower: dict[str, Places | None] = dict.fromkeys(new, places)
+            for name in set(names) & there.apart.keys():
+                entry = there.apart[name]
+                if not places.lowest(entry).same(entry):
+                    lower[name] = places.lowest(entry)
+            if not lower:
+                break
+            there = self._store.move_walk(shard, there, apart=lower)
+        return new
 
     def _put_off(self, doorbell: Doorbell, audience: TopicState) -> None:
         """Drop a doorbell while nothing may be sent: whoever closes a circuit enqueues walks.

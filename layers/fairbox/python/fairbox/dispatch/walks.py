@@ -137,19 +137,18 @@ class Walk:
         doorbell, shared = self._doorbell, self._shared
         entry = self._position.apart.get(self._alone)
         lane, place = _after(doorbell)
-        start: Places | None = None
         if doorbell.refs:
-            start = places_below(doorbell)
-        elif lane is not None:
+            return places_below(doorbell)
+        if lane is not None and (entry is None or entry.written):
             first = Places() if lane == "later" else Places(later=END)
-            start = first.at(lane, place)
-        elif entry is not None:
+            return first.at(lane, place)
+        since = places_since(doorbell.since) if doorbell.since else NOWHERE
+        start = Places(max(shared.ready, since.ready), max(shared.later, since.later))
+        if entry is not None:
+            start = start.lowest(entry)
             # a later walk has been here, and has enqueued what follows it
-            start = None if 0 < doorbell.before <= entry.written else entry
-        elif doorbell.since:
-            since = Places(bound_of(doorbell.since), due_sk(doorbell.since))
-            start = Places(max(shared.ready, since.ready), max(shared.later, since.later))
-        return start
+            return None if 0 < doorbell.before <= entry.written and start.same(entry) else start
+        return start if doorbell.since else None
 
     def _walk_lane(self, lane: OpenLane) -> bool:
         """Read a lane in pages, and send; return whether its end was reached."""
@@ -334,10 +333,9 @@ class Walk:
         if left is None:
             more = entry is not None and not named and not self._write_alone(None)
         else:
-            if not (ended and ready and entry is not None and not named):
-                self._write_alone(
-                    left
-                )  # else the doorbell says where: a turn of a rate is no write
+            told = ended and ready and entry is not None and entry.written and not named
+            if not told:  # else the doorbell says where: a turn of a rate is no write
+                self._write_alone(left)
             more = entry is None or not named
         if ready and more:
             self._dispatcher.doorbells.ring([self._next_walk(name)])
@@ -427,6 +425,11 @@ def places_below(doorbell: Doorbell) -> Places:
     ready = min((ref.id for ref in doorbell.refs if ref.due is None), default="")
     later = min((ref.due for ref in doorbell.refs if ref.due is not None), default=None)
     return Places(before(ready) if ready else END, END if later is None else due_sk(later))
+
+
+def places_since(time: int) -> Places:
+    """Return the places behind which messages lie that were added or due after a time (ms)."""
+    return Places(bound_of(time), due_sk(time))
 
 
 def next_delayed(store: Store, shard: tuple[str, int, int], now: int) -> int | None:
