@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import RetryPolicy, Subscription
-from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.model.walk_positions import Places, audience_text
 
 from tests.support.application import App
@@ -146,6 +146,21 @@ def test_whatever_set_of_subscriptions_is_paused_the_others_get_what_was_missed(
     for name in "abcde":
         assert taken(app, name) == {r.id for r in refs + more}
     assert not app.lying()
+
+
+def test_a_walk_that_stops_at_young_messages_passes_none_of_their_page() -> None:
+    app = App("healthy", "paused")
+    app.outbox.pause_subscription("orders", "paused")
+    app.add(delay=20)
+    young = add_and_relay(app, 150)
+    app.clock.advance(30)
+    app.answer(Doorbell(*SHARD))
+    position = app.store.walk_position(SHARD)
+    names = app.outbox.topic("orders").subscription_names
+    assert not [r for r in young if position.hides("ready", r.id, "paused", names)]
+    app.outbox.resume_subscription("orders", "paused")
+    minutes(app, 2)
+    assert {r.id for r in young} <= taken(app, "paused")
 
 
 def test_a_receiver_that_wants_no_more_hides_nothing_from_others() -> None:

@@ -174,7 +174,8 @@ class Walk:
             due = [m for m in messages if self._wanted(m, now)]
             sent = self._send(due, lane)
             cut = len(due) < len(messages) or bool(page.newer)
-            self._move(lane, due if cut else page.messages, page.last, newer=page.newer)
+            last = None if cut else page.last
+            self._move(lane, due if cut else page.messages, last, newer=page.newer)
             if page.last is None or cut or sent == "stop":
                 return True
             size = page_size(self._subscriptions)
