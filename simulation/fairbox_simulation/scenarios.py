@@ -187,7 +187,7 @@ def _loaded(name: str) -> Callable[[int, Chaos, int], list[str]]:
 _LOADED: Final = {
     "backlog": (
         "a deep shard; 1, 5 or 60 subscriptions paused, closed (410) or away for hours; delays",
-        1500,
+        3000,
         ("lost_doorbells",),
     ),
     "latency": (
@@ -251,9 +251,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             around=_many_batches,
         ),
         *(
-            Scenario(
-                name, summary, _loaded(name), per_world=size, faults=faults, needs="greenlet"
-            )
+            Scenario(name, summary, _loaded(name), per_world=size, faults=faults, needs="greenlet")
             for name, (summary, size, faults) in _LOADED.items()
         ),
     )

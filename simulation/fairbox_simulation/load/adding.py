@@ -1,4 +1,4 @@
-"""Adding again: producers that repeat what consumers hold, on a queue and through a feeding topic."""
+"""Adding again: producers that repeat what consumers hold, also through a feeding topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox import FairboxError, Message, RetryPolicy, Topic
+from fairbox import Message, RetryPolicy, Topic
 from fairbox.codec.messages import read_message
 from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.errors import StaleReceipt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox import Topic
+from fairbox import RetryPolicy, Topic
 
 from fairbox_simulation.load.destinations import DOWN, GONE
 from fairbox_simulation.load.invariants import (
@@ -34,7 +34,8 @@ class Backlog:
     """A world of one shard, with 5, 1 or 60 subscriptions by seed; odd seeds lose doorbells.
 
     Of five, one is always ready; one is paused for hours from the beginning; one answers 410 and is
-    resumed hours later; one is away for twenty minutes, and one for a minute.
+    resumed hours later; one is away for twenty minutes, and one for a minute, when much waits for
+    the others.
 
     Args:
         seed: chooses everything.
@@ -48,7 +49,8 @@ class Backlog:
         self._siblings = SIBLINGS[seed % len(SIBLINGS)]
         self._messages = messages if self._siblings < 10 else -(-messages // 15)
         names = [f"s{n}" for n in range(self._siblings)]
-        self._its = world.create(Topic(TOPIC, shards=1), names)
+        retry = RetryPolicy(max_attempts=1000, cap=900)  # an outage kills nothing here
+        self._its = world.create(Topic(TOPIC, shards=1, retry=retry), names)
         self._delays: dict[str, float] = {}
         self._plan: list[tuple[float, Callable[[Subscriber], None], Subscriber]] = []
         for number, subscriber in enumerate(self._its):
@@ -64,7 +66,7 @@ class Backlog:
             1: [(0.0, world.pause, subscriber), (hours, world.resume, subscriber)],
             2: [(5.0, self._close, subscriber), (hours / 2, self._reopen, subscriber)],
             3: [(10.0, self._leave, subscriber), (1200.0, self._return, subscriber)],
-            4: [(15.0, self._leave, subscriber), (75.0, self._return, subscriber)],
+            4: [(45.0, self._leave, subscriber), (105.0, self._return, subscriber)],
         }.get(kind, [])
 
     def _close(self, subscriber: Subscriber) -> None:

@@ -1,4 +1,4 @@
-"""The functions of a deployment in simulated time, invoked by their streams, queues and schedules."""
+"""The functions of a deployment in simulated time, invoked by streams, queues and schedules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.doorbell_records import answer_doorbells
-from fairbox.aws.sqs_doorbells import SqsDoorbells, decode
+from fairbox.aws.sqs_doorbells import decode
 from fairbox.codec import SIZE
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.maintenance.sweep import Sweep
@@ -18,9 +18,8 @@ from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import FairboxError
-from fairbox.model.topics import GROUPS
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
-from fairbox.testing.doorbell_queues import LATER, NOW, QUEUES
+from fairbox.testing.doorbell_queues import APART, LATER, NOW
 from fairbox.testing.faults import OPERATIONS
 from fairbox.testing.sqs_trigger import SqsTrigger
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
+    from fairbox.aws.sqs_doorbells import SqsDoorbells
     from fairbox.testing.application import MemoryApplication
     from fairbox.testing.clock import ManualClock
     from fairbox.testing.sqs import MemorySqs
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     Work = Callable[[list[Record]], object]
     Place = tuple[str, int, int, str, int]
 
-APART: Final = "doorbells-apart.fifo"
 CONCURRENCY: Final = {NOW: 50, APART: 50, LATER: 50}
 """Invocations at a time by queue."""
 OVERHEAD_SECONDS: Final = 0.02
@@ -86,7 +85,6 @@ class Functions:
         self.visits: Counter[Place] = Counter()
         self.named: Counter[Place] = Counter()
         self._sqs = app.doorbells.sqs
-        self._sqs.create_queue(QueueName=APART, Attributes=QUEUES[NOW])
         self.doorbells = self._make_doorbells()
         self.sweep = self._make_sweep(sweep_seconds)
         self._processes: list[Visits] = []
@@ -107,32 +105,12 @@ class Functions:
         ]
 
     def _make_doorbells(self, seconds: float = 0.0) -> SqsDoorbells:
-        now, later, apart = (
-            self._sqs.get_queue_url(QueueName=name)["QueueUrl"] for name in (NOW, LATER, APART)
-        )
-        return SqsDoorbells(
-            _Sqs(self, self._sqs, self._app.clock, seconds),
-            now,
-            later,
-            clock=self._app.clock,
-            new_id=lambda: f"{self._rng.getrandbits(128):032x}",
-            groups=self._groups,
-            apart_url=apart,
-            groups_apart=self._groups_apart,
-        )
+        clock = self._app.clock
+        return self._app.doorbells.of(clock, lambda sqs: _Sqs(self, sqs, clock, seconds))
 
     def kept(self, entries: Sequence[Record]) -> list[Record]:
         """Return the doorbells that are not lost."""
         return [e for e in entries if self._rng.random() >= self.lost_doorbells]
-
-    def _groups(self, name: str) -> int:
-        topic = self._app.store.topic(name)
-        return GROUPS if topic is None else topic.groups
-
-    def _groups_apart(self, name: str, subscription: str) -> int:
-        topic = self._app.store.topic(name)
-        there = () if topic is None else topic.subscriptions
-        return next((s.groups for s in there if s.name == subscription), 1)
 
     def _make_sweep(self, seconds: float) -> Sweep:
         clock = self._app.clock

@@ -94,7 +94,7 @@ def visits(world: LoadWorld, most: int) -> Iterator[str]:
 
 
 def held_back(fast: list[float], alone: list[float]) -> Iterator[str]:
-    """Yield that a subscription waits for its siblings: seconds of its messages, and of one alone."""
+    """Yield that a subscription waits for its siblings, by the seconds of messages."""
     beside, usual = median(fast), median(alone)
     if beside > 2 * usual:
         yield f"held back: {beside:.2f} s beside others, {usual:.2f} s alone"

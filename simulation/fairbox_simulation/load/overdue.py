@@ -1,4 +1,4 @@
-"""Overdue shards: thousands whose doorbells were all lost, which one sweep after the other finds."""
+"""Overdue shards: thousands whose doorbells were lost, which one sweep after the other finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of an invocation in simulated time: they stand where Python's stand, under shipped code."""
+"""Threads of an invocation in simulated time: they stand where the ones of Python stand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED
 from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from fairbox.dispatch.dispatcher import run_concurrently
 from fairbox.dispatch.sending import bodies_in_hand
@@ -90,7 +90,7 @@ class Threads:
         self,
         futures: Collection[_Future],
         timeout: float | None = None,
-        return_when: str = FIRST_COMPLETED,  # noqa: ARG002 - the only one that is asked for
+        return_when: str = FIRST_COMPLETED,
         *,
         all_: bool = False,
     ) -> tuple[list[_Future], list[_Future]]:
@@ -116,7 +116,7 @@ class _Pool:
         self._timeline = timeline
         self._most = most
 
-    def __enter__(self) -> _Pool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -146,7 +146,7 @@ class _Condition:
         self._timeline = timeline
         self._waiting: list[greenlet] = []
 
-    def __enter__(self) -> _Condition:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
