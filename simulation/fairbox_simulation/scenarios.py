@@ -196,7 +196,7 @@ _LOADED: Final = {
         (),
     ),
     "rates": ("a backlog that waits for a rate, on 1, 8 or 32 shards", 400, ()),
-    "payloads": ("bodies in S3 for 2, 6 or 20 webhooks, whose fetches fail", 12, ("tables",)),
+    "payloads": ("bodies in S3 for 2, 6 or 20 webhooks, whose fetches fail", 24, ("tables",)),
     "tenants": ("1, 60 or 150 topics, while others are created and paused", 2000, ()),
     "attempts": ("messages that 1, 5 or 60 subscriptions refuse until they die", 120, ()),
     "overdue": ("thousands of shards whose doorbells were lost", 3000, ()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.guarantees.guarantee import Guarantee
+from tests.guarantees.loaded import LOADED
 from tests.guarantees.queues import QUEUES
 
 _WORLDS: Final = ("whole", "delivery", "resizing", "riding")
@@ -290,5 +291,6 @@ GROUPS: Final = {
     "Resizing": RESIZING,
     "Batches": BATCHES,
     "Queues": QUEUES,
+    "Load": LOADED,
 }
 """The guarantees that simulated worlds are held to, by what they are about."""

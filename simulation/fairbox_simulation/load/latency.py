@@ -44,7 +44,7 @@ def run_latency(seed: int, chaos: Chaos, messages: int) -> list[str]:  # noqa: A
         *late(world, READY_SECONDS),
         *held_back(waits[1], waits[0]),
         *(b for its in world.subscribers.values() for s in its for b in in_flight(s)),
-        *_wide(seed, messages - measured),
+        *run_wide(seed, messages - measured),
     ]
 
 
@@ -109,7 +109,7 @@ def _add_siblings(world: LoadWorld, count: int) -> None:
             sibling.unready = [(0.0, float("inf"))]  # it may lack what it likes
 
 
-def _wide(seed: int, messages: int) -> list[str]:
+def run_wide(seed: int, messages: int) -> list[str]:
     """Deliver a backlog to a slow webhook that takes a hundred messages at a time."""
     world = LoadWorld(seed)
     hook: Subscriber
