@@ -23,6 +23,8 @@ WRITES: Final = 1.1
 """WRU for an attempt of a message of 1 KB."""
 DEATH_WRITES: Final = 4.0
 """WRU for the death of a message of 1 KB for one subscription, added and counted."""
+ROW_WRITES: Final = 40.0
+"""WRU for the shard's row and its circuits, in windows that have one event each."""
 _HOURS: Final = 2.0
 
 
@@ -65,5 +67,5 @@ def _breaches(world: LoadWorld) -> Iterator[str]:
             if tries > ATTEMPTS:
                 yield f"tried too often: {message_id} for {name}: {tries} of {ATTEMPTS}"
     written = world.meter.reading().wru
-    if written > WRITES * attempts + DEATH_WRITES * len(dead):
+    if written > WRITES * attempts + DEATH_WRITES * len(dead) + ROW_WRITES:
         yield f"too many writes: {written:.0f} WRU for {attempts} attempts and {len(dead)} deaths"

@@ -62,12 +62,13 @@ class Backlog:
     ) -> list[tuple[float, Callable[[Subscriber], None], Subscriber]]:
         hours = self.world.rng.uniform(2, 6) * _HOUR
         world = self.world
-        return {
+        plans: dict[int, list[tuple[float, Callable[[Subscriber], None], Subscriber]]] = {
             1: [(0.0, world.pause, subscriber), (hours, world.resume, subscriber)],
             2: [(5.0, self._close, subscriber), (hours / 2, self._reopen, subscriber)],
             3: [(10.0, self._leave, subscriber), (1200.0, self._return, subscriber)],
             4: [(45.0, self._leave, subscriber), (105.0, self._return, subscriber)],
-        }.get(kind, [])
+        }
+        return plans.get(kind, [])
 
     def _close(self, subscriber: Subscriber) -> None:
         subscriber.destination.failure = GONE

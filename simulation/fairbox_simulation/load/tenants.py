@@ -11,6 +11,7 @@ from fairbox_simulation.load.world import LoadWorld
 
 if TYPE_CHECKING:
     from fairbox_simulation.chaos import Chaos
+    from fairbox_simulation.load.world import Subscriber
 
 TOPICS: Final = (60, 150, 1)
 A_SECOND: Final = 100
@@ -66,7 +67,7 @@ def _change(world: LoadWorld, names: list[str], number: int) -> None:
         world.timeline.start(_resume_later, world, subscriber)
 
 
-def _resume_later(world: LoadWorld, subscriber: object) -> None:
+def _resume_later(world: LoadWorld, subscriber: Subscriber) -> None:
     world.timeline.sleep(5.0)
     if subscriber.unready[-1][1] == float("inf"):
         world.resume(subscriber)

@@ -78,13 +78,14 @@ class Threads:
     @contextmanager
     def conditions(self) -> Iterator[None]:
         """Let shipped code that waits for bytes in hand wait in simulated time."""
-        shipped = bodies_in_hand.threading
-        stand_in: Any = SimpleNamespace(Condition=partial(_Condition, self._timeline))
-        bodies_in_hand.threading = stand_in
+        module: Any = bodies_in_hand
+        shipped = module.threading
+        conditions = partial(_Condition, self._timeline)
+        module.threading = SimpleNamespace(Condition=conditions, Lock=shipped.Lock)
         try:
             yield
         finally:
-            bodies_in_hand.threading = shipped
+            module.threading = shipped
 
     def _wait(
         self,

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class Task(greenlet):
+    """What runs in simulated time.
+
+    Attributes:
+        invocation: what stands for the invocation that it belongs to; None: none.
+    """
+
+    invocation: object = None
+
+
 class Source(Protocol):
     """A source of invocations: a queue, a stream, a schedule."""
 
@@ -63,9 +73,9 @@ class Timeline:
         self._turns: dict[greenlet, int] = {}  # the one entry of a task that counts
         clock.timeline = self
 
-    def start(self, work: Callable[..., object], *given: Any) -> greenlet:
+    def start(self, work: Callable[..., object], *given: Any) -> Task:
         """Start a task now; what it raises ends the run."""
-        task = greenlet(lambda: work(*given), self._main)
+        task = Task(lambda: work(*given), self._main)
         self.wake(task)
         return task
 

@@ -187,5 +187,5 @@ class LoadWorld:
         most: Counter[tuple[str, int, int, str]] = Counter()
         for (*shard, name, _), count in self.functions.visits.items():
             place = (*shard, name)
-            most[place] = max(most[place], count)  # type: ignore[index,type-var]
+            most[place] = max(most[place], count)  # type: ignore[index]
         return most
