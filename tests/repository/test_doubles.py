@@ -36,6 +36,18 @@ DOUBLES = {
 }
 """Classes of `fairbox.testing` that implement a port of ours, each with its reason."""
 
+SENDERS = {
+    "benchmarks/metrics.py: _Services": "keeps what is sent, and gives none of it again",
+    "simulation/fairbox_simulation/doorbell_function.py: FusedSqs": "faults over the model",
+    "simulation/fairbox_simulation/load/functions.py: _Sqs": "losses over the model",
+    "tests/functions/running.py: FakeSqs": "keeps what is sent; `receive_message` finds nothing",
+    "tests/support/lambda_events.py: Aws": "keeps what is sent",
+    "tests/unit/aws/test_doorbells_apart.py: Sqs": "keeps what is sent, with its group",
+    "tests/unit/destinations/test_queues_and_topics.py: Refusing": "raises",
+    "tests/unit/dispatch/stream/test_message_acks.py: Sqs": "keeps what is sent, or fails",
+}
+"""Classes beside the model of SQS that take messages; none of them is a queue."""
+
 
 def modules_of(package: Any, *, without: str = "") -> Iterator[Any]:
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -112,28 +124,33 @@ def test_a_double_of_the_doorbells_is_found() -> None:
     assert "fairbox.dispatch.ports.Doorbells" in implemented(MemoryDoorbells)
 
 
-def ringers(folder: Path) -> list[str]:
-    """Return the classes below a folder that have a method `ring` for doorbells."""
+def classes_with(folder: Path, method: str, argument: str = "") -> list[str]:
+    """Return the classes below a folder that have a method, or one with such an argument."""
     return [
         f"{path.relative_to(folder.parent)}: {node.name}"
         for path in sorted(folder.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
-        for method in node.body
-        if isinstance(method, ast.FunctionDef)
-        and method.name == "ring"
-        and "doorbells" in {argument.arg for argument in method.args.args}
+        for function in node.body
+        if isinstance(function, ast.FunctionDef)
+        and function.name == method
+        and argument in {"", *(a.arg for a in function.args.args)}
         and path != Path(__file__)
     ]
 
 
 @pytest.mark.parametrize("folder", CALLERS)
 def test_nobody_makes_doorbells_of_their_own(folder: str) -> None:
-    assert ringers(ROOT / folder) == []
+    assert classes_with(ROOT / folder, "ring", "doorbells") == []
 
 
 def test_doorbells_of_ones_own_are_found(tmp_path: Path) -> None:
     code = "class Mine:\n    def ring(self, doorbells):\n        pass\n"
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / "case.py").write_text(code, encoding="utf-8")
-    assert ringers(tmp_path / "some") == ["some/case.py: Mine"]
+    assert classes_with(tmp_path / "some", "ring", "doorbells") == ["some/case.py: Mine"]
+
+
+def test_nobody_makes_queues_of_their_own() -> None:
+    found = [c for f in CALLERS for c in classes_with(ROOT / f, "send_message_batch")]
+    assert sorted(found) == sorted(SENDERS), "the model of SQS stands in `fairbox.testing.sqs`"
