@@ -36,10 +36,10 @@ SECONDS: Final = 18
 SIBLINGS: Final = ("slow", "paused", "dead", "gone")
 ALONE: Final = "alone"
 IN_FLIGHT: Final = 100
-_BACKLOG: Final = 1100  # messages, of which those of the first and the last seconds do not count
-_RAMP_SECONDS: Final = 5.0
+_BACKLOG: Final = 2200  # messages
+_COUNTED: Final = 0.8  # of them: of the others some shards have none left
 _WARM_UP: Final = 20
-_LONGEST: Final = 45.0  # seconds to wait for what is under way
+_LONGEST: Final = 75.0  # seconds to wait for what is under way
 _UNITS_SECONDS: Final = 60
 _GONE: Final = "HTTP/1.1 410 X\r\ncontent-length: 0\r\n\r\n"
 _TAKEN: Final = "HTTP/1.1 204 X\r\n\r\n"
@@ -125,8 +125,8 @@ class _Setup:
     def pace(self) -> tuple[float, int]:
         """Return answered messages a second with 100 in flight at 2 s each, and the most at once.
 
-        The backlog lies in the table when the first visits begin; the seconds in which they begin,
-        and those in which it ends, do not count.
+        The time counts from the moment when as many are in flight: before, shared visits hand the
+        messages over. And it counts until shards begin to run out of messages.
         """
         messages = [Message(topic="wide", body=b"{}") for _ in range(_BACKLOG)]
         with ThreadPoolExecutor(4) as pool:
@@ -134,7 +134,7 @@ class _Setup:
             list(pool.map(self._outbox.add_many, parts))
         self._receiver.wait({m.id: 0.0 for m in messages}, _LONGEST, at="wide")
         times = sorted(self._receiver.at["wide"].values())
-        begin, end = times[0] + 1000 * _RAMP_SECONDS, times[int(len(times) * 0.85)]
+        begin, end = self._receiver.full_at, times[int(len(times) * _COUNTED)]
         counted = [at for at in times if begin <= at <= end]
         return 1000 * len(counted) / max(end - begin, 1.0), self._receiver.most
 
@@ -155,10 +155,12 @@ class _Receiver:
     Attributes:
         at: when each message came (ms), by path and id.
         most: calls of `wide` in hand at once.
+        full_at: when there were as many as may be (ms); 0: never.
     """
 
     at: dict[str, dict[str, float]] = field(default_factory=dict)
     most: int = 0
+    full_at: float = 0.0
     _now: int = 0
     _port: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -199,6 +201,8 @@ class _Receiver:
             if name == "wide":
                 self._now += 1
                 self.most = max(self.most, self._now)
+                if self._now >= IN_FLIGHT and not self.full_at:
+                    self.full_at = time.time() * 1000
 
     def _end(self, name: str) -> None:
         with self._lock:

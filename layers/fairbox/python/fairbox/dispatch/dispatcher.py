@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.decisions import OutcomeWriter
 from fairbox.dispatch.delivery_result import DeliveryResult
+from fairbox.dispatch.page_streams import Delivery, How, PageStream
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.sending.circuit_breakers import Admitted, Gate
 from fairbox.dispatch.sending.circuit_follow_up import follow_up_bells
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.dispatch.decisions import SendOrder
+    from fairbox.dispatch.page_streams import Page
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
     from fairbox.dispatch.sending.circuit_breakers import DispatchStore
     from fairbox.dispatch.sending.sender import FanOut, Readiness
@@ -110,55 +113,105 @@ class Dispatcher:
         Returns:
             The result; nothing is raised for a destination's failure.
         """
-        result = DeliveryResult()
-        topics = {n: self.store.topic(n) for n in dict.fromkeys(m.ref.topic for m in messages)}
-        pushed = [(m, t) for m in messages if (t := topics[m.ref.topic]) and t.subscriptions]
-        jobs = self._jobs(pushed, order, OVERDUE_MS if walk else 0)
-        if from_stream:
-            subscriptions = dict.fromkeys(job.subscription for job in jobs)
-            allowed = set(filter(self._sender.allowed_in_stream, subscriptions))
-            jobs = [job for job in jobs if job.subscription in allowed]
-        if subscription:
-            jobs = [job for job in jobs if job.subscription.name == subscription]
-        slow: set[Subscription] = set()
-        if shared:
-            slow = set(filter(self._sender.apart, {job.subscription for job in jobs}))
-        apart = [job for job in jobs if job.subscription in slow]
-        jobs = [job for job in jobs if job.subscription not in slow]
-        admitted = self._admit(jobs, result)
-        result.paced = admitted.paced
+        how = How(order, from_stream, shared, subscription, kept, walk)
+        delivery = self._begin(messages, how)
         sent = self._sender.send(
-            admitted.jobs,
+            delivery.admitted.jobs,
             deadline,
             timeout,
             from_stream=from_stream,
             shared=shared,
             apart=bool(subscription),
         )
-        result.outcomes = sent.outcomes
+        delivery.result.outcomes = sent.outcomes
+        self._finish(delivery, sent.handed_over)
+        return delivery.result
+
+    def deliver_pages(
+        self,
+        pages: Iterator[Page],
+        *,
+        deadline: float,
+        subscription: str,
+        timeout: float = 14.0,
+    ) -> None:
+        """Send a walk's pages to one subscription, and keep what it may have in flight full.
+
+        While its circuit is closed and it has no rate, a page is taken as soon as the pages before
+        leave room in flight. The outcomes of a page are written when all its calls are answered;
+        eight pages at most wait for that.
+
+        Args:
+            pages: messages of one topic, and the function that takes their result.
+            deadline: no call begins after this time (seconds since 1970).
+            subscription: send to this one only.
+            timeout: seconds that one call may take, where the subscription does not say less.
+        """
+        how = How(subscription=subscription, walk=True)
+        for page in pages:
+            stream = PageStream(
+                page, pages, partial(self._begin, how=how), self._finish, self._flows
+            )
+            sent = self._sender.send(stream.jobs, deadline, timeout, apart=True, more=stream.more)
+            stream.end(sent.outcomes)
+
+    def _flows(self, delivery: Delivery) -> bool:
+        """Whether neither a circuit nor a rate says how many messages may be sent."""
+        return all(
+            s.rate is None and s.name not in self.gate.next_probes(topic)
+            for topic in delivery.topics.values()
+            if topic is not None
+            for s in topic.subscriptions
+            if s.name == delivery.how.subscription
+        )
+
+    def _begin(self, messages: Sequence[StoredMessage], how: How) -> Delivery:
+        """Return the delivery of messages, with the jobs that circuits and rates admit."""
+        topics = {n: self.store.topic(n) for n in dict.fromkeys(m.ref.topic for m in messages)}
+        pushed = [(m, t) for m in messages if (t := topics[m.ref.topic]) and t.subscriptions]
+        jobs = self._jobs(pushed, how.order, OVERDUE_MS if how.walk else 0)
+        if how.from_stream:
+            subscriptions = dict.fromkeys(job.subscription for job in jobs)
+            allowed = set(filter(self._sender.allowed_in_stream, subscriptions))
+            jobs = [job for job in jobs if job.subscription in allowed]
+        if how.subscription:
+            jobs = [job for job in jobs if job.subscription.name == how.subscription]
+        slow: set[Subscription] = set()
+        if how.shared:
+            slow = set(filter(self._sender.apart, {job.subscription for job in jobs}))
+        apart = [job for job in jobs if job.subscription in slow]
+        jobs = [job for job in jobs if job.subscription not in slow]
+        result = DeliveryResult()
+        admitted = self._admit(jobs, result)
+        result.paced = admitted.paced
+        return Delivery(how, topics, pushed, jobs, apart, admitted, result)
+
+    def _finish(self, delivery: Delivery, handed_over: Sequence[Job] = ()) -> None:
+        """Write the outcomes of a delivery, and enqueue visits of the messages that stay."""
+        how, topics, pushed = delivery.how, delivery.topics, delivery.pushed
+        admitted, result = delivery.admitted, delivery.result
         probes = {t.topic.name: self.gate.next_probes(t) for t in topics.values() if t is not None}
-        if apart or sent.handed_over:
-            self._hand_over([*apart, *sent.handed_over], probes, admitted, result)
-        if subscription:  # the others' visits see to them
-            others = [(m.ref, t.subscription_names - {subscription}) for m, t in pushed]
+        if delivery.apart or handed_over:
+            self._hand_over([*delivery.apart, *handed_over], probes, admitted, result)
+        if how.subscription:  # the others' visits see to them
+            others = [(m.ref, t.subscription_names - {how.subscription}) for m, t in pushed]
             admitted.elsewhere |= {(ref, name) for ref, names in others for name in names}
             admitted.waiting |= admitted.elsewhere
-        self._note_waits(jobs, admitted, probes, result)
+        self._note_waits(delivery.jobs, admitted, probes, result)
         self._follow_circuits(topics, result)
         rings = self._conclude(
             pushed,
             admitted,
             probes,
             result,
-            order=order,
-            from_stream=from_stream,
-            kept=kept,
-            walk=walk,
+            order=how.order,
+            from_stream=how.from_stream,
+            kept=how.kept,
+            walk=how.walk,
         )
-        if subscription:
-            rings = [replace(bell, subscription=subscription) for bell in rings]
+        if how.subscription:
+            rings = [replace(bell, subscription=how.subscription) for bell in rings]
         self._ring(rings, result)
-        return result
 
     def relayed(self, stored: StoredMessage, topic: TopicState) -> bool:
         """Whether the relay sends such a message, or would send it to a subscription."""

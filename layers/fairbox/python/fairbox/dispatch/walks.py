@@ -8,6 +8,7 @@ bounded by what it can send, not by what waits for others.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.keys import due_sk, message_sk
@@ -33,10 +34,11 @@ from fairbox.model.walk_positions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from fairbox.dispatch.delivery_result import DeliveryResult
     from fairbox.dispatch.dispatcher import Dispatcher
+    from fairbox.dispatch.page_streams import Page
     from fairbox.dispatch.ports import Store
     from fairbox.dispatch.visit_steps import VisitReport
     from fairbox.model.stored_messages import StoredMessage
@@ -99,6 +101,8 @@ class Walk:
         self._at_once: set[str] = set()  # those of them that are only slow
         self._dues: list[int] = []
         self._stays = False
+        self._stop = False  # nothing that follows in the lane can be sent
+        self._ended = True
 
     def run(self) -> None:
         """Walk to the end of the lanes, or to the deadline, and enqueue the walks that follow."""
@@ -152,32 +156,58 @@ class Walk:
 
     def _walk_lane(self, lane: OpenLane) -> bool:
         """Read a lane in pages, and send; return whether its end was reached."""
+        self._ended, self._stop = True, False
+        pages = self._pages(lane)
+        if self._alone:
+            self._dispatcher.deliver_pages(pages, deadline=self._deadline, subscription=self._alone)
+            if self._unsent and self._clock.now() >= self._deadline:
+                return False  # the time ended within a page
+        else:
+            for messages, done in pages:
+                done(
+                    self._dispatcher.deliver(
+                        messages, deadline=self._deadline, shared=True, walk=True
+                    )
+                )
+        return self._ended
+
+    def _pages(self, lane: OpenLane) -> Iterator[Page]:
+        """Read a lane; yield what can be sent of each page, and what takes the result."""
         size = page_size(self._subscriptions)
         if self._doorbell.refs:
             size = min(size, max(8, 2 * len(self._doorbell.refs)))
-        while True:
+        cursor = self._reached.of(lane)
+        while not self._stop:
             if self._clock.now() >= self._deadline:
-                return False
+                self._ended = False
+                return
             if self._admission() == "none":
                 for name in self._names if self._alone else ():
                     self._note(name, lane, self._reached.of(lane))
-                return True
+                return
             now = milliseconds(self._clock)
             page = self._store.read_lane(
                 lane,
                 *self._shard,
                 limit=size,
-                after=self._reached.of(lane) or None,
+                after=cursor or None,
                 until_due=now if lane == "later" else None,
             )
             messages = readable(self._store, page.messages, page.unreadable, self._report)
             due = [m for m in messages if self._wanted(m, now)]
-            sent = self._send(due, lane)
+            self._dues += [_next_check(m) for m in due]
+            to_send = [m for m in due if self._concerns(m, now)]
+            place = self._reached.of(lane)
+            if to_send:
+                yield to_send, partial(self._sent, due, lane, place)
+            else:
+                self._pass(due, lane, place, None)
             cut = len(due) < len(messages) or bool(page.newer)
             last = None if cut else page.last
             self._move(lane, due if cut else page.messages, last, newer=page.newer)
-            if page.last is None or cut or sent == "stop":
-                return True
+            if last is None or (not to_send and due and self._doorbell.refs):
+                return
+            cursor = last
             size = page_size(self._subscriptions)
 
     def _wanted(self, stored: StoredMessage, now: int) -> bool:
@@ -190,26 +220,17 @@ class Walk:
         theirs = age <= NOT_RELAYED_MS and self._dispatcher.relayed(stored, self._topic)
         return time_of(stored.ref.id) < self._doorbell.before and not theirs
 
-    def _send(self, messages: Sequence[StoredMessage], lane: OpenLane) -> str:
-        """Send what can be sent, and note what is left; return `stop` where no more should be."""
-        now = milliseconds(self._clock)
-        self._dues += [_next_check(m) for m in messages]
-        to_send = [m for m in messages if self._concerns(m, now)]
-        if not to_send:
-            useless = bool(self._doorbell.refs) and bool(messages)
-            self._pass(messages, lane, None)
-            return "stop" if useless else ""
-        result = self._dispatcher.deliver(
-            to_send,
-            deadline=self._deadline,
-            shared=not self._alone,
-            subscription=self._alone,
-            walk=True,
-        )
+    def _sent(
+        self,
+        messages: Sequence[StoredMessage],
+        lane: OpenLane,
+        place: str,
+        result: DeliveryResult,
+    ) -> None:
+        """Note what a delivery left of a page behind a place, and whether to read on."""
         self._report.deliveries.append(result)
-        self._pass(messages, lane, result)
-        unsent = self._names & self._unsent.keys()
-        return "stop" if unsent == self._names else ""
+        self._pass(messages, lane, place, result)
+        self._stop = self._names == self._names & self._unsent.keys()
 
     def _concerns(self, stored: StoredMessage, now: int) -> bool:
         """Whether a message can be sent to a subscription that is ready, or need not stay."""
@@ -224,12 +245,15 @@ class Walk:
         )
 
     def _pass(
-        self, messages: Sequence[StoredMessage], lane: OpenLane, result: DeliveryResult | None
+        self,
+        messages: Sequence[StoredMessage],
+        lane: OpenLane,
+        place: str,
+        result: DeliveryResult | None,
     ) -> None:
         """Note from where each subscription lacks messages that no doorbell of their own names."""
         now = milliseconds(self._clock)
         outcomes = {} if result is None else result.outcomes
-        place = self._reached.of(lane)
         for stored in messages:
             ref = stored.ref
             for name in stored.lacking(self._names):
@@ -328,7 +352,7 @@ class Walk:
         left = self._unsent.get(name)
         if not ended:
             self._report.unfinished = True
-            left = self._reached if left is None else left
+            left = self._reached if left is None else left.lowest(self._reached)
         named = bool(self._doorbell.refs)
         ready = self._admission(name) != "none"
         if left is None:
@@ -366,7 +390,11 @@ class Walk:
         return False
 
     def _next_walk(self, name: str) -> Doorbell:
-        """Return the doorbell of the walk for a subscription that lacks messages."""
+        """Return the doorbell of the walk for a subscription that lacks messages.
+
+        Where a walk of the subscription alone met its deadline, it goes on at once: others that are
+        enqueued find that it has written its place, and end.
+        """
         now = milliseconds(self._clock)
         at = now + _AGAIN_MS
         places = self._unsent.get(name)
@@ -375,6 +403,8 @@ class Walk:
         served = {n for delivery in self._report.deliveries for n in delivery.served}
         waiting = paced(self._report)
         at = turns(self._dispatcher, self._doorbell, self._topic, waiting, served).get(name, at)
+        if self._alone and self._report.unfinished and self._report.progress and not waiting:
+            return Doorbell(*self._shard, before=now + 1, subscription=name)
         after = ""
         if self._alone and places is not None and not self._doorbell.refs:
             lane: OpenLane = "later" if places.later != END else "ready"

@@ -124,6 +124,10 @@ class Cycles(Generic[D, T]):
         """Whether nothing waits for a destination, and all its calls are answered."""
         return destination not in self._pending and destination not in self._unanswered
 
+    def has_room(self, destination: D) -> bool:
+        """Whether a destination may have another call unanswered."""
+        return not self._busy(destination)
+
     def _room(self, destination: D) -> Limits:
         """Return the limits of a destination's next call: no more than it may have in flight."""
         limits, most = self._limits(destination), self._in_flight(destination)

@@ -48,6 +48,14 @@ Begin = Callable[[], Sequence[Call]]
 FanOut = Callable[[Begin], None]
 
 
+class More(Protocol):
+    """Gives further jobs of a delivery."""
+
+    def __call__(self, outcomes: Outcomes, *, wanted: bool) -> Sequence[Job]:
+        """Return jobs, if they are wanted; outcomes that were seen to may be taken out."""
+        ...
+
+
 class Readiness(Protocol):
     """The subscriptions that are ready, by their answers.
 
@@ -136,6 +144,7 @@ class Sender:
         from_stream: bool = False,
         shared: bool = False,
         apart: bool = False,
+        more: More | None = None,
     ) -> Sent:
         """Send these, those of one address together; return the answers.
 
@@ -150,6 +159,7 @@ class Sender:
             shared: so it is here, at a fifth of the duration. And once a line has no more work, the
                 others go on for half a second. The jobs of these lines are handed over.
             apart: the delivery is a visit apart, one of its subscription's groups.
+            more: gives further jobs of the same line, as soon as it has room for them.
         """
         groups = None if apart else GROUPS
         turns = _Sending(self._open, self._clock, self._readiness, jobs, groups)
@@ -161,6 +171,8 @@ class Sender:
                 return []
             if shared:
                 turns.end_grace()
+            if more is not None:
+                turns.add(more(turns.outcomes, wanted=turns.wants_more))
             calls: list[Call] = []
             while cycle := list(turns.cycles.cycle()):
                 calls += [partial(make_call, line, call) for line, call in cycle]
@@ -279,10 +291,10 @@ class _Sending:
         self._blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
         self._failing: set[str] = set()
         self._grace_ends: float | None = None
-        self._jobs = rounds(list(jobs))
+        self._jobs: list[Job] = []
         self._limits: dict[str, Limits] = {}
         self.in_flight: dict[str, int] = {}
-        subscriptions: set[Subscription] = set()
+        self._subscriptions: set[Subscription] = set()
         self.cycles: Cycles[str, Job] = Cycles(
             clock,
             limits=self._limits.__getitem__,
@@ -290,15 +302,28 @@ class _Sending:
             skip=self._skips,
             in_flight=self.in_flight.get,
         )
-        for job in self._jobs:
+        self._open = open_
+        self._jobs = self.add(jobs)
+
+    def add(self, jobs: Iterable[Job]) -> list[Job]:
+        """Add work; return it in the order in which it is planned."""
+        planned = rounds(list(jobs))
+        for job in planned:
             subscription, line = job.subscription, _line(job.subscription)
             if line not in self.destinations:
-                self.destinations[line] = open_(subscription)
+                self.destinations[line] = self._open(subscription)
                 self._limits[line] = self.destinations[line].limits
-            if subscription not in subscriptions:
-                subscriptions.add(subscription)
+            if subscription not in self._subscriptions:
+                self._subscriptions.add(subscription)
                 self._limit(line, job)
             self.cycles.add(line, work(job))
+        return planned
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether nothing waits, and every line takes another call."""
+        stopped = self.dropped or self._failing or len(self.cycles)
+        return not stopped and all(map(self.cycles.has_room, self.destinations))
 
     def _limit(self, line: str, job: Job) -> None:
         """Bound what the job's line may have in flight."""
