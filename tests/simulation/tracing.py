@@ -15,21 +15,21 @@ from fairbox_simulation.scenarios import SCENARIOS
 
 SIZES = {
     "whole": 10,
-    "delivery": 60,
+    "delivery": 200,
     "ordered": 250,
     "resizing": 30,
     "riding": 45,
     "batches": 20,
     "backlog": 60,
     "latency": 60,
-    "rates": 60,
-    "payloads": 12,
+    "rates": 300,
+    "payloads": 30,
     "tenants": 60,
     "attempts": 10,
     "overdue": 60,
-    "adding": 20,
+    "adding": 40,
 }
-CALLS = 250
+CALLS = 150
 
 
 class Trace:

@@ -125,7 +125,9 @@ class Visits:
     ) -> None:
         alone = doorbell.subscription
         if not alone and all(map(self._dispatcher.apart, topic.subscriptions)):
-            self._hand_over({(topic.topic.name, n): doorbell.refs for n in self._open(topic)})
+            self._hand_over(
+                {(topic.topic.name, n): doorbell.refs for n in sorted(self._open(topic))}
+            )
             self._keep_closed(doorbell, topic)
             return
         room = self._room(doorbell, topic)
@@ -222,8 +224,8 @@ class Visits:
         new: set[str] = set()
         while there is not None:
             new = set(names) - there.apart.keys()
-            lower: dict[str, Places | None] = dict.fromkeys(new, places)
-            for name in set(names) & there.apart.keys():
+            lower: dict[str, Places | None] = dict.fromkeys(sorted(new), places)
+            for name in sorted(set(names) & there.apart.keys()):
                 entry = there.apart[name]
                 if not places.lowest(entry).same(entry):
                     lower[name] = places.lowest(entry)
