@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Task(greenlet):
-    """What runs in simulated time.
+    """A task in simulated time.
 
     Attributes:
         invocation: what stands for the invocation that it belongs to; None: none.
