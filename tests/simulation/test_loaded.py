@@ -103,16 +103,16 @@ class TestMutants:
     def test_walks_that_give_up_ten_pages_from_the_head_are_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        shipped = Walk._send
+        shipped = Walk._pass
 
-        def send(walk: Any, *given: Any) -> str:
-            before = walk._report.progress
-            said = shipped(walk, *given)
-            walk.idle = 0 if walk._report.progress > before else getattr(walk, "idle", 0) + 1
-            return "stop" if walk.idle >= 10 else said
+        def pass_(walk: Any, messages: Any, lane: Any, place: str, result: Any) -> None:
+            shipped(walk, messages, lane, place, result)
+            useless = result is None or not result.progress
+            walk.idle = getattr(walk, "idle", 0) + 1 if useless else 0
+            walk._stop |= walk.idle >= 10
 
         monkeypatch.setattr(Walk, "_start", lambda _: Places())
-        monkeypatch.setattr(Walk, "_send", send)
+        monkeypatch.setattr(Walk, "_pass", pass_)
         assert self.finds("late", "backlog", 0, 2200)
 
     def test_walks_that_pass_the_young_are_found(self, monkeypatch: pytest.MonkeyPatch) -> None:

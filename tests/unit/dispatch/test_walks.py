@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 HOUR = 3600
 WEEK = 7 * 24 * HOUR
 SHARD = ("orders", 0, 0)
+PATIENT = RetryPolicy(max_attempts=100, cap=30)
 
 
 def put_position(app: App, shared: Places, of_a: Places | None = None) -> None:
@@ -161,6 +162,37 @@ def test_a_walk_that_stops_at_young_messages_passes_none_of_their_page() -> None
     app.outbox.resume_subscription("orders", "paused")
     minutes(app, 2)
     assert {r.id for r in young} <= taken(app, "paused")
+
+
+def test_messages_under_retry_are_sent_when_a_probe_among_them_closes_the_circuit() -> None:
+    app = App("a", retry=PATIENT)
+    app.at("a").answer = lambda _: Outcome("refused", "HTTP 500", fault="destination")
+    refs = app.add(5, delay=30)
+    app.relay()
+    for _ in range(60):  # five failures open the circuit; each message is under retry
+        app.clock.advance(1)
+        app.visit()
+    app.at("a").answer = lambda _: TAKEN
+    for _ in range(120):  # by their doorbells alone: no sweep, no repair
+        app.clock.advance(1)
+        app.visit()
+    assert taken(app, "a") == {r.id for r in refs}
+
+
+def test_messages_under_retry_that_find_no_tokens_keep_their_doorbell() -> None:
+    app = App(retry=PATIENT)
+    app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a", rate=1.0))
+    app.at("a").answer = lambda _: Outcome("refused", "HTTP 400", fault="message")
+    refs = app.add(12)
+    app.relay()
+    for _ in range(14):
+        app.clock.advance(1)
+        app.visit()
+    app.at("a").answer = lambda _: TAKEN
+    for _ in range(90):
+        app.clock.advance(1)
+        app.visit()
+    assert taken(app, "a") == {r.id for r in refs}
 
 
 def test_a_receiver_that_wants_no_more_hides_nothing_from_others() -> None:

@@ -320,6 +320,7 @@ class Dispatcher:
         walk: bool,
     ) -> list[Doorbell]:
         """Write the outcomes; return the doorbells of messages that stay."""
+        now = milliseconds(self.clock)
         writer = OutcomeWriter(self.store, self.clock, self.rng, result, order)
         rings: dict[tuple[tuple[str, int, int], int, str, bool], list[MessageRef]] = defaultdict(
             list
@@ -343,8 +344,14 @@ class Dispatcher:
             if after is None or after.gone:
                 continue
             if due is None:  # one doorbell at most, or they would multiply
-                closed = {n: at for n, at in not_ready.items() if not walk or n in refused}
-                retries = dict(self._retries(after, topic, admitted, closed, kept=kept))
+                back = {n: at or now + _PAUSED_MS for n, at in not_ready.items()}
+                back = {n: at + _AFTER_PROBE_MS for n, at in back.items()}
+                for name in topic.subscription_names - not_ready.keys():
+                    if (ref, name) in admitted.waiting:
+                        back[name] = result.waits.get(name) or now + _AGAIN_MS
+                if walk:
+                    back = {n: at for n, at in back.items() if n in refused}
+                retries = dict(self._retries(after, topic, admitted, back, kept=kept))
                 if retries:
                     name = next(iter(retries)) if len(retries) == 1 else ""
                     rings[shard, -(-min(retries.values()) // 1000), name, True].append(ref)
@@ -365,22 +372,21 @@ class Dispatcher:
         stored: StoredMessage,
         topic: TopicState,
         admitted: Admitted,
-        not_ready: Mapping[str, int],
+        back: Mapping[str, int],
         *,
         kept: bool,
     ) -> Iterator[tuple[str, int]]:
-        """Yield subscriptions that are not ready and when to try a message again there (ms).
+        """Yield subscriptions that a message was not sent to and when to try it again there (ms).
 
         Walks do not look for messages under retry. Others that were not tried come first: the
         probe's walk sends them.
         """
         now = milliseconds(self.clock)
-        for name in sorted(stored.lacking(topic.subscription_names) & not_ready.keys()):
+        for name in sorted(stored.lacking(topic.subscription_names) & back.keys()):
             if (stored.ref, name) in admitted.elsewhere:
                 continue
             if stored.state(name).attempts or kept:
-                until = not_ready[name] or now + _PAUSED_MS
-                yield name, max(until + _AFTER_PROBE_MS, now, stored.due(name))
+                yield name, max(back[name], now, stored.due(name))
 
     def _left_out(
         self,

@@ -98,7 +98,7 @@ class Visits:
             self._leave_to_walk(doorbell)
         elif doorbell.subscription and not doorbell.refs and self._room(doorbell, topic) == 0:
             self._await_turn(doorbell, audience)
-        elif doorbell.refs and not self._fresh(doorbell):
+        elif doorbell.refs and (doorbell.kept or not _handed_over(doorbell)):
             self._visit_named(doorbell, audience, report, deadline)
         else:
             Walk(self._dispatcher, topic, doorbell, report, deadline).run()
@@ -155,9 +155,10 @@ class Visits:
         self._note_places(doorbell, at, places_below(doorbell))
         since = min(_time(ref) for ref in doorbell.refs) - 1
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-        self._dispatcher.doorbells.ring(
-            [Doorbell(*shard, (), turn, turn, name, since=since) for name, turn in at.items()]
-        )
+        bells = [Doorbell(*shard, (), turn, turn, name, since=since) for name, turn in at.items()]
+        if doorbell.kept and (rest := doorbell.refs[len(refs) :]):  # no walk looks for them
+            bells.append(replace(doorbell, refs=rest, not_before=max(at.values())))
+        self._dispatcher.doorbells.ring(bells)
 
     def _open(self, topic: TopicState) -> set[str]:
         """Return the subscriptions that may be called or probed now."""
@@ -188,13 +189,8 @@ class Visits:
         if bells:
             self._dispatcher.doorbells.ring(bells)
 
-    def _fresh(self, doorbell: Doorbell) -> bool:
-        """Whether a visit apart is for new messages: a walk reads them for less than their keys."""
-        added = milliseconds(self._clock) - min(time_of(ref.id) for ref in doorbell.refs)
-        return bool(doorbell.subscription and doorbell.before) and added <= WAITED_MS
-
     def _waited_too_long(self, doorbell: Doorbell) -> bool:
-        apart = doorbell.subscription and doorbell.refs and doorbell.before and not doorbell.kept
+        apart = doorbell.refs and _handed_over(doorbell) and not doorbell.kept
         return bool(apart) and milliseconds(self._clock) - doorbell.before > WAITED_MS
 
     def _leave_to_walk(self, doorbell: Doorbell) -> None:
@@ -262,6 +258,11 @@ def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:
         return topic
     its = tuple(s for s in topic.subscriptions if s.name == doorbell.subscription)
     return replace(topic, subscriptions=its)
+
+
+def _handed_over(doorbell: Doorbell) -> bool:
+    """Whether a shared visit rang: a walk reads what follows, for less than by its keys."""
+    return bool(doorbell.subscription and doorbell.before)
 
 
 def _time(ref: MessageRef) -> int:

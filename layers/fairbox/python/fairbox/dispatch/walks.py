@@ -261,8 +261,8 @@ class Walk:
                 self._stays |= outcome is None or not outcome.taken
                 settled = outcome is not None and outcome.verdict in ("taken", "refused")
                 written = result is None or ref not in result.unsettled
-                tried = stored.state(name).attempts > 0 or stored.due(name) > now
-                if not (settled and written) and not tried:
+                late = OVERDUE_MS if stored.state(name).attempts else 0
+                if not (settled and written) and stored.due(name) + late <= now:
                     self._note(name, lane, place)
                     if result is not None and ref in result.apart.get((ref.topic, name), ()):
                         self._at_once.add(name)
