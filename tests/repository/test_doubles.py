@@ -44,6 +44,7 @@ SENDERS = {
     "tests/support/lambda_events.py: Aws": "keeps what is sent",
     "tests/unit/aws/test_doorbells_apart.py: Sqs": "keeps what is sent, with its group",
     "tests/unit/destinations/test_queues_and_topics.py: Refusing": "raises",
+    "tests/unit/dispatch/maintenance/test_sweep_of_many.py: Overdue": "times the model's calls",
     "tests/unit/dispatch/stream/test_message_acks.py: Sqs": "keeps what is sent, or fails",
 }
 """Classes beside the model of SQS that take messages; none of them is a queue."""

@@ -31,7 +31,7 @@ from fairbox_simulation.scenarios import SCENARIOS, kind_of
 
 CHAOS = Chaos()
 USUAL = {
-    "backlog": ((0, 3000), (1, 3000), (2, 1000)),
+    "backlog": ((0, 3000), (1, 3000), (2, 1000), (10, 1500), (35, 1500)),
     "latency": ((0, 60), (1, 60), (3, 60)),
     "rates": ((0, 400), (2, 400), (7, 400)),
     "payloads": ((0, 16), (1, 16), (2, 8)),
@@ -123,7 +123,7 @@ class TestMutants:
             shipped(walk, lane, passed, beyond, newer=newer)
 
         monkeypatch.setattr(Walk, "_move", move)
-        assert self.finds("late", "backlog", 0, 1500)
+        assert self.finds("late", "backlog", 8, 1500)
 
     def test_doorbells_that_are_each_their_own_are_found(
         self, monkeypatch: pytest.MonkeyPatch

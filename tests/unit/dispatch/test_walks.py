@@ -179,6 +179,25 @@ def test_messages_under_retry_are_sent_when_a_probe_among_them_closes_the_circui
     assert taken(app, "a") == {r.id for r in refs}
 
 
+def test_repair_finds_messages_under_retry_whose_probe_was_lost() -> None:
+    app = App("a", retry=PATIENT)
+    app.at("a").answer = lambda _: Outcome("refused", "HTTP 500", fault="destination")
+    refs = app.add(5, delay=30)
+    app.relay()
+    for _ in range(40):
+        app.clock.advance(1)
+        app.visit()
+    app.doorbells.now.clear()
+    app.doorbells.later.clear()
+    app.at("a").answer = lambda _: TAKEN
+    app.clock.advance(HOUR)
+    assert app.repair().rung == len(refs)
+    for _ in range(60):
+        app.clock.advance(1)
+        app.visit()
+    assert taken(app, "a") == {r.id for r in refs}
+
+
 def test_messages_under_retry_that_find_no_tokens_keep_their_doorbell() -> None:
     app = App(retry=PATIENT)
     app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a", rate=1.0))

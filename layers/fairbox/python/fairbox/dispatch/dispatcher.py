@@ -23,7 +23,7 @@ from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from random import Random
 
     from fairbox.dispatch.decisions import SendOrder
@@ -298,8 +298,8 @@ class Dispatcher:
     ) -> None:
         """Report changes of circuits, and enqueue visits for probes and for messages that waited.
 
-        A failure to enqueue them is reported: the sweep looks after a quiet period, ten minutes at
-        most.
+        A failure to enqueue them is reported: the sweep comes within ten minutes after a quiet
+        period, and repair finds messages under retry.
         """
         events, errors = self.gate.drain()
         result.metrics.circuits += events
@@ -320,7 +320,6 @@ class Dispatcher:
         walk: bool,
     ) -> list[Doorbell]:
         """Write the outcomes; return the doorbells of messages that stay."""
-        now = milliseconds(self.clock)
         writer = OutcomeWriter(self.store, self.clock, self.rng, result, order)
         rings: dict[tuple[tuple[str, int, int], int, str, bool], list[MessageRef]] = defaultdict(
             list
@@ -344,13 +343,8 @@ class Dispatcher:
             if after is None or after.gone:
                 continue
             if due is None:  # one doorbell at most, or they would multiply
-                back = {n: at or now + _PAUSED_MS for n, at in not_ready.items()}
-                back = {n: at + _AFTER_PROBE_MS for n, at in back.items()}
-                for name in topic.subscription_names - not_ready.keys():
-                    if (ref, name) in admitted.waiting:
-                        back[name] = result.waits.get(name) or now + _AGAIN_MS
-                if walk:
-                    back = {n: at for n, at in back.items() if n in refused}
+                unsent = topic.subscription_names if not walk else refused
+                back = self._back(ref, unsent, not_ready, admitted, result)
                 retries = dict(self._retries(after, topic, admitted, back, kept=kept))
                 if retries:
                     name = next(iter(retries)) if len(retries) == 1 else ""
@@ -366,6 +360,24 @@ class Dispatcher:
             Doorbell(*shard, tuple(refs), second * 1000, subscription=name, kept=own)
             for (shard, second, name, own), refs in rings.items()
         ]
+
+    def _back(
+        self,
+        ref: MessageRef,
+        names: Iterable[str],
+        not_ready: Mapping[str, int],
+        admitted: Admitted,
+        result: DeliveryResult,
+    ) -> dict[str, int]:
+        """Return when each subscription that did not take a message now may take it (ms)."""
+        now = milliseconds(self.clock)
+        back = {}
+        for name in names:
+            if name in not_ready:
+                back[name] = (not_ready[name] or now + _PAUSED_MS) + _AFTER_PROBE_MS
+            elif (ref, name) in admitted.waiting:
+                back[name] = result.waits.get(name) or now + _AGAIN_MS
+        return back
 
     def _retries(
         self,

@@ -170,7 +170,8 @@ class RepairReport:
         relocated: messages of epochs that no list has, moved to shards that everybody reads.
         orphans: shards of deleted or unknown topics that still hold messages, a hundred at most, as
             `topic#epoch#shard`.
-        rung: messages that a ready subscription has lacked for minutes: a visit is enqueued.
+        rung: messages that a subscription has lacked for minutes though it may be sent to, or
+            probed: a visit is enqueued.
     """
 
     scanned: int = 0
@@ -485,7 +486,7 @@ class Repair:
         due = [
             name
             for name in sorted(lacking)
-            if stored.due(name) + FORGOTTEN_MS <= now and self._standings(topic)[name].ready
+            if stored.due(name) + FORGOTTEN_MS <= now and _sends(self._standings(topic)[name], now)
         ]
         if topic.topic.ordering == "key":
             return any(_passed(stored, name, shard.deferred) for name in due)
@@ -586,6 +587,12 @@ class Repair:
         if self._cursors.empty("later", (row.topic, row.epoch, row.shard)):
             look_at = NEVER_MS if row.dead > 0 else None
             self._rows.change_row(replace(row, look_at=look_at, backoff=0), row)
+
+
+def _sends(status: SubscriptionStatus, now: int) -> bool:
+    """Whether a subscription is sent to, or its next probe is minutes late."""
+    probed = status.circuit == "closed" or status.until + FORGOTTEN_MS <= now
+    return probed and not status.paused
 
 
 def _passed(stored: StoredMessage, name: str, deferred: DeferredKeys | None) -> bool:
