@@ -77,7 +77,7 @@ class TestMutants:
             return write(self, shard, replace(holds, version=now), now)
 
         monkeypatch.setattr(DynamoStore, "write_holds", mutant)
-        assert self.finds("out of order: ", LATE_WORKERS, "block", first=18, messages=120)
+        assert self.finds("out of order: ", LATE_WORKERS, "block", first=16, messages=120)
 
     def test_forgetting_what_is_due_leaves_messages_behind(
         self, monkeypatch: pytest.MonkeyPatch

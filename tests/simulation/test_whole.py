@@ -146,14 +146,14 @@ class TestMutants:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(KeyClaim, "held_by", lambda *_: True)
-        assert self.finds("changed by a receipt that was followed", CALM, first=19, messages=60)
+        assert self.finds("changed by a receipt that was followed", CALM, first=16, messages=60)
 
     def test_an_expired_receipt_that_counts_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def mutant(self: UnorderedSettlement, receipts: Sequence[Receipt]) -> list[Receipt]:
             return self._store.delete_held(receipts)
 
         monkeypatch.setattr(UnorderedSettlement, "ack", mutant)
-        assert self.finds("an expired receipt was taken for good", CALM, first=3, messages=100)
+        assert self.finds("an expired receipt was taken for good", CALM, first=69, messages=100)
 
     def test_receives_that_do_not_look_who_holds_give_two_holders(
         self, monkeypatch: pytest.MonkeyPatch
