@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, RetryPolicy, Subscription, Topic
 from fairbox.dispatch.ports import Outcome
-from fairbox.testing import CostMeter
+from fairbox.testing import CostMeter, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
@@ -23,12 +24,21 @@ THROTTLED = Outcome("throttled", "slow")
 
 
 class App(MemoryApplication):
-    """The application with shorthands, its calls metered."""
+    """The application with shorthands, its calls metered.
+
+    Attributes:
+        faulty: under the meter, where a test injects faults.
+    """
 
     meter: CostMeter
+    faulty: FaultyDynamoDB
 
     def __init__(self, *subscriptions: str, **topic: Any) -> None:
-        super().__init__(wrap=CostMeter)
+        def wrap(client: Any) -> CostMeter:
+            self.faulty = FaultyDynamoDB(client, random.Random(7))
+            return CostMeter(self.faulty)
+
+        super().__init__(wrap=wrap)
         self.meter = self.client
         self.add_topic("orders", *subscriptions, **topic)
 

@@ -8,6 +8,7 @@ import pytest
 from fairbox import RetryPolicy, Subscription
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.model.walk_positions import Places, audience_text
+from fairbox.testing import Fault
 
 from tests.support.application import App
 
@@ -162,6 +163,71 @@ def test_a_walk_that_stops_at_young_messages_passes_none_of_their_page() -> None
     app.outbox.resume_subscription("orders", "paused")
     minutes(app, 2)
     assert {r.id for r in young} <= taken(app, "paused")
+
+
+def test_a_walk_that_sends_behind_what_is_still_the_relays_does_not_pass_it() -> None:
+    app = App("quick", "slow", "paused")
+    app.at("slow").quick = app.at("paused").quick = False
+    app.outbox.pause_subscription("orders", "paused")
+    (first,) = app.add()
+    second = app.add(3)
+    app.answer(Doorbell(*SHARD, tuple(second)))  # `quick` has taken these, the relay is behind
+    app.clock.advance(10)
+    app.answer(Doorbell(*SHARD, before=int(app.clock.now() * 1000)))
+    position = app.store.walk_position(SHARD)
+    names = app.outbox.topic("orders").subscription_names
+    assert not position.hides("ready", first.id, "quick", names)
+    app.mark()
+    minutes(app, 2)
+    assert first.id in taken(app, "quick") & taken(app, "slow")
+
+
+def under_retry(*subscriptions: str) -> tuple[App, list[MessageRef]]:
+    """Return a world with messages that `a` has refused for three minutes."""
+    app = App("a", *subscriptions, retry=PATIENT)
+    app.at("a").answer = lambda _: Outcome("refused", "HTTP 400", fault="message")
+    refs = app.add(4, delay=5)
+    app.relay()
+    seconds(app, 180)
+    return app, refs
+
+
+def seconds(app: App, count: int) -> None:
+    """Let doorbells work: no sweep, no repair."""
+    for _ in range(count):
+        app.clock.advance(1)
+        app.visit()
+
+
+def test_messages_under_retry_that_cannot_be_reached_keep_their_doorbell() -> None:
+    app, refs = under_retry()
+    app.at("a").answer = lambda _: Outcome("unreachable", "away")
+    calls = app.at("a").calls
+    while app.at("a").calls == calls:
+        seconds(app, 1)
+    app.at("a").answer = lambda _: TAKEN
+    seconds(app, 100)
+    assert taken(app, "a") == {r.id for r in refs}
+    assert not app.lying()
+
+
+def test_messages_under_retry_that_cannot_be_deleted_keep_their_doorbell() -> None:
+    app, refs = under_retry()
+    app.at("a").answer = lambda _: TAKEN
+    app.faulty.next("batch_write_item", *[Fault.THROTTLED] * 40)
+    seconds(app, 200)
+    assert taken(app, "a") == {r.id for r in refs}
+    assert not app.lying()
+
+
+def test_messages_under_retry_whose_outcome_cannot_be_written_keep_their_doorbell() -> None:
+    app, refs = under_retry("b")
+    app.outbox.pause_subscription("orders", "b")
+    app.at("a").answer = lambda _: TAKEN
+    app.faulty.next("update_item", *[Fault.THROTTLED] * 40)
+    seconds(app, 200)
+    assert taken(app, "a") == {r.id for r in refs}
+    assert all(item["p"] == {"SS": ["b"]} for item in app.lying())
 
 
 def test_messages_under_retry_are_sent_when_a_probe_among_them_closes_the_circuit() -> None:

@@ -321,9 +321,7 @@ class Dispatcher:
     ) -> list[Doorbell]:
         """Write the outcomes; return the doorbells of messages that stay."""
         writer = OutcomeWriter(self.store, self.clock, self.rng, result, order)
-        rings: dict[tuple[tuple[str, int, int], int, str, bool], list[MessageRef]] = defaultdict(
-            list
-        )
+        settled = []
         for stored, topic in messages:
             ref, not_ready = stored.ref, probes[stored.ref.topic]
             outcomes = {
@@ -336,8 +334,13 @@ class Dispatcher:
             if walk:  # others have doorbells, or are noted in the position
                 waits |= dict.fromkeys(topic.subscription_names - refused)
             due = writer.settle(stored, topic, outcomes, waits)
-            if order is not None:
-                continue
+            settled.append((stored, topic, outcomes, refused, due))
+        writer.delete_delivered()
+        rings: dict[tuple[tuple[str, int, int], int, str, bool], list[MessageRef]] = defaultdict(
+            list
+        )
+        for stored, topic, outcomes, refused, due in settled if order is None else ():
+            ref, not_ready = stored.ref, probes[stored.ref.topic]
             shard = ref.topic, ref.epoch, ref.shard
             after = stored if ref in result.unsettled else result.after.get(ref)
             if after is None or after.gone:
@@ -355,7 +358,6 @@ class Dispatcher:
             else:
                 tried = after.tried(topic.subscription_names)
                 rings[shard, -(-due // 1000), "", kept or tried].append(ref)
-        writer.delete_delivered()
         return [
             Doorbell(*shard, tuple(refs), second * 1000, subscription=name, kept=own)
             for (shard, second, name, own), refs in rings.items()
@@ -369,7 +371,7 @@ class Dispatcher:
         admitted: Admitted,
         result: DeliveryResult,
     ) -> dict[str, int]:
-        """Return when each subscription that did not take a message now may take it (ms)."""
+        """Return when to try a message again at subscriptions, should they lack it (ms)."""
         now = milliseconds(self.clock)
         back = {}
         for name in names:
@@ -377,6 +379,8 @@ class Dispatcher:
                 back[name] = (not_ready[name] or now + _PAUSED_MS) + _AFTER_PROBE_MS
             elif (ref, name) in admitted.waiting:
                 back[name] = result.waits.get(name) or now + _AGAIN_MS
+            else:  # it could not be reached, or what became of it could not be written
+                back[name] = now + OVERDUE_MS
         return back
 
     def _retries(
@@ -388,7 +392,7 @@ class Dispatcher:
         *,
         kept: bool,
     ) -> Iterator[tuple[str, int]]:
-        """Yield subscriptions that a message was not sent to and when to try it again there (ms).
+        """Yield subscriptions that lack a message and when to try it again there (ms).
 
         Walks do not look for messages under retry. Others that were not tried come first: the
         probe's walk sends them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.keys import due_sk, message_sk
@@ -194,7 +195,8 @@ class Walk:
                 until_due=now if lane == "later" else None,
             )
             messages = readable(self._store, page.messages, page.unreadable, self._report)
-            due = [m for m in messages if self._wanted(m, now)]
+            wanted = [self._wanted(m, now) for m in messages]
+            due = list(compress(messages, wanted))
             self._dues += [_next_check(m) for m in due]
             to_send = [m for m in due if self._concerns(m, now)]
             place = self._reached.of(lane)
@@ -204,7 +206,8 @@ class Walk:
                 self._pass(due, lane, place, None)
             cut = len(due) < len(messages) or bool(page.newer)
             last = None if cut else page.last
-            self._move(lane, due if cut else page.messages, last, newer=page.newer)
+            passed = [*wanted, False].index(False)  # the relay's may lie between others
+            self._move(lane, messages[:passed] if cut else page.messages, last, newer=page.newer)
             if last is None or (not to_send and due and self._doorbell.refs):
                 return
             cursor = last
