@@ -17,6 +17,7 @@ from fairbox import Message, MessageRef, Outbox, RetryPolicy, Subscription, Topi
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.cloudevents import parse_structured
 from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.walk_positions import LANES
 
 from local.triggers import attach
 
@@ -221,6 +222,12 @@ class Stage:
         """Return the topic's shard rows, whether the index lists them or not."""
         shards = [(topic, *shard) for shard in self.outbox.topic(topic).shards()]
         return self.store.shard_rows(shards)
+
+    def left(self, topic: str) -> list[object]:
+        """Return the topic's outstanding messages and, by shard, where walks go on."""
+        shards = [(topic, *place) for place in self.outbox.topic(topic).shards()]
+        pages = [self.store.read_lane(lane, *s, limit=5) for s in shards for lane in LANES]
+        return [*(page.messages for page in pages), *map(self.store.walk_position, shards)]
 
     def wait_counted(self, topic: str) -> None:
         """Wait until the rows' counts are the true counts of every shard."""

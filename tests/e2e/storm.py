@@ -114,7 +114,7 @@ def _wait_empty(flow: Flow, topic: str) -> None:
     stage = flow.stage
     eventually(
         lambda: flow.ending.is_set() or _left(stage, topic) == 0,
-        failing=lambda: (_left(stage, topic), stage.rows(topic)),
+        failing=lambda: (stage.left(topic), stage.rows(topic)),
         seconds=300,
     )
 
