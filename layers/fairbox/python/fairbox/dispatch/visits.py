@@ -20,6 +20,7 @@ from fairbox.dispatch.visit_steps import (
 from fairbox.dispatch.walks import Walk, places_below, places_since
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
+from fairbox.model.walk_positions import END
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -223,7 +224,8 @@ class Visits:
             lower: dict[str, Places | None] = dict.fromkeys(sorted(new), places)
             for name in sorted(set(names) & there.apart.keys()):
                 entry = there.apart[name]
-                if not places.lowest(entry).same(entry):
+                passed = entry.written and places.later != END  # a walk of lane `ready` goes on
+                if passed or not places.lowest(entry).same(entry):
                     lower[name] = places.lowest(entry)
             if not lower:
                 break

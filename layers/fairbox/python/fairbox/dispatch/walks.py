@@ -326,7 +326,8 @@ class Walk:
             for name, places in self._unsent.items():
                 entry = there.apart.get(name)
                 lowest = places if entry is None else places.lowest(entry)
-                if entry is None or not lowest.same(entry):
+                # a walk that a doorbell told where to go on may have passed it since
+                if entry is None or entry.written or not lowest.same(entry):
                     noted[name] = lowest
             for name in there.apart.keys() - self._names:  # it was removed
                 noted[name] = None
