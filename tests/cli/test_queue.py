@@ -51,6 +51,48 @@ def test_what_is_received_is_acked_and_gone(jobs: Cli) -> None:
     assert jobs.ok("outbox", "count", "jobs").out == "0\n"
 
 
+@pytest.mark.parametrize(
+    ("body", "printed"),
+    [
+        (b"two\nlines", ["two", "lines"]),
+        (
+            b'{"id":1,"tags":["\xc3\xa4"]}',
+            ["{", '  "id": 1,', '  "tags": [', '    "ä"', "  ]", "}"],
+        ),
+        (b'"a text"', ['"a text"']),
+        (b"\xff\x00\xfe", ["3 bytes of application/octet-stream: see --json"]),
+        (b"\x1b[2J", ["\\u001b[2J"]),
+        (b"", [""]),
+        (b"x" * 4001, ["x" * 4000, "... 4001 characters in all: see --json"]),
+        (b"[" * 100_000, ["[" * 4000, "... 100000 characters in all: see --json"]),
+    ],
+)
+def test_people_see_the_bodies_that_they_receive(
+    jobs: Cli, body: bytes, printed: list[str]
+) -> None:
+    (ref,) = send(jobs, body)
+    lines = jobs.ok("queue", "receive", "jobs").out.splitlines()
+    place = next(n for n, line in enumerate(lines) if line.startswith("body "))
+    column = len("receive_count  ")
+    assert [line[column:] for line in lines[place:]] == printed
+    assert lines[0] == f"{'ref':<13}  {ref}"
+    assert [line.split()[0] for line in lines[1:place]] == [
+        "receive_count",
+        "visible_at",
+        "size",
+        "receipt",
+        "content_type",
+    ]
+
+
+def test_messages_that_are_received_together_are_printed_apart(jobs: Cli) -> None:
+    send(jobs, b"one", b"two")
+    parts = jobs.ok("queue", "receive", "jobs").out.split("\n\n")
+    assert [part.split()[-1] for part in parts] == ["one", "two"]
+    run = jobs.ok("queue", "receive", "jobs")
+    assert (run.out, run.err) == ("", "nothing\n")
+
+
 def test_what_is_reset_is_due_at_once_and_no_attempt_counts(jobs: Cli) -> None:
     send(jobs, b"one")
     (found,) = receive(jobs)

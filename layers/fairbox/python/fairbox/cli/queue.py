@@ -41,12 +41,12 @@ def receive(
     ] = 30,
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="For the first message.")] = 0,
 ) -> None:
-    """Receive messages and hold them; an attempt counts, whether they are settled or not."""
+    """Receive messages with their bodies, and hold them; an attempt counts, settled or not."""
     # imported where it is used: `fairbox --help` does without
     from fairbox.model.receipts import Receipt  # noqa: PLC0415
 
     found = session.queue.receive(topic, max_messages, visibility_timeout, wait=wait)
-    session.table(
+    session.details(
         ("ref", "receive_count", "visible_at", "size", "receipt"),
         [received_fields(one, str(Receipt.parse(one.receipt).ref)) for one in found],
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 USAGE = 2
+_MOST_CHARACTERS = 4000  # of a body: a screen or two
 
 
 class Session:
@@ -93,10 +96,25 @@ class Session:
         elif text is not None:
             typer.echo(printable(text))
         else:
-            width = max(map(len, fields), default=0)
-            for name, value in fields.items():
-                if value is not None:
-                    typer.echo(f"{name:<{width}}  {cell(name, value)}")
+            cells = {n: cell(n, v) for n, v in fields.items() if v is not None}
+            if "body" in cells:
+                cells["body"] = body_text(fields)
+                cells.pop("body_encoding", None)
+            width = max(map(len, cells), default=0)
+            for name, value in cells.items():
+                typer.echo(f"{name:<{width}}  " + value.replace("\n", "\n" + " " * (width + 2)))
+
+    def details(self, columns: Sequence[str], entries: Iterable[Mapping[str, object]]) -> None:
+        """Print things with their bodies: JSON objects, one a line, or some fields of each."""
+        printed = False
+        for fields in entries:
+            if printed and not self.json:
+                typer.echo()
+            chosen = (*columns, "content_type", "body", "body_encoding")
+            self.show(fields if self.json else {name: fields.get(name) for name in chosen})
+            printed = True
+        if not printed:
+            self.note("nothing")
 
     def lines(self, entries: Iterable[tuple[Mapping[str, object], str]]) -> None:
         """Print a list as it comes: JSON objects, or texts, one a line."""
@@ -183,6 +201,19 @@ def cell(name: str, value: object) -> str:
         # what a user once stored must not move the cursor
         return value if value.isprintable() else json.dumps(value)
     return "" if value is None else json.dumps(value)
+
+
+def body_text(fields: Mapping[str, object]) -> str:
+    """Return a body as people read it: JSON on lines of its own, text, or what it is if binary."""
+    body = str(fields["body"])
+    if fields.get("body_encoding") == "base64":
+        return f"{len(base64.b64decode(body))} bytes of {fields.get('content_type')}: see --json"
+    with suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(body), dict | list):
+            body = json.dumps(value, indent=2, ensure_ascii=False)
+    if len(body) > _MOST_CHARACTERS:
+        body = f"{body[:_MOST_CHARACTERS]}\n... {len(body)} characters in all: see --json"
+    return printable(body)
 
 
 def interactive() -> bool:
