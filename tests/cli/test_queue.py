@@ -93,6 +93,24 @@ def test_messages_that_are_received_together_are_printed_apart(jobs: Cli) -> Non
     assert (run.out, run.err) == ("", "nothing\n")
 
 
+@pytest.mark.parametrize("ordering", ["none", "key"])
+@pytest.mark.parametrize(
+    "verb", [("ack",), ("reset",), ("nack", "--dead"), ("nack",), ("extend", "--", "5")]
+)
+def test_a_stale_receipt_is_named_by_its_message(
+    cli: Cli, ordering: str, verb: tuple[str, ...]
+) -> None:
+    cli.application.outbox.create_topic(Topic("jobs", shards=1, ordering=ordering))
+    (ref,) = send(cli, b"one")
+    (found,) = receive(cli)
+    cli.application.clock.advance(31)
+    receive(cli)
+    name, *rest = verb
+    run = cli("queue", name, found["receipt"], *rest)
+    assert run.code == 1
+    assert run.err == f"fairbox: no longer held: {ref}; do not repeat: receive again\n"
+
+
 def test_what_is_reset_is_due_at_once_and_no_attempt_counts(jobs: Cli) -> None:
     send(jobs, b"one")
     (found,) = receive(jobs)

@@ -122,11 +122,17 @@ class StaleReceipt(FairboxError):
     """These receipts hold nothing any more: others hold the messages, or nobody does.
 
     Nothing was changed by them; the call's other receipts were served.
+
+    Attributes:
+        receipts: the receipts.
+        refs: their messages, in the same order.
     """
 
-    def __init__(self, receipts: Sequence[str]) -> None:
-        super().__init__(f"no longer held: {', '.join(receipts)}")
+    def __init__(self, receipts: Sequence[str], refs: Sequence[MessageRef] = ()) -> None:
+        messages = ", ".join(map(str, refs or receipts))
+        super().__init__(f"no longer held: {messages}; do not repeat: receive again")
         self.receipts = tuple(receipts)
+        self.refs = tuple(refs)
 
 
 class MessagesClaimed(FairboxError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from fairbox.cli.output_fields import received_fields, stats_fields, width_field
 from fairbox.cli.progress import progress
 from fairbox.cli.session import Session
 from fairbox.errors import StaleReceipt
+
+if TYPE_CHECKING:
+    from fairbox.model.messages import MessageRef
 
 queue = noun("Receive messages of pulled topics, settle them, and look after their queues.")
 
@@ -68,18 +71,18 @@ def _settle(session: Session, done: str, receipts: Receipts, file: FromFile) -> 
     """Settle receipts call by call; those that are stale are named at the end."""
     settle = session.queue.ack if done == "acked" else session.queue.release
     count = 0
-    stale: list[str] = []
+    stale: list[tuple[str, MessageRef]] = []
     session.done = {done: 0}
     for call in calls_of(item_ids(receipts, file, "receipts"), CALL_RECEIPTS):
         try:
             settle(call)
         except StaleReceipt as error:
-            stale += error.receipts
+            stale += zip(error.receipts, error.refs, strict=True)
             count -= len(error.receipts)
         count += len(call)
         session.done = {done: count}
     if stale:
-        raise StaleReceipt(stale)
+        raise StaleReceipt([receipt for receipt, _ in stale], [ref for _, ref in stale])
     session.show({done: count}, f"{count} {done}")
 
 

@@ -31,7 +31,11 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
     if state.deleting is not None:
         raise TopicConflict(message.topic, "it is being deleted")
     if message.delay and topic.ordering == "key":
-        raise InvalidInput("delay", f"none: topic {message.topic!r} is ordered")
+        raise InvalidInput(
+            "delay",
+            f"none: topic {message.topic!r} is ordered, and a delay would stop its key; "
+            "send without one, or to a topic with ordering 'none'",
+        )
     window = None if message.dedup_key is None else topic.dedup_window
     ref = ref_of(message, state.epochs)
     large = too_large(message, ref, state) if len(message.body) > SMALL else None

@@ -174,7 +174,7 @@ class QueueMessages(QueuePart):
         parsed = Receipt.parse(receipt)
         visibility = check_visibility(seconds, field="seconds")
         if not self._context.settlement(parsed).extend(parsed, visibility):
-            raise StaleReceipt([receipt])
+            raise StaleReceipt([receipt], [parsed.ref])
 
     def release(self, receipts: str | Iterable[str]) -> None:
         """Give messages back at once, without counting an attempt.
@@ -203,4 +203,4 @@ def _parsed(receipts: str | Iterable[str]) -> tuple[list[Receipt], list[Receipt]
 
 def _raise_stale(stale: Sequence[Receipt]) -> None:
     if stale:
-        raise StaleReceipt([str(receipt) for receipt in stale])
+        raise StaleReceipt([str(receipt) for receipt in stale], [receipt.ref for receipt in stale])

@@ -140,7 +140,9 @@ class QueueOperations(QueuePart):
 
     def _end_wait(self, ref: MessageRef, topic: TopicState, wait: int) -> None:
         if wait:
-            raise InvalidInput("delay", f"none: topic {topic.topic.name!r} is ordered")
+            raise InvalidInput(
+                "delay", f"0, which ends its wait: topic {topic.topic.name!r} is ordered"
+            )
         shard, store = (ref.topic, ref.epoch, ref.shard), self._context.store
         row = store.held(shard)
         for _ in range(_CAS_TRIES):

@@ -99,7 +99,7 @@ class OrderedSettlement:
             row = self._store.held(shard)
             entry = row.entry(ref.id)
             if entry is None or not entry.held_by(receipt.token):
-                raise StaleReceipt([str(receipt)])
+                raise StaleReceipt([str(receipt)], [receipt.ref])
             now = milliseconds(self._clock)
             if dead or entry.count >= retry.max_attempts:
                 reason = reason or "given back without a reason"
@@ -109,7 +109,7 @@ class OrderedSettlement:
             wait = retry.delay(entry.count, self._rng) * 1000 if delay is None else delay
             lost = self._change(shard, [receipt], _waiting(now + round(wait)))
             if lost:
-                raise StaleReceipt([str(receipt)])
+                raise StaleReceipt([str(receipt)], [receipt.ref])
             self._remember(ref, entry.count, now, reason)
             return
         raise Unavailable("update_item", "the shard is being changed by others")

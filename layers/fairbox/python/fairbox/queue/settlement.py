@@ -110,7 +110,7 @@ class UnorderedSettlement:
         for stored in found:
             if stored.gone is None and stored.claim and stored.claim.token == receipt.token:
                 return stored
-        raise StaleReceipt([str(receipt)])
+        raise StaleReceipt([str(receipt)], [receipt.ref])
 
     def _come_back(self, receipt: Receipt, until: int) -> None:
         """Let receives find a message at a time although the hint is past it (1 WRU)."""
