@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from fairbox import Message, RetryPolicy, Subscription, Topic
@@ -98,7 +98,7 @@ def test_messages_that_are_received_together_are_printed_apart(jobs: Cli) -> Non
     "verb", [("ack",), ("reset",), ("nack", "--dead"), ("nack",), ("extend", "--", "5")]
 )
 def test_a_stale_receipt_is_named_by_its_message(
-    cli: Cli, ordering: str, verb: tuple[str, ...]
+    cli: Cli, ordering: Literal["none", "key"], verb: tuple[str, ...]
 ) -> None:
     cli.application.outbox.create_topic(Topic("jobs", shards=1, ordering=ordering))
     (ref,) = send(cli, b"one")
