@@ -259,6 +259,7 @@ class TestVisits:
             look_at = app.row().look_at
             assert look_at is not None
             waits.append(round(look_at / 1000 - app.clock.now()))
+            app.clock.set(look_at / 1000)
         assert waits == [60, 120, 240, 480, 600, 600]
 
     def test_a_backlog_is_sent_whole_page_by_page(self) -> None:

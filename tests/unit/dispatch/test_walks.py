@@ -182,6 +182,25 @@ def test_a_walk_that_sends_behind_what_is_still_the_relays_does_not_pass_it() ->
     assert first.id in taken(app, "quick") & taken(app, "slow")
 
 
+def test_visits_before_messages_are_overdue_do_not_keep_the_sweep_from_them() -> None:
+    app = App("a")
+    first = app.add()
+    app.mark()
+    app.clock.advance(70)
+    lost = app.add(5)  # the relay never saw these
+    app.mark()
+    app.clock.advance(20)
+    for _ in range(6):  # as after sweeps that wait behind each other, marking being behind
+        app.answer(Doorbell(*SHARD))
+    assert taken(app, "a") == {r.id for r in first}
+    app.mark()
+    for _ in range(2):
+        app.clock.advance(60)
+        app.sweep()
+        app.visit()
+    assert taken(app, "a") == {r.id for r in first + lost}
+
+
 def under_retry(*subscriptions: str) -> tuple[App, list[MessageRef]]:
     """Return a world with messages that `a` has refused for three minutes."""
     app = App("a", *subscriptions, retry=PATIENT)

@@ -197,7 +197,7 @@ class Walk:
             messages = readable(self._store, page.messages, page.unreadable, self._report)
             wanted = [self._wanted(m, now) for m in messages]
             due = list(compress(messages, wanted))
-            self._dues += [_next_check(m) for m in due]
+            self._dues += map(_next_check, messages)
             to_send = [m for m in due if self._concerns(m, now)]
             place = self._reached.of(lane)
             if to_send:
@@ -433,9 +433,9 @@ class Walk:
         """Postpone the shard's next check, because nothing could be sent."""
         row = self._store.read_lane("ready", *self._shard, limit=1).row
         now = milliseconds(self._clock)
-        if row is None:
+        if row is None or (row.look_at or now + 1) > now:  # another visit has postponed it
             return
-        due = min(self._dues, default=0)
+        due = min((at for at in self._dues if at > now), default=0)
         if self._admission() == "none":
             due = self._dispatcher.gate.quiet_until(self._topic)  # who closes it enqueues visits
         if row.later:
