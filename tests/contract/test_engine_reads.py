@@ -128,6 +128,12 @@ class TestQuery:
             {"KeyConditionExpression": "pk = :p", "IndexName": "none"},
             {"KeyConditionExpression": "q = :p", "IndexName": "due", "ConsistentRead": True},
             {"KeyConditionExpression": "q = :p", "IndexName": "due", "Select": "ALL_ATTRIBUTES"},
+            {
+                "KeyConditionExpression": "q = :p",
+                "IndexName": "due",
+                "Select": "ALL_PROJECTED_ATTRIBUTES",
+                "ProjectionExpression": "sk",
+            },
             {"KeyConditionExpression": "pk = :p", "ExclusiveStartKey": {"pk": {"S": "a"}}},
             {"KeyConditionExpression": "pk = :p", "ExclusiveStartKey": key("b")},
         ],

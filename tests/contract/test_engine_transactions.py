@@ -206,6 +206,18 @@ class TestStatements:
         ]
         assert [response.get("Error", {}).get("Code") for response in again] == [None, failed]
 
+    def test_an_operand_of_another_kind_is_refused_before_the_condition(
+        self, client: Any, table: str
+    ) -> None:
+        client.put_item(TableName=table, Item={**key("a", "1"), "n": {"N": "1"}})
+        text = 'UPDATE "TABLE" SET n = n - ? WHERE pk = ? AND sk = ? AND n = ?'
+        entry = {
+            "Statement": text.replace("TABLE", table),
+            "Parameters": [{"S": "x"}, {"S": "a"}, {"S": "1"}, {"N": "9"}],
+        }
+        answer = client.batch_execute_statement(Statements=[entry])["Responses"][0]
+        assert answer["Error"]["Code"] == "ValidationError"
+
     def test_an_insert_writes_where_nothing_lies_and_is_refused_elsewhere(
         self, client: Any, table: str
     ) -> None:

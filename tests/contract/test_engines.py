@@ -239,12 +239,17 @@ def uses(expression: str, ref: str) -> bool:
     return ref in words
 
 
+LONG = "0." + "1" * 38
+"""A number of as many digits as an item can hold."""
+
+
 class TestUpdates:
     @pytest.mark.parametrize(
         ("expression", "values", "expected"),
         [
             ("SET n = n + :v", {":v": {"N": "1.5"}}, {"n": {"N": "8.5"}}),
             ("SET n = :v - n", {":v": {"N": "1"}}, {"n": {"N": "-6"}}),
+            ("SET n = z - :v", {":v": {"N": LONG}}, {"n": {"N": f"-{LONG}"}}),
             ("SET x = if_not_exists(x, :v)", {":v": {"N": "1"}}, {"x": {"N": "1"}}),
             ("SET n = if_not_exists(n, :v) + :v", {":v": {"N": "1"}}, {"n": {"N": "8"}}),
             (
@@ -291,6 +296,7 @@ class TestUpdates:
             Item={
                 **key(),
                 "n": {"N": "7"},
+                "z": {"N": "0"},
                 "m": {"M": {"a": {"N": "1"}}},
                 "li": {"L": [{"S": "a"}, {"S": "b"}]},
                 "ss": {"SS": ["x", "y"]},

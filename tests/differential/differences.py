@@ -17,6 +17,7 @@ from tests.differential.pair import (
     definitions,
     plain_numbers,
 )
+from tests.differential.values import deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,6 +215,13 @@ def _index_keys(request: Request, ours: Answer, theirs: Answer) -> Pair:
     return (theirs, theirs) if refused else (ours, theirs)
 
 
+def _depth(request: Request, ours: Answer, theirs: Answer) -> Pair:
+    refused = ours.message.startswith("Nesting Levels")
+    if request.method == "batch_execute_statement" and refused:
+        return theirs, theirs
+    return ours, theirs
+
+
 def _end_of_range(_request: Request, ours: Answer, theirs: Answer) -> Pair:
     if "LastEvaluatedKey" in ours.body and "LastEvaluatedKey" not in theirs.body:
         rest = {k: v for k, v in ours.body.items() if k != "LastEvaluatedKey"}
@@ -238,9 +246,19 @@ def _order_of_checks(_request: Request, ours: Answer, theirs: Answer) -> Pair:
 
 
 def _equal_numbers(request: Request, ours: Answer, theirs: Answer) -> Pair:
-    if request.method == "batch_get_item" and ours.message.endswith("contains duplicates"):
+    repeated = ("contains duplicates", "multiple operations on one item")
+    if request.method in _MANY_KEYS and ours.message.endswith(repeated):
         return theirs, theirs
     return ours, theirs
+
+
+_MANY_KEYS = {
+    "batch_execute_statement",
+    "batch_get_item",
+    "batch_write_item",
+    "transact_get_items",
+    "transact_write_items",
+}
 
 
 def _put(item: dict[str, Any]) -> Request:
@@ -267,12 +285,16 @@ _INDEX_KEYS = [
     for index in definition["GlobalSecondaryIndexes"]
 ]
 _DELETE = f'DELETE FROM "{ITEMS}" WHERE "pk" = ? AND "sk" = ?'  # noqa: S608 - a constant
+_UPDATE = f'UPDATE "{ITEMS}" SET "l" = ? WHERE "pk" = ? AND "sk" = ?'  # noqa: S608 - a constant
 _TOKEN = {"ClientRequestToken": "differential"}
 _CONDITION = {"ConditionExpression": "attribute_exists(pk)"}
 INDEXES = {"ReturnConsumedCapacity": "INDEXES"}
 
 INDEX_KEYS = "index keys that an update writes"
-"""The difference after which the engines hold different items."""
+DEPTH = "depth of a statement's values"
+EQUAL_NUMBERS = "repeated keys that are equal numbers"
+DIVERGING = frozenset({INDEX_KEYS, DEPTH, EQUAL_NUMBERS})
+"""The differences after which the engines may hold different items."""
 
 DIFFERENCES = (
     Difference(
@@ -413,6 +435,22 @@ DIFFERENCES = (
         ),
     ),
     Difference(
+        DEPTH,
+        "A value over 32 levels deep is refused (developer guide, quotas); DynamoDB Local inserts "
+        "it by PartiQL, and looks for the item before it refuses an update.",
+        _depth,
+        (
+            Request(
+                "batch_execute_statement",
+                {
+                    "Statements": [
+                        {"Statement": _UPDATE, "Parameters": [deep(32), *KEY.values()]},
+                    ]
+                },
+            ),
+        ),
+    ),
+    Difference(
         "end of a range",
         "A LastEvaluatedKey does not mean that there is more (API reference); DynamoDB Local has "
         "none where a page ends at the closing bound of the range.",
@@ -427,7 +465,7 @@ DIFFERENCES = (
         (_put({}), _range("sk <= :v", ExclusiveStartKey=KEY)),
     ),
     Difference(
-        "repeated keys that are equal numbers",
+        EQUAL_NUMBERS,
         "A key given twice is refused (API reference), and numbers equal by value; DynamoDB "
         "Local compares their text.",
         _equal_numbers,

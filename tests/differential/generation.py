@@ -17,7 +17,7 @@ from tests.differential.expressions import (
     projection,
     update,
 )
-from tests.differential.pair import ITEMS, NUMBERS, Request, plain_numbers
+from tests.differential.pair import ITEMS, NUMBERS, Request, plain_numbers, short
 from tests.differential.recording import Recorded, recorded
 from tests.differential.values import ANY, LARGE, mostly, value_of
 
@@ -68,7 +68,7 @@ class Case:
     requests: list[Request]
 
     def __repr__(self) -> str:
-        return f"Case(\nbefore={self.before!r},\nrequests={self.requests!r})"
+        return f"Case(\nbefore={short(self.before)!r},\nrequests={self.requests!r})"
 
 
 @st.composite

@@ -19,6 +19,8 @@ NUMBERS = "differential-numbers"
 OUTBOX, DELIVERIES, BATCHES = (
     f"differential-{name}" for name in ("outbox", "deliveries", "batches")
 )
+SHOWN = 400
+"""Longest binary value that is printed whole, in bytes."""
 _EXACT = Context(prec=60)
 _SETS = frozenset({"SS", "NS", "BS"})
 
@@ -31,7 +33,9 @@ class Request:
     arguments: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"client.{self.method}(**{pformat(self.arguments, width=96, sort_dicts=False)})"
+        return (
+            f"client.{self.method}(**{pformat(short(self.arguments), width=96, sort_dicts=False)})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Answer:
     message: str = ""
 
     def __repr__(self) -> str:
-        shown = pformat(self.body, width=96, sort_dicts=False)
+        shown = pformat(short(self.body), width=96, sort_dicts=False)
         return shown if not self.code else f"{self.code}: {self.message}\n{shown}"
 
 
@@ -128,7 +132,7 @@ class Pair:
         for table in self.tables:
             for engine in (self.memory, self.local):
                 found = (
-                    engine.scan(TableName=table)["Items"]
+                    _scan(engine, table)
                     if self._dirty
                     else self.memory.items(table)
                     if engine is self.local
@@ -150,8 +154,8 @@ class Pair:
     def contents(self, table: str, index: str | None = None) -> tuple[list[Any], list[Any]]:
         """Return all items of a table, or of one of its indexes, in both."""
         place = {"ConsistentRead": True} if index is None else {"IndexName": index}
-        pages = [engine.scan(TableName=table, **place) for engine in (self.memory, self.local)]
-        mine, theirs = (ordered(canonical(page["Items"])) for page in pages)
+        found = [_scan(engine, table, **place) for engine in (self.memory, self.local)]
+        mine, theirs = (ordered(canonical(items)) for items in found)
         return mine, theirs
 
     def indexes(self, table: str) -> list[str]:
@@ -165,6 +169,16 @@ class Pair:
 
 def _key(item: dict[str, Any]) -> dict[str, Any]:
     return {name: item[name] for name in ("pk", "sk")}
+
+
+def _scan(engine: Any, table: str, **place: Any) -> list[dict[str, Any]]:
+    """Return all items, over pages of 1 MB: each engine has its own order."""
+    page = engine.scan(TableName=table, **place)
+    items: list[dict[str, Any]] = page["Items"]
+    while start := page.get("LastEvaluatedKey"):
+        page = engine.scan(TableName=table, ExclusiveStartKey=start, **place)
+        items += page["Items"]
+    return items
 
 
 def _write(engine: Any, table: str, entries: list[dict[str, Any]]) -> None:
@@ -190,6 +204,16 @@ def answer_of(engine: Any, request: Request) -> Answer:
     if isinstance(response.get("ConsumedCapacity"), list):
         response["ConsumedCapacity"] = ordered(response["ConsumedCapacity"])
     return Answer(response)
+
+
+def short(value: Any) -> Any:
+    """Return a copy to print, in which long binary values stand as their beginnings and sizes."""
+    if isinstance(value, dict):
+        return {key: short(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [short(inner) for inner in value]
+    long = isinstance(value, bytes) and len(value) > SHOWN
+    return f"{value[:1]!r} and so on, {len(value)} bytes" if long else value
 
 
 def canonical(value: Any) -> Any:

@@ -71,14 +71,15 @@ BAD: st.SearchStrategy[Value] = st.one_of(
 """Values that the service refuses wherever they stand."""
 
 
-def _deep(levels: int) -> Value:
+def deep(levels: int) -> Value:
+    """Return a list in a list, and so on."""
     value: Value = {"S": "deep"}
     for _ in range(levels):
         value = {"L": [value]}
     return value
 
 
-DEEP = st.sampled_from([_deep(31), _deep(32), _deep(33)])
+DEEP = st.sampled_from([deep(31), deep(32), deep(33)])
 LARGE = st.sampled_from([1_000, 1_024, 5_000, 100_000, 409_000, 409_600]).map(
     lambda size: {"B": b"x" * size}
 )

@@ -76,7 +76,7 @@ class Page:
 
     def _select(self) -> bool:
         select = self.request.get("Select", "")
-        if select in {"COUNT", "ALL_ATTRIBUTES"} and self.projection is not None:
+        if select not in {"", "SPECIFIC_ATTRIBUTES"} and self.projection is not None:
             raise invalid(f"Cannot specify the ProjectionExpression when choosing to get {select}")
         if select == "SPECIFIC_ATTRIBUTES" and self.projection is None:
             raise invalid_parameter(

@@ -217,6 +217,7 @@ def _write(table: Table, statement: Statement, values: dict[str, Value]) -> Writ
     if statement.update is not None:
         if statement.update.roots & set(table.keys.names):
             raise invalid("Cannot update attributes that are part of the key")
+        statement.update.check_operands(values)
         hash_name = table.keys.hash_name
         rest.insert(0, Call("attribute_exists", (Path((hash_name,)),)))
     if rest:

@@ -239,15 +239,15 @@ def _arithmetic(left: Read, right: Read, sign: int) -> Read:
         one, other = left(item, values), right(item, values)
         if one is None or other is None or "N" not in one or "N" not in other:
             raise invalid(_WRONG_TYPE)
-        return {"N": number_text(_sum(number(one["N"]), sign * number(other["N"])))}
+        return {"N": number_text(_sum(number(one["N"]), number(other["N"]), sign))}
 
     return read
 
 
-def _sum(one: int | Decimal, other: int | Decimal) -> int | Decimal:
+def _sum(one: int | Decimal, other: int | Decimal, sign: int = 1) -> int | Decimal:
     if isinstance(one, int) and isinstance(other, int):
-        return one + other
-    return _WIDE.add(Decimal(one), Decimal(other))
+        return one + sign * other
+    return _WIDE.fma(sign, other, one)
 
 
 def _added(old: Value | None, operand: Value) -> Value:
