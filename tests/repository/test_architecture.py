@@ -105,6 +105,17 @@ def test_only_settings_reads_the_environment(path: Path) -> None:
             assert not {a.name for a in node.names} & {"environ", "getenv"}, f"line {node.lineno}"
 
 
+def test_nothing_is_closed_by_del() -> None:
+    """In a cycle, what an object owns may be finalized before it: `weakref.finalize` does it."""
+    closing = (
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef) and node.name == "__del__"
+    )
+    assert list(closing) == []
+
+
 @pytest.mark.parametrize("path", MODULES + HANDLERS, ids=name_of)
 def test_only_the_codec_spells_attribute_names(path: Path) -> None:
     if {"codec", "testing"} & set(path.relative_to(ROOT).parts):

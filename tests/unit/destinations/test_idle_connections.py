@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -57,3 +59,23 @@ def test_callers_share_a_limit_and_the_oldest_connection_is_closed() -> None:
     for made, server in zip(callers, servers, strict=True):
         made.close()
         server.close()
+
+
+def test_connections_of_a_forgotten_cycle_are_closed() -> None:
+    server = Server(keep=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        idle = IdleConnections()
+        made = caller(server, idle)
+        assert isinstance(made.post({}, b"", 5), Answer)
+        cycle: list[object] = [made]
+        for _ in range(20):  # so that a collection finds the caller after the connection
+            cycle = [cycle]
+        cycle = [idle, cycle]
+        cycle.append(cycle)
+        del idle, made
+        gc.collect()
+        del cycle
+        gc.collect()
+    server.close()
+    assert [str(w.message) for w in seen if w.category is ResourceWarning] == []

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -118,6 +119,15 @@ class IdleConnections:
                 del self._lines[found]
             return found
 
+    def abandon(self, owner: object) -> None:
+        """Close the connections of an owner that is gone.
+
+        It takes no lock: a garbage collection may call it in a thread that holds the lock.
+        """
+        for line, theirs in list(self._lines.items()):
+            if theirs is owner:
+                line.connection.close()
+
 
 class Caller:
     """Posts to one address.
@@ -153,6 +163,8 @@ class Caller:
         self._idle = idle or IdleConnections()
         self._owner = object()
         self._lock = threading.Lock()
+        # not __del__: in a cycle, the connections may be finalized before it
+        weakref.finalize(self, self._idle.abandon, self._owner)
 
     @property
     def secrets(self) -> list[str]:
@@ -184,9 +196,6 @@ class Caller:
         """Close the idle connections; the next call opens one."""
         while (line := self._idle.take(self._owner)) is not None:
             line.connection.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     def _take_idle(self, addresses: Sequence[str]) -> _Line | None:
         while (line := self._idle.take(self._owner)) is not None:
