@@ -95,6 +95,7 @@ class BatchesStack(Stack):
             environment=self._table(),
         )
         cascade_batches.allow(self._settles())
+        cascade_batches.allow([may.on_table(storage.batches, *may.ERASE_ITEMS)])
         # one batch of a stream shard at a time: two would meet at the same parents
         StreamTrigger(
             self,
@@ -132,7 +133,7 @@ class BatchesStack(Stack):
         clean_orphans.allow(self._settles())
         clean_orphans.allow(
             [
-                may.on_table(self._storage.batches, "Query", "BatchWriteItem"),
+                may.on_table(self._storage.batches, *may.ERASE_ITEMS),
                 may.on_index(self._storage.batches, codec.OPEN_BATCHES_INDEX),
             ]
         )

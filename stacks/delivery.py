@@ -227,7 +227,7 @@ class DeliveryStack(Stack):
                 may.on_table(
                     storage.deliveries, "Query", "PutItem", "UpdateItem", "BatchWriteItem"
                 ),
-                may.on_table(storage.batches, *may.SETTLE_ITEMS),
+                may.on_table(storage.batches, *may.SETTLE_ITEMS, *may.ERASE_ITEMS),
                 may.on_objects(
                     storage.failures, "GetObject", "DeleteObject", below=may.FAILURES_PREFIX
                 ),

@@ -27,6 +27,8 @@ WRITE_ITEMS: Final = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
 """Writes, alone, in batches and in transactions (which need no action of their own)."""
 SETTLE_ITEMS: Final = ("GetItem", "BatchGetItem", "PutItem")
 """On the batches' table: acks, fails, cascades; each write is a whole item under a condition."""
+ERASE_ITEMS: Final = ("Query", "BatchWriteItem")
+"""On the batches' table: the groups of a batch that has ended."""
 FAIL_ITEMS: Final = ("GetItem", "PutItem")
 """On the batches' table: the item of a message that dies, one at a time."""
 ANNOUNCE_ITEMS: Final = ("Query", "PutItem", "UpdateItem")

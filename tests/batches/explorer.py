@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 OUTBOX, DELIVERIES, BATCHES = "outbox", "deliveries", "batches"
+CALLBACK_TOPICS = ("on-complete", "on-success")
 _START = 1_760_000_000.0
-_WRITES = frozenset({"put_item", "transact_write_items"})
+_WRITES = frozenset({"put_item", "transact_write_items", "batch_write_item"})
 
 
 class PauseError(BaseException):
@@ -147,7 +148,7 @@ class Explorer:
             self._engine.create_table(**definition)
         self._engine.create_table(**batches_definition(BATCHES))
         outbox = Outbox(self._engine, table=OUTBOX, deliveries_table=DELIVERIES)
-        for topic in (COMPLETED_TOPIC, ORPHANED_TOPIC):
+        for topic in (COMPLETED_TOPIC, ORPHANED_TOPIC, *CALLBACK_TOPICS):
             outbox.create_topic(Topic(topic, shards=1))
         self._scenario.prepare(self._batches(self._engine, 99, plain=True))
         start = tuple(_Local() for _ in self._scenario.processes)
@@ -221,9 +222,13 @@ class Explorer:
 
     def _problem(self, saved: Any, tables: int, locals_: tuple[_Local, ...]) -> str:
         problem = self._unsettled(locals_)
+        if any(local.done == "NotRefusedError" for local in locals_):
+            problem = "settled after the end"
         if not problem and tables not in self._checked:
             self._checked.add(tables)
-            problem = broken(self._items(), self._messages()) or self._recovered()
+            problem = (
+                broken(self._items(), self._messages()) or self._miscalled() or self._recovered()
+            )
         if not problem and all(local.done == "returned" for local in locals_):
             self._restore(saved)
             self._stream(self._batches(self._engine, 98))
@@ -241,6 +246,16 @@ class Explorer:
                 return f"{process.name} returned, but these are pending: {sorted(lost)}"
         return ""
 
+    def _miscalled(self) -> str:
+        """Say which callback was not told once, of a batch that tells both topics."""
+        for root in pieces(self._items()).roots.values():
+            if root.callbacks and root.state != "reaped":
+                complete = root.state == "complete"
+                told = [len(self._messages(topic)) for topic in CALLBACK_TOPICS]
+                if told != [complete, complete and not root.failed]:
+                    return f"{root.batch} is {root.state}, {root.failed} failed, told {told} times"
+        return ""
+
     def _recovered(self) -> str:
         """Let everything be dead but the stream; say what is wrong then."""
         self._stream(self._batches(self._engine, 98))
@@ -254,15 +269,14 @@ class Explorer:
         for _ in range(3):
             found = pieces(self._items())
             BatchMaintenance(batches).cascade(found.emptied())
-            for batch in found.untold():
-                BatchMaintenance(batches).notify_parent(batch)
+            BatchMaintenance(batches).finish([*found.untold(), *found.unfenced()], deadline=1e12)
 
     def _items(self) -> list[dict[str, Any]]:
         return [row.item for row in _rows(self._engine._engine.tables[BATCHES].store)]
 
-    def _messages(self) -> list[str]:
+    def _messages(self, topic: str = COMPLETED_TOPIC) -> list[str]:
         rows = _rows(self._engine._engine.tables[OUTBOX].store)
-        prefix = f"ready#{COMPLETED_TOPIC}#"
+        prefix = f"ready#{topic}#"
         return [r.item["k"]["S"] for r in rows if r.item["pk"]["S"].startswith(prefix)]
 
     def _digest(self) -> int:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from fairbox.batches.models import Child
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -137,3 +139,38 @@ def clear_without_reading_again(batches: Batches) -> None:
         return node, kept
 
     cascade.read_root, cascade.read_node = stale_root, stale_node
+
+
+def ends_without_a_fence(batches: Batches) -> None:
+    lifecycle: Any = batches._context.lifecycle
+    lifecycle.fence = lambda *_: True
+
+
+def any_child(batches: Batches) -> None:
+    """The nested batch of an item is written whatever another process has written since."""
+    store: Any = batches.store
+    shipped = store._action
+
+    def action(change: Any) -> Any:
+        made = shipped(change)
+        if isinstance(getattr(change, "new", None), Child):
+            del made["Put"]["ConditionExpression"], made["Put"]["ExpressionAttributeNames"]
+            made["Put"].pop("ExpressionAttributeValues", None)
+        return made
+
+    store._action = action
+
+
+def called_outside(batches: Batches) -> None:
+    """Callbacks are told after the transaction that ends the batch."""
+    cascade: Any = batches._context.cascade
+    called, write_root = cascade._called, cascade.write_root
+
+    def write(old: Root, new: Root, message: str) -> Any:
+        written = write_root(old, new, message)
+        if written is not None and written.state == "complete":
+            batches.store.write([], called(cascade._announcement(written, "", message)))
+        return written
+
+    cascade._called = lambda _: []
+    cascade.write_root = write

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox.batches.models import Leaf, LeafKey, NodeKey, Root
 from fairbox.client.batch_maintenance import BatchMaintenance
-from fairbox.errors import BatchBusy
+from fairbox.errors import BatchBusy, BatchEnded, FairboxError
 from fairbox_simulation.batches.trees import small_trees
 
 from tests.batches.explorer import Explorer, Process, Scenario
 from tests.batches.mutants import (
+    any_child,
     any_leaf_counts,
+    called_outside,
     child_before_parent,
     count_before_commit,
+    ends_without_a_fence,
     message_apart,
     refill_of_clear_bits_only,
     tell_every_time,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 A = "00000000-0000-4000-8000-00000000000a"
 B = "00000000-0000-4000-8000-00000000000b"
+C = "00000000-0000-4000-8000-00000000000c"
 FOREVER = 1e12
 
 
@@ -59,6 +63,31 @@ def batch_of(
         batches.fail(failed, "no")
 
     return prepare
+
+
+def with_callbacks(*sizes: int, **more: Any) -> Callable[[Batches], None]:
+    """Prepare batch A, as `batch_of` does, with both callbacks and a day for retries."""
+
+    def prepare(batches: Batches) -> None:
+        batches.open(id=A, on_complete="on-complete", on_success="on-success")
+        batch_of(*sizes, **more)(batches)
+
+    return prepare
+
+
+def later() -> Process:
+    """The cleanup, a day on."""
+
+    def work(batches: Batches) -> None:
+        clock: Any = batches._context.core.clock
+        clock.advance(25 * 3600)
+        BatchMaintenance(batches).check_orphan(A, open_hours=99, sealed_hours=99)
+
+    return Process("later", work)
+
+
+def fail(*items: str) -> Process:
+    return Process(f"fail {items}", lambda b: b.fail(items), items)
 
 
 def ack(*items: str, name: str = "") -> Process:
@@ -96,6 +125,24 @@ def cancel() -> Process:
     return Process("cancel", lambda b: b.cancel(A))
 
 
+def cancel_and_settle(verb: str, *items: str) -> Process:
+    """Cancel, and settle these items in the moment in which that has returned."""
+
+    def work(batches: Batches) -> None:
+        batches.cancel(A)
+        try:
+            getattr(batches, verb)(items)
+        except BatchEnded:
+            return
+        raise NotRefusedError
+
+    return Process(f"cancel and {verb}", work)
+
+
+class NotRefusedError(FairboxError):
+    """An item of a batch that was cancelled has been settled."""
+
+
 def retry(*items: str) -> Process:
     return Process("retry", lambda b: b.retry(items))
 
@@ -127,6 +174,21 @@ def nested(batches: Batches) -> None:
     batches.open(id=A, parent_item=item(0, batch=B))
     batches.add(A, 1, request_id="c")
     batches.seal(A)
+
+
+def parent(batches: Batches) -> None:
+    batches.open(id=B)
+    batches.add(B, 1, request_id="p")
+
+
+def retried_parent(batches: Batches) -> None:
+    """Batch A has ended with a failure, and the item that it failed is pending again."""
+    _told_and_retried(batches)
+
+
+def open_child(batch: str, name: str = "") -> Process:
+    parent_item = item(0, batch=B)
+    return Process(name or f"open {batch[-1]}", lambda b: b.open(id=batch, parent_item=parent_item))
 
 
 def end_child_with_failure(batches: Batches) -> None:
@@ -167,6 +229,10 @@ SCENARIOS = [
     Scenario("ids of an add that is not done", batch_of(1, sealed=False),
              [add(3), ack(item(1))]),
     Scenario("cancel against last ack", batch_of(1), [cancel(), ack(item(0))]),
+    Scenario("an ack that follows a cancel", batch_of(1, 2, settled=[item(1)]),
+             [cancel_and_settle("ack", item(1, 1)), ack(item(0))], lost_answers=0),
+    Scenario("a retry that follows a cancel", batch_of(1, 1, failed=[item(0)]),
+             [cancel_and_settle("retry", item(0)), reap()], lost_answers=0),
     Scenario("cancel against a large add", batch_of(1, sealed=False), [cancel(), add(3)],
              lost_answers=0),
     Scenario("reap against last ack", batch_of(2, settled=[item(0, 1)]), [reap(), ack(item(0))]),
@@ -175,6 +241,22 @@ SCENARIOS = [
               retry(item(0, batch=B))], lost_answers=0),
     Scenario("a nested batch's last ack", nested,
              [ack(item(0)), notify("tell")]),
+    Scenario("callbacks with two last acks", with_callbacks(2), [ack(item(0)), ack(item(0, 1))],
+             ends_complete),
+    Scenario("callbacks with seal against last ack", with_callbacks(1, sealed=False),
+             [seal(), ack(item(0))], ends_complete),
+    Scenario("callbacks with a last failure against a last ack", with_callbacks(1, 1),
+             [fail(item(0)), ack(item(1))], lost_answers=0),
+    Scenario("a retry against the end of the time for it", with_callbacks(1, failed=[item(0)]),
+             [clear(LeafKey(A, 0)), later(), retry(item(0))], lost_answers=0),
+    Scenario("callbacks against cancel", with_callbacks(1), [cancel(), ack(item(0))],
+             lost_answers=0),
+    Scenario("two nested batches of one item", parent, [open_child(A), open_child(C)]),
+    Scenario("the same nested batch twice", parent, [open_child(A), open_child(A, "again")]),
+    Scenario("two nested batches of an item that was retried", retried_parent,
+             [open_child("00000000-0000-4000-8000-00000000000d"), open_child(C)]),
+    Scenario("a nested batch against the end of the one before", end_child_with_failure,
+             [notify("tell"), retry(item(0, batch=B)), open_child(C)], lost_answers=0),
     Scenario("two windows with the last acks", batch_of(2),
              [window(item(0)), window(item(0, 1))], ends_complete, lost_answers=0),
     Scenario("the same window twice", batch_of(1),
@@ -239,6 +321,14 @@ MUTANTS = [
     (message_apart, "seal against last ack"),
     (count_before_commit, "a large add against seal"),
     (any_leaf_counts, "ids of an add that is not done"),
+    (ends_without_a_fence, "an ack that follows a cancel"),
+    (message_apart, "callbacks with two last acks"),
+    (called_outside, "callbacks with two last acks"),
+    (called_outside, "callbacks with seal against last ack"),
+    (any_child, "two nested batches of one item"),
+    (any_child, "two nested batches of an item that was retried"),
+    (ends_without_a_fence, "a retry that follows a cancel"),
+    (ends_without_a_fence, "reap against last ack"),
 ]
 
 

@@ -22,6 +22,7 @@ from fairbox_simulation.batches.world import STORMY, USUAL, FaultProfile, World,
 from tests.batches.mutants import (
     child_before_parent,
     clear_without_reading_again,
+    ends_without_a_fence,
     message_apart,
     refill_of_clear_bits_only,
     unconditional,
@@ -114,6 +115,7 @@ MUTANTS = {
     "completion outside the root's write": message_apart,
     "leaf without a version": unconditional(Leaf),
     "root without a version": unconditional(Root),
+    "an end that leaves the groups": ends_without_a_fence,
 }
 
 

@@ -192,7 +192,7 @@ def test_what_fails_ends_with_1_and_usage_with_2_and_stdout_stays_clean(world: W
     nobody = str(uuid.uuid4())
     cases = [
         (("batch", "show", nobody), 1, f"fairbox: there is no batch '{nobody}'\n"),
-        (("batch", "ack", f"{nobody}:0:0"), 1, f"fairbox: never issued: '{nobody}:0:0'\n"),
+        (("batch", "ack", f"{nobody}:0:0"), 1, f"fairbox: never issued: '{nobody}:0:0'; take ids"),
         (("batch", "add", nobody, "0", "--request-id", "r"), 2, "fairbox: count: expected"),
         (("batch", "list", "--state", "asleep"), 2, ""),
         (("batch",), 2, ""),

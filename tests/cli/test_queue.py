@@ -190,6 +190,18 @@ def test_a_pushed_topic_gives_nothing_and_says_why(cli: Cli) -> None:
     assert "orders" in run.err
 
 
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_a_purge_of_a_pushed_topic_is_refused(jobs: Cli, option: str) -> None:
+    send(jobs, b"one")
+    outbox = jobs.application.outbox
+    outbox.add_subscription(Subscription("jobs", "billing", "sqs:orders-a"))
+    run = jobs("queue", "purge", "jobs", option)
+    assert run.code == 1
+    assert "topic 'jobs' is pushed" in run.err
+    assert "cancel its messages" in run.err
+    assert outbox.outstanding_count("jobs") == 1
+
+
 def test_a_queue_is_counted_purged_paused_and_resumed(jobs: Cli) -> None:
     send(jobs, b"one", b"two")
     jobs.application.mark()

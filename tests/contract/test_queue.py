@@ -356,6 +356,15 @@ class TestRefusals:
         with pytest.raises(TopicIsPushed):
             setup.queue.receive(topic)
 
+    def test_a_purge_of_a_pushed_topic_is_refused_and_says_what_to_use(
+        self, setup: QueueRig, topic: str
+    ) -> None:
+        setup.send(topic, 2, partition_key="k")
+        setup.outbox.add_subscription(Subscription(topic, "billing", "sqs:q"))
+        with pytest.raises(TopicIsPushed, match=f"topic '{topic}' is pushed.*cancel.*skip.*remove"):
+            setup.queue.purge(topic)
+        assert len(setup.lying()) == 2
+
     def test_an_unknown_topic_is_refused(self, setup: QueueRig, topic: str) -> None:
         with pytest.raises(UnknownTopic):
             setup.queue.receive(topic + "x")

@@ -286,6 +286,12 @@ class Scenario:
                 cascade.cascade = lambda _: []
                 batches.ack(ids)
                 del cascade.cascade
+            cut_off = batches.open().id
+            batches.add(cut_off, 1, request_id="r")
+            lifecycle: Any = batches._context.lifecycle
+            lifecycle.fence = lambda *_: True  # who cancels dies before it erases
+            batches.cancel(cut_off)
+            del lifecycle.fence
             event = self.functions.stream()
             if who == "cascade_batches":
                 self.invoke(who, event)

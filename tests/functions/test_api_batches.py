@@ -173,6 +173,31 @@ def test_batches_are_listed_by_state_in_pages(api: ApiClient) -> None:
     assert found[0] not in {b["id"] for b in api.call("GET", "/batches").json["batches"]}
 
 
+def test_callbacks_are_opened_shown_and_refused_with_their_field(api: ApiClient) -> None:
+    given = {"on_complete": "sqs:orders-a", "on_success": "sqs:orders-b", "retry_hours": 3}
+    reply = post(api, "/batches", given)
+    assert (reply.status, reply.json["retry_hours"]) == (201, 3)
+    shown = api.call("GET", f"/batches/{reply.json['id']}").json
+    assert shown["on_complete"].startswith("fairbox.batches.to.")
+    assert shown["on_complete"] != shown["on_success"]
+    for field, value in (("on_complete", "nowhere"), ("on_success", "ftp:x"), ("retry_hours", 169)):
+        refused = post(api, "/batches", given | {field: value})
+        assert (refused.status, refused.kind) == (422, "invalid-field")
+        assert [error["field"] for error in refused.json["errors"]] == [field]
+
+
+def test_no_item_of_a_large_cancelled_batch_can_be_acked(api: ApiClient) -> None:
+    batch = api.call("POST", "/batches").json["id"]
+    add = {"count": 130, "request_id": "r", "group_size": 1}
+    post(api, f"/batches/{batch}/items", add)
+    assert api.call("DELETE", f"/batches/{batch}").status == 204
+    for group in (0, 129):
+        reply = post(api, "/batches/acks", {"items": [f"{batch}:{group}:0"]})
+        assert (reply.status, reply.kind) == (409, "batch-ended")
+    shown = api.call("GET", f"/batches/{batch}").json
+    assert (shown["pending"], shown["acked"]) == (130, 0)
+
+
 def test_a_cancelled_batch_is_not_announced_and_stays_cancelled(api: ApiClient) -> None:
     batch = opened(api)
     items = items_of(added(api, batch, 2))

@@ -77,6 +77,20 @@ def test_every_operation_tells_what_the_gateway_says_itself() -> None:
             assert said == {"schema": {"$ref": "#/components/schemas/GatewayOut"}}, path
 
 
+def test_numbers_that_are_sent_have_bounds_in_the_document() -> None:
+    """Else a client that keeps to the document is refused, and no test tries the boundaries."""
+    unbounded = set()
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        for field, told in schema.get("properties", {}).items():
+            kinds = [told, *told.get("anyOf", [])]
+            if name.endswith("In") and any(k.get("type") in {"integer", "number"} for k in kinds):
+                merged = {key for kind in kinds for key in kind}
+                if not {"minimum", "maximum"} <= merged:
+                    unbounded.add(f"{name}.{field}")
+    every_time = {"RedriveWhereIn.died_from", "RedriveWhereIn.died_until"}
+    assert unbounded == every_time
+
+
 def test_links_name_operations_and_parameters_that_there_are() -> None:
     operations = {o["operationId"]: o for item in DOCUMENT["paths"].values() for o in item.values()}
     links = [

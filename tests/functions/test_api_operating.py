@@ -140,6 +140,17 @@ class TestEdits:
 
 
 class TestPurges:
+    def test_a_pushed_topic_is_refused_with_what_to_do_instead(
+        self, api: ApiClient, jobs: list[MessageRef]
+    ) -> None:
+        api.application.outbox.add_subscription(Subscription("jobs", "billing", "sqs:orders-a"))
+        reply = api.call("DELETE", "/topics/jobs/messages", query={"limit": "2"})
+        assert (reply.status, reply.kind) == (409, "conflict")
+        [error] = reply.json["errors"]
+        assert error["field"] == "topic"
+        assert "cancel its messages" in error["expected"]
+        assert api.application.outbox.outstanding_count("jobs") == len(jobs)
+
     def test_a_topic_is_emptied_call_by_call(self, api: ApiClient, jobs: list[MessageRef]) -> None:
         assert len(jobs) == 3
         receive(api, max_messages=1)

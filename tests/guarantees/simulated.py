@@ -203,7 +203,7 @@ BATCHES: Final = (
             "not all settled",
             "announced early",
             "never completed",
-            "reported not once",
+            "reported, and not complete",
         ),
         invariants=(
             f"{_ITEMS}._early",
@@ -255,6 +255,16 @@ BATCHES: Final = (
         ),
         mutants=(_BATCH_MUTANT, "tests/batches/test_simulation.py::test_a_mutant_is_found"),
         scenarios=("batches",),
+    ),
+    Guarantee(
+        text="Once somebody was told that a batch is cancelled or reaped, every ack of its items "
+        "is refused.",
+        page=f"{_BATCHES}#the-end-of-a-batch",
+        kinds=("not refused",),
+        invariants=(f"{_CAST}.settle",),
+        mutants=("tests/batches/test_simulation.py::test_a_mutant_is_found",),
+        scenarios=("batches",),
+        checks=(f"{_EXPLORER}::test_every_interleaving_keeps_the_guarantees",),
     ),
     Guarantee(
         text="A batch that is reaped is told of on `fairbox.batches.orphaned`, once.",

@@ -15,7 +15,7 @@ LIMITS = {
     "publish": {"files": 8, "functions": 20, "changes": 26, "depth": 6},
     "relay": {"files": 24, "functions": 157, "changes": 154, "depth": 15},
     "marking": {"files": 18, "functions": 101, "changes": 120, "depth": 12},
-    "acks": {"files": 16, "functions": 92, "changes": 162, "depth": 14},
+    "acks": {"files": 16, "functions": 97, "changes": 164, "depth": 15},
 }
 """At most so many: lower a figure when a journey has become shorter."""
 

@@ -64,6 +64,7 @@ ARCHIVE: Permissions = {
     "ArchiveBucket/archive/*": {"s3:PutObject"},
     "Failures/archive/waiting/*": {"s3:PutObject"},
 }
+ERASE: Permissions = {"Batches": SETTLE["Batches"] | {"dynamodb:Query", "dynamodb:BatchWriteItem"}}
 _SMOKE = "arn:AWS::Partition:{}:AWS::Region:AWS::AccountId:{}Fairbox-smoke-*"
 SMOKE: Permissions = {
     _SMOKE.format("sqs", ""): SEND,
@@ -87,10 +88,8 @@ EXPECTED: dict[str, Permissions] = {
         "AcksQueue": SEND,
     },
     "AckBatches": SETTLE | {"AcksQueue": RECEIVE},
-    "CascadeBatches": SETTLE | BATCHES_STREAM,
-    "CleanOrphans": SETTLE
-    | OPEN_BATCHES
-    | {"Batches": SETTLE["Batches"] | {"dynamodb:Query", "dynamodb:BatchWriteItem"}},
+    "CascadeBatches": SETTLE | BATCHES_STREAM | ERASE,
+    "CleanOrphans": SETTLE | OPEN_BATCHES | ERASE,
     "Sweep": OUTSTANDING | {"DoorbellsNow": SEND, "DoorbellsLater": SEND},
     "DeliverShard": DISPATCH
     | SMOKE
@@ -104,7 +103,7 @@ EXPECTED: dict[str, Permissions] = {
         "Outbox": READ | WRITE | {"dynamodb:Scan"},
         # whether old epochs have dead letters; what is dead, and the ledger of batches given up
         "Deliveries": WRITE - {"dynamodb:DeleteItem"} | {"dynamodb:Query"},
-        "Batches": SETTLE["Batches"],
+        **ERASE,
         "AcksQueue": SEND,
         "DoorbellsNow": SEND,
         **ARCHIVE,

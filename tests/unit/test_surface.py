@@ -96,7 +96,8 @@ class TestErrors:
             "reasons": [("None", {})], "batch": "0198", "state": "complete", "items": ("a:0:0",),
             "left": ("a:0:0",), "request_id": "r1", "unreadable": ("orders/0/3/x",),
             "receipts": ("r",), "claimed": (ref,), "refs": (ref,), "since": 1_767_225_600_000,
-            "found": 2, "known": 1, "retry_after": 5.0, "ref": ref,
+            "found": 2, "known": 1, "retry_after": 5.0, "ref": ref, "instead": "cancel",
+            "item": "a:0:0", "malformed": ("a:0",),
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

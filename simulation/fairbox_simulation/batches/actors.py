@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from fairbox.batches.models import FENCED
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.errors import (
     BatchBusy,
@@ -146,6 +147,7 @@ class Cast:
 
     def settle(self, verb: str, items: list[str]) -> None:
         """Ack, fail or retry."""
+        fenced = self._oracle.fenced & {item.split(":")[0] for item in items}
         self._oracle.begins(verb, items)
         try:
             result = getattr(self._batches, verb)(items)
@@ -155,6 +157,8 @@ class Cast:
             if verb != "retry":
                 self._refused(error.batch, error)
             return
+        if fenced:
+            self._oracle.breaches.append(f"not refused: {verb} of items of {sorted(fenced)}")
         self._oracle.settled(verb, items)
         self._oracle.completed(result.completed)
 
@@ -194,7 +198,9 @@ class Cast:
             self._oracle.ending.update(plan.batch for plan in self._plans)  # a part goes with it
         try:
             maintenance = BatchMaintenance(self._batches)
-            maintenance.check_orphan(batch, open_hours=hours, sealed_hours=hours)
+            check = maintenance.check_orphan(batch, open_hours=hours, sealed_hours=hours)
+            if check.fate in FENCED:
+                self._oracle.fenced.add(batch)
             if self._rng.random() < 0.5:
                 maintenance.erase(batch, limit=1)
         except (*BUSY, FairboxError):
@@ -206,6 +212,7 @@ class Cast:
         self._oracle.ending.update(plan.batch for plan in self._plans)
         with contextlib.suppress(FairboxError):
             self._batches.cancel(batch)
+            self._oracle.fenced.add(batch)
 
     def watch(self) -> None:
         """Read the progress, which must lie within bounds that always hold."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox.batches.models import (
+    FENCED,
     FailedItems,
     Leaf,
     LeafKey,
@@ -73,10 +74,18 @@ class Pieces:
             if root.ended and root.parent_item and not root.told
         ]
 
+    def unfenced(self) -> list[str]:
+        """Cancelled and reaped batches that still have a group, which could be acked."""
+        ended = {r.batch for r in self.roots.values() if r.state in FENCED}
+        return sorted({batch for batch, _ in self.leaves if batch in ended})
+
     def stuck(self) -> str:
-        """Say which sealed batch has nothing pending and yet is not complete."""
+        """Say which ended batch has groups, or which sealed one is done and never completes."""
+        for batch in self.unfenced():
+            return f"{batch} has ended, and its items can still be acked"
         for root in self.roots.values():
-            if root.state == "sealed" and not any(x.count for x in self.committed(root.batch)):
+            done = root.state == "sealed" and not root.waits
+            if done and not any(x.count for x in self.committed(root.batch)):
                 return f"{root.batch} is sealed, has nothing pending and never completes"
         return ""
 
@@ -112,10 +121,14 @@ def broken(items: Iterable[dict[str, Any]], messages: Iterable[str]) -> str:
 def broken_pieces(found: Pieces, messages: Iterable[str]) -> str:
     """Say what is not as it must be at every moment; empty when all is."""
     announced = Counter(messages)
+    parents = Counter(r.parent_item for r in found.roots.values() if r.parent_item and not r.told)
+    for item, children in parents.items():
+        if children > 1:
+            return f"{item} has {children} nested batches"
     for batch, root in found.roots.items():
         if announced[batch] != (root.state == "complete"):
             return f"{batch} is {root.state} with {announced[batch]} messages"
-        if root.state == "sealed" and not root.bits:
+        if root.state == "sealed" and not root.bits and not root.waits:
             return f"{batch} is sealed, has no bit and is not complete"
         if root.cursor is None:
             problem = _counts(found, root) or _bits(found, root)

@@ -25,6 +25,7 @@ class Oracle:
         breaches: what was wrong so far.
         issued: item ids handed out, by batch.
         ending: batches of which somebody began a cancel or a reap.
+        fenced: batches of which somebody was told that they are cancelled or reaped.
         on_issue: called when the first items are handed out.
     """
 
@@ -33,6 +34,7 @@ class Oracle:
         self.breaches: list[str] = []
         self.issued: defaultdict[str, list[str]] = defaultdict(list)
         self.ending: set[str] = set()
+        self.fenced: set[str] = set()
         self.on_issue: Callable[[], None] = lambda: None
         self._groups: dict[tuple[str, str], list[Group]] = {}
         self._acked: set[str] = set()
@@ -129,8 +131,8 @@ class Oracle:
         failed = {item for key in found.failed.values() for item in _failed_ids(key)}
         self._accuse("acked, and failed: ", failed & self._sure())
         for batch, count in self._reported.items():
-            if count > 1 or found.roots[batch].state != "complete":
-                self.breaches.append(f"reported not once: {batch}, {count} times")
+            if found.roots[batch].state != "complete":
+                self.breaches.append(f"reported, and not complete: {batch}, {count} times")
 
     def _identities(self) -> None:
         messages = [body["id"] for body in self._tables.messages(COMPLETED_TOPIC)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BatchEnded, Batches, BatchSealed
+from fairbox.batches.context import CASCADE_TRIES
 from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC, LeafKey
 from fairbox.codec.batches import item_of
 from fairbox.errors import NotConfigured, UnknownBatch, UnknownTopic
@@ -71,6 +72,44 @@ def test_the_last_ack_of_a_sealed_batch_completes_it_and_says_so_once(
     }
     assert app.batches.ack([f"{batch}:1:0"]).completed == ()
     assert app.cascade() == []
+    assert len(messages(app)) == 1
+
+
+def test_an_ack_is_told_that_the_stream_has_completed_its_batch(app: MemoryApplication) -> None:
+    batch = opened(app, 1)
+    app.batches.seal(batch)
+    cascade: Any = app.batches._context.cascade
+    shipped = cascade.cascade
+
+    def late(emptied: Any) -> Any:
+        app.cascade()  # the stream's function was faster
+        return shipped(emptied)
+
+    cascade.cascade = late
+    result = app.batches.ack([f"{batch}:0:0"])
+    assert (result.changed, result.completed) == (1, (batch,))
+    assert len(messages(app)) == 1
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_an_ack_that_lost_every_race_is_told_what_the_winner_has_done(
+    app: MemoryApplication, monkeypatch: pytest.MonkeyPatch, completed: bool
+) -> None:
+    batch = opened(app, 1)
+    app.batches.seal(batch)
+    lost: list[int] = []
+
+    def loses(*_: Any) -> None:
+        lost.append(1)
+        if completed and len(lost) == CASCADE_TRIES:
+            patched.undo()
+            app.cascade()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(app.batches._context.cascade, "write_root", loses)
+        result = app.batches.ack([f"{batch}:0:0"])
+    assert (result.changed, result.completed) == (1, (batch,) if completed else ())
+    app.cascade()
     assert len(messages(app)) == 1
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fairbox import BatchEnded, InvalidInput, RequestConflict, UnknownBatch, UnknownItems
+from fairbox import (
+    BatchEnded,
+    InvalidInput,
+    MalformedItems,
+    RequestConflict,
+    UnknownBatch,
+    UnknownItems,
+)
 from fairbox.testing.application import MemoryApplication
 
 NOBODY = "0199c82c-c000-7611-a29f-000000000000"
@@ -61,17 +68,19 @@ def test_every_bad_id_is_named_and_nothing_changes(
     with pytest.raises(UnknownItems) as refused:
         settle(good + bad_ids(batch))
     assert sorted(refused.value.items) == sorted(bad_ids(batch))
-    with pytest.raises(UnknownItems) as refused:
+    assert type(refused.value) is UnknownItems
+    with pytest.raises(MalformedItems, match="no item ids: ") as wrong:
         settle(good + malformed(batch))
-    assert sorted(refused.value.items) == sorted(malformed(batch))
+    assert sorted(wrong.value.items) == sorted(malformed(batch))
     gone = app.batches.open().id
     app.batches.add(gone, 1, request_id="r")
     app.batches.cancel(gone)
     before = app.engine.items("batches")
     bad = [*bad_ids(batch), *malformed(batch), f"{gone}:0:0"]
-    with pytest.raises(UnknownItems) as refused:
+    with pytest.raises(MalformedItems) as wrong:
         settle([*good, *bad])
-    assert sorted(refused.value.items) == sorted(bad)
+    assert sorted(wrong.value.items) == sorted(bad)
+    assert sorted(wrong.value.malformed) == sorted(malformed(batch))
     assert app.engine.items("batches") == before
 
 
@@ -104,9 +113,9 @@ def test_ids_can_be_divided_into_known_and_unknown(app: MemoryApplication, batch
 
 def test_what_is_no_text_is_named_too(app: MemoryApplication) -> None:
     things: Any = [None, 7]
-    with pytest.raises(UnknownItems) as refused:
+    with pytest.raises(MalformedItems) as refused:
         app.batches.ack(things)
-    assert refused.value.items == ("None", "7")
+    assert refused.value.malformed == refused.value.items == ("None", "7")
     with pytest.raises(InvalidInput):
         app.batches.ack("one-text")
 

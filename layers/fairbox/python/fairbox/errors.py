@@ -8,7 +8,7 @@ FairboxError
 ├── UnknownSubscription              .topic .subscription
 ├── TopicConflict                    .topic .detail
 │   └── ResizeUnderway               .topic .since
-├── TopicIsPushed                    .topic
+├── TopicIsPushed                    .topic .instead
 ├── StaleReceipt                     .receipts
 ├── MessagesClaimed                  .claimed
 ├── MessagesOutstanding              .refs
@@ -20,9 +20,11 @@ FairboxError
 │   └── NewerVersion                 .key .found .known
 ├── UnknownBatch                     .batch
 ├── UnknownItems                     .items
+│   └── MalformedItems               .malformed
 ├── BatchSealed                      .batch
 ├── BatchEnded                       .batch .state .items
 ├── BatchBusy                        .left
+├── ParentItemTaken                  .item .batch
 ├── RequestConflict                  .batch .request_id
 ├── NotConfigured                    .setting
 ├── TransactionCancelled             .reasons
@@ -111,11 +113,16 @@ class ResizeUnderway(TopicConflict):
 
 
 class TopicIsPushed(FairboxError):
-    """The topic has subscriptions, so the dispatcher delivers it and nobody else may."""
+    """The topic has subscriptions, so the dispatcher delivers it and nobody else may.
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} is pushed: it has subscriptions")
+    `instead` says what to do, where the call has a counterpart for such topics.
+    """
+
+    def __init__(self, topic: str, instead: str = "") -> None:
+        more = f"; {instead}" if instead else ""
+        super().__init__(f"topic {topic!r} is pushed: it has subscriptions{more}")
         self.topic = topic
+        self.instead = instead
 
 
 class StaleReceipt(FairboxError):
@@ -227,11 +234,27 @@ class UnknownBatch(FairboxError):
 class UnknownItems(FairboxError):
     """Some item ids were never issued; nothing of the call has changed anything."""
 
+    _what = "never issued: {}; take ids as `add` returned them, do not repeat the call"
+
     def __init__(self, items: Sequence[str]) -> None:
         shown = ", ".join(repr(i) for i in items[:10])
         more = f" and {len(items) - 10} more" if len(items) > 10 else ""
-        super().__init__(f"never issued: {shown}{more}")
+        super().__init__(self._what.format(f"{shown}{more}"))
         self.items = tuple(items)
+
+
+class MalformedItems(UnknownItems):
+    """Some texts are no item ids; nothing of the call has changed anything.
+
+    `malformed` names them; `items` names all that cannot be settled, ids never issued too.
+    """
+
+    _what = "no item ids: {}; expected batch:group:index, do not repeat the call"
+
+    def __init__(self, malformed: Sequence[str], items: Sequence[str] = ()) -> None:
+        super().__init__(malformed)
+        self.malformed = self.items
+        self.items = tuple(items) or self.items
 
 
 class BatchSealed(FairboxError):
@@ -258,6 +281,15 @@ class BatchBusy(FairboxError):
     def __init__(self, left: Sequence[str]) -> None:
         super().__init__(f"busy, try again: {len(left)} left, the first {left[0] if left else ''}")
         self.left = tuple(left)
+
+
+class ParentItemTaken(FairboxError):
+    """The item has a nested batch already; one item has one nested batch at a time."""
+
+    def __init__(self, item: str, batch: str) -> None:
+        super().__init__(f"parent_item: expected an item without a batch, {item} has {batch}")
+        self.item = item
+        self.batch = batch
 
 
 class RequestConflict(FairboxError):

@@ -14,11 +14,13 @@ from fairbox.errors import (
     DeadLettersUnreadable,
     FairboxError,
     InvalidInput,
+    MalformedItems,
     MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
     MessagesOutstanding,
     NothingToSkip,
+    ParentItemTaken,
     RequestConflict,
     ResizeUnderway,
     StaleReceipt,
@@ -166,12 +168,33 @@ def refusal_of(error: FairboxError) -> Refusal:
             return _field("too-large", error)
         case InvalidInput():
             return _field("invalid-field", error)
-        case UnknownItems():
-            return Refusal("unknown-items", str(error), lists={"items": error.items})
-        case BatchEnded():
-            return Refusal("batch-ended", str(error), lists={"items": error.items})
-    kind = _PLAIN.get(type(error))
-    return _failure(error) if kind is None else Refusal(kind, str(error))
+        case UnknownItems() | BatchEnded():
+            return _items(error)
+        case TopicIsPushed() | ParentItemTaken():
+            return _conflict(error)
+    plain = _PLAIN.get(type(error))
+    return _failure(error) if plain is None else Refusal(plain, str(error))
+
+
+def _items(error: UnknownItems | BatchEnded) -> Refusal:
+    """Return the answer to items that cannot be settled."""
+    kind, wrong = "batch-ended", list[FieldError]()
+    if isinstance(error, MalformedItems):
+        kind = "invalid-field"
+        wrong = [FieldError("items", f"batch:group:index, not {i!r}") for i in error.malformed]
+    elif isinstance(error, UnknownItems):
+        kind = "unknown-items"
+    return Refusal(kind, str(error), wrong, lists={"items": error.items})
+
+
+def _conflict(error: TopicIsPushed | ParentItemTaken) -> Refusal:
+    """Return the answer to a field that what is stored does not allow."""
+    errors: list[FieldError] = []
+    if isinstance(error, ParentItemTaken):
+        errors = [FieldError("parent_item", f"an item without a batch; it has {error.batch}")]
+    elif error.instead:
+        errors = [FieldError("topic", f"a topic without subscriptions; {error.instead}")]
+    return Refusal("conflict", str(error), errors)
 
 
 def _failure(error: FairboxError) -> Refusal:

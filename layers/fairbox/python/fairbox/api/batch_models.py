@@ -7,11 +7,12 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from fairbox.api.base_models import In, Milliseconds, Out, Query, Whole
-from fairbox.api.patterns import BatchId, Item, Text
+from fairbox.api.patterns import CALLBACK, BatchId, Item, Text
 from fairbox.batches.models import (
     MAX_GROUP_SIZE,
     State,
 )
+from fairbox.client.batch_callbacks import MAX_RETRY_HOURS
 
 MAX_ITEMS: Final = 10_000
 """Ids of one call."""
@@ -46,6 +47,22 @@ class BatchIn(In):
     )
     parent_item: Item | None = Field(
         default=None, description="A pending item of another batch, settled when this one ends."
+    )
+    on_complete: str | None = Field(
+        default=None,
+        json_schema_extra=CALLBACK,
+        description="A topic, or a destination, that is told when this batch completes.",
+    )
+    on_success: str | None = Field(
+        default=None,
+        json_schema_extra=CALLBACK,
+        description="The same, when it completes without failures.",
+    )
+    retry_hours: Whole | None = Field(
+        default=None,
+        json_schema_extra={"minimum": 0, "maximum": MAX_RETRY_HOURS},
+        description="Hours for which a batch with failures stays open for retries; 24 with "
+        "`on_success`, else 0.",
     )
 
 
@@ -113,6 +130,9 @@ class BatchOut(Out):
     total: int
     opened_at: Milliseconds
     parent_item: str | None
+    on_complete: str | None = Field(description="The topic of the callback.")
+    on_success: str | None = Field(description="The topic of the callback.")
+    retry_hours: int
 
 
 class Batches(Out):
@@ -159,6 +179,9 @@ class ShownBatch(ProgressOut):
     metadata: dict[str, Any]
     opened_at: Milliseconds
     parent_item: str | None
+    on_complete: str | None = Field(description="The topic of the callback.")
+    on_success: str | None = Field(description="The topic of the callback.")
+    retry_hours: int
 
 
 class Missing(Out):
@@ -186,4 +209,7 @@ class Settled(Out):
     """The items and batches that a call settled."""
 
     changed: int = Field(description="Items; those settled before are not among them.")
-    completed: list[str] = Field(description="Ids of the batches that this call completed.")
+    completed: list[str] = Field(
+        description="Ids of the batches that this call completed, or found complete. Maybe no call "
+        "says it of a batch; the message always comes."
+    )

@@ -47,7 +47,13 @@ def open_batch(api: Api, request: Request) -> Answer:
     given = request.model(BatchIn) if request.body else checked(BatchIn, {})
     status = 201 if given.id is None or not _is_there(api, given.id) else 200
     batch = api.batches.open(
-        given.user_key, given.metadata, id=given.id, parent_item=given.parent_item
+        given.user_key,
+        given.metadata,
+        id=given.id,
+        parent_item=given.parent_item,
+        on_complete=given.on_complete,
+        on_success=given.on_success,
+        retry_hours=given.retry_hours,
     )
     return Answer(status, _show(batch), {"Location": f"/batches/{batch.id}"})
 
@@ -99,6 +105,9 @@ def show_batch(api: Api, request: Request) -> Answer:
         metadata=dict(api.batches.metadata(name)),
         opened_at=batch.opened,
         parent_item=batch.parent_item,
+        on_complete=batch.on_complete,
+        on_success=batch.on_success,
+        retry_hours=batch.retry_hours,
     )
     return Answer(200, shown)
 
@@ -184,6 +193,9 @@ def _show(batch: Batch) -> BatchOut:
         total=batch.total,
         opened_at=batch.opened,
         parent_item=batch.parent_item,
+        on_complete=batch.on_complete,
+        on_success=batch.on_success,
+        retry_hours=batch.retry_hours,
     )
 
 

@@ -73,7 +73,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     ),
     "open_batch": (
         {200: batch_models.BatchOut, 201: batch_models.BatchOut},
-        (*_BODY, "invalid-field", "unknown-items", "batch-busy"),
+        (*_BODY, "conflict", "invalid-field", "unknown-items", "batch-busy"),
     ),
     "list_batches": ({200: batch_models.Batches}, ("invalid-field",)),
     "add_items": (
@@ -100,7 +100,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         {200: operation_models.EditedOut},
         (*_BODY, "unknown-message", "unknown-topic", "conflict", "invalid-field"),
     ),
-    "purge_topic": ({200: operation_models.PurgedOut}, _TOPIC),
+    "purge_topic": ({200: operation_models.PurgedOut}, ("conflict", *_TOPIC)),
     "purge_dead_letters": (
         {200: operation_models.PurgedDeadOut},
         ("unknown-message", "conflict", *_TOPIC),

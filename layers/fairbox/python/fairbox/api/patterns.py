@@ -44,6 +44,10 @@ DESTINATION: Final[dict[str, Any]] = {
     "maxLength": 2048,
     "pattern": f"^({'|'.join(SCHEMES)}):[^\\u0000-\\u001f\\u007f]+$",
 }
+CALLBACK: Final[dict[str, Any]] = {
+    "maxLength": 2048,
+    "pattern": f"^({_NAME}{{0,119}}|({'|'.join(SCHEMES)}):[^\\u0000-\\u001f\\u007f]+)$",
+}
 CONTENT_TYPE: Final[dict[str, Any]] = {"pattern": "^[\\u0021-\\u007e][\\u0020-\\u007e]{0,254}$"}
 HEADERS: Final[dict[str, Any]] = {
     "maxProperties": MAX_HEADERS,

@@ -13,7 +13,9 @@ from fairbox.batches.models import (
     MAX_GROUPS,
     NODE_GROUPS,
     ROOT_GROUPS,
+    Callbacks,
     Change,
+    Child,
     Leaf,
     LeafKey,
     Metadata,
@@ -34,6 +36,8 @@ from fairbox.errors import (
     BatchEnded,
     BatchSealed,
     InvalidInput,
+    MalformedItems,
+    ParentItemTaken,
     RequestConflict,
     UnknownBatch,
     UnknownItems,
@@ -51,6 +55,7 @@ CHUNK: Final = 99
 MAX_ADD_NODES: Final = 96  # root, request and nodes: one transaction
 MAX_ADD_GROUPS: Final = MAX_ADD_NODES * NODE_GROUPS
 MAX_METADATA_BYTES: Final = 4096
+NO_CALLBACKS: Final = Callbacks()
 
 
 class Additions:
@@ -70,16 +75,23 @@ class Additions:
         metadata: Mapping[str, object],
         batch_id: str | None,
         parent_item: str | None,
+        *,
+        callbacks: Callbacks = NO_CALLBACKS,
+        retry_hours: int = 0,
     ) -> Batch:
-        """Open a batch; the same id again returns the batch that is there."""
+        """Open a batch; the same id again returns the batch that is there.
+
+        An item has one nested batch at a time, which is written with the batch itself.
+        """
         batch = self._context.ids.next() if batch_id is None else check_batch_id(batch_id)
         check_text("user_key", user_key)
         _check_metadata(metadata)
         if parent_item is not None and not self._pending(parent_item):
             there = self._store.root(batch)
             if there is None:
-                raise UnknownItems([str(parent_item)])
-            return Batch.of(there)
+                kind = MalformedItems if parse_item(parent_item) is None else UnknownItems
+                raise kind([str(parent_item)])
+            return _opened(there, parent_item)
         hours = WEEK_HOURS if parent_item is None else DAY_HOURS
         root = Root(
             batch,
@@ -88,6 +100,8 @@ class Additions:
             user_key,
             parent_item=parent_item,
             look=self._hour + hours,
+            callbacks=callbacks,
+            retry_hours=retry_hours,
         )
         changes = [Change(root)]
         if metadata:
@@ -95,12 +109,30 @@ class Additions:
         for attempt in range(TRIES):
             if attempt:
                 self._context.back_off(attempt)
-            if self._store.write(changes) is None:
+            nested = [] if parent_item is None else [self._nested(batch, parent_item)]
+            if self._store.write([*changes, *nested]) is None:
                 return Batch.of(root)
             there = self._store.root(batch)
             if there is not None:
-                return Batch.of(there)
+                return _opened(there, parent_item)
         raise BatchBusy([batch])
+
+    def _nested(self, batch: str, parent_item: str) -> Change:
+        """Return the change that makes a batch the one of an item.
+
+        Raises:
+            ParentItemTaken: it has another one, which will settle it.
+        """
+        item = parse_item(parent_item)
+        if item is None:
+            raise InvalidInput("parent_item", "batch:group:index")
+        new = Child(item.batch, item.group, item.index, batch)
+        there = self._store.child(item)
+        if there is not None and there.expires is None and there.child != batch:
+            other = self._store.root(there.child)
+            if other is not None and not other.told:  # else an older release has told it
+                raise ParentItemTaken(parent_item, there.child)
+        return Change(new, there)
 
     def _pending(self, item: str) -> bool:
         parsed = parse_item(item)
@@ -255,6 +287,18 @@ def _wanted(batch: str, count: int, request_id: str, size: int) -> Request:
     check_text("request_id", request_id)
     digest = hashlib.sha256(request_id.encode()).hexdigest()[:32]
     return Request(batch, digest, done=False, first=0, count=count, size=size)
+
+
+def _opened(there: Root, parent_item: str | None) -> Batch:
+    """Return a batch that is there.
+
+    Raises:
+        InvalidInput: it settles another item.
+    """
+    if parent_item not in (None, there.parent_item):
+        item = there.parent_item or "none"
+        raise InvalidInput("parent_item", f"that of batch {there.batch}, which is there: {item}")
+    return Batch.of(there)
 
 
 def _check_open(root: Root) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fairbox.batches.context import CASCADE_TRIES, TRIES, WEEK_HOURS
 from fairbox.batches.models import (
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fairbox.batches.context import Context
     from fairbox.batches.models import Node, Root
 
+CHILD_SECONDS: Final = 24 * 3600
+"""For so long the record of an item's nested batch stays after its end."""
 T = TypeVar("T")
 Cause = Emptied | str
 """An emptied leaf or node, or the id of an ended batch whose parent is to be notified."""
@@ -63,13 +65,14 @@ class Cascade:
         self._context = context
         self._store = context.store
 
-    def cascade(self, emptied: Iterable[Emptied]) -> list[str]:
+    def cascade(self, emptied: Iterable[Emptied], *, report_found: bool = True) -> list[str]:
         """Clear these from their parents where they are empty, and so on upwards.
 
         After three lost races the rest is left to the stream, which brings every emptied item.
 
         Returns:
-            The ids of the batches that this completed, nested ones first.
+            The ids of the batches that this completed, or with `report_found` also those that it
+            found complete, nested ones first.
         """
         nodes, roots = by_parent(emptied)
         for key, children in nodes.items():
@@ -77,7 +80,7 @@ class Cascade:
                 roots[key.batch].add(key)
         completed: list[str] = []
         for batch, under_root in roots.items():
-            completed += self.clear_root(batch, under_root) or []
+            completed += self.clear_root(batch, under_root, report_found=report_found) or []
         return completed
 
     def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:
@@ -146,12 +149,18 @@ class Cascade:
         return node, [] if node is None else list(self._store.leaves(sorted(children)).values())
 
     def clear_root(
-        self, batch: str, children: Collection[Emptied], tries: int = CASCADE_TRIES
+        self,
+        batch: str,
+        children: Collection[Emptied],
+        tries: int = CASCADE_TRIES,
+        *,
+        report_found: bool = False,
     ) -> list[str] | None:
         """Clear emptied leaves and nodes from a root.
 
         Returns:
-            The batches completed by that; None when every race was lost.
+            The batches completed by that, with `report_found` also this one where another call has
+            completed it; None when every race was lost.
         """
         message = self._context.ids.next()
         for attempt in range(tries):
@@ -161,14 +170,17 @@ class Cascade:
             if root is None:
                 return []
             if root.ended:
-                return self.after_end(root, message)
+                completed = self.after_end(root, message)
+                theirs = report_found and root.state == "complete" and batch not in completed
+                return [batch, *completed] if theirs else completed
             new = root.without(under)
             if new is None:
                 return []
             written = self.write_root(root, new, message)
             if written is not None:
                 return self.after_end(written, message)
-        return None
+        root = self._store.root(batch) if report_found else None
+        return [batch] if root is not None and root.state == "complete" else None
 
     def read_root(
         self, batch: str, children: Collection[Emptied]
@@ -202,17 +214,61 @@ class Cascade:
         if new.state != "sealed" or new.bits:
             return new if self._store.write([Change(new, old)]) is None else None
         hour = hour_of(self._context.clock.now())
-        new = replace(new, state="complete", message=message, look=hour + WEEK_HOURS)
-        announcement = Announcement(
-            COMPLETED_TOPIC,
+        until = hour + new.retry_hours if old.retry_until is None else old.retry_until
+        if new.failed and hour < until:
+            new = replace(new, retry_until=until, look=until)
+            return new if self._store.write([Change(new, old)]) is None else None
+        look = hour + WEEK_HOURS
+        new = replace(
+            new, state="complete", message=message, look=look, retry_until=None,
+            called=bool(new.callbacks),
+        )  # fmt: skip
+        announcement = self._announcement(new, COMPLETED_TOPIC, message)
+        actions = self._context.announcer.actions(announcement)
+        if new.called:
+            actions += self._called(announcement)
+        return new if self._store.write([Change(new, old)], actions) is None else None
+
+    def _announcement(self, root: Root, topic: str, message: str) -> Announcement:
+        return Announcement(
+            topic,
             message,
-            new,
-            self._store.metadata(new.batch),
-            acked=new.total - new.failed,
+            root,
+            self._store.metadata(root.batch),
+            acked=root.total - root.failed,
             at=int(self._context.clock.now() * 1000),
         )
-        actions = self._context.announcer.actions(announcement)
-        return new if self._store.write([Change(new, old)], actions) is None else None
+
+    def _called(self, announcement: Announcement) -> list[dict[str, Any]]:
+        """Return the actions of the batch's own callbacks, with the content of an announcement."""
+        root, actions = announcement.root, list[dict[str, Any]]()
+        for callback, topic in root.callbacks.due(root.failed):
+            message = replace(
+                announcement, topic=topic, id=self._context.ids.next(), callback=callback
+            )
+            actions += self._context.announcer.actions(message)
+        return actions
+
+    def call_back(self, batch: str) -> bool:
+        """Tell the callbacks of a batch that an older release has completed without them.
+
+        Returns:
+            Whether there is nothing left to tell.
+        """
+        root = self._store.root(batch)
+        if root is None or root.state != "complete" or root.called or not root.callbacks:
+            return True
+        new = replace(root, called=True, version=root.version + 1)
+        actions = self._called(self._announcement(root, COMPLETED_TOPIC, ""))
+        return self._store.write([Change(new, root)], actions) is None
+
+    def complete_waiting(self, root: Root) -> bool:
+        """Complete a batch whose time for retries has ended; return whether it still stood so."""
+        message = self._context.ids.next()
+        written = self.write_root(root, replace(root, version=root.version + 1), message)
+        if written is not None:
+            self.after_end(written, message)
+        return written is not None
 
     def after_end(self, root: Root, message: str) -> list[str]:
         """Notify the parent of a batch that has ended; return the ids of completed batches.
@@ -245,6 +301,10 @@ class Cascade:
                 changes = [notified]
             else:
                 changes = [notified, *self._settled(leaf, item.index, root)]
+            child = self._store.child(item)
+            if child is not None and child.child == batch and child.expires is None:
+                expires = int(self._context.clock.now()) + CHILD_SECONDS
+                changes.append(Change(replace(child, expires=expires), child))
             if self._store.write(changes) is None:
                 settled = changes[1].new if len(changes) > 1 else None
                 emptied = isinstance(settled, Leaf) and settled.count == 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.context import DAY_HOURS, WEEK_HOURS
+from fairbox.batches.lifecycle import ERASE_GROUPS
 from fairbox.batches.models import ORPHANED_TOPIC, Announcement, Change, LeafKey, hour_of
 from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
 from fairbox.errors import FairboxError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from fairbox.batches.results import Progress
     from fairbox.model.ids import ItemId
 
-ERASE_GROUPS: Final = 1000
-"""Groups erased between two readings of the clock: 80 calls at most."""
 _SEEN_FIRST: Final = 100
 Fate = Literal["kept", "reaped", "cancelled", "ended", "gone"]
 
@@ -162,6 +161,21 @@ class Cleanup:
             return OrphanCheck(batch, "gone")
         if root.ended:
             return OrphanCheck(batch, "ended", root.look or 0)
+        if root.waits:
+            return self._waiting(root, dry_run=dry_run)
+        return self._idle(root, open_hours, sealed_hours, dry_run=dry_run)
+
+    def _waiting(self, root: Root, *, dry_run: bool) -> OrphanCheck:
+        """Complete a batch that waited for retries until now."""
+        due = (root.retry_until or 0) <= self._hour
+        ended = due and (dry_run or self._cascade.complete_waiting(root))
+        return OrphanCheck(root.batch, "ended" if ended else "kept", self._hour + 1)
+
+    def _idle(
+        self, root: Root, open_hours: int, sealed_hours: int, *, dry_run: bool
+    ) -> OrphanCheck:
+        """Cascade what was left over in a batch, then keep it, or end it."""
+        batch = root.batch
         nodes, leaves = self._unfinished(root)
         emptied: list[Emptied] = [leaf.key for leaf in leaves if not leaf.count]
         emptied += [node.key for node in nodes if not node.bits]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.context import DAY_HOURS, TRIES
-from fairbox.batches.models import Change, LeafKey, hour_of, node_of
+from fairbox.batches.models import FENCED, Change, LeafKey, hour_of, node_of
+from fairbox.batches.progress import ProgressReader
 from fairbox.batches.results import Batch
 from fairbox.batches.tree_reads import known_root
 from fairbox.errors import BatchBusy, BatchEnded
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from fairbox.batches.models import Announcement, Root
 
 ERASE_STEP: Final = 25
+ERASE_GROUPS: Final = 1000
+"""Groups erased between two notes of the place, and two readings of the clock: 80 calls."""
 TOMBSTONE_SECONDS: Final = 30 * 24 * 3600
 
 
@@ -27,6 +31,7 @@ class Lifecycle:
         self._context = context
         self._store = context.store
         self._cascade = cascade
+        self._progress = ProgressReader(context)
 
     @property
     def _hour(self) -> int:
@@ -60,6 +65,8 @@ class Lifecycle:
     def cancel(self, batch: str) -> Batch:
         """Cancel a batch that has not completed; there will be no message.
 
+        It returns once no item of the batch can be settled any more.
+
         Raises:
             UnknownBatch: there is none of this id.
             BatchEnded: it is complete, or was reaped.
@@ -70,6 +77,7 @@ class Lifecycle:
             root = known_root(self._store, batch)
             if root.state == "cancelled":
                 self._cascade.after_end(root, "")
+                self.fence(batch)
                 return Batch.of(root)
             if root.ended:
                 raise BatchEnded(batch, root.state)
@@ -83,15 +91,36 @@ class Lifecycle:
         state: Literal["cancelled", "reaped"],
         announcement: Announcement | None = None,
     ) -> bool:
-        """End a batch as it was read, and notify its parent; return whether it still stood so."""
+        """End a batch as it was read, and notify its parent; return whether it still stood so.
+
+        Its groups are gone afterwards: an ack reads nothing but its group, so that refuses it.
+        """
         new = replace(root, state=state, look=self._hour, version=root.version + 1)
         actions = self._context.announcer.actions(announcement) if announcement else []
         if self._store.write([Change(new, root)], actions) is not None:
             return False
         self._cascade.after_end(new, "")
+        self.fence(root.batch)
         return True
 
-    def erase(self, batch: str, limit: int | None = None) -> bool:
+    def fence(self, batch: str, deadline: float = math.inf) -> bool:
+        """Erase the groups of a cancelled or reaped batch, so that every ack is refused.
+
+        What a crash or the deadline (seconds since 1970) cut off is done by the batches' stream. A
+        reaped batch stays in its list until the cleanup comes by.
+
+        Returns:
+            Whether all groups are gone, or the batch is neither cancelled nor reaped.
+        """
+        root = self._store.root(batch)
+        if root is None or root.state not in FENCED:
+            return True
+        while not self.erase(batch, ERASE_GROUPS, groups_only=root.state == "reaped"):
+            if self._context.clock.now() >= deadline:
+                return False
+        return True
+
+    def erase(self, batch: str, limit: int | None = None, *, groups_only: bool = False) -> bool:
         """Delete the items of an ended batch except its root; return whether all are gone.
 
         Requests go first, so that a late chunk of an add fails its check; then groups, `limit` of
@@ -107,21 +136,27 @@ class Lifecycle:
             root = known_root(self._store, batch)
             if not root.ended or root.look is None:
                 return root.ended
-            if root.look > self._hour:
+            if root.state == "complete" and root.look > self._hour:
                 return False
+            if not self._cascade.call_back(batch):
+                continue
             if root.parent_item is not None and not root.told:
                 self._cascade.notify_parent(batch)
                 continue
             if root.cursor is not None:
-                return self._erase_from(root, root.cursor, limit)
-            self._move(root, 0)
+                return self._erase_from(root, root.cursor, limit, groups_only=groups_only)
+            # from here on the root alone answers: it keeps what its unfinished groups had settled
+            found = self._progress.progress_of(root)
+            self._move(replace(root, settled=root.total - found.pending, failed=found.failed), 0)
         raise BatchBusy([batch])
 
-    def _move(self, root: Root, cursor: int) -> Root | None:
+    def _move(self, root: Root, cursor: int) -> bool:
         new = replace(root, cursor=cursor, version=root.version + 1)
-        return new if self._store.write([Change(new, root)]) is None else None
+        return self._store.write([Change(new, root)]) is None
 
-    def _erase_from(self, root: Root, cursor: int, limit: int | None) -> bool:
+    def _erase_from(self, root: Root, cursor: int, limit: int | None, *, groups_only: bool) -> bool:
+        if groups_only and cursor == root.next_group:
+            return True
         batch, failures = root.batch, root.state != "complete" or root.failed > 0
         self._store.delete(batch, requests=[r.digest for r in self._store.requests_of(batch)])
         end = root.next_group if limit is None else min(root.next_group, cursor + limit)
@@ -130,9 +165,10 @@ class Lifecycle:
             left = [] if failures else self._once_failed(batch, groups)
             self._store.delete(batch, groups=groups, failed=failures)
             self._store.delete(batch, groups=left)
-        if end < root.next_group:
-            self._move(root, end)
-            return False
+        if end < root.next_group or groups_only:
+            return self._move(root, end) and end == root.next_group
+        if root.state == "complete":
+            self._context.announcer.expire(root)
         last = node_of(root.next_group - 1) if root.next_group else None
         self._store.delete(batch, nodes=range(0 if last is None else last + 1), metadata=True)
         new = replace(

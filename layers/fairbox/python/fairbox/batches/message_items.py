@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from fairbox.batches.models import Announcement, Change
+    from fairbox.batches.models import Announcement, Change, Root
     from fairbox.batches.ports import BatchStore
     from fairbox.model.clock import Clock
 
@@ -123,3 +123,6 @@ class _Silent:
 
     def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         raise AssertionError(announcement)
+
+    def expire(self, root: Root) -> None:
+        raise AssertionError(root)

@@ -25,9 +25,14 @@ REASON_BYTES: Final = 120
 Unknown = tuple[tuple[str, Any], ...]
 """Attributes that this release does not know, by name: every rewrite of their item keeps them."""
 State = Literal["open", "sealed", "complete", "cancelled", "reaped"]
-ENDED: Final = frozenset({"complete", "cancelled", "reaped"})
+FENCED: Final = frozenset({"cancelled", "reaped"})
+"""States in which every ack is refused: the groups are erased as soon as the batch has ended."""
+Called = Literal["complete", "success"]
+ENDED: Final = FENCED | {"complete"}
 COMPLETED_TOPIC: Final = "fairbox.batches.completed"
 ORPHANED_TOPIC: Final = "fairbox.batches.orphaned"
+NOTICE_TOPICS: Final = frozenset({COMPLETED_TOPIC, ORPHANED_TOPIC})
+"""Topics that Fairbox itself writes to, whether somebody has subscribed or not."""
 
 
 def hour_of(seconds: float) -> int:
@@ -231,6 +236,26 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Callbacks:
+    """The topics that a batch of its own tells: that it completed, and that nothing failed."""
+
+    on_complete: str | None = None
+    on_success: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.on_complete or self.on_success)
+
+    def due(self, failed: int) -> list[tuple[Called, str]]:
+        """Return what is told to which topic when a batch completes with so many failures."""
+        due: list[tuple[Called, str]] = []
+        if self.on_complete is not None:
+            due.append(("complete", self.on_complete))
+        if self.on_success is not None and not failed:
+            due.append(("success", self.on_success))
+        return due
+
+
+@dataclass(frozen=True, slots=True)
 class Root:
     """The item that decides.
 
@@ -246,6 +271,10 @@ class Root:
         look: hour since 1970 UTC of the cleanup's next check; None once erased.
         cursor: how far it is erased; None: erasing has not begun.
         expires: seconds since 1970 UTC when the tombstone goes.
+        callbacks: the topics of this batch alone.
+        retry_hours: how long it waits for retries when nothing is pending and items have failed.
+        retry_until: hour since 1970 UTC when that wait ends; None: it does not wait.
+        called: whether the callbacks' messages are written.
     """
 
     batch: str
@@ -264,7 +293,16 @@ class Root:
     look: int | None = None
     cursor: int | None = None
     expires: int | None = None
+    callbacks: Callbacks = Callbacks()
+    retry_hours: int = 0
+    retry_until: int | None = None
+    called: bool = False
     unknown: Unknown = field(default=(), hash=False)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is done, and stays open for retries of what has failed."""
+        return self.state == "sealed" and not self.bits and self.retry_until is not None
 
     @property
     def ended(self) -> bool:
@@ -293,6 +331,7 @@ class Root:
             failed=self.failed - failed,
             settled=self.settled - settled,
             version=self.version + 1,
+            retry_until=None,
         )
 
 
@@ -342,7 +381,25 @@ class Request:
         return self.size if group < last else self.count - self.size * (self.groups - 1)
 
 
-Record = Root | Node | Leaf | FailedItems | Request
+@dataclass(frozen=True, slots=True)
+class Child:
+    """The nested batch of an item: the one that settles it.
+
+    Attributes:
+        child: id of the nested batch.
+        expires: seconds since 1970 UTC when the record goes; None until the item is settled, from
+            when on it may have another nested batch.
+    """
+
+    batch: str
+    group: int
+    index: int
+    child: str
+    expires: int | None = None
+    unknown: Unknown = field(default=(), hash=False)
+
+
+Record = Root | Node | Leaf | FailedItems | Request | Child
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +441,7 @@ class Announcement:
     acked: int
     pending: int = 0
     at: int = field(default=0)
+    callback: Called | None = None
 
 
 @dataclass(frozen=True, slots=True)

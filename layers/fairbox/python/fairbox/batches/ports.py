@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fairbox.batches.models import (
         Announcement,
         Change,
+        Child,
         FailedItems,
         Leaf,
         LeafCounts,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         Root,
         StillWriting,
     )
+    from fairbox.model.ids import ItemId
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ class BatchStore(Protocol):
 
     def failed(self, keys: Collection[LeafKey]) -> dict[LeafKey, FailedItems]:
         """Return the failed items of these groups."""
+        ...
+
+    def child(self, item: ItemId) -> Child | None:
+        """Return the nested batch of an item, or the last one that it had."""
         ...
 
     def requests(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Request]:
@@ -116,6 +122,10 @@ class Announcer(Protocol):
 
     def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         """Return the actions that publish the message; its topic is made where it is missing."""
+        ...
+
+    def expire(self, root: Root) -> None:
+        """Mark the message of a complete batch as expired where its topic has no subscription."""
         ...
 
 

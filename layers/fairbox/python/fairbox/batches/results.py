@@ -34,7 +34,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as `open` and `list` show it; `opened` in milliseconds since 1970 UTC."""
+    """A batch as `open` and `list` show it.
+
+    Attributes:
+        opened: milliseconds since 1970 UTC.
+        on_complete, on_success: topics of its callbacks; of a destination, the topic before it.
+        retry_hours: hours for which it stays open for retries when items have failed.
+    """
 
     id: str
     state: State
@@ -42,11 +48,24 @@ class Batch:
     user_key: str = ""
     total: int = 0
     parent_item: str | None = None
+    on_complete: str | None = None
+    on_success: str | None = None
+    retry_hours: int = 0
 
     @classmethod
     def of(cls, root: Root) -> Batch:
         """Return a root as callers see it."""
-        return cls(root.batch, root.state, root.opened, root.user_key, root.total, root.parent_item)
+        return cls(
+            root.batch,
+            root.state,
+            root.opened,
+            root.user_key,
+            root.total,
+            root.parent_item,
+            root.callbacks.on_complete,
+            root.callbacks.on_success,
+            root.retry_hours,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +97,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class AckResult:
-    """The result of a call: items that it changed, and ids of the batches that it completed."""
+    """The result of a call that settles items.
+
+    Attributes:
+        changed: items that it changed.
+        completed: ids of the batches that it completed, or found complete when it cleared what it
+            emptied. Several calls may name the same batch, and none must: the batches' stream
+            finishes what a crash or lost races cut off. The message always comes, once.
+    """
 
     changed: int = 0
     completed: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from fairbox.batches.models import (
     node_of,
 )
 from fairbox.batches.results import AckResult
-from fairbox.errors import BatchBusy, BatchEnded, InvalidInput, UnknownItems
+from fairbox.errors import BatchBusy, BatchEnded, InvalidInput, MalformedItems, UnknownItems
 from fairbox.model.ids import ItemId, parse_items
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Settlement:
         """Ack, fail or retry these items, any mixture of batches and groups.
 
         Raises:
+            MalformedItems: some are no ids; nothing has changed.
             UnknownItems: some were never issued; nothing has changed.
             BatchEnded: some are of a batch that was cancelled or reaped; before any write where
                 the leaf is gone already.
@@ -77,12 +78,16 @@ class Settlement:
             raise InvalidInput("items", "a list of item ids, not one text")
         wanted, malformed = split_items(items)
         if malformed:
-            raise UnknownItems([i if isinstance(i, str) else repr(i) for i in malformed])
+            raise MalformedItems([i if isinstance(i, str) else repr(i) for i in malformed])
         leaves = self.issued(wanted)
         outcome = Outcome()
         for key, leaf in leaves.items():
             self.settle_leaf(verb, leaf, wanted[key], outcome, reason)
-        completed = self._cascade.cascade(outcome.emptied) if outcome.emptied else []
+        completed: list[str] = []
+        if outcome.emptied and outcome.changed:
+            completed = self._cascade.cascade(outcome.emptied)
+        elif outcome.emptied:  # a repetition, which only finishes what a crash cut off
+            completed = self._cascade.cascade(outcome.emptied, report_found=False)
         if outcome.ended is not None:
             raise outcome.ended
         if outcome.left:

@@ -86,7 +86,7 @@ class Statistics:
             for root in roots:
                 if self._context.clock.now() >= deadline:
                     return found
-                if root.ended or root.opened // 3_600_000 > since:
+                if root.ended or root.waits or root.opened // 3_600_000 > since:
                     continue
                 found.looked += 1
                 if not self._active(root, since):

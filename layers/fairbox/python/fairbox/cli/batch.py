@@ -46,6 +46,7 @@ def open_batch(
     metadata: Annotated[
         str, typer.Option(metavar="JSON", help="An object, carried into the completion message.")
     ] = "{}",
+    *,
     batch_id: Annotated[
         str | None,
         typer.Option("--id", metavar="UUID", help="Its id; again it is the batch that is there."),
@@ -54,13 +55,33 @@ def open_batch(
         str | None,
         typer.Option(metavar="ITEM", help="A pending item, settled when this batch ends."),
     ] = None,
+    on_complete: Annotated[
+        str | None,
+        typer.Option(metavar="TO", help="A topic or destination, told when this batch completes."),
+    ] = None,
+    on_success: Annotated[
+        str | None,
+        typer.Option(metavar="TO", help="The same, when it completes without failures."),
+    ] = None,
+    retry_hours: Annotated[
+        int | None,
+        typer.Option(help="So long it stays open for retries; 24 with --on-success, else 0."),
+    ] = None,
 ) -> None:
     """Open a batch and print its id."""
     try:
         values = json.loads(metadata)
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--metadata is no JSON: {error}") from None
-    opened = session.batches.open(user_key, values, id=batch_id, parent_item=parent_item)
+    opened = session.batches.open(
+        user_key,
+        values,
+        id=batch_id,
+        parent_item=parent_item,
+        on_complete=on_complete,
+        on_success=on_success,
+        retry_hours=retry_hours,
+    )
     session.show(batch_fields(opened), opened.id)
 
 

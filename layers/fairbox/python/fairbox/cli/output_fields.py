@@ -35,6 +35,9 @@ def batch_fields(batch: Batch) -> Fields:
         "total": batch.total,
         "opened_at": batch.opened,
         "parent_item": batch.parent_item,
+        "on_complete": batch.on_complete,
+        "on_success": batch.on_success,
+        "retry_hours": batch.retry_hours,
     }
 
 

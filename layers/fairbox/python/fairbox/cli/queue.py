@@ -134,12 +134,14 @@ def purge(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete every message of a topic, held ones too; dead letters stay."""
+    """Delete every message of a pulled topic, held ones too; dead letters stay."""
+    from fairbox.client.queue_operations import check_purgeable  # noqa: PLC0415 - loads the SDK
+
+    check_purgeable(session.outbox.topic(topic))
     if dry_run:
         count = session.outbox.outstanding_count(topic)
         session.show({"purged": 0, "would_purge": count}, f"{count} would be purged")
         return
-    session.queue.topic(topic)
     session.confirm(f"Purge topic {topic}?", yes=yes)
     with progress("purging") as advance:
 

@@ -14,7 +14,10 @@ from fairbox.batches.progress import ProgressReader
 from fairbox.batches.settlement import Settlement
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fairbox.batches.context import Context
+    from fairbox.batches.models import Callbacks
     from fairbox.batches.ports import BatchStore
 
 
@@ -23,10 +26,14 @@ class BatchContext:
 
     Args:
         core: the context that the use cases share.
+        callbacks: returns the topics of `on_complete` and `on_success`.
     """
 
-    def __init__(self, core: Context) -> None:
+    def __init__(
+        self, core: Context, callbacks: Callable[[str | None, str | None], Callbacks]
+    ) -> None:
         self.core = core
+        self.callbacks = callbacks
         self.additions = Additions(core)
         self.cascade = Cascade(core)
         self.settlement = Settlement(core, self.cascade)

@@ -11,7 +11,7 @@ from fairbox.batches.statistics import Statistics
 from fairbox.client.batch_context import BatchPart
 from fairbox.codec.batches import read_image
 from fairbox.codec.stream_records import sequence_order
-from fairbox.errors import NewerVersion, Unreadable
+from fairbox.errors import FairboxError, NewerVersion, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -64,8 +64,21 @@ class BatchMaintenance(BatchPart):
         return self._acks.drain(item_ids, deadline=deadline)
 
     def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:
-        """Cascade the causes from the stream; the result names those that must come again."""
-        return self._context.cascade.finish(causes, deadline=deadline)
+        """Cascade the causes from the stream; the result names those that must come again.
+
+        Of a batch that was cancelled or reaped, groups are erased that a crash has left.
+        """
+        found = self._context.cascade.finish(causes, deadline=deadline)
+        for batch in sorted(cause for cause in causes if isinstance(cause, str)):
+            try:
+                called = self._context.cascade.call_back(batch)
+                fenced = called and self._context.lifecycle.fence(batch, deadline)
+            except FairboxError as error:
+                fenced = False
+                found.errors.append(str(error))
+            if not fenced:
+                found.left.add(batch)
+        return found
 
     def cascade_records(
         self, records: Sequence[Mapping[str, Any]], *, deadline: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.clients import make_client
@@ -10,6 +11,7 @@ from fairbox.aws.deployed_settings import settings_with
 from fairbox.batches.context import Context
 from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.client.batch_aliases import DeprecatedBatchMethods
+from fairbox.client.batch_callbacks import resolve_callbacks
 from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer
 from fairbox.client.batch_context import BatchContext
 from fairbox.client.batch_reads import BatchReads
@@ -76,8 +78,9 @@ class Batches(BatchChanges, BatchReads, DeprecatedBatchMethods):
             rng=rng,
         )
         store = BatchTable(tables.calls, table)
-        announcer = OutboxAnnouncer(Outbox.over(tables))
-        self._open(BatchContext(Context(store, announcer, clock, rng, ids or IdGenerator(clock))))
+        outbox = Outbox.over(tables)
+        core = Context(store, OutboxAnnouncer(outbox), clock, rng, ids or IdGenerator(clock))
+        self._open(BatchContext(core, partial(resolve_callbacks, outbox)))
 
     @classmethod
     def from_env(

@@ -279,6 +279,8 @@ class PartitionedQueue:
     ) -> PartitionResults[int]:
         """Empty each partition, as `Queue.purge` does; return the number of messages deleted.
 
+        A partition that has subscriptions is refused, and is among the errors of the result.
+
         Args:
             queue: the queue.
             partitions: numbers of the partitions; None: all.

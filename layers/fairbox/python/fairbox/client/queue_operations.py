@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _CAS_TRIES: Final = 8
 _PAGE: Final = 100
+_PURGE_INSTEAD: Final = (
+    "cancel its messages, skip what a subscription lacks, or remove the subscriptions first"
+)
 _SOON_MS: Final = 2_000  # due so soon, a delayed message may be on its way to a subscription
 
 
@@ -226,7 +229,9 @@ class QueueOperations(QueuePart):
         limit: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Delete every message of a topic, including held ones (2 WRU each); dead letters stay.
+        """Delete every message of a pulled topic, including held ones (2 WRU each).
+
+        Dead letters stay.
 
         Messages sent while it runs stay. If a call is cut off, call again: it continues.
 
@@ -241,10 +246,11 @@ class QueueOperations(QueuePart):
 
         Raises:
             UnknownTopic: there is no such topic.
+            TopicIsPushed: the topic has subscriptions, which may be sending its messages.
             Throttled, Unavailable: some messages are left; call again.
         """
         check_limit(limit)
-        state = self._context.topic(topic)
+        state = check_purgeable(self._context.topic(topic))
         kept = check_reason(reason)
         start = bound_of(self._context.now + 1)
         purged = 0
@@ -283,3 +289,14 @@ class QueueOperations(QueuePart):
 def _in_row(topic: TopicState) -> bool:
     """Whether claims of the topic lie in its shards' rows."""
     return topic.topic.ordering == "key" and not topic.pushed
+
+
+def check_purgeable(state: TopicState) -> TopicState:
+    """Return a topic that may be purged.
+
+    Raises:
+        TopicIsPushed: it has subscriptions; it says what to do instead.
+    """
+    if state.pushed:
+        raise TopicIsPushed(state.topic.name, _PURGE_INSTEAD)
+    return state

@@ -107,7 +107,7 @@ class TopicAdministration(OutboxPart):
         """
         subscriptions = list(subscriptions)
         for subscription in subscriptions:
-            self._check_address(subscription.destination)
+            check_address(subscription.destination, self.tables.calls.region)
         for name in dict.fromkeys(s.topic for s in subscriptions):
             check_subscriptions(
                 self.topic(name), [s.name for s in subscriptions if s.topic == name]
@@ -121,17 +121,6 @@ class TopicAdministration(OutboxPart):
             new = {s.name for s in subscriptions if s.topic == name} - before.subscription_names
             if new:  # it lacks what nobody has taken yet
                 self._check_now(before)
-
-    def _check_address(self, destination: str) -> None:
-        if has_user(destination):
-            raise InvalidInput("destination", "an address without user, fragment or zone")
-        if is_redacted(destination):
-            raise InvalidInput(
-                "destination", f"the address itself, not as it is shown, with {MASK}"
-            )
-        scheme, _, address = destination.partition(":")
-        if scheme in AWS_SCHEMES:
-            check_reachable(address, self.tables.calls.region)
 
     def _check_now(self, state: TopicState) -> None:
         """Let the next sweep look at a topic's shards.
@@ -230,3 +219,18 @@ class TopicAdministration(OutboxPart):
         for topic in topics:
             self._context.topics.forget(topic)
         self._context.clock.sleep(IN_FORCE_SECONDS)
+
+
+def check_address(destination: str, region: str | None) -> None:
+    """Refuse an address that cannot be a subscription's.
+
+    Raises:
+        InvalidInput: it has a user, is masked, or names a region that cannot be called from here.
+    """
+    if has_user(destination):
+        raise InvalidInput("destination", "an address without user, fragment or zone")
+    if is_redacted(destination):
+        raise InvalidInput("destination", f"the address itself, not as it is shown, with {MASK}")
+    scheme, _, address = destination.partition(":")
+    if scheme in AWS_SCHEMES:
+        check_reachable(address, region)

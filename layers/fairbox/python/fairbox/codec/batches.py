@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from fairbox.batches.models import (
     ENDED,
+    FENCED,
+    Callbacks,
+    Child,
     Emptied,
     FailedItems,
     Leaf,
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 OPEN_BATCHES_INDEX: Final = "OpenBatches"
 BUCKETS: Final = 8
 
-# root, node, leaf, failed items, request, metadata (table Batches)
+# root, node, leaf, failed items, request, metadata, child (table Batches)
 BITS: Final = "b"  # B: pending items, unfinished groups or slots, failed items
 COUNT: Final = "n"  # N: bits set in a leaf or node; 0 rings the cascade
 LEAF_SIZE: Final = "z"  # N, items of a leaf; of each group of a request
@@ -53,6 +56,12 @@ USER_KEY: Final = "u"  # S, the caller's name for the batch
 MESSAGE: Final = "m"  # S, id of the completion message
 PARENT_ITEM: Final = "up"  # S, item of another batch that this one's end settles
 NOTIFIED: Final = "told"  # BOOL, whether that item is settled
+CHILD: Final = "ch"  # S, of an item's record: the nested batch that settles it
+ON_COMPLETE: Final = "oc"  # S, of a root: topic that is told of its completion
+ON_SUCCESS: Final = "os"  # S, of a root: topic that is told of its completion without failures
+RETRY_HOURS: Final = "rh"  # N, of a root: how long it stays open for retries
+RETRY_UNTIL: Final = "ru"  # N, hour: of a root that is open for retries
+CALLED: Final = "called"  # BOOL, whether those topics have been told
 BUCKET: Final = "h"  # S, state and bucket: hash key of OpenBatches
 NEXT_CHECK: Final = "x"  # N, hour: range key of OpenBatches
 ERASED: Final = "k"  # N, on a root: how far it is erased
@@ -66,6 +75,7 @@ NODE_SK: Final = "n"
 ROOT_SK: Final = "root"
 META_SK: Final = "meta"
 REQUEST_PREFIX: Final = "add#"
+CHILD_PREFIX: Final = "c#"
 WRITING: Final = "writing"
 DONE: Final = "done"
 
@@ -73,9 +83,11 @@ _WRITTEN: Final = frozenset(
     {
         PK, SK, BITS, COUNT, LEAF_SIZE, FAILED, SETTLED, VERSION, HOUR, WRITER, REASONS,
         STATE, NEXT_GROUP, TOTAL, OPENED, USER_KEY, MESSAGE, PARENT_ITEM, NOTIFIED, BUCKET,
-        NEXT_CHECK, ERASED, EXPIRES_AT, METADATA,
+        NEXT_CHECK, ERASED, EXPIRES_AT, METADATA, CHILD, ON_COMPLETE,
+        ON_SUCCESS, RETRY_HOURS, RETRY_UNTIL, CALLED,
     }
 )  # fmt: skip
+_CALLBACKS: Final = frozenset({ON_COMPLETE, ON_SUCCESS})
 _KNOWN: Final = _WRITTEN | {NEEDS}
 
 
@@ -125,6 +137,11 @@ def failed_key(batch: str, group: int) -> Key:
     return {PK: {"S": f"{batch}#{group}"}, SK: {"S": FAILED_SK}}
 
 
+def child_key(batch: str, group: int, index: int) -> Key:
+    """Return the key of the nested batch of an item."""
+    return {PK: {"S": f"{batch}#{group}"}, SK: {"S": f"{CHILD_PREFIX}{index}"}}
+
+
 def keys_of(names: Iterable[Emptied], *, failed: bool = False) -> list[Key]:
     """Return the keys of leaves and nodes, or of the failed items of these leaves."""
     of_leaf = failed_key if failed else leaf_key
@@ -163,14 +180,8 @@ def _known_item(record: Record | Metadata) -> Item:
             )
         case Leaf():
             return _leaf_item(record)
-        case FailedItems():
-            reasons = [{"L": [{"N": str(i)}, {"S": text}]} for i, text in record.reasons]
-            return (
-                failed_key(record.batch, record.group)
-                | _packed(record.bits, record.size)
-                | _numbers({VERSION: record.version})
-                | {REASONS: {"L": reasons}}
-            )
+        case FailedItems() | Child():
+            return _item_of_items(record)
         case Request():
             return (
                 request_key(record.batch, record.digest)
@@ -186,6 +197,23 @@ def _known_item(record: Record | Metadata) -> Item:
         case Metadata():
             text = json.dumps(record.values, separators=(",", ":"), ensure_ascii=False)
             return meta_key(record.batch) | {METADATA: {"S": text}}
+
+
+def _item_of_items(record: FailedItems | Child) -> Item:
+    """Return the item beside a leaf: the failed items of the group, or the batch of an item."""
+    if isinstance(record, Child):
+        return (
+            child_key(record.batch, record.group, record.index)
+            | {CHILD: {"S": record.child}}
+            | _numbers({EXPIRES_AT: record.expires})
+        )
+    reasons = [{"L": [{"N": str(i)}, {"S": text}]} for i, text in record.reasons]
+    return (
+        failed_key(record.batch, record.group)
+        | _packed(record.bits, record.size)
+        | _numbers({VERSION: record.version})
+        | {REASONS: {"L": reasons}}
+    )
 
 
 def _numbers(values: Mapping[str, int | None]) -> Item:
@@ -232,12 +260,22 @@ def _root_item(root: Root) -> Item:
                 ERASED: root.cursor,
                 EXPIRES_AT: root.expires,
                 NEXT_CHECK: root.look,
+                RETRY_HOURS: root.retry_hours or None,
+                RETRY_UNTIL: root.retry_until,
             }
         )
     )
-    for name, text in ((MESSAGE, root.message), (PARENT_ITEM, root.parent_item)):
+    texts = {
+        MESSAGE: root.message,
+        PARENT_ITEM: root.parent_item,
+        ON_COMPLETE: root.callbacks.on_complete,
+        ON_SUCCESS: root.callbacks.on_success,
+    }
+    for name, text in texts.items():
         if text is not None:
             item[name] = {"S": text}
+    if root.called:
+        item[CALLED] = {"BOOL": True}
     if root.told:
         item[NOTIFIED] = {"BOOL": True}
     if root.look is not None:
@@ -273,15 +311,28 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
         if sk.startswith(REQUEST_PREFIX):
             return _read_request(pk, sk, item, unknown)
         batch, _, ordinal = pk.partition("#")
-        if sk == NODE_SK:
-            return _read_node(batch, int(ordinal[1:]), item, unknown)
-        if sk == LEAF_SK:
-            return _read_leaf(batch, int(ordinal), item, unknown)
-        if sk == FAILED_SK:
-            return _read_failed(batch, int(ordinal), item, unknown)
+        found = _read_below(batch, ordinal, sk, item, unknown)
+        if found is not None:
+            return found
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     raise Unreadable(key_text(item), f"no item of a batch has the sort key {sk!r}")
+
+
+def _read_below(
+    batch: str, ordinal: str, sk: str, item: Mapping[str, Any], unknown: Unknown
+) -> Record | None:
+    """Return the record of an item of a node or of a group; None: it is none."""
+    if sk == NODE_SK:
+        return _read_node(batch, int(ordinal[1:]), item, unknown)
+    if sk == LEAF_SK:
+        return _read_leaf(batch, int(ordinal), item, unknown)
+    if sk == FAILED_SK:
+        return _read_failed(batch, int(ordinal), item, unknown)
+    if sk.startswith(CHILD_PREFIX):
+        index, expires = int(sk.removeprefix(CHILD_PREFIX)), _optional(item, EXPIRES_AT)
+        return Child(batch, int(ordinal), index, item[CHILD]["S"], expires, unknown)
+    return None
 
 
 def _n(item: Mapping[str, Any], name: str) -> int:
@@ -290,6 +341,10 @@ def _n(item: Mapping[str, Any], name: str) -> int:
 
 def _optional(item: Mapping[str, Any], name: str) -> int | None:
     return int(item[name]["N"]) if name in item else None
+
+
+def _text(item: Mapping[str, Any], name: str) -> str | None:
+    return item[name]["S"] if name in item else None
 
 
 def _bytes(item: Mapping[str, Any]) -> bytes:
@@ -318,12 +373,16 @@ def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
         failed=_n(item, FAILED),
         settled=_n(item, SETTLED),
         version=_n(item, VERSION),
-        message=item[MESSAGE]["S"] if MESSAGE in item else None,
-        parent_item=item[PARENT_ITEM]["S"] if PARENT_ITEM in item else None,
+        message=_text(item, MESSAGE),
+        parent_item=_text(item, PARENT_ITEM),
         told=NOTIFIED in item,
         look=_optional(item, NEXT_CHECK),
         cursor=_optional(item, ERASED),
         expires=_optional(item, EXPIRES_AT),
+        callbacks=Callbacks(_text(item, ON_COMPLETE), _text(item, ON_SUCCESS)),
+        retry_hours=_optional(item, RETRY_HOURS) or 0,
+        retry_until=_optional(item, RETRY_UNTIL),
+        called=CALLED in item,
         unknown=unknown,
     )
 
@@ -387,8 +446,8 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
     """Return the cause of a cascade that a stream image is.
 
     Returns:
-        The key of an emptied leaf or node, the batch of an ended root with a parent to be notified,
-        None for everything else.
+        The key of an emptied leaf or node, the batch of an ended root with a parent to be notified
+        or with groups to be erased at once, None for everything else.
 
     Raises:
         Unreadable: the image is not what the codec writes; NewerVersion: a newer release does.
@@ -403,8 +462,14 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
             return LeafKey(batch, int(ordinal))
         if sk == NODE_SK and _n(image, COUNT) == 0:
             return NodeKey(batch, int(ordinal[1:]))
-        unnotified = sk == ROOT_SK and PARENT_ITEM in image and NOTIFIED not in image
+        is_root = sk == ROOT_SK
+        unnotified = is_root and PARENT_ITEM in image and NOTIFIED not in image
         ended = unnotified and image[STATE]["S"] in ENDED
+        unfenced = is_root and NOTIFIED not in image and ERASED not in image
+        ended = ended or (unfenced and image[STATE]["S"] in FENCED)
+        # an older release has completed it, which knows nothing of callbacks
+        uncalled = unfenced and CALLED not in image and not image.keys().isdisjoint(_CALLBACKS)
+        ended = ended or (uncalled and image[STATE]["S"] == "complete")
     except NOT_OURS as error:
         raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
     return pk if ended else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from botocore.exceptions import ClientError
 
 from fairbox.batches.models import (
+    Child,
     FailedItems,
     Leaf,
     LeafCounts,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fairbox.batches.models import Change, Record
     from fairbox.codec.keys import Key
     from fairbox.dynamodb.calls import Calls
+    from fairbox.model.ids import ItemId
 
 _PAGE: Final = 100
 _FEW_PAGES: Final = 8
@@ -83,6 +85,11 @@ class BatchTable:
         """Return the failed items of these groups."""
         found: list[FailedItems] = self._read(codec.keys_of(keys, failed=True))
         return {LeafKey(items.batch, items.group): items for items in found}
+
+    def child(self, item: ItemId) -> Child | None:
+        """Return the nested batch of an item, or the last one that it had."""
+        found: list[Child] = self._read([codec.child_key(item.batch, item.group, item.index)])
+        return found[0] if found else None
 
     def requests(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Request]:
         """Return the requests that are there, by batch and digest."""
@@ -202,6 +209,12 @@ class BatchTable:
             }
         if isinstance(change.old, Request):
             return _still_writing()
+        if isinstance(change.old, Child):
+            return {
+                "ConditionExpression": "#ch = :ch",
+                "ExpressionAttributeNames": {"#ch": codec.CHILD},
+                "ExpressionAttributeValues": {":ch": {"S": change.old.child}},
+            }
         return {
             "ConditionExpression": "#v = :v",
             "ExpressionAttributeNames": {"#v": codec.VERSION},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from fairbox.batches.models import NOTICE_TOPICS
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 
@@ -44,17 +45,23 @@ def count_outstanding(
     """Return figures by topic: counts from the rows given, ages from the heads of their lanes.
 
     It reads `MAX_HEADS` lanes at most, half a unit each: at least one shard of every topic, and
-    within a topic the shards whose next check comes first.
+    within a topic the shards whose next check comes first. Notices that nobody has subscribed to
+    count for nothing but their dead letters: nobody waits for them.
     """
     figures: dict[str, TopicFigures] = {}
     listed = sorted(rows, key=lambda row: row.look_at or 0)
+    unread = {name for name in NOTICE_TOPICS if _unread(store, name)}
     for row in listed:
         topic = figures.setdefault(row.topic, TopicFigures())
+        topic.dead += max(0, row.dead)
+        if row.topic in unread:
+            continue
         topic.ready += max(0, row.ready)
         topic.later += max(0, row.later)
-        topic.dead += max(0, row.dead)
     heads = 0
-    fair = sorted(_ranked(listed), key=lambda pair: pair[0])
+    fair = sorted(
+        _ranked(row for row in listed if row.topic not in unread), key=lambda pair: pair[0]
+    )
     now = milliseconds(clock)
     for _, row in fair:
         lanes: tuple[tuple[Literal["ready", "later"], int], ...] = (
@@ -81,6 +88,12 @@ def count_outstanding(
                 topic = figures[row.topic]
                 topic.oldest_age = max(topic.oldest_age, (now - since) / 1000)
     return figures
+
+
+def _unread(store: Store, name: str) -> bool:
+    """Whether a topic has no subscription."""
+    state = store.topic(name)
+    return state is not None and not state.pushed
 
 
 def _ranked(rows: Iterable[ShardRow]) -> list[tuple[int, ShardRow]]:

@@ -1,0 +1,183 @@
+"""Callbacks of single batches: one message each, in the transaction that ends the batch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fairbox import InvalidInput, Topic
+from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox.codec import batches as codec
+from fairbox.errors import UnknownTopic
+from fairbox.testing.application import BATCHES, MemoryApplication
+
+HOUR = 3600
+
+
+@pytest.fixture
+def app() -> MemoryApplication:
+    app = MemoryApplication()
+    for name in ("complete", "success"):
+        app.outbox.create_topic(Topic(name))
+    return app
+
+
+def told(app: MemoryApplication, topic: str) -> list[Any]:
+    try:
+        return [json.loads(m.body) for m in app.outbox.outstanding(topic)]
+    except UnknownTopic:
+        return []
+
+
+def opened(app: MemoryApplication, count: int = 2, **fields: Any) -> str:
+    batch = app.batches.open(on_complete="complete", on_success="success", **fields).id
+    app.batches.add(batch, count, request_id="r")
+    app.batches.seal(batch)
+    return batch
+
+
+def clean(app: MemoryApplication) -> Any:
+    return app.keeper.clean(deadline=app.deadline, open_hours=168, sealed_hours=336)
+
+
+def test_a_batch_without_failures_tells_both_callbacks_once(app: MemoryApplication) -> None:
+    batch = opened(app, metadata={"run": 7})
+    items = [f"{batch}:0:{n}" for n in range(2)]
+    assert app.batches.ack(items).completed == (batch,)
+    app.batches.ack(items)
+    app.cascade()
+    (everybody,) = told(app, COMPLETED_TOPIC)
+    for topic, callback in (("complete", "complete"), ("success", "success")):
+        (message,) = told(app, topic)
+        assert message == everybody | {"callback": callback}
+        assert (message["id"], message["failed"], message["metadata"]) == (batch, 0, {"run": 7})
+
+
+def test_a_batch_of_nothing_is_a_success(app: MemoryApplication) -> None:
+    batch = app.batches.open(on_success="success").id
+    assert app.batches.seal(batch).complete
+    assert [m["id"] for m in told(app, "success")] == [batch]
+
+
+def test_a_batch_with_failures_waits_for_retries_and_succeeds(app: MemoryApplication) -> None:
+    batch = opened(app)
+    app.batches.fail([f"{batch}:0:0"], "no")
+    app.batches.ack([f"{batch}:0:1"])
+    progress = app.batches.progress(batch)
+    assert (progress.state, progress.pending, progress.failed) == ("sealed", 0, 1)
+    assert told(app, COMPLETED_TOPIC) == []
+    app.clock.advance(23 * HOUR)
+    assert clean(app).reaped == []
+    app.batches.retry([f"{batch}:0:0"])
+    assert app.batches.ack([f"{batch}:0:0"]).completed == (batch,)
+    assert [len(told(app, t)) for t in (COMPLETED_TOPIC, "complete", "success")] == [1, 1, 1]
+
+
+def test_a_batch_that_nobody_retries_completes_when_the_time_has_come(
+    app: MemoryApplication,
+) -> None:
+    batch = opened(app, retry_hours=3)
+    app.batches.fail([f"{batch}:0:0", f"{batch}:0:1"])
+    app.clock.advance(2 * HOUR)
+    assert clean(app).looked == 0
+    app.clock.advance(1 * HOUR)
+    for _ in range(2):
+        clean(app)
+        app.cascade()
+    assert app.batches.progress(batch).complete
+    assert [len(told(app, t)) for t in (COMPLETED_TOPIC, "complete", "success")] == [1, 1, 0]
+
+
+def test_a_retry_lets_the_time_begin_anew(app: MemoryApplication) -> None:
+    batch = opened(app, retry_hours=3)
+    app.batches.fail([f"{batch}:0:0", f"{batch}:0:1"])
+    app.clock.advance(2 * HOUR)
+    app.batches.retry([f"{batch}:0:0"])
+    app.clock.advance(30 * HOUR)
+    clean(app)
+    assert app.batches.progress(batch).state == "sealed"
+    app.batches.fail([f"{batch}:0:0"])
+    app.clock.advance(2 * HOUR)
+    clean(app)
+    assert app.batches.progress(batch).state == "sealed"
+    app.clock.advance(2 * HOUR)
+    clean(app)
+    assert app.batches.progress(batch).complete
+
+
+def test_without_callbacks_or_with_no_time_failures_hold_nothing_up(
+    app: MemoryApplication,
+) -> None:
+    for fields in ({}, {"on_complete": "complete"}, {"on_success": "success", "retry_hours": 0}):
+        batch = app.batches.open(**fields).id
+        app.batches.add(batch, 1, request_id="r")
+        app.batches.seal(batch)
+        assert app.batches.fail([f"{batch}:0:0"]).completed == (batch,)
+    assert len(told(app, "complete")) == 1
+    assert told(app, "success") == []
+
+
+def test_a_batch_that_waits_is_no_stalled_one_and_may_be_cancelled(app: MemoryApplication) -> None:
+    batch = opened(app, retry_hours=168)
+    app.batches.fail([f"{batch}:0:0", f"{batch}:0:1"])
+    app.clock.advance(100 * HOUR)
+    assert app.keeper.stalled(24, deadline=app.deadline).count == 0
+    app.batches.cancel(batch)
+    app.clock.advance(100 * HOUR)
+    clean(app)
+    assert [told(app, t) for t in (COMPLETED_TOPIC, "complete", "success")] == [[], [], []]
+
+
+def test_a_destination_gets_its_message_of_this_batch_alone(app: MemoryApplication) -> None:
+    first = app.batches.open(on_complete="sqs:orders-a")
+    app.batches.open(id=first.id, on_complete="sqs:orders-a")
+    assert first.on_complete is not None
+    (subscription,) = app.outbox.topic(first.on_complete).subscriptions
+    assert subscription.destination == "sqs:orders-a"
+    app.batches.seal(app.batches.open().id)
+    app.batches.seal(first.id)
+    app.run(1)
+    received = app.destinations["sqs:orders-a"].received
+    assert [m.ref.topic for m in received] == [first.on_complete]
+
+
+@pytest.mark.parametrize("field", ["on_complete", "on_success"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "nowhere", "topic:nowhere", "no such/topic", "ftp:host", "sqs:", "https:/path",
+     "https://user:word@host/", "fairbox.batches.completed", 7],
+)  # fmt: skip
+def test_a_bad_address_is_refused_with_its_field(
+    app: MemoryApplication, field: str, address: Any
+) -> None:
+    before = (app.engine.items(BATCHES), app.outbox.topics())
+    with pytest.raises(InvalidInput) as error:
+        app.batches.open(**{"on_complete": "sqs:orders-a", field: address})
+    assert error.value.field == field
+    assert (app.engine.items(BATCHES), app.outbox.topics()) == before
+
+
+@pytest.mark.parametrize("hours", [-1, 169, 1.5, True, "1"])
+def test_a_time_for_retries_that_is_none_is_refused(app: MemoryApplication, hours: Any) -> None:
+    with pytest.raises(InvalidInput, match="retry_hours"):
+        app.batches.open(retry_hours=hours)
+
+
+@pytest.mark.parametrize("by", ["stream", "cleanup"])
+def test_callbacks_of_a_batch_that_an_older_release_completed_come_from_the_stream_or_the_cleanup(
+    app: MemoryApplication, by: str
+) -> None:
+    batch = opened(app)
+    app.cascade()
+    (root,) = (i for i in app.engine.items(BATCHES) if i.items() >= codec.root_key(batch).items())
+    ended = root | {"st": {"S": "complete"}, "b": {"B": b""}, "d": {"N": "2"}}
+    hour = int(app.clock.now() // HOUR)
+    ended |= {"h": {"S": ended["h"]["S"].replace("sealed", "complete")}, "x": {"N": str(hour)}}
+    app.engine.put_item(TableName=BATCHES, Item=ended)
+    for _ in range(2):
+        if by == "stream":
+            app.cascade()
+        else:
+            clean(app)
+    assert [len(told(app, t)) for t in ("complete", "success")] == [1, 1]
