@@ -54,6 +54,7 @@ class ScriptedQueue:
         self.faults: dict[str, deque[BaseException]] = defaultdict(deque)
         self.backoff = 77.0
         self.ordered_topics: set[str] = set()
+        self.consumers: list[str] = []
         self._receipts = 0
 
     def send(self, *bodies: bytes, topic: str = "jobs", key: str | None = None) -> None:
@@ -76,9 +77,16 @@ class ScriptedQueue:
             self._claim(self.entry(body), 30)
 
     def receive(
-        self, topic: str, max_messages: int = 10, visibility_timeout: float = 30, wait: float = 0
+        self,
+        topic: str,
+        max_messages: int = 10,
+        visibility_timeout: float = 30,
+        wait: float = 0,
+        *,
+        consumer: str = "",
     ) -> list[Got]:
         with self._lock:
+            self.consumers.append(consumer)
             self._call("receive", max_messages)
             assert wait == 0
             due = [

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairbox.api.cursors import Part
     from fairbox.api.models import TopicsQuery
     from fairbox.client.outbox import Outbox
+    from fairbox.client.receives import MessageReceives
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import Delivery, StoredMessage
     from fairbox.model.topics import TopicState
@@ -49,7 +50,7 @@ def list_messages(outbox: Outbox, topic: str, query: ListQuery, clock: Clock) ->
             if getattr(query, field) is not None:
                 raise InvalidInput(field, "none: it is for state=delivered")
     start = None if query.cursor is None else read_cursor(query.cursor, topic, query.state)
-    wanted = _List(outbox, outbox.topic(topic), query, milliseconds(clock))
+    wanted = _List(outbox, outbox.topic(topic), query, milliseconds(clock), outbox.receives())
     shown: list[MessageOut | DeliveryOut] = []
     cursor = None
     spent = 0
@@ -96,12 +97,13 @@ def _topic_of(cursor: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """A request for a list, and its time (ms)."""
+    """A request for a list, its time (ms), and who holds messages."""
 
     outbox: Outbox
     topic: TopicState
     query: ListQuery
     now: int
+    receives: MessageReceives
 
     def entries(self, start: tuple[Part, Place] | None) -> Iterator[Entry]:
         """Yield what comes behind `start`, each with its place."""
@@ -123,11 +125,11 @@ class _List:
             for letter in message_pages.dead(
                 self.outbox.tables, self.topic, after=after, page=page
             ):
-                yield Place(0, letter.id), show_dead(self.outbox, letter, self.now)
+                yield Place(0, letter.id), show_dead(self.outbox, letter, self.receives)
         else:
             for stored in self._lane(part, after, page):
                 place = Place(stored.ref.due or 0, stored.ref.id)
-                yield place, show_message(self.outbox, stored, self.now)
+                yield place, show_message(self.outbox, stored, self.receives)
 
     def _lane(self, part: Part, after: Place | None, page: int) -> Iterator[StoredMessage]:
         tables = self.outbox.tables

@@ -244,7 +244,9 @@ class MessageOut(Output):
     ref: str
     topic: str
     id: str
-    state: Literal["outstanding", "waiting", "dead"]
+    state: Literal["outstanding", "held", "waiting", "dead"] = Field(
+        description="`held`: outstanding, and a consumer holds it."
+    )
     added_at: Milliseconds | None = Field(description="The id's time.")
     due_at: Milliseconds | None = None
     partition_key: str | None = None
@@ -263,6 +265,13 @@ class MessageOut(Output):
         description="Subscriptions that still lack it, or that it died for; null: all.",
     )
     subscriptions: list[SubscriptionStateOut] = Field(default_factory=list)
+    receive_count: int = Field(default=0, description="How often consumers received it.")
+    held_until: Milliseconds | None = Field(
+        default=None, description="When others may receive it; null: nobody holds it."
+    )
+    consumer: str | None = Field(
+        default=None, description="The name that its holder gave; ordered topics keep none."
+    )
     reason: str | None = Field(default=None, description="Why it is dead.")
     died_at: Milliseconds | None = None
     raw: str | None = Field(default=None, description="An item that nothing could read, as JSON.")

@@ -99,6 +99,12 @@ class DeletingOut(Out):
     )
 
 
+class QueueStatsQuery(Query):
+    """Whether the messages in flight of an unordered topic are counted."""
+
+    in_flight: bool = Field(default=False, description="Count them: the backlog is read.")
+
+
 class QueueStatsOut(Out):
     """The figures of a topic, as counted from the stream; they trail by seconds."""
 
@@ -108,6 +114,9 @@ class QueueStatsOut(Out):
     later: int = Field(description="Of these, added with a delay.")
     dead: int
     in_flight: int | None = Field(
-        description="Held by consumers at this moment; null: not known without reading the backlog"
-        " (unordered topics)."
+        description="Held by consumers at this moment; null: not counted (unordered topics, whose"
+        " count reads the backlog: `in_flight=true`)."
+    )
+    visible: int | None = Field(
+        description="Outstanding, and held by nobody; delayed ones too. Null: not known."
     )

@@ -16,6 +16,7 @@ from fairbox.api.operation_models import (
     PurgedOut,
     PurgeQuery,
     QueueStatsOut,
+    QueueStatsQuery,
 )
 from fairbox.api.redrive_routes import RedriveWhereIn
 from fairbox.api.route import Answer, Route
@@ -96,7 +97,9 @@ def purge_dead_letters(api: Api, request: Request) -> Answer:
 
 def show_queue_stats(api: Api, request: Request) -> Answer:
     """Show a topic's figures; its backlog is not read."""
-    stats = api.queue.stats(check_topic(request.params["topic"]))
+    topic = check_topic(request.params["topic"])
+    query = request.parameters(QueueStatsQuery)
+    stats = api.queue.stats(topic, count_in_flight=query.in_flight)
     return Answer(
         200,
         QueueStatsOut(
@@ -106,6 +109,7 @@ def show_queue_stats(api: Api, request: Request) -> Answer:
             later=stats.later,
             dead=stats.dead,
             in_flight=stats.in_flight,
+            visible=stats.visible,
         ),
     )
 
@@ -137,7 +141,7 @@ OPERATING_ROUTES: Final = (
     Route("PATCH", "/messages/{ref+}", edit_message),
     Route("DELETE", "/topics/{topic}/messages", purge_topic, PurgeQuery),
     Route("DELETE", "/topics/{topic}/dead", purge_dead_letters, PurgeDeadQuery),
-    Route("GET", "/topics/{topic}/stats", show_queue_stats),
+    Route("GET", "/topics/{topic}/stats", show_queue_stats, QueueStatsQuery),
     Route("POST", "/topics/{topic}/pause", pause_topic),
     Route("POST", "/topics/{topic}/resume", resume_topic),
     Route("DELETE", "/topics/{topic}", delete_topic, DeleteTopicQuery),

@@ -28,6 +28,11 @@ class ReceiveIn(In):
     wait: float = Field(
         default=0, ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the first."
     )
+    consumer: str = Field(
+        default="",
+        max_length=64,
+        description="A name of at most 64 bytes, shown with what is held (unordered topics).",
+    )
 
 
 class AcksIn(In):

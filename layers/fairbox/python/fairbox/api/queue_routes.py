@@ -41,7 +41,11 @@ def receive_messages(api: Api, request: Request) -> Answer:
     topic = check_topic(request.params["topic"])
     given = request.model(ReceiveIn) if request.body else checked(ReceiveIn, {})
     received = api.queue.receive(
-        topic, given.max_messages, given.visibility_timeout, wait=given.wait
+        topic,
+        given.max_messages,
+        given.visibility_timeout,
+        wait=given.wait,
+        consumer=given.consumer,
     )
     shown, rest = _fitting(received)
     if rest:

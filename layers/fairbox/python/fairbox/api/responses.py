@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from fairbox.api.models import (
     DeliveryOut,
@@ -23,6 +23,7 @@ from fairbox.model.redaction import redacted_address
 if TYPE_CHECKING:
     from fairbox.api.models import Encoding
     from fairbox.client.outbox import Outbox
+    from fairbox.client.receives import MessageReceives
     from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription, Topic, TopicState
@@ -31,22 +32,17 @@ MAX_ANSWER_BYTES = 4_500_000
 """Of one answer: in base64 it fits the 6 MB that a Lambda function may return."""
 
 
-def show_message(outbox: Outbox, stored: StoredMessage, now: int) -> MessageOut:
-    """Return a message with its state at `now` (ms) and its body, fetched if it was offloaded."""
-    due = stored.ref.due
-    state: Literal["outstanding", "waiting", "dead"] = "outstanding"
-    if stored.lane == "dead":
-        state = "dead"
-    elif due is not None and due > now:
-        state = "waiting"
+def show_message(outbox: Outbox, stored: StoredMessage, receives: MessageReceives) -> MessageOut:
+    """Return a message with its state and its body, fetched if it was offloaded."""
+    received = receives.of(stored)
     message = stored.message
     shown = MessageOut(
         ref=str(stored.ref),
         topic=message.topic,
         id=message.id,
-        state=state,
+        state=receives.state(stored, received),
         added_at=time_of(message.id),
-        due_at=due,
+        due_at=stored.ref.due,
         partition_key=message.partition_key,
         content_type=message.content_type,
         headers=dict(message.headers),
@@ -57,6 +53,9 @@ def show_message(outbox: Outbox, stored: StoredMessage, now: int) -> MessageOut:
         batch_item=message.batch_item,
         pending=None if stored.pending is None else sorted(stored.pending),
         subscriptions=_states(stored),
+        receive_count=received.count,
+        held_until=received.held_until,
+        consumer=received.consumer or None,
     )
     if stored.size > MAX_ANSWER_BYTES:
         return shown.model_copy(update={"body_omitted": "too large"})
@@ -69,11 +68,11 @@ def show_message(outbox: Outbox, stored: StoredMessage, now: int) -> MessageOut:
     return shown if encoded_size(shown) <= MAX_ANSWER_BYTES else without_body(shown)
 
 
-def show_dead(outbox: Outbox, letter: DeadLetter, now: int) -> MessageOut:
+def show_dead(outbox: Outbox, letter: DeadLetter, receives: MessageReceives) -> MessageOut:
     """Return a dead letter; of one that nothing could read, the raw item."""
     why = {"reason": letter.reason, "died_at": letter.died_at}
     if letter.stored is not None:
-        return show_message(outbox, letter.stored, now).model_copy(update=why)
+        return show_message(outbox, letter.stored, receives).model_copy(update=why)
     try:
         added_at = time_of(parse_id(letter.id))
     except InvalidInput:

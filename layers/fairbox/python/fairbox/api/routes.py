@@ -23,7 +23,6 @@ from fairbox.errors import (
     UnknownTopic,
     Unreadable,
 )
-from fairbox.model.clock import milliseconds
 from fairbox.model.messages import MessageRef, check_text, check_topic
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
 from fairbox.problems import Refusal
@@ -184,20 +183,20 @@ def show_stats(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every en
 
 def _find(api: Api, ref: MessageRef) -> MessageOut | None:
     """Return a message, outstanding or dead, though nothing can read it."""
-    now = milliseconds(api.clock)
+    receives = api.outbox.receives()
     try:
         stored = api.outbox.find(ref)
     except Unreadable:
         item = api.outbox.tables.dead.get(ref)
         if item is None:
             raise
-        return show_dead(api.outbox, read_dead(item), now)
+        return show_dead(api.outbox, read_dead(item), receives)
     if stored is None:
         return None
     if stored.lane != "dead":
-        return show_message(api.outbox, stored, now)
+        return show_message(api.outbox, stored, receives)
     item = api.outbox.tables.dead.get(ref)
-    return None if item is None else show_dead(api.outbox, read_dead(item), now)
+    return None if item is None else show_dead(api.outbox, read_dead(item), receives)
 
 
 ROUTES: Final = (

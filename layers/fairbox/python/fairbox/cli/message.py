@@ -16,6 +16,7 @@ from fairbox.cli.output_fields import (
     dead_fields,
     delivery_fields,
     failures_fields,
+    receives_fields,
     stored_fields,
 )
 from fairbox.cli.session import FAILED, Session
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.cli.output_fields import Fields
+    from fairbox.client.receives import MessageReceives
+    from fairbox.model.stored_messages import StoredMessage
 
 message = noun("Publish messages, list, show, edit, skip and cancel them.")
 
-State = Literal["outstanding", "waiting", "dead", "delivered"]
+State = Literal["outstanding", "held", "waiting", "dead", "delivered"]
 TopicName = Annotated[
     str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
 ]
@@ -102,7 +105,7 @@ def list_messages(
     session: Session,
     topic: TopicName,
     state: Annotated[
-        State, typer.Option(help="`outstanding`: due, and not yet delivered.")
+        State, typer.Option(help="`outstanding`: due and not yet delivered; `held`: by consumers.")
     ] = "outstanding",
     limit: Limit = 100,
 ) -> None:
@@ -114,21 +117,41 @@ def list_messages(
         letters = session.outbox.dead(topic, limit=limit)
         session.table(("ref", "died_at", "reason"), (dead_fields(letter) for letter in letters))
     else:
-        columns = ("ref", "size", "due_at", "partition_key")
+        columns = (
+            "ref",
+            "state",
+            "size",
+            "due_at",
+            "receive_count",
+            "held_until",
+            "consumer",
+            "partition_key",
+        )
         session.table(columns, islice(_stored(session, topic, state), limit))
 
 
 def _stored(session: Session, topic: str, state: State) -> Iterator[Fields]:
     now = milliseconds(session.clock)
-    if state == "outstanding":
+    receives = session.outbox.receives()
+    if state != "waiting":
         for stored in session.outbox.stored("ready", topic):
-            yield stored_fields(stored, state)
+            if shown := _shown(receives, stored, state):
+                yield shown
     for stored in session.outbox.stored("later", topic):
         waits = (stored.ref.due or 0) > now
-        if waits and state == "outstanding":
+        if waits and state != "waiting":
             return  # they come by due time
-        if waits == (state == "waiting"):
-            yield stored_fields(stored, state)
+        if waits == (state == "waiting") and (shown := _shown(receives, stored, state)):
+            yield shown
+
+
+def _shown(receives: MessageReceives, stored: StoredMessage, wanted: State) -> Fields | None:
+    """Return the fields of a message with its state; None: only held ones are wanted."""
+    of = receives.of(stored)
+    state = receives.state(stored, of)
+    if wanted == "held" and state != wanted:
+        return None
+    return stored_fields(stored, state) | receives_fields(of)
 
 
 @verb(message, "show", example="fairbox message show $REF")
@@ -153,8 +176,9 @@ def show(
     if letter is not None:
         fields = dead_fields(letter) | failures_fields(letter)
     else:
-        waits = (stored.ref.due or 0) > milliseconds(session.clock)
-        fields = stored_fields(stored, "waiting" if waits else "outstanding")
+        receives = session.outbox.receives()
+        of = receives.of(stored)
+        fields = stored_fields(stored, receives.state(stored, of)) | receives_fields(of)
     session.show(fields | body_fields(stored.message))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairbox.client.misplaced_messages import Misplaced
     from fairbox.client.purge import PurgeResult
     from fairbox.client.queue_resize import WidthResult
+    from fairbox.client.receives import Receives
     from fairbox.client.redrive import RedriveResult
     from fairbox.client.topic_resize import EpochStatus, ResizeResult
     from fairbox.model.messages import Message
@@ -187,6 +188,7 @@ def stats_fields(stats: QueueStats) -> Fields:
         "later": stats.later,
         "dead": stats.dead,
         "in_flight": stats.in_flight,
+        "visible": stats.visible,
     }
 
 
@@ -211,6 +213,15 @@ def purge_fields(result: PurgeResult) -> Fields:
         "left": list(result.left),
         "more": result.more,
         "dry_run": result.dry_run,
+    }
+
+
+def receives_fields(receives: Receives) -> Fields:
+    """Return how often a message was received, and who holds it."""
+    return {
+        "receive_count": receives.count,
+        "held_until": receives.held_until,
+        "consumer": receives.consumer or None,
     }
 
 

@@ -38,17 +38,23 @@ Receipts = Annotated[
 def receive(
     session: Session,
     topic: TopicName,
+    *,
     max_messages: Annotated[int, typer.Option("--max-messages", "-n", help="1 to 100.")] = 10,
     visibility_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Until others may receive them.")
     ] = 30,
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="For the first message.")] = 0,
+    consumer: Annotated[
+        str, typer.Option(metavar="NAME", help="Shown with what it holds (unordered topics).")
+    ] = "",
 ) -> None:
     """Receive messages with their bodies, and hold them; an attempt counts, settled or not."""
     # imported where it is used: `fairbox --help` does without
     from fairbox.model.receipts import Receipt  # noqa: PLC0415
 
-    found = session.queue.receive(topic, max_messages, visibility_timeout, wait=wait)
+    found = session.queue.receive(
+        topic, max_messages, visibility_timeout, wait=wait, consumer=consumer
+    )
     session.details(
         ("ref", "receive_count", "visible_at", "size", "receipt"),
         [received_fields(one, str(Receipt.parse(one.receipt).ref)) for one in found],
@@ -121,9 +127,17 @@ def extend(
 
 
 @verb(queue, "stats", example="fairbox queue stats jobs")
-def stats(session: Session, topic: TopicName) -> None:
+def stats(
+    session: Session,
+    topic: TopicName,
+    *,
+    in_flight: Annotated[
+        bool,
+        typer.Option("--in-flight", help="Count those of an unordered topic: its backlog is read."),
+    ] = False,
+) -> None:
     """Show a queue's figures, which trail by half a minute; its backlog is not read."""
-    session.show(stats_fields(session.queue.stats(topic)))
+    session.show(stats_fields(session.queue.stats(topic, count_in_flight=in_flight)))
 
 
 @verb(queue, "purge", example="fairbox queue purge jobs --yes")

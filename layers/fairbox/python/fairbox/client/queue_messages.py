@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.client.queue_context import QueuePart
 from fairbox.errors import FairboxError, StaleReceipt
 from fairbox.model.deadline import seconds_left
-from fairbox.model.receipts import Receipt
+from fairbox.model.receipts import Receipt, check_consumer
 from fairbox.queue.models import (
     Received,
     Taken,
@@ -67,6 +67,8 @@ class QueueMessages(QueuePart):
         max_messages: int = 10,
         visibility_timeout: float = 30,
         wait: float = 0,
+        *,
+        consumer: str = "",
     ) -> list[Received]:
         """Receive messages: claim them for a time.
 
@@ -76,6 +78,8 @@ class QueueMessages(QueuePart):
                 more.
             visibility_timeout: seconds until others may receive them, over 0 and up to 12 hours.
             wait: seconds to wait for the first message, 0 to 900.
+            consumer: a name of at most 64 bytes, which lists show with the messages that are held.
+                It is stored with each claim of an unordered topic; ordered topics do not keep it.
 
         Returns:
             Messages with their receipts; those of one shard are oldest first.
@@ -90,20 +94,25 @@ class QueueMessages(QueuePart):
         wanted = check_count(max_messages)
         visibility = check_visibility(visibility_timeout)
         end = self._context.now + check_wait(wait)
+        name = check_consumer(consumer)
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            received = self._receive(self._context.pulled(topic), wanted, visibility)
+            received = self._receive(self._context.pulled(topic), wanted, visibility, name)
             left = min((end - self._context.now) / 1000, seconds_left())
             if received or left <= 0:
                 return received
             self._context.clock.sleep(min(left, pause * (0.5 + self._context.rng.random() / 2)))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    def _receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Received]:
+    def _receive(
+        self, topic: TopicState, wanted: int, visibility: int, consumer: str
+    ) -> list[Received]:
         if topic.paused:
             return []
-        way = self._context.ordered if topic.topic.ordering == "key" else self._context.unordered
-        taken = way.receive(topic, wanted, visibility)
+        if topic.topic.ordering == "key":
+            taken = self._context.ordered.receive(topic, wanted, visibility)
+        else:
+            taken = self._context.unordered.receive(topic, wanted, visibility, consumer)
         made = (self._received(t) for t in taken)
         return [received for received in made if received is not None]
 

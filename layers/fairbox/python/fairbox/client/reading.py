@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.client import message_pages
 from fairbox.client.context import OutboxPart
+from fairbox.client.receives import MessageReceives
 from fairbox.codec import attributes as attr
 from fairbox.codec.dead_letters import read_dead
 from fairbox.codec.messages import read_message
@@ -127,6 +128,10 @@ class MessageReads(OutboxPart):
             if limit is not None and n >= limit:
                 return
             yield stored
+
+    def receives(self) -> MessageReceives:
+        """Return a reader of who holds messages now, and how often they were received."""
+        return MessageReceives(self.tables, self._context.topics, self._context.now)
 
     def listed(self) -> list[ShardRow]:
         """Return the shard rows that the index `OutstandingAllTopics` lists."""

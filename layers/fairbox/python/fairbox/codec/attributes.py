@@ -39,6 +39,7 @@ RAW: Final = "raw"  # S, an unreadable item as JSON, in lane `dead`
 HOLDER: Final = "ct"  # B, of who holds a received message
 CLAIM_UNTIL: Final = "cl"  # N, ms, when it may be received again
 CLAIM_COUNT: Final = "cn"  # N, how often it was received
+CONSUMER: Final = "hn"  # B, the token of the claim and the name that its consumer gave
 EDITS: Final = "ed"  # N, how often an operator changed it
 SKIPPED: Final = "sn"  # M of S: reason by subscription for which an operator skipped it
 MOVED: Final = "mv"  # BOOL, an operator put it here from another due time

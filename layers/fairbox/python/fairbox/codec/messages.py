@@ -44,7 +44,7 @@ _KNOWN: Final = frozenset(
         attr.CONTENT_TYPE, attr.HEADERS, attr.PARTITION_KEY, attr.DEDUP_KEY,
         attr.FAIRNESS_KEY, attr.BATCH_ITEM, attr.DIRECT, attr.PENDING, attr.STATES,
         attr.GONE, attr.REASON, attr.DUE, attr.REDRIVEN, attr.DIED_AT, attr.RAW,
-        attr.HOLDER, attr.CLAIM_UNTIL, attr.CLAIM_COUNT, attr.EDITS, attr.MOVED,
+        attr.HOLDER, attr.CLAIM_UNTIL, attr.CLAIM_COUNT, attr.CONSUMER, attr.EDITS, attr.MOVED,
         attr.SKIPPED, attr.EXPIRES_AT,
     }
 )  # fmt: skip
@@ -218,7 +218,19 @@ def _claim(item: Mapping[str, Any]) -> Claim | None:
     token = item.get(attr.HOLDER, {"B": b""})["B"]
     if not isinstance(token, bytes):
         raise TypeError("the token is not binary")
-    return Claim(int(item[attr.CLAIM_COUNT]["N"]), int(item[attr.CLAIM_UNTIL]["N"]), bytes(token))
+    token = bytes(token)
+    return Claim(
+        int(item[attr.CLAIM_COUNT]["N"]),
+        int(item[attr.CLAIM_UNTIL]["N"]),
+        token,
+        _consumer(item, token),
+    )
+
+
+def _consumer(item: Mapping[str, Any], token: bytes) -> str:
+    """Return the name that the holder gave; a name that another claim left does not count."""
+    named = bytes(item.get(attr.CONSUMER, {"B": b""})["B"])
+    return named.removeprefix(token).decode() if token and named.startswith(token) else ""
 
 
 def _body(item: Mapping[str, Any], size: int) -> bytes:

@@ -20,6 +20,7 @@ from fairbox.consumer.outcomes import Outcome, handle
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import check_topic
+from fairbox.model.receipts import check_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,6 +71,8 @@ class Consumer:
         idle: maximum seconds between two receives that find nothing.
         linger: maximum seconds that an ack waits for others, to share a call.
         backoff: the wait of a failed message; None: by the topic's retry policy.
+        name: at most 64 bytes, which lists show with the messages that it holds (unordered
+            topics).
         labels: fields of each log line, such as the logical name of a partitioned queue.
         permits: a limit on concurrent handlers that several consumers of this process share.
         metrics: takes the counts once a minute and at the end, such as `queue.metrics()`.
@@ -104,6 +107,7 @@ class Consumer:
         idle: float = 2.0,
         linger: float = 0.05,
         backoff: RetryPolicy | None = None,
+        name: str = "",
         labels: Mapping[str, str] | None = None,
         permits: Permits | None = None,
         metrics: Figures | None = None,
@@ -150,6 +154,7 @@ class Consumer:
             in_flight=self._in_flight,
             events=self._events,
             now=self._now,
+            name=check_consumer(name, "name"),
         )
 
     @property

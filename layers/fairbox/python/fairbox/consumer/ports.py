@@ -34,9 +34,15 @@ class Source(Protocol):
     """A queue, as consumers use it. A lost receipt raises `StaleReceipt` and changes nothing."""
 
     def receive(
-        self, topic: str, max_messages: int = 10, visibility_timeout: float = 30, wait: float = 0
+        self,
+        topic: str,
+        max_messages: int = 10,
+        visibility_timeout: float = 30,
+        wait: float = 0,
+        *,
+        consumer: str = "",
     ) -> Sequence[Received]:
-        """Claim messages for so many seconds."""
+        """Claim messages for so many seconds, under a name that lists show."""
         ...
 
     def ack(self, receipts: Iterable[str]) -> None:

@@ -33,6 +33,7 @@ class WorkerSteps:
         in_flight: the messages in hand.
         events: counts and logs.
         now: seconds that never go back.
+        name: shown with the messages that it holds; empty: none.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class WorkerSteps:
         in_flight: InFlight,
         events: EventLog,
         now: Callable[[], float],
+        name: str = "",
     ) -> None:
         self._queue = queue
+        self._named = {"consumer": name} if name else {}
         self._topic = topic
         self._handle = handle
         self._limits = limits
@@ -90,6 +93,7 @@ class WorkerSteps:
                 max_messages=room,
                 visibility_timeout=self._limits.visibility_timeout,
                 wait=0,
+                **self._named,
             )
         except (Throttled, Unavailable) as error:
             self._events.failed("receive", error)

@@ -174,6 +174,8 @@ def _claim_values(claim: Claim) -> dict[str, Any]:
     }
     if claim.token:
         values[attr.HOLDER] = {"B": claim.token}
+    if claim.consumer:
+        values[attr.CONSUMER] = {"B": claim.token + claim.consumer.encode()}
     return values
 
 

@@ -217,6 +217,25 @@ class Lanes:
             arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
         return total
 
+    def count_held(self, shard: tuple[str, int, int], now: int) -> int:
+        """Return how many messages of an unordered shard consumers hold (eventually consistent)."""
+        names = {"#until": attr.CLAIM_UNTIL, "#token": attr.HOLDER, "#gone": attr.GONE}
+        held = "#until > :now AND attribute_exists(#token) AND attribute_not_exists(#gone)"
+        lanes: tuple[OpenLane, ...] = ("ready", "later")
+        total = 0
+        for lane in lanes:
+            arguments = self._range(lane, *shard) | {
+                "Select": "COUNT",
+                "ConsistentRead": False,
+                "FilterExpression": held,
+            }
+            arguments["ExpressionAttributeNames"] = (
+                arguments.get("ExpressionAttributeNames", {}) | names
+            )
+            arguments["ExpressionAttributeValues"] |= {":now": {"N": str(now)}}
+            total += sum(answer["Count"] for answer in self.calls.pages("query", **arguments))
+        return total
+
     def scan_arguments(self, segment: int, segments: int, *, count: bool = False) -> dict[str, Any]:
         """Return the arguments of a scan of one segment for messages only (consistent)."""
         arguments: dict[str, Any] = {

@@ -30,6 +30,7 @@ _OF_ITS_LIFE = (
     attr.HOLDER,
     attr.CLAIM_UNTIL,
     attr.CLAIM_COUNT,
+    attr.CONSUMER,
     attr.REDRIVEN,
     attr.MOVED,
 )

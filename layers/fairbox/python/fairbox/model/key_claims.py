@@ -38,6 +38,10 @@ class KeyClaim:
     token: bytes
     follower: str = ""
 
+    def held(self, now: int) -> bool:
+        """Whether a consumer holds the message at `now` (ms)."""
+        return self.state == "claimed" and self.until > now
+
     def held_by(self, token: bytes) -> bool:
         """Whether this token holds the message."""
         return self.state == "claimed" and self.token == token

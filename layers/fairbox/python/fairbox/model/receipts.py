@@ -13,6 +13,7 @@ from fairbox.model.messages import MessageRef
 
 ClaimPlace = Literal["ready", "later", "held"]
 TOKEN_BYTES: Final = 12
+MAX_CONSUMER_BYTES: Final = 64
 _PLACES: Final[dict[str, ClaimPlace]] = {"r": "ready", "l": "later", "h": "held"}
 _LETTERS: Final[dict[ClaimPlace, str]] = {place: letter for letter, place in _PLACES.items()}
 _CHECK_BYTES: Final = 6
@@ -74,3 +75,15 @@ class Receipt:
 
 def _check(payload: bytes) -> bytes:
     return hashlib.sha256(b"fairbox/receipt\0" + payload).digest()[:_CHECK_BYTES]
+
+
+def check_consumer(value: str, field: str = "consumer") -> str:
+    """Return the name of a consumer if it is valid.
+
+    Raises:
+        InvalidInput: it is not printable text of at most 64 bytes; the error names `field`.
+    """
+    text = isinstance(value, str) and value.isprintable()
+    if not text or len(value.encode("utf-8", "replace")) > MAX_CONSUMER_BYTES:
+        raise InvalidInput(field, f"printable text of at most {MAX_CONSUMER_BYTES} bytes")
+    return value

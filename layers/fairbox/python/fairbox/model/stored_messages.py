@@ -73,11 +73,13 @@ class Claim:
         count: how often it was received.
         until: when it may be received (again), in milliseconds since 1970 UTC.
         token: the holder's fencing token; empty: it was given back and has no holder.
+        consumer: the name that the holder gave; empty: none.
     """
 
     count: int
     until: int
     token: bytes = b""
+    consumer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ class Claimer:
         wanted: int,
         visibility: int,
         move: HintMove | None = None,
+        *,
+        consumer: str = "",
     ) -> Claimed:
         """Claim up to `wanted` of these for so many milliseconds; the hint's move goes with them.
 
@@ -61,7 +63,7 @@ class Claimer:
             room = wanted - len(claimed.taken)
             chosen, rest = rest[:room], rest[room:]
             until = milliseconds(self._clock) + visibility
-            claims = [self._claiming(stored, until) for stored in chosen]
+            claims = [self._claiming(stored, until, consumer) for stored in chosen]
             for claiming, held in zip(claims, self._store.claim(claims, move), strict=True):
                 if held:
                     claimed.taken.append(_taken(claiming))
@@ -70,10 +72,10 @@ class Claimer:
             move = None
         return claimed
 
-    def _claiming(self, stored: StoredMessage, until: int) -> Claiming:
+    def _claiming(self, stored: StoredMessage, until: int, consumer: str) -> Claiming:
         count = 1 if stored.claim is None else stored.claim.count + 1
         token = self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
-        return Claiming(stored, Claim(count, until, token), crashed(stored))
+        return Claiming(stored, Claim(count, until, token, consumer), crashed(stored))
 
 
 def _taken(claiming: Claiming) -> Taken:

@@ -17,6 +17,7 @@ from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import Window, passed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from fairbox.model.clock import Clock
@@ -114,14 +115,17 @@ class HeadScans:
         free = self._reader.read(ready, ask, room) or []
         if not free and not ready.ended:
             return later.taken  # goes on at the next receive
-        rest = self._claimer.claim(free, ask.wanted - len(later.taken), ask.visibility).taken
+        rest = self._claim(free, ask.wanted - len(later.taken), ask)
         taken = later.taken + rest
         left = ask.wanted - len(taken)
         if left and later.due:
-            taken += self._claimer.claim(later.due, left, ask.visibility).taken
+            taken += self._claim(later.due, left, ask)
             later.due = later.due[left:]
         self._end(ask.shard, later, taken, free)
         return taken
+
+    def _claim(self, free: Sequence[StoredMessage], wanted: int, ask: Ask) -> list[Taken]:
+        return self._claimer.claim(free, wanted, ask.visibility, consumer=ask.consumer).taken
 
     def _scan_later(self, ask: Ask, share: int, room: Room) -> _Delayed:
         """Claim a share of the due messages in `later`; return them, other due ones, next times."""
@@ -131,7 +135,7 @@ class HeadScans:
         check_at = [good_until] if window.cursor else []
         others = max(0.0, room.left - room.all * _LATER_SHARE)
         free = self._reader.read(window, ask, room, spare=others) or []
-        taken = self._claimer.claim(free, share, ask.visibility).taken
+        taken = self._claim(free, share, ask)
         mine = {t.stored.ref: t.until for t in taken}
         held = 0
         for stored in window.seen:

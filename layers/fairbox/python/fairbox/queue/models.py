@@ -58,8 +58,8 @@ class QueueStats:
         ready: messages in lanes `ready`, including those that consumers hold.
         later: messages added with a delay and not yet acknowledged.
         dead: dead letters.
-        in_flight: messages that consumers hold now; None: unknown without reading the backlog
-            (unordered topics).
+        in_flight: messages that consumers hold now; None: not counted (unordered topics, whose
+            count reads the backlog).
     """
 
     topic: str
@@ -72,6 +72,11 @@ class QueueStats:
     def outstanding(self) -> int:
         """Messages in `ready` and `later`."""
         return self.ready + self.later
+
+    @property
+    def visible(self) -> int | None:
+        """Outstanding messages that no consumer holds, delayed ones among them; None: unknown."""
+        return None if self.in_flight is None else max(0, self.outstanding - self.in_flight)
 
 
 def check_count(value: int) -> int:

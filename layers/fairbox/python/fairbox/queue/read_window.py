@@ -33,12 +33,13 @@ Lane = Literal["ready", "later"]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The request of a receive to one shard: messages, visibility (ms), allowed attempts."""
+    """The request of a receive to one shard: messages, visibility (ms), attempts, its name."""
 
     shard: Shard
     wanted: int
     visibility: int
     max_attempts: int
+    consumer: str = ""
 
 
 @dataclass(slots=True)

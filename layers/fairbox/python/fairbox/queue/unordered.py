@@ -53,13 +53,16 @@ class UnorderedReceive:
         self._ahead = StartSpread(rng)
         self._scatter = False  # whether others were faster in this receive
 
-    def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
+    def receive(
+        self, topic: TopicState, wanted: int, visibility: int, consumer: str = ""
+    ) -> list[Taken]:
         """Claim messages of the next shard that has any.
 
         Args:
             topic: the topic.
             wanted: maximum number.
             visibility: duration of the claims in milliseconds.
+            consumer: the name to show with them; empty: none.
 
         Returns:
             The claimed messages; none if eight shards, or fewer with much in flight, had none.
@@ -72,7 +75,7 @@ class UnorderedReceive:
         row = name, epoch, group_of(shards[0])
         room = Room(wanted)
         asks = [
-            Ask((name, epoch, shard), wanted, visibility, topic.topic.retry.max_attempts)
+            Ask((name, epoch, shard), wanted, visibility, topic.topic.retry.max_attempts, consumer)
             for shard in shards
         ]
         copy = self._copies.get(row)
@@ -159,7 +162,7 @@ class UnorderedReceive:
     def _claim(
         self, free: Sequence[StoredMessage], ask: Ask, move: HintMove | None = None
     ) -> list[Taken]:
-        claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move)
+        claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move, consumer=ask.consumer)
         if move is not None:
             self._moved(move)
         self._ahead.claimed(ask.shard, claimed.lost)
