@@ -287,3 +287,25 @@ def test_what_died_on_an_ordered_topic_is_received_anew_after_a_redrive(cli: Cli
     cli.ok("dlq", "redrive", "jobs", "--yes")
     cli.clock.advance(60)
     assert [(f["ref"], f["receive_count"]) for f in receive(cli)] == [(ref, 1)]
+
+
+def test_a_message_that_is_held_is_shown_so_with_its_holder(jobs: Cli) -> None:
+    refs = send(jobs, b"one", b"two")
+    (held,) = receive(jobs, "-n", "1", "--consumer", "worker-1")
+    shown = jobs.ok("message", "show", refs[0], "--json").json
+    receives = "state", "receive_count", "held_until", "consumer"
+    assert [shown[field] for field in receives] == ["held", 1, held["visible_at"], "worker-1"]
+    listed = jobs.ok("message", "list", "jobs", "--json").objects
+    assert [(m["ref"], m["state"]) for m in listed] == [(refs[0], "held"), (refs[1], "outstanding")]
+    only = jobs.ok("message", "list", "jobs", "--state", "held", "--json").objects
+    assert [(m["ref"], m["consumer"]) for m in only] == [(refs[0], "worker-1")]
+    assert "worker-1" in jobs.ok("message", "list", "jobs").out
+
+
+def test_messages_in_flight_are_counted_where_it_is_asked_for(jobs: Cli) -> None:
+    send(jobs, b"one", b"two", b"three")
+    jobs.application.mark()
+    receive(jobs, "-n", "2")
+    assert jobs.ok("queue", "stats", "jobs", "--json").json["in_flight"] is None
+    found = jobs.ok("queue", "stats", "jobs", "--in-flight", "--json").json
+    assert (found["outstanding"], found["in_flight"], found["visible"]) == (3, 2, 1)

@@ -20,6 +20,7 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.outbox import Outbox
+from fairbox.client.receives import NEVER, Receives
 from fairbox.codec import attributes as attr
 from fairbox.dynamodb import claims
 from fairbox.dynamodb.message_edits import Edits
@@ -74,6 +75,101 @@ def setup(client: Any) -> QueueRig:
 
 
 TOPICS = pytest.mark.parametrize("topic", ["none", "key"])
+
+
+class TestSeeing:
+    """Each message shows its holder, the end of its claim, and its number of receives."""
+
+    @staticmethod
+    def seen(setup: QueueRig, ref: MessageRef) -> tuple[str, Receives]:
+        stored = setup.outbox.find(ref)
+        assert stored is not None
+        receives = setup.outbox.receives()
+        of = receives.of(stored)
+        return receives.state(stored, of), of
+
+    @TOPICS
+    def test_a_message_is_held_from_its_receive_to_its_time_out(
+        self, setup: QueueRig, topic: str
+    ) -> None:
+        (ref,) = setup.send(topic)
+        assert self.seen(setup, ref) == ("outstanding", NEVER)
+        held = setup.one(topic, timeout=30)
+        assert self.seen(setup, ref) == ("held", Receives(1, held.visible_at))
+        setup.queue.extend(held.receipt, 60)
+        state, of = self.seen(setup, ref)
+        assert (state, of.held_until) == ("held", round(setup.clock.now() * 1000) + 60_000)
+        setup.clock.advance(61)
+        assert self.seen(setup, ref) == ("outstanding", Receives(1))
+
+    @TOPICS
+    def test_a_message_that_was_given_back_has_no_holder(self, setup: QueueRig, topic: str) -> None:
+        (ref,) = setup.send(topic)
+        setup.queue.nack(setup.one(topic).receipt, delay=100)
+        assert self.seen(setup, ref) == ("outstanding", Receives(1))
+
+    def test_a_delayed_message_waits_and_is_held(self, setup: QueueRig) -> None:
+        (ref,) = setup.send("none", delay=10)
+        assert self.seen(setup, ref) == ("waiting", NEVER)
+        setup.clock.advance(70)
+        held = setup.one("none")
+        assert self.seen(setup, ref) == ("held", Receives(1, held.visible_at))
+
+    def test_a_dead_letter_is_dead(self, setup: QueueRig) -> None:
+        (ref,) = setup.send("none")
+        setup.queue.bury(setup.one("none").receipt)
+        assert self.seen(setup, ref) == ("dead", NEVER)
+
+    def test_the_holder_has_the_name_that_it_gave(self, setup: QueueRig) -> None:
+        (ref,) = setup.send("none")
+        first = _named(setup, "worker-1")
+        assert self.seen(setup, ref)[1].consumer == "worker-1"
+        setup.queue.extend(first.receipt, 30)
+        assert self.seen(setup, ref)[1].consumer == "worker-1"
+        setup.clock.advance(31)
+        setup.one("none")  # another consumer, without a name
+        assert self.seen(setup, ref)[1] == Receives(2, self.seen(setup, ref)[1].held_until)
+        with pytest.raises(StaleReceipt):
+            setup.queue.ack(first.receipt)
+
+    @pytest.mark.parametrize("settle", ["nack", "release"])
+    def test_a_name_ends_with_its_claim(self, setup: QueueRig, settle: str) -> None:
+        (ref,) = setup.send("none")
+        getattr(setup.queue, settle)(_named(setup, "worker-1").receipt)
+        assert self.seen(setup, ref)[1].consumer == ""
+        setup.queue.ack(_named(setup, "worker-2").receipt)
+        assert setup.lying() == []
+
+    def test_a_claim_without_a_name_has_no_attribute_for_it(self, setup: QueueRig) -> None:
+        setup.send("none")
+        setup.one("none")
+        assert not any(attr.CONSUMER in item for item in setup.items())
+
+    @pytest.mark.parametrize("name", ["x" * 65, "\u00e4" * 33, "a\nb", None, 7])
+    def test_a_name_is_short_and_printable(self, setup: QueueRig, name: Any) -> None:
+        with pytest.raises(InvalidInput, match="consumer"):
+            setup.queue.receive("none", consumer=name)
+
+    def test_the_messages_in_flight_of_an_unordered_topic_are_counted(
+        self, setup: QueueRig
+    ) -> None:
+        refs = [*setup.send("none", 4), *setup.send("none", delay=1)]
+        setup.clock.advance(70)
+        held = setup.receive("none", 3)
+        assert setup.queue.stats("none").in_flight is None
+        assert setup.queue.stats("none", count_in_flight=True).in_flight == 3
+        setup.queue.nack(held[0].receipt, delay=50)
+        setup.queue.ack(held[1].receipt)
+        assert setup.queue.stats("none", count_in_flight=True).in_flight == 1
+        setup.receive("none", 5)
+        assert setup.queue.stats("none", count_in_flight=True).in_flight == len(refs) - 2
+        setup.clock.advance(31)
+        assert setup.queue.stats("none", count_in_flight=True).in_flight == 0
+
+
+def _named(setup: QueueRig, name: str) -> Received:
+    (received,) = [r for _ in range(4) for r in setup.queue.receive("none", consumer=name)]
+    return received
 
 
 @TOPICS

@@ -262,8 +262,11 @@ class TestTopics:
         api.application.mark()
         assert api.call("GET", "/topics/jobs/stats").json == {
             "topic": "jobs", "outstanding": len(jobs), "ready": 3, "later": 0, "dead": 0,
-            "in_flight": None,
+            "in_flight": None, "visible": None,
         }  # fmt: skip
+        receive(api, max_messages=2)
+        counted = api.call("GET", "/topics/jobs/stats", query={"in_flight": "true"}).json
+        assert (counted["in_flight"], counted["visible"]) == (2, len(jobs) - 2)
         assert api.call("GET", "/topics/nowhere/stats").status == 404
 
     def test_a_topic_is_marked_then_gone(self, api: ApiClient) -> None:

@@ -372,3 +372,33 @@ class TestExtensions:
         reply = post(api, "/extensions", {"extensions": extensions})
         assert (reply.status, reply.fields) == (422, ["extensions.0.seconds"])
         assert receive(api) == []
+
+
+class TestSeeing:
+    def test_a_message_is_shown_with_its_holder(self, api: ApiClient) -> None:
+        first, second = send(api, b"one", b"two")
+        (got,) = receive(api, max_messages=1, consumer="worker-1")
+        shown = api.call("GET", f"/messages/{got['ref']}").json
+        assert (shown["id"], shown["state"], shown["receive_count"]) == (first.id, "held", 1)
+        assert (shown["held_until"], shown["consumer"]) == (got["visible_at"], "worker-1")
+        listed = api.call("GET", "/topics/jobs/messages", query={"state": "outstanding"}).json[
+            "messages"
+        ]
+        assert [(m["id"], m["state"], m["consumer"]) for m in listed] == [
+            (first.id, "held", "worker-1"),
+            (second.id, "outstanding", None),
+        ]
+
+    def test_on_ordered_topics_the_row_of_the_shard_says_who_is_held(self, api: ApiClient) -> None:
+        api.application.outbox.create_topic(Topic("keys", shards=1, ordering="key"))
+        send(api, b"one", b"two", topic="keys", partition_key="k")
+        (got,) = post(api, "/topics/keys/receive", {"consumer": "worker-1"}).json["messages"]
+        listed = api.call("GET", "/topics/keys/messages", query={"state": "outstanding"}).json[
+            "messages"
+        ]
+        receives = [(m["state"], m["held_until"], m["receive_count"]) for m in listed]
+        assert receives == [("held", got["visible_at"], 1), ("outstanding", None, 0)]
+
+    def test_a_name_that_is_too_long_is_refused(self, api: ApiClient) -> None:
+        reply = post(api, "/topics/jobs/receive", {"consumer": "\u00e4" * 40})
+        assert (reply.status, reply.json["errors"][0]["field"]) == (422, "consumer")

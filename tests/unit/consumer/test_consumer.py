@@ -19,6 +19,7 @@ from fairbox.consumer.consumer import ABANDONED, Consumer
 from fairbox.consumer.counts import ConsumerCounts
 from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import Permits
+from fairbox.errors import InvalidInput
 
 from tests.support.scripted_queue import Lines, ScriptedQueue
 
@@ -73,6 +74,18 @@ def test_every_message_is_handled_once_by_many_workers(queue: ScriptedQueue) -> 
     assert sorted(seen) == bodies
     assert sorted(queue.acked) == bodies
     assert max(queue.sizes["receive"]) == 10
+
+
+@pytest.mark.parametrize("name", ["", "worker-1"])
+def test_it_receives_under_its_name(queue: ScriptedQueue, name: str) -> None:
+    queue.send(b"one")
+    Consumer(queue, "jobs", lambda _: None, name=name).run_until_empty()
+    assert set(queue.consumers) == {name}
+
+
+def test_a_name_that_is_too_long_is_refused(queue: ScriptedQueue) -> None:
+    with pytest.raises(InvalidInput, match="name"):
+        Consumer(queue, "jobs", lambda _: None, name="x" * 65)
 
 
 def test_as_many_handlers_run_at_a_time_as_there_are_workers(queue: ScriptedQueue) -> None:
