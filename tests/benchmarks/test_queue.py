@@ -11,7 +11,7 @@ from fairbox.dynamodb.definitions import table_definitions
 from fairbox.model.messages import Message
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
-from benchmarks import hashing, queue_steps
+from benchmarks import hashing, queue_idle, queue_matrix, queue_returns, queue_steps
 from benchmarks.baseline_001 import PAGE, LostRaceError, SeedMessage, SeedQueue, definition
 from benchmarks.queue_throughput import Turn, faults_of
 from benchmarks.queue_workers import Claims, Done
@@ -167,3 +167,26 @@ def test_keys_use_all_shards_of_all_partitions_and_the_hashes_do_not_correlate()
     assert dependence.baseline == pytest.approx(1)
     for place in ("cells", "partitions", "shards"):
         assert 1 <= figures[f"hash.max_by_mean.{place}"].value < 1.15
+
+
+def test_a_crashed_consumers_message_comes_back_and_the_reads_are_counted() -> None:
+    late, rru = queue_returns.message_return(20, shards=1)
+    assert 0 <= late < 60
+    assert rru > 0
+    seed_late, seed_rru = queue_returns.seed_return(20)
+    assert 0 <= seed_late <= 1
+    assert seed_rru > 2
+
+
+def test_a_receiver_that_waits_is_metered_and_gets_every_message() -> None:
+    figures, faults = queue_idle.figures(shards=(1,), minutes=1, messages=3)
+    values = {figure.name: figure.value for figure in figures}
+    assert faults == []
+    assert values["queue.idle.rru_per_minute.1_shards.unordered"] > 0
+    assert 0 < values["queue.wait.p50_ms.1_shards.unordered"] < 3000
+
+
+def test_one_consumer_by_itself_loses_no_claim_on_any_number_of_shards() -> None:
+    figures = queue_matrix.figures(consumers=(1,), shards=(1, 8), messages=100)
+    lost = [figure.value for figure in figures if "lost" in figure.name]
+    assert lost == [0, 0]

@@ -1,0 +1,42 @@
+"""Consumers by shards in virtual time: rate, write units and lost claims of a message.
+
+Only the queue's own calls take time, 2.5 to 7.5 ms each: the rate is one of calls in sequence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.figures import Figure
+from benchmarks.queue_contention import Contention
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONSUMERS: Final = (1, 4, 16)
+SHARDS: Final = (1, 8, 64)
+
+
+def figures(
+    *,
+    consumers: Sequence[int] = CONSUMERS,
+    shards: Sequence[int] = SHARDS,
+    messages: int = 1000,
+) -> list[Figure]:
+    """Return the figures of each number of consumers on each number of shards.
+
+    Args:
+        consumers, shards: the numbers.
+        messages: acknowledged by all consumers together, of twice as many.
+    """
+    found: list[Figure] = []
+    for number in consumers:
+        for count in shards:
+            done = Contention(number, messages=messages, backlog=2 * messages, shards=count).run()
+            name = f"queue.matrix.{{}}.{number}_consumers.{count}_shards"
+            found += [
+                Figure(name.format("messages_per_second"), "1/s", done.messages / done.seconds),
+                Figure(name.format("wru_per_message"), "WRU", done.wru / done.messages),
+                Figure(name.format("claims_lost_share"), "ratio", done.lost_share),
+            ]
+    return found
