@@ -43,8 +43,8 @@ def figures(
             found += [
                 Figure(f"queue.idle.rru_per_minute.{place}", "RRU", rru),
                 Figure(f"queue.idle.calls_per_minute.{place}", "calls", calls),
-                Figure(f"queue.wait.p50_ms.{place}", "ms", 1000 * percentile(times, 50)),
-                Figure(f"queue.wait.p99_ms.{place}", "ms", 1000 * percentile(times, 99)),
+                Figure(f"queue.wait.p50_ms.{place}", "ms", 1000 * percentile(times, 0.5)),
+                Figure(f"queue.wait.p99_ms.{place}", "ms", 1000 * percentile(times, 0.99)),
                 Figure(f"queue.wait.empty_beside_a_message.{place}", "receives", empty),
             ]
     return found, []

@@ -26,7 +26,8 @@ def figures(
     """Return the figures of each number of consumers on each number of shards.
 
     Args:
-        consumers, shards: the numbers.
+        consumers: numbers of competing consumers.
+        shards: numbers of shards.
         messages: acknowledged by all consumers together, of twice as many.
     """
     found: list[Figure] = []
