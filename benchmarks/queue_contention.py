@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, Outbox, Queue, Topic
 from fairbox.model.receipts import Receipt
-from fairbox.testing import CostMeter, ManualClock
+from fairbox.testing import CostMeter, ManualClock, MemoryDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from greenlet import getcurrent, greenlet
+
+from benchmarks.baseline_001 import LostRaceError, SeedQueue, definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +60,11 @@ class Contended:
     def lost_share(self) -> float:
         """Share of lost claims."""
         return self.lost / max(1, self.tried)
+
+    @property
+    def rate(self) -> float:
+        """Messages a second of virtual time."""
+        return self.messages / self.seconds
 
 
 class Stage:
@@ -193,6 +200,61 @@ class Contention:
                 self._taken.setdefault((ref.epoch, ref.shard), []).append(ref.id)
             queue.ack(r.receipt for r in received)
             self._done += len(received)
+
+
+class SeedContention:
+    """The same consumers with source 001's pattern: one message a call, and no shards.
+
+    Args:
+        consumers: their number.
+        messages: number of messages that they delete.
+        backlog: messages at the beginning.
+        seed: of all random numbers.
+    """
+
+    def __init__(self, consumers: int, *, messages: int, backlog: int, seed: int = 1) -> None:
+        self._clock = ManualClock()
+        self._meter = CostMeter(MemoryDynamoDB(self._clock))
+        self._meter.create_table(**definition())
+        self._stage = Stage(self._clock, random.Random(seed))
+        self._consumers = consumers
+        self._messages = messages
+        self._done = self._lost = 0
+        queue = SeedQueue(self._meter, clock=self._clock)
+        for number in range(backlog):
+            queue.send(f"{number:08d}-0000-4000-8000-000000000000", _BODY)
+            self._clock.advance(_BETWEEN_SENDS_SECONDS / 25)
+
+    def run(self) -> Contended:
+        """Run the consumers; return the result, with two write units for each message sent."""
+        self._meter.reset()
+        began = self._clock.now()
+        for _ in range(self._consumers):
+            self._stage.enter(self._consume)
+        self._stage.run()
+        reading = self._meter.reading()
+        return Contended(
+            messages=self._done,
+            tried=self._done + self._lost,
+            lost=self._lost,
+            wru=2 * self._done + reading.wru,
+            rru=reading.rru,
+            calls=self._done + sum(reading.calls.values()),
+            passed_over=0,
+            seconds=self._clock.now() - began,
+        )
+
+    def _consume(self) -> None:
+        queue = SeedQueue(_Client(self._meter, self._stage), clock=self._clock)
+        while self._done < self._messages:
+            try:
+                received = queue.receive()
+            except LostRaceError:
+                self._lost += 1
+                continue
+            if received is not None:
+                queue.delete(received.id)
+                self._done += 1
 
 
 def _passed_over(ids: list[str]) -> int:

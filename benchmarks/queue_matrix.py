@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.baseline_001 import NAME
 from benchmarks.figures import Figure
-from benchmarks.queue_contention import Contention
+from benchmarks.queue_contention import Contention, SeedContention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ def figures(
     consumers: Sequence[int] = CONSUMERS,
     shards: Sequence[int] = SHARDS,
     messages: int = 1000,
+    seed_messages: int = 200,
 ) -> list[Figure]:
     """Return the figures of each number of consumers on each number of shards.
 
@@ -29,15 +31,18 @@ def figures(
         consumers: numbers of competing consumers.
         shards: numbers of shards.
         messages: acknowledged by all consumers together, of twice as many.
+        seed_messages: the same of source 001's pattern.
     """
     found: list[Figure] = []
     for number in consumers:
+        seed = SeedContention(number, messages=seed_messages, backlog=2 * seed_messages).run()
         for count in shards:
             done = Contention(number, messages=messages, backlog=2 * messages, shards=count).run()
             name = f"queue.matrix.{{}}.{number}_consumers.{count}_shards"
-            found += [
-                Figure(name.format("messages_per_second"), "1/s", done.messages / done.seconds),
-                Figure(name.format("wru_per_message"), "WRU", done.wru / done.messages),
-                Figure(name.format("claims_lost_share"), "ratio", done.lost_share),
-            ]
+            values = (
+                ("messages_per_second", "1/s", done.rate, seed.rate),
+                ("wru_per_message", "WRU", done.wru / done.messages, seed.wru / seed.messages),
+                ("claims_lost_share", "ratio", done.lost_share, seed.lost_share),
+            )
+            found += [Figure(name.format(what), unit, *pair, NAME) for what, unit, *pair in values]
     return found

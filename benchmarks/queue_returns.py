@@ -20,6 +20,8 @@ from benchmarks.queue_timeline import Stage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox import Received
+
 TOPIC: Final = "jobs"
 IN_FLIGHT: Final = (20, 300, 1_000, 10_000)
 SHARDS: Final = (1, 8)
@@ -64,7 +66,7 @@ def message_return(held: int, *, shards: int) -> tuple[float, float]:
     taken = 0
     while taken < held // 2:
         taken += len(application.queue.receive(TOPIC, min(_AT_A_CALL, held // 2 - taken), _LONG))
-    crashed = []
+    crashed: list[Received] = []
     while not crashed:
         crashed = application.queue.receive(TOPIC, 1, _VISIBILITY + held / 100)
     while taken < held:
