@@ -44,5 +44,8 @@ def figures(
                 ("wru_per_message", "WRU", done.wru / done.messages, seed.wru / seed.messages),
                 ("claims_lost_share", "ratio", done.lost_share, seed.lost_share),
             )
-            found += [Figure(name.format(what), unit, *pair, NAME) for what, unit, *pair in values]
+            found += [
+                Figure(name.format(what), unit, value, beside, NAME)
+                for what, unit, value, beside in values
+            ]
     return found

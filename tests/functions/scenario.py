@@ -344,6 +344,7 @@ class Scenario:
         outbox.topics()
         outbox.listed()
         queue.stats("new")
+        queue.stats("new", count_in_flight=True)
         letters = list(outbox.dead("failing"))
         assert outbox.redrive("failing", [letters[0].id], body=b"better").count
         assert outbox.purge_dead("failing", limit=1).count
@@ -365,6 +366,7 @@ class Scenario:
             for n in range(8):
                 self.add(topic, f"k{n}", batch_item=items[n] if n < len(items) else None)
             self.clock.advance(3)
+            list(map(outbox.receives().of, outbox.stored("ready", topic)))
             for _ in range(12):
                 for number, received in enumerate(queue.receive(topic, 3, 20)):
                     queue.extend(received.receipt, 25)
