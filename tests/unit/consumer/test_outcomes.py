@@ -182,22 +182,14 @@ def test_a_message_whose_consumers_crashed_too_often_is_dead_unhandled(bench: Be
     assert counts == ConsumerCounts(received=1, dead=1)
 
 
-def test_a_handler_that_gives_an_awaitable_has_not_handled_the_message(bench: Bench) -> None:
-    async def work() -> None:
+def test_what_a_handler_returns_is_awaited(bench: Bench) -> None:
+    async def work() -> Dead:
         await asyncio.sleep(0)
+        return Dead("no use")
 
     bench.queue.send(b"a")
     bench.run(lambda _: work())
-    assert bench.queue.acked == []
-    assert "awaitable" in bench.queue.entry(b"a").history[0]
-
-
-def test_a_coroutine_function_is_refused_as_a_handler(bench: Bench) -> None:
-    async def work(_received: object) -> None:
-        await asyncio.sleep(0)
-
-    with pytest.raises(InvalidInput, match="handler: expected a plain function"):
-        Consumer(bench.queue, "jobs", work)
+    assert bench.queue.dead == {b"a": "no use"}
 
 
 @pytest.mark.parametrize(
@@ -217,6 +209,8 @@ def test_a_coroutine_function_is_refused_as_a_handler(bench: Bench) -> None:
         ("processing_limit", 0),
         ("idle", 0),
         ("linger", 20),
+        ("time_limit", 0),
+        ("time_limit", 3601),
     ],
 )
 def test_a_setting_that_does_not_fit_is_refused_by_its_name(

@@ -31,6 +31,7 @@ class Setup:
             self.queue,
             "jobs",
             self._handle,
+            late=lambda _: Outcome("fail", reason="too late"),
             limits=self.limits,
             in_flight=self.hold,
             events=EventLog(self.counting, self.log, {"topic": "jobs"}),
@@ -312,3 +313,35 @@ def test_where_every_worker_hangs_the_rest_is_released_and_nothing_received() ->
     setup.hold.finish(first, ACK)
     setup.shift.keep()
     assert setup.hold.room() > 0
+
+
+def test_a_message_fails_at_the_time_limit_and_its_worker_is_missed_until_it_returns() -> None:
+    setup = Setup(concurrency=2, prefetch=0, time_limit=5, max_attempts=3)
+    setup.queue.send(*bodies(4))
+    assert setup.shift.receive() == 2
+    late, other = setup.take(), setup.take()
+    assert setup.shift.next_step() == 1005
+    setup.clock.advance(4)
+    setup.hold.finish(other, ACK)
+    setup.clock.advance(1)
+    setup.shift.keep(flush=True)
+    assert setup.counts == ConsumerCounts(received=2, acked=1, failed=1)
+    assert setup.queue.entry(late.received.message.body).history == ["too late"]
+    assert setup.shift.receive() == 1  # one worker of two is free
+    setup.take()
+    assert setup.shift.receive() == 0
+    setup.hold.finish(late, ACK)
+    assert setup.hold.late == 0
+    assert setup.shift.receive() == 1
+    assert setup.counts.acked == 1
+
+
+def test_where_every_handler_is_late_the_rest_is_released() -> None:
+    setup = Setup(concurrency=1, prefetch=2, time_limit=5)
+    setup.queue.send(*bodies(4))
+    assert setup.shift.receive() == 3
+    setup.take()
+    setup.clock.advance(5)
+    setup.shift.keep(flush=True)
+    assert setup.counts == ConsumerCounts(received=3, failed=1, released=2)
+    assert setup.shift.receive() == 0

@@ -13,10 +13,11 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
+from fairbox.consumer.coroutines import CLEANUP_SECONDS, HandlerLoop, over_limit
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
 from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import MAX_RECEIVE, TICK_SECONDS, Limits, next_order, on_signals
-from fairbox.consumer.outcomes import Outcome, handle
+from fairbox.consumer.outcomes import Outcome, failure, handle
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import check_topic
@@ -57,7 +58,8 @@ class Consumer:
     Args:
         queue: the queue; `Queue`, or an object with its methods.
         topic: the topic's name.
-        handler: called with a received message: `.message`, `.receipt` and `.receive_count`.
+        handler: called with a received message: `.message`, `.receipt` and `.receive_count`. It
+            may be a coroutine function: all coroutines of a consumer run on one event loop.
             Several threads may call it at a time, and it may get the same message again.
         concurrency: workers, 1 to 1,000.
         visibility_timeout: seconds for which messages are hidden after a crash; handlers may take
@@ -68,6 +70,9 @@ class Consumer:
         shutdown_timeout: seconds that a stop gives the handlers.
         processing_limit: seconds after which a handler counts as hung: its message is no longer
             extended, and others receive it. Its worker is lost until the handler returns.
+        time_limit: seconds after which a handler's message fails, as if the handler had raised. A
+            coroutine is cancelled, and has 5 s to clean up. A plain function cannot be stopped: its
+            worker is lost until the function returns. None: no limit.
         idle: maximum seconds between two receives that find nothing.
         linger: maximum seconds that an ack waits for others, to share a call.
         backoff: the wait of a failed message; None: by the topic's retry policy.
@@ -106,6 +111,7 @@ class Consumer:
         processing_limit: float = 3600.0,
         idle: float = 2.0,
         linger: float = 0.05,
+        time_limit: float | None = None,
         backoff: RetryPolicy | None = None,
         name: str = "",
         labels: Mapping[str, str] | None = None,
@@ -127,6 +133,7 @@ class Consumer:
             processing_limit=processing_limit,
             idle=idle,
             linger=linger,
+            time_limit=time_limit,
         )
         self.labels = dict(labels or {})
         self._permits = permits
@@ -139,17 +146,32 @@ class Consumer:
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
         self._at_once = False
+        self._loop = HandlerLoop(time_limit)
+        rng = rng or random.SystemRandom()
         outcome = partial(
             handle,
             handler,
             max_attempts=max_attempts,
             backoff=backoff,
-            rng=rng or random.SystemRandom(),
+            rng=rng,
+            run=self._loop.run,
         )
+
+        def late(received: Received) -> Outcome:
+            return failure(
+                over_limit(time_limit),
+                received.receive_count,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                rng=rng,
+            )
+
         self._steps = WorkerSteps(
             queue,
             self.topic,
             outcome,
+            late=late,
+            grace=CLEANUP_SECONDS if inspect.iscoroutinefunction(handler) else 0.0,
             limits=self.limits,
             in_flight=self._in_flight,
             events=self._events,
@@ -215,6 +237,7 @@ class Consumer:
             while self._steps.work():
                 self._steps.keep()
             self._steps.keep(flush=True)
+        self._loop.close()
         self._metrics.write(last=True)
         return self.counts
 
@@ -232,6 +255,7 @@ class Consumer:
         started = self._now()
         hung = self._drain(receiver)
         self._in_flight.end()
+        self._loop.close()
         for thread in others:
             thread.join(0.0 if hung else TICK_SECONDS)
         seconds = round(self._now() - started, 3)
@@ -255,7 +279,7 @@ class Consumer:
         self._wait_until_empty(deadline)
         hung = self._in_flight.abandon(ABANDONED)
         self._wait_until_empty(time.monotonic() + LAST_CALLS_SECONDS, last=True)
-        return bool(hung)
+        return bool(hung) or self._in_flight.late > 0
 
     def _wait_until_empty(self, deadline: float, *, last: bool = False) -> None:
         while len(self._in_flight) and (left := deadline - time.monotonic()) > 0:
@@ -319,8 +343,8 @@ class Consumer:
 
 
 def _check_handler(handler: object) -> None:
-    if not callable(handler) or inspect.iscoroutinefunction(handler):
-        raise InvalidInput("handler", "a plain function of one argument")
+    if not callable(handler):
+        raise InvalidInput("handler", "a function of one argument")
 
 
 def _either(signals: bool, call: Callable[[], None]) -> AbstractContextManager[None]:

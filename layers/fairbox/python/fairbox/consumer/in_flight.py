@@ -69,6 +69,7 @@ class InFlight:
         self._now = now
         self._waiting: deque[InFlightMessage] = deque()
         self._held: set[InFlightMessage] = set()
+        self._late: set[InFlightMessage] = set()
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._work = threading.Condition(lock)
@@ -80,6 +81,11 @@ class InFlight:
         """Return the number of messages in hand."""
         return len(self._held)
 
+    @property
+    def late(self) -> int:
+        """The number of handlers that still run after their time limit."""
+        return len(self._late)
+
     def room(self) -> int:
         """Return the number of messages wanted: 0 until half of the prefetch is used up.
 
@@ -88,7 +94,8 @@ class InFlight:
         with self._changed:
             if self.closed or len(self._waiting) * 2 > self._prefetch or self._all_hang():
                 return 0
-            return max(0, self._concurrency + self._prefetch - len(self._held))
+            free = self._concurrency - len(self._late)
+            return max(0, free + self._prefetch - len(self._held - self._late))
 
     def put(self, received: Received, until: float, extend_at: float) -> None:
         """Take a message in hand; once closed, to release it."""
@@ -114,9 +121,19 @@ class InFlight:
     def finish(self, held: InFlightMessage, outcome: Outcome) -> None:
         """Note the outcome of a message, unless it was settled without its handler."""
         with self._changed:
-            if held.state == "running":
-                held.state, held.since, held.outcome = "done", self._now(), outcome
+            if held in self._late:
+                self._late.discard(held)
                 self._note()
+            self._finish(held, outcome)
+
+    def time_out(self, held: InFlightMessage, outcome: Outcome) -> None:
+        """Settle a message whose handler still runs; its worker is busy until that returns."""
+        with self._changed:
+            if held.state == "running":
+                self._late.add(held)
+                self._finish(held, outcome)
+                if self._all_hang():
+                    self._release_waiting()
 
     def extended(self, held: InFlightMessage, until: float, extend_at: float) -> None:
         """Note the new end of a message's visibility, and the time of the next extension."""
@@ -163,7 +180,7 @@ class InFlight:
         with self._changed:
             running = [held for held in self._held if held.state == "running"]
             for held in running:
-                self.finish(held, outcome)
+                self._finish(held, outcome)
             return running
 
     def end(self) -> None:
@@ -186,13 +203,18 @@ class InFlight:
                 self._work.wait(timeout)
             return bool(self._waiting)
 
+    def _finish(self, held: InFlightMessage, outcome: Outcome) -> None:
+        if held.state == "running":
+            held.state, held.since, held.outcome = "done", self._now(), outcome
+            self._note()
+
     def _note(self) -> None:
         self.version += 1
         self._changed.notify_all()
 
     def _all_hang(self) -> bool:
         hanging = sum(held.hangs and held.state == "running" for held in self._held)
-        return hanging >= self._concurrency
+        return hanging + len(self._late) >= self._concurrency
 
     def _release_waiting(self) -> None:
         for held in self._waiting:

@@ -38,6 +38,7 @@ class Limits:
         processing_limit: seconds after which a handler counts as hung, and its message is dropped.
         idle: maximum seconds between two receives that find nothing.
         linger: maximum seconds that an ack waits for others, to share a call.
+        time_limit: seconds after which a handler's message is failed; None: no limit.
     """
 
     concurrency: int = 4
@@ -48,6 +49,7 @@ class Limits:
     processing_limit: float = 3600.0
     idle: float = 2.0
     linger: float = 0.05
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         _whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
@@ -57,6 +59,8 @@ class Limits:
         _seconds("shutdown_timeout", self.shutdown_timeout, 0, 24 * 3600)
         _seconds("processing_limit", self.processing_limit, 1, 7 * 24 * 3600)
         _seconds("idle", self.idle, 0.01, 3600)
+        if self.time_limit is not None:
+            _seconds("time_limit", self.time_limit, 0.01, self.processing_limit)
         _seconds("linger", self.linger, 0, self.visibility_timeout / 3)
 
     @property

@@ -11,7 +11,7 @@ from fairbox.errors import InvalidInput
 from fairbox.model.messages import MAX_DELAY_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from random import Random
 
     from fairbox.consumer.ports import Received
@@ -87,20 +87,36 @@ def handle(
     max_attempts: int,
     backoff: RetryPolicy | None,
     rng: Random,
+    run: Callable[[Awaitable[object]], object],
 ) -> Outcome:
-    """Call the handler of a message, and return the outcome, whatever the handler does."""
+    """Call the handler of a message, and return the outcome, whatever the handler does.
+
+    `run` awaits what the handler returns, if that is awaitable.
+    """
     attempt = received.receive_count
     if attempt > max_attempts:
         return Outcome("dead", reason=f"received {attempt} times, {max_attempts} allowed")
     answer: BaseException | None
     try:
-        answer = _called(handler, received)
+        answer = _called(handler, received, run)
     except BaseException as error:  # noqa: BLE001 - a worker outlives whatever a handler raises
         answer = error
     if answer is None:
         return ACK
+    return failure(answer, attempt, max_attempts=max_attempts, backoff=backoff, rng=rng)
+
+
+def failure(
+    answer: BaseException,
+    attempt: int,
+    *,
+    max_attempts: int,
+    backoff: RetryPolicy | None,
+    rng: Random,
+) -> Outcome:
+    """Return the outcome of a message whose handler failed with `answer`."""
     reason = clean(answer.reason) if isinstance(answer, Retry | Dead) else reason_of(answer)
-    if isinstance(answer, Dead) or attempt == max_attempts:
+    if isinstance(answer, Dead) or attempt >= max_attempts:
         return Outcome("dead", reason=reason)
     if isinstance(answer, Retry):
         return Outcome("retry", answer.delay, reason)
@@ -108,13 +124,15 @@ def handle(
     return Outcome("fail", delay, reason)
 
 
-def _called(handler: Callable[[Received], object], received: Received) -> Retry | Dead | None:
+def _called(
+    handler: Callable[[Received], object],
+    received: Received,
+    run: Callable[[Awaitable[object]], object],
+) -> Retry | Dead | None:
     """Call a handler; return its answer if that is `Retry` or `Dead`."""
     answer = handler(received)
     if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()  # else Python warns that it was never awaited
-        raise TypeError("the handler returned an awaitable, and nothing awaits it")
+        answer = run(answer)
     return answer if isinstance(answer, Retry | Dead) else None
 
 

@@ -29,7 +29,9 @@ class WorkerSteps:
         queue: where messages come from.
         topic: its topic.
         handle: handles a message, and returns its outcome.
+        late: returns the outcome of a message whose handler took longer than the time limit.
         limits: bounds.
+        grace: seconds that a handler has beyond its time limit, to clean up.
         in_flight: the messages in hand.
         events: counts and logs.
         now: seconds that never go back.
@@ -42,7 +44,9 @@ class WorkerSteps:
         topic: str,
         handle: Callable[[Received], Outcome],
         *,
+        late: Callable[[Received], Outcome],
         limits: Limits,
+        grace: float = 0.0,
         in_flight: InFlight,
         events: EventLog,
         now: Callable[[], float],
@@ -52,7 +56,9 @@ class WorkerSteps:
         self._named = {"consumer": name} if name else {}
         self._topic = topic
         self._handle = handle
+        self._late = late
         self._limits = limits
+        self._time_limit = math.inf if limits.time_limit is None else limits.time_limit + grace
         self._in_flight = in_flight
         self._events = events
         self._now = now
@@ -126,6 +132,8 @@ class WorkerSteps:
             if worked >= self._limits.processing_limit:
                 self._in_flight.give_up(held)
                 self._events.hung(held, round(worked, 3))
+            elif worked >= self._time_limit:
+                self._in_flight.time_out(held, self._late(held.received))
             if now >= held.extend_at:
                 self._extend(held)
         self._settlement.settle(linger=0.0 if flush else self._limits.linger)
@@ -136,7 +144,8 @@ class WorkerSteps:
         for held in self._in_flight.all():
             due = min(due, held.extend_at)
             if held.state == "running" and not held.hangs:
-                due = min(due, held.since + self._limits.processing_limit)
+                limit = min(self._limits.processing_limit, self._time_limit)
+                due = min(due, held.since + limit)
             elif held.state == "done":
                 due = min(due, max(held.settle_at, held.since + self._limits.linger))
         return due
