@@ -8,12 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.consumer.consumer import Consumer
+from fairbox.consumer.consumer import Consumer, start_thread
 
 from tests.support.scripted_queue import ScriptedQueue
 from tests.unit.consumer.test_consumer import PATIENCE, Running, eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fairbox.consumer.ports import Received
 
 
@@ -113,13 +115,30 @@ def test_a_plain_function_over_its_limit_loses_its_message_and_keeps_its_worker(
 
 def test_a_stop_does_not_wait_for_a_function_over_its_limit(queue: ScriptedQueue) -> None:
     returns = threading.Event()
+    joins: list[float] = []
+
+    class Joined:
+        def __init__(self, work: Callable[[], None], name: str) -> None:
+            self._thread, self._name = start_thread(work, name), name
+
+        def join(self, timeout: float | None = None) -> None:
+            if self._name != "jobs-receiver":
+                joins.append(timeout or 0.0)
+            self._thread.join(timeout)
+
     queue.send(b"slow")
     consumer = Consumer(
-        queue, "jobs", lambda _: returns.wait(PATIENCE), max_attempts=1, time_limit=0.02
+        queue,
+        "jobs",
+        lambda _: returns.wait(PATIENCE),
+        max_attempts=1,
+        time_limit=0.02,
+        threads=Joined,
     )
     running = Running(consumer)
     eventually(lambda: b"slow" in queue.dead)
     assert running.stop().dead == 1
+    assert set(joins) == {0.0}
     returns.set()
 
 
