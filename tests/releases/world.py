@@ -170,7 +170,7 @@ def _pull(world: World) -> None:
     )
     app.run(1)
     for topic in ("jobs", "steps"):
-        held = app.queue.receive(topic, 3, visibility_timeout=900)
+        held = app.queue.receive(topic, 3, visibility_timeout=900, consumer="worker-1")
         app.queue.ack(held[0].receipt)
         if len(held) > 2:
             app.queue.nack(held[1].receipt, delay=60, reason="not now")

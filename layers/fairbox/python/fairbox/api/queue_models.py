@@ -9,6 +9,7 @@ from pydantic import Field
 from fairbox.api.base_models import In, Milliseconds, Out, Whole
 from fairbox.api.patterns import Receipt  # noqa: TC001 - pydantic reads it
 from fairbox.model.messages import MAX_DELAY_SECONDS
+from fairbox.model.receipts import MAX_CONSUMER_CHARACTERS
 
 MAX_RECEIPTS: Final = 100
 MAX_WAIT_SECONDS: Final = 20
@@ -30,8 +31,9 @@ class ReceiveIn(In):
     )
     consumer: str = Field(
         default="",
-        max_length=64,
-        description="A name of at most 64 bytes, shown with what is held (unordered topics).",
+        max_length=MAX_CONSUMER_CHARACTERS,
+        json_schema_extra={"pattern": "^[\\u0020-\\u007e]*$"},
+        description="A name in ASCII, shown with what is held (unordered topics).",
     )
 
 

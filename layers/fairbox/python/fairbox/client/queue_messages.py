@@ -78,8 +78,8 @@ class QueueMessages(QueuePart):
                 more.
             visibility_timeout: seconds until others may receive them, over 0 and up to 12 hours.
             wait: seconds to wait for the first message, 0 to 900.
-            consumer: a name of at most 64 bytes, which lists show with the messages that are held.
-                It is stored with each claim of an unordered topic; ordered topics do not keep it.
+            consumer: a name, at most 64 characters of ASCII, which lists show with the messages
+                that are held. Claims of unordered topics store it; ordered topics do not.
 
         Returns:
             Messages with their receipts; those of one shard are oldest first.

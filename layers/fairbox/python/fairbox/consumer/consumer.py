@@ -76,7 +76,7 @@ class Consumer:
         idle: maximum seconds between two receives that find nothing.
         linger: maximum seconds that an ack waits for others, to share a call.
         backoff: the wait of a failed message; None: by the topic's retry policy.
-        name: at most 64 bytes, which lists show with the messages that it holds (unordered
+        name: at most 64 characters, which lists show with the messages that it holds (unordered
             topics).
         labels: fields of each log line, such as the logical name of a partitioned queue.
         permits: a limit on concurrent handlers that several consumers of this process share.

@@ -13,7 +13,7 @@ from fairbox.model.messages import MessageRef
 
 ClaimPlace = Literal["ready", "later", "held"]
 TOKEN_BYTES: Final = 12
-MAX_CONSUMER_BYTES: Final = 64
+MAX_CONSUMER_CHARACTERS: Final = 64
 _PLACES: Final[dict[str, ClaimPlace]] = {"r": "ready", "l": "later", "h": "held"}
 _LETTERS: Final[dict[ClaimPlace, str]] = {place: letter for letter, place in _PLACES.items()}
 _CHECK_BYTES: Final = 6
@@ -81,9 +81,11 @@ def check_consumer(value: str, field: str = "consumer") -> str:
     """Return the name of a consumer if it is valid.
 
     Raises:
-        InvalidInput: it is not printable text of at most 64 bytes; the error names `field`.
+        InvalidInput: it is not ASCII text of at most 64 printable characters; it names `field`.
     """
-    text = isinstance(value, str) and value.isprintable()
-    if not text or len(value.encode("utf-8", "replace")) > MAX_CONSUMER_BYTES:
-        raise InvalidInput(field, f"printable text of at most {MAX_CONSUMER_BYTES} bytes")
+    if not (isinstance(value, str) and value.isascii() and value.isprintable()) or (
+        len(value) > MAX_CONSUMER_CHARACTERS
+    ):
+        expected = f"at most {MAX_CONSUMER_CHARACTERS} printable characters of ASCII"
+        raise InvalidInput(field, expected)
     return value
