@@ -222,6 +222,11 @@ def _depth(request: Request, ours: Answer, theirs: Answer) -> Pair:
     return ours, theirs
 
 
+def _operand_depth(_request: Request, ours: Answer, theirs: Answer) -> Pair:
+    refused = ours.message.startswith("Nesting Levels")
+    return (theirs, theirs) if refused and theirs.code != "ValidationException" else (ours, theirs)
+
+
 def _end_of_range(_request: Request, ours: Answer, theirs: Answer) -> Pair:
     if "LastEvaluatedKey" in ours.body and "LastEvaluatedKey" not in theirs.body:
         rest = {k: v for k, v in ours.body.items() if k != "LastEvaluatedKey"}
@@ -234,6 +239,13 @@ def _start_at_bound(request: Request, ours: Answer, theirs: Answer) -> Pair:
     if request.method == "query" and refused and ours.body.get("ScannedCount") == 0:
         return theirs, theirs
     return ours, theirs
+
+
+def _long_start(request: Request, ours: Answer, theirs: Answer) -> Pair:
+    refused = "has exceeded the size limit" in ours.message
+    return (
+        (theirs, theirs) if refused and "ExclusiveStartKey" in request.arguments else (ours, theirs)
+    )
 
 
 def _order_of_checks(_request: Request, ours: Answer, theirs: Answer) -> Pair:
@@ -292,8 +304,9 @@ INDEXES = {"ReturnConsumedCapacity": "INDEXES"}
 
 INDEX_KEYS = "index keys that an update writes"
 DEPTH = "depth of a statement's values"
+OPERAND_DEPTH = "depth of an operand"
 EQUAL_NUMBERS = "repeated keys that are equal numbers"
-DIVERGING = frozenset({INDEX_KEYS, DEPTH, EQUAL_NUMBERS})
+DIVERGING = frozenset({INDEX_KEYS, DEPTH, OPERAND_DEPTH, EQUAL_NUMBERS})
 """The differences after which the engines may hold different items."""
 
 DIFFERENCES = (
@@ -451,6 +464,23 @@ DIFFERENCES = (
         ),
     ),
     Difference(
+        OPERAND_DEPTH,
+        "A value over 32 levels deep is refused (developer guide, quotas); DynamoDB Local compares "
+        "operands of one level more, which no item may hold.",
+        _operand_depth,
+        (
+            Request(
+                "delete_item",
+                {
+                    "TableName": ITEMS,
+                    "Key": KEY,
+                    "ConditionExpression": "l = :v",
+                    "ExpressionAttributeValues": {":v": deep(32)},
+                },
+            ),
+        ),
+    ),
+    Difference(
         "end of a range",
         "A LastEvaluatedKey does not mean that there is more (API reference); DynamoDB Local has "
         "none where a page ends at the closing bound of the range.",
@@ -463,6 +493,13 @@ DIFFERENCES = (
         "key; in memory, which gives it out, the page is empty.",
         _start_at_bound,
         (_put({}), _range("sk <= :v", ExclusiveStartKey=KEY)),
+    ),
+    Difference(
+        "long start keys",
+        "A sort key has 1,024 bytes at most (developer guide, quotas); DynamoDB Local takes a "
+        "longer one to start at.",
+        _long_start,
+        (_range("sk <= :v", ExclusiveStartKey=KEY | {"sk": {"S": "x" * 1025}}),),
     ),
     Difference(
         EQUAL_NUMBERS,

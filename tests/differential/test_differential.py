@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
@@ -12,16 +12,22 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from tests.differential.differences import DIFFERENCES, DIVERGING, Difference, levelled
-from tests.differential.generation import Case, cases
+from tests.differential.generation import Case, cases, library_cases
 from tests.differential.pair import ITEMS, Pair, Request, plain_numbers, tables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hypothesis.strategies import SearchStrategy
 
 AVAILABLE_PROVIDERS["repeatable"] = f"{__name__}.Repeatable"
 pytestmark = pytest.mark.engine
 READS = {"get_item", "query", "scan", "batch_get_item", "transact_get_items"}
 WORDED_FREELY = {"ValidationException", "ParamValidationError"}
 """Codes whose messages differ in words, and in which of several faults they name first."""
-USUAL, ALL = 200, 3_000
-"""Requests in `make test`, and in `make test-all`."""
+USUAL, ALL = 100, 1_500
+"""Requests of each kind in `make test`, and in `make test-all`."""
+KINDS = pytest.mark.parametrize("kind", [cases, library_cases], ids=["free", "library"])
 
 
 class Repeatable(HypothesisProvider):
@@ -89,20 +95,25 @@ def compare(pair: Pair, requests: list[Request]) -> str:
     return next(filter(None, (differing(pair, *place) for place in places)), "")
 
 
-def explore(pair: Pair, requests: int, number: int) -> int:
-    """Run random cases, always the same for a number, until so many requests were made."""
+def explore(
+    pair: Pair, kind: Callable[[], SearchStrategy[Case]], requests: int, number: int
+) -> int:
+    """Run random cases of a kind until so many requests were made.
+
+    The free ones are always the same for a number; the library's change with the library.
+    """
     begun = pair.requests
 
     @seed(number)
     @settings(
         backend="repeatable",
-        max_examples=requests // 2,
+        max_examples=requests,
         database=None,
         print_blob=False,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    @given(cases())
+    @given(kind())
     def run(case: Case) -> None:
         if pair.requests - begun >= requests and not pair.failed:
             return
@@ -121,13 +132,17 @@ def explore(pair: Pair, requests: int, number: int) -> int:
     return pair.requests - begun
 
 
-def test_both_engines_answer_alike(pair: Pair) -> None:
-    assert explore(pair, USUAL, 0) >= USUAL
+@KINDS
+def test_both_engines_answer_alike(pair: Pair, kind: Callable[[], SearchStrategy[Case]]) -> None:
+    assert explore(pair, kind, USUAL, 0) >= USUAL
 
 
 @pytest.mark.extended  # two minutes: 3,000 requests to the engine and as many looks at its tables
-def test_both_engines_answer_alike_for_long(pair: Pair) -> None:
-    assert explore(pair, ALL, 1) >= ALL
+@KINDS
+def test_both_engines_answer_alike_for_long(
+    pair: Pair, kind: Callable[[], SearchStrategy[Case]]
+) -> None:
+    assert explore(pair, kind, ALL, 1) >= ALL
 
 
 @pytest.mark.parametrize("known", DIFFERENCES, ids=lambda known: known.name)
