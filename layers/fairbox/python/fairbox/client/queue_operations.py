@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.reading import check_limit
 from fairbox.codec.messages import read_message
+from fairbox.codec.segments import segment_of
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.errors import (
     InvalidInput,
@@ -162,11 +163,12 @@ class QueueOperations(QueuePart):
 
     def _find_again(self, ref: MessageRef, due: int) -> None:
         """Let receives find a message that they may have passed."""
-        self._context.copies.forget((ref.topic, ref.epoch, ref.shard))
-        if ref.due is None and due <= self._context.now:
-            self._context.store.wake_receives([ref], ordered=False)
+        shard = ref.topic, ref.epoch, ref.shard
+        if ref.due is None:
+            self._context.copies.forget(shard)
+            self._context.store.come_back(shard, [segment_of(ref, due)])
         else:
-            self._context.announce([(ref.topic, ref.epoch, ref.shard, due)])
+            self._context.announce([(*shard, due)])
 
     def _changeable(self, ref: MessageRef) -> tuple[TopicState, Item, int]:
         topic = self._context.topic(ref.topic)

@@ -1,13 +1,14 @@
-"""Hint rows: the start of receives in each of sixteen shards, and the next scan from its head."""
+"""Hint rows: the start of receives in each of sixteen shards, and the times of the next looks."""
 
 from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import HINT_AFTER, HINT_LOOK
-from fairbox.codec.keys import hint_key, walk_key
+from fairbox.codec.attributes import HINT_AFTER, HINT_LOOK, HINT_TIMES
+from fairbox.codec.keys import due_sk, hint_key, walk_key
 from fairbox.codec.messages import number
 from fairbox.model.stored_messages import Hint
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Key
 
 SHARDS_A_ROW: Final = 16
+_TIME_BYTES: Final = 6
 
 
 def group_of(shard: int) -> int:
@@ -36,8 +38,18 @@ def after_name(shard: int) -> str:
 
 
 def look_name(shard: int) -> str:
-    """Return the attribute that holds the time of the next scan from the shard's head."""
+    """Return the attribute that holds the time of the next look at the shard."""
     return f"{HINT_LOOK}{shard % SHARDS_A_ROW}"
+
+
+def times_name(shard: int) -> str:
+    """Return the attribute that holds the shard's other times."""
+    return f"{HINT_TIMES}{shard % SHARDS_A_ROW}"
+
+
+def hint_names(shard: int) -> tuple[str, str, str]:
+    """Return the attributes that hold a shard's hint."""
+    return after_name(shard), look_name(shard), times_name(shard)
 
 
 def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
@@ -47,6 +59,8 @@ def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
         values[after_name(shard)] = {"B": uuid.UUID(hint.after).bytes}
     if hint.look_at is not None:
         values[look_name(shard)] = number(hint.look_at)
+    if hint.scan_at or hint.checked or hint.later:
+        values[times_name(shard)] = {"B": _pack(hint)}
     return values
 
 
@@ -57,4 +71,29 @@ def read_hint(item: Mapping[str, Any], shard: int) -> Hint:
         after = str(uuid.UUID(bytes=bytes(item[after_name(shard)]["B"])))
     with suppress(KeyError, TypeError, ValueError):
         look_at = int(item[look_name(shard)]["N"])
-    return Hint(after, look_at)
+    hint = Hint(after, look_at)
+    with suppress(KeyError, TypeError, ValueError):
+        hint = _unpacked(hint, bytes(item[times_name(shard)]["B"]))
+    return hint
+
+
+def _pack(hint: Hint) -> bytes:
+    """Return the times packed, so that a row of sixteen shards stays within a write unit."""
+    packed = _time(hint.scan_at) + _time(hint.checked)
+    if hint.later:
+        due, _, message_id = hint.later.partition("#")
+        packed += _time(int(due)) + uuid.UUID(message_id).bytes
+    return packed
+
+
+def _unpacked(hint: Hint, packed: bytes) -> Hint:
+    scan_at, checked = (int.from_bytes(packed[at : at + _TIME_BYTES]) for at in (0, _TIME_BYTES))
+    later, rest = "", packed[2 * _TIME_BYTES :]
+    if rest:
+        due = int.from_bytes(rest[:_TIME_BYTES])
+        later = f"{due_sk(due)}#{uuid.UUID(bytes=rest[_TIME_BYTES:])}"
+    return replace(hint, scan_at=scan_at, checked=checked, later=later)
+
+
+def _time(milliseconds: int) -> bytes:
+    return milliseconds.to_bytes(_TIME_BYTES)

@@ -117,6 +117,11 @@ def hint_key(topic: str, epoch: int, group: int) -> Key:
     return key(f"hint#{topic}#{epoch}", f"{group:03d}")
 
 
+def segments_pk(topic: str, epoch: int, shard: int) -> str:
+    """Return the partition key of a shard's segments (deliveries table)."""
+    return f"segments#{topic}#{epoch}#{shard}"
+
+
 def walk_key(topic: str, epoch: int, shard: int) -> Key:
     """Return the key of a shard's walk position."""
     return key(f"hint#{topic}#{epoch}", f"walk#{shard:04d}")

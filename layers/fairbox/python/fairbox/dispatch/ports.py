@@ -230,9 +230,10 @@ class Store(Protocol):
         limit: int,
         after: str | None = None,
         until_due: int | None = None,
+        upto: str | None = None,
         consistent: bool = True,
     ) -> ShardPage:
-        """Return a page of a lane from its head; `until_due` bounds lane `later`."""
+        """Return a page of a lane; `until_due` bounds lane `later`, `upto` the sort key."""
         ...
 
     def delete(self, messages: Sequence[StoredMessage]) -> None:

@@ -27,24 +27,27 @@ class Claims:
         self._calls = calls
         self._table = table
 
-    def claim(self, claims: Sequence[Claiming], *others: Statement) -> list[bool]:
-        """Claim messages where they are as they were read; say which are held now.
+    def claim(self, claims: Sequence[Claiming], *others: Statement) -> list[int]:
+        """Claim messages where they are as they were read.
 
         The other statements go with the first call; what becomes of them is not told.
+
+        Returns:
+            0 for each that is held now, else the end of another's claim (ms), or -1.
 
         Raises:
             Throttled, Unavailable: of the first, where none is known to be held.
         """
         statements = [*others, *(self._claim(c) for c in claims)]
         answers = execute(self._calls, statements)[len(others) :]
-        held = [
+        ends = [
             # ours, when the answer to an earlier try was lost
-            a.done or a.old.get(attr.HOLDER) == {"B": c.claim.token}
+            0 if a.done or a.old.get(attr.HOLDER) == {"B": c.claim.token} else _end_of(a.old)
             for a, c in zip(answers, claims, strict=True)
         ]
-        if not any(held):
+        if all(ends):
             _raise_first(answers)
-        return held
+        return ends
 
     def _claim(self, claiming: Claiming) -> Statement:
         stored, claim = claiming.stored, claiming.claim
@@ -165,6 +168,12 @@ class Claims:
             "ExpressionAttributeValues": expected,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
+
+
+def _end_of(item: dict[str, Any]) -> int:
+    """Return the end of the claim that an item has (ms); -1: it has none, or is gone."""
+    held = attr.HOLDER in item and attr.GONE not in item
+    return int(item[attr.CLAIM_UNTIL]["N"]) if held else -1
 
 
 def _claim_values(claim: Claim) -> dict[str, Any]:

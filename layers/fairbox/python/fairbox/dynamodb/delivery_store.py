@@ -165,9 +165,10 @@ class DynamoStore:
         limit: int,
         after: str | None = None,
         until_due: int | None = None,
+        upto: str | None = None,
         consistent: bool = True,
     ) -> ShardPage:
-        """Return a page of a lane from its head; `until_due` bounds lane `later`."""
+        """Return a page of a lane; `until_due` bounds lane `later`, `upto` the sort key."""
         return self._tables.lanes.page(
             lane,
             topic,
@@ -176,6 +177,7 @@ class DynamoStore:
             limit=limit,
             after=after,
             until_due=until_due,
+            upto=upto,
             consistent=consistent,
         )
 

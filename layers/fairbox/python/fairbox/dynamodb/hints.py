@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.hints import (
     SHARDS_A_ROW,
     after_name,
     group_of,
+    hint_names,
     hint_values,
     look_name,
     read_hint,
 )
-from fairbox.codec.keys import hint_key
+from fairbox.codec.keys import hint_key, message_sk
 from fairbox.codec.messages import number
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.statements import Statement, statement
 from fairbox.model.ids import before
 from fairbox.model.stored_messages import Hint
+from fairbox.queue.ports import HintMove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
     from fairbox.model.messages import MessageRef
-    from fairbox.queue.ports import HintMove, Shard
+    from fairbox.queue.ports import Shard
+
+_TRIES: Final = 4
 
 
 class HintRows:
@@ -48,11 +53,11 @@ class HintRows:
         first = group * SHARDS_A_ROW
         return {shard: read_hint(item, shard) for shard in range(first, first + SHARDS_A_ROW)}
 
-    def move(self, move: HintMove) -> bool:
-        """Write a hint where it is as it was read; return whether it was."""
+    def move(self, move: HintMove) -> Hint | None:
+        """Write a hint where it is as it was read; return None, or the one that is there."""
         _, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
-        attributes = {"#a": after_name(shard), "#l": look_name(shard)}
+        attributes = dict(zip(("#a", "#l", "#t"), hint_names(shard), strict=True))
         values: dict[str, Any] = {}
         conditions, sets, removes = [], [], []
         for place, name in attributes.items():
@@ -80,15 +85,16 @@ class HintRows:
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ConditionFailed as failed:
+            there = read_hint(failed.old, shard)
             # ours, when the answer to an earlier try was lost
-            return bool(failed.old) and read_hint(failed.old, shard) == move.after
-        return True
+            return None if there == move.after else there
+        return None
 
     def statement(self, move: HintMove) -> Statement:
         """Return the same move as a statement, for a row that is there."""
         topic, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
-        watched = (after_name(shard), look_name(shard))
+        watched = hint_names(shard)
         return statement(
             "UPDATE",
             self._table,
@@ -110,6 +116,7 @@ class HintRows:
             behind: dict[int, str] = {}
             for ref in members:
                 hint = hints[ref.shard]
+                self._lower_later((topic, epoch, ref.shard), hint, ref)
                 if ref.due is None and hint.after and ref.id <= hint.after:
                     behind[ref.shard] = min(ref.id, behind.get(ref.shard, ref.id))
                 elif ref.due is not None and hint.look_at is not None and ref.due < hint.look_at:
@@ -135,6 +142,47 @@ class HintRows:
                 continue
             for name, value in values.items():  # some are lower already: each for itself
                 self._lower(topic, epoch, group, {name: value})
+
+    def come_back(self, shard: Shard, at: int) -> None:
+        """Let segments that were filed with an end at a time (ms) be read then (1 WRU)."""
+        topic, epoch, number_ = shard
+        place = {"TableName": self._table, "Key": hint_key(topic, epoch, group_of(number_))}
+        try:
+            answer = self._calls.call(
+                "update_item",
+                **place,
+                UpdateExpression="SET #l = :l",
+                ConditionExpression="#l > :l",
+                ExpressionAttributeNames={"#l": look_name(number_)},
+                ExpressionAttributeValues={":l": number(at)},
+                ReturnValues="ALL_NEW",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+            item = answer["Attributes"]
+        except ConditionFailed as failed:
+            item = failed.old
+        hint = read_hint(item, number_)
+        for _ in range(_TRIES):
+            if hint.checked < at:
+                return
+            # a look under another clock has read segments up to a later time
+            there = self.move(HintMove(shard, hint, replace(hint, checked=at - 1, look_at=at)))
+            if there is None:
+                return
+            hint = there
+
+    def _lower_later(self, shard: Shard, hint: Hint, ref: MessageRef) -> None:
+        """Let receives find a delayed message that was committed behind what they passed."""
+        if ref.due is None or message_sk(ref.id, ref.due, "later") > hint.later:
+            return
+        place = message_sk(before(ref.id), ref.due, "later")
+        for _ in range(_TRIES):
+            look_at = ref.due if hint.look_at is None else min(hint.look_at, ref.due)
+            lower = replace(hint, later=min(hint.later, place), look_at=look_at)
+            there = self.move(HintMove(shard, hint, lower))
+            if there is None:
+                return
+            hint = there
 
     def _lower(self, topic: str, epoch: int, group: int, values: Mapping[str, Any]) -> bool:
         """Set attributes where all of them are greater; a missing one is as low as can be."""

@@ -131,10 +131,11 @@ class Lanes:
         limit: int,
         after: str | None = None,
         until_due: int | None = None,
+        upto: str | None = None,
         consistent: bool = True,
     ) -> ShardPage:
         """Return a page of a lane; from the head it brings the shard row too."""
-        upper = _LAST if until_due is None else due_sk(until_due + 1)
+        upper = upto or (_LAST if until_due is None else due_sk(until_due + 1))
         answer = self.calls.call(
             "query",
             TableName=self.table,

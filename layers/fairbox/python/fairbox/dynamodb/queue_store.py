@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.codec.keys import message_key
+from fairbox.dispatch.relay import RECEIVES_LOOK_MS
 from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
+from fairbox.dynamodb.segments import SegmentRows
 from fairbox.errors import Unavailable
+from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
+    from fairbox.model.segments import Segment
     from fairbox.model.stored_messages import Hint, ShardRow, StoredMessage
     from fairbox.queue.ports import Claiming, HintMove, Shard
 
@@ -35,6 +39,7 @@ class DynamoQueueStore(DynamoStore):
     def __init__(self, tables: Tables, body_store: BodyStore | None = None) -> None:
         super().__init__(tables, body_store)
         self._hints = HintRows(tables.calls, tables.outbox)
+        self._segments = SegmentRows(tables.calls, tables.deliveries)
         self._claims = Claims(tables.calls, tables.outbox)
         self._held = KeyClaimTable(tables.calls, tables.outbox)
 
@@ -42,14 +47,32 @@ class DynamoQueueStore(DynamoStore):
         """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
         return self._hints.read(topic, epoch, group)
 
-    def claim(self, claims: Sequence[Claiming], move: HintMove | None) -> list[bool]:
-        """Write claims where the messages are as they were read, 25 a call; say which held."""
-        others = () if move is None else (self._hints.statement(move),)
-        return self._claims.claim(claims, *others)
+    def claim(self, claims: Sequence[Claiming], move: HintMove | None) -> list[int]:
+        """Write claims where the messages are as they were read; see `ports.ClaimStore.claim`."""
+        if move is None:
+            return self._claims.claim(claims)
+        filed = self._segments.statements(move.shard, move.passes)
+        return self._claims.claim(claims, self._hints.statement(move), *filed)
 
-    def move_hint(self, move: HintMove) -> bool:
-        """Write a hint where it is as it was read; return whether it was."""
+    def move_hint(self, move: HintMove) -> Hint | None:
+        """File a move's segments, then write its hint where it is as it was read."""
+        self._segments.file(move.shard, move.passes)
         return self._hints.move(move)
+
+    def segments(self, shard: Shard, checked: int) -> tuple[Sequence[Segment], bool]:
+        """Return some segments that end behind a time (ms), and whether there are more."""
+        return self._segments.read(shard, checked)
+
+    def file_segments(self, shard: Shard, segments: Sequence[Segment]) -> None:
+        """Let stretches of a shard be read again when they end."""
+        self._segments.file(shard, segments)
+
+    def come_back(self, shard: Shard, segments: Sequence[Segment]) -> None:
+        """File segments, then let the next look at their shard come in time for them."""
+        self._segments.file(shard, segments)
+        first = min(segment.end for segment in segments)
+        if first < milliseconds(self._tables.calls.clock) + RECEIVES_LOOK_MS:
+            self._hints.come_back(shard, first)
 
     def lower_after(self, shard: Shard, message_id: str) -> None:
         """Let receives begin no later than at this message."""

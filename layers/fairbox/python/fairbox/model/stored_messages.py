@@ -84,23 +84,36 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The place where a receive begins in a shard, and the time of the next scan from its head.
+    """The place where a receive begins in a shard, and the time of the next look at what it passes.
+
+    All times are in milliseconds since 1970 UTC.
 
     Attributes:
         after: all ids up to this one were claimed when it was written; empty: begin at the head.
-        look_at: when the earliest of those claims ends or a delayed message is due, in
-            milliseconds since 1970 UTC; None: nobody has looked yet.
+        look_at: when the earliest of those claims ends or a delayed message is due; None: nobody
+            has looked yet.
+        scan_at: when to scan what lies before `after` from the head; 0: at the next look.
+        checked: segments that end up to then have been read.
+        later: all delayed messages up to this sort key were claimed when it was written; empty:
+            begin at the head.
     """
 
     after: str = ""
     look_at: int | None = None
+    scan_at: int = 0
+    checked: int = 0
+    later: str = ""
 
     def look_due(self, now: int) -> bool:
-        """Whether to look from the head at a time (ms).
+        """Whether to look at a time (ms).
 
         Looks are a minute apart at most: one further off was written under another clock.
         """
         return self.look_at is None or not now < self.look_at <= now + MAX_LOOK_MS
+
+    def scan_due(self, now: int) -> bool:
+        """Whether to scan from the head at a time (ms), at most a minute after the last scan."""
+        return not now < self.scan_at <= now + MAX_LOOK_MS
 
 
 @dataclass(frozen=True, slots=True)

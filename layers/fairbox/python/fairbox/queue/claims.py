@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.model.clock import Clock
+    from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.queue.ports import ClaimStore, HintMove
     from fairbox.queue.read_window import Lane
@@ -24,10 +25,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Claimed:
-    """The result of claims: the messages claimed, and the number of claims lost to others."""
+    """The result of claims.
+
+    Attributes:
+        taken: the messages claimed.
+        lost: by message, until when another consumer holds it (ms), or -1.
+    """
 
     taken: list[Taken] = field(default_factory=list)
-    lost: int = 0
+    lost: dict[MessageRef, int] = field(default_factory=dict)
+
+    def ends(self) -> dict[MessageRef, int]:
+        """Return until when each message is held now (ms), as far as that is known."""
+        others = {ref: end for ref, end in self.lost.items() if end > 0}
+        return others | {one.stored.ref: one.until for one in self.taken}
 
 
 class Claimer:
@@ -64,11 +75,14 @@ class Claimer:
             chosen, rest = rest[:room], rest[room:]
             until = milliseconds(self._clock) + visibility
             claims = [self._claiming(stored, until, consumer) for stored in chosen]
-            for claiming, held in zip(claims, self._store.claim(claims, move), strict=True):
-                if held:
-                    claimed.taken.append(_taken(claiming))
+            for claiming, end in zip(claims, self._store.claim(claims, move), strict=True):
+                if end:
+                    claimed.lost[claiming.stored.ref] = end
                 else:
-                    claimed.lost += 1
+                    claimed.taken.append(_taken(claiming))
+            if claimed.lost:
+                # those who were faster go on with the next messages too
+                self._rng.shuffle(rest)
             move = None
         return claimed
 

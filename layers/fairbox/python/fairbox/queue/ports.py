@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
+    from fairbox.model.segments import Segment
     from fairbox.model.stored_messages import Claim, Hint, StoredMessage, SubscriptionState
 
 Shard = tuple[str, int, int]
@@ -30,11 +31,12 @@ class Claiming:
 
 @dataclass(frozen=True, slots=True)
 class HintMove:
-    """A hint to be written if it is unchanged since it was read."""
+    """A hint to be written if it is unchanged since it was read; segments of what it passes."""
 
     shard: Shard
     before: Hint
     after: Hint
+    passes: tuple[Segment, ...] = ()
 
 
 class ClaimStore(Store, Protocol):
@@ -44,18 +46,45 @@ class ClaimStore(Store, Protocol):
         """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
         ...
 
-    def claim(self, claims: Sequence[Claiming], move: HintMove | None) -> list[bool]:
-        """Write claims of messages that are unchanged, 25 a call; return which were written.
+    def claim(self, claims: Sequence[Claiming], move: HintMove | None) -> list[int]:
+        """Write claims of messages that are unchanged, 25 a call.
 
-        The move of the hint is part of the call; its success does not matter.
+        The move of the hint and its segments are part of the call; their success does not matter.
+
+        Returns:
+            0 for each claim that was written, else until when another consumer holds the message
+            (ms); -1: nobody is known to hold it.
 
         Raises:
             Throttled, Unavailable: each claim may or may not be written.
         """
         ...
 
-    def move_hint(self, move: HintMove) -> bool:
-        """Write a hint if it is unchanged since it was read; return whether it was written."""
+    def move_hint(self, move: HintMove) -> Hint | None:
+        """File a move's segments, and write its hint if it is unchanged since it was read.
+
+        Returns:
+            None if it was written; the present hint if another process was faster.
+        """
+        ...
+
+    def segments(self, shard: Shard, checked: int) -> tuple[Sequence[Segment], bool]:
+        """Return some segments that end behind a time (ms), in order, and whether there are more.
+
+        They are consistent (1 RRU for 4 KB).
+        """
+        ...
+
+    def file_segments(self, shard: Shard, segments: Sequence[Segment]) -> None:
+        """Let stretches of a shard be read again when they end (1 WRU each).
+
+        Raises:
+            Throttled, Unavailable: some may not be filed.
+        """
+        ...
+
+    def come_back(self, shard: Shard, segments: Sequence[Segment]) -> None:
+        """File segments that end before the next look at a shard, and let it come in time."""
         ...
 
     def lower_after(self, shard: Shard, message_id: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.dispatch.relay import RECEIVES_LOOK_MS
 from fairbox.dispatch.tombstones import bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.stored_messages import Hint
+from fairbox.model.segments import Held, segments_of
 from fairbox.queue.attempts import dying
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.segments import Segment
+    from fairbox.model.stored_messages import Hint, StoredMessage
     from fairbox.queue.ports import ClaimStore, Shard
 
 SPARE: Final = 5  # messages read in addition, because others may claim some
@@ -51,10 +52,12 @@ class Window:
         cursor: the sort key up to which it was read.
         seen: the messages in that part, due or not.
         ended: it was read to its end, or to messages that are not due within the minute.
+        upto: its last sort key; None: the lane's end.
     """
 
     lane: Lane
     cursor: str = ""
+    upto: str | None = None
     seen: list[StoredMessage] = field(default_factory=list)
     ended: bool = False
 
@@ -77,10 +80,10 @@ class Room:
         """Return the number of items that may be read, up to a limit; keep `spare` units."""
         return max(0, min(limit, int((self.left - spare) * _ITEMS_A_UNIT)))
 
-    def add_head_scan(self) -> None:
-        """Add the extra cost of a head scan: a read of lane `later` that finds nothing.
+    def add_look(self) -> None:
+        """Add the extra cost of a look: a read of lane `later` that finds nothing.
 
-        A scan is due once a minute and shard, so that this is cheap. With it, a new consumer
+        A look at an idle shard is due once a minute, so that this is cheap. With it, a new consumer
         process sees all eight shards of a topic at its first receive, not four.
         """
         self.left += _LEAST_UNITS
@@ -120,6 +123,9 @@ class LaneReader:
         Returns:
             None if there was no room, and nothing was read.
         """
+        if window.upto is not None and window.cursor >= window.upto:
+            window.ended = True
+            return []
         limit = room.items(ask.wanted + SPARE, spare=spare)
         if limit <= 0:
             return None
@@ -130,6 +136,7 @@ class LaneReader:
             limit=limit,
             after=window.cursor or None,
             until_due=now + RECEIVES_LOOK_MS if window.lane == "later" else None,
+            upto=window.upto,
             consistent=False,
         )
         rows = 0 if window.cursor else 1  # the shard's row, at the head
@@ -164,26 +171,27 @@ def passed(
     claiming: Mapping[MessageRef, int],
     hint: Hint,
     now: int,
-    *,
-    least: int = MOVE_OVER,
-) -> Hint | None:
-    """Return a hint behind the held messages at the front; None: too few to be worth a write.
+) -> tuple[Hint, tuple[Segment, ...]] | None:
+    """Return a hint behind the held messages at the front, and the segments of what it passes.
+
+    None: too few are held to be worth a write.
 
     Args:
-        seen: messages from the hint on, or from the head, in key order.
+        seen: messages from the hint on, in key order.
         claiming: those about to be held, until when (ms).
         hint: as it is.
         now: milliseconds since 1970 UTC.
-        least: how many messages are worth it.
     """
-    after, looks, count = hint.after, [hint.look_at or now], 0
+    held = []
     for stored in seen:
         until = claiming.get(stored.ref) or stored.held_until(now)
         if until is None or time_of(stored.ref.id) > now - YOUNG_MS:
             break
-        after = stored.ref.id
-        looks.append(until)
-        count += after > hint.after
-    if count < least:
+        if stored.ref.id > hint.after:
+            # a look has read all segments up to `checked`
+            held.append(Held(stored.ref.id, max(until, hint.checked + 1)))
+    if len(held) < MOVE_OVER:
         return None
-    return Hint(after, min([*looks, now + RECEIVES_LOOK_MS]))
+    segments = segments_of(held, hint.after)
+    looks = [hint.look_at or now, now + RECEIVES_LOOK_MS, *(segment.end for segment in segments)]
+    return replace(hint, after=held[-1].key, look_at=min(looks)), tuple(segments)

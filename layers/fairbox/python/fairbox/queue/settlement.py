@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.codec.segments import segment_of
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.model.clock import Clock
+    from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
+    from fairbox.model.segments import Segment
     from fairbox.queue.hint_cache import HintCache
-    from fairbox.queue.ports import ClaimStore
+    from fairbox.queue.ports import ClaimStore, Shard
 
 _CAS_TRIES: Final = 8
 
@@ -58,20 +60,25 @@ class UnorderedSettlement:
         return lost + (self._store.delete_held(held) if held else [])
 
     def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Give messages back uncounted (1 WRU each, and 1 a shard); return the stale receipts."""
+        """Give messages back uncounted (2 WRU each, and 1 a shard); return the stale receipts."""
         now = milliseconds(self._clock)
         stale = self._store.release(receipts, now)
-        for receipt in receipts:
-            if receipt not in stale:
-                self._come_back(receipt, now)
+        self._come_back([r.ref for r in receipts if r not in stale], now)
         return stale
 
     def extend(self, receipt: Receipt, visibility: int) -> bool:
-        """Hold a message for so many milliseconds from now (1 WRU); return whether it is held."""
-        return self._store.extend(receipt, milliseconds(self._clock) + visibility)
+        """Hold a message for so many milliseconds from now; return whether it is held.
+
+        It costs 1 WRU, or 3 if the message comes back sooner than its receipt says.
+        """
+        until = milliseconds(self._clock) + visibility
+        held = self._store.extend(receipt, until)
+        if held and until < receipt.until:
+            self._come_back([receipt.ref], until)
+        return held
 
     def fail(self, receipt: Receipt, delay: int | None, reason: str, *, dead: bool = False) -> None:
-        """Give a message back with a reason (2 WRU, 1 RRU), or bury it.
+        """Give a message back with a reason (3 WRU, 1 RRU), or bury it.
 
         Args:
             receipt: the message's receipt.
@@ -101,7 +108,7 @@ class UnorderedSettlement:
                 if after.gone:
                     bury_marked(self._store, after)
                 elif after.claim is not None:
-                    self._come_back(receipt, after.claim.until)
+                    self._come_back([receipt.ref], after.claim.until)
                 return
             before = self._held(receipt, [saved] if isinstance(saved, StoredMessage) else [])
         raise Unavailable("update_item", "the message is being changed by others")
@@ -112,16 +119,17 @@ class UnorderedSettlement:
                 return stored
         raise StaleReceipt([str(receipt)], [receipt.ref])
 
-    def _come_back(self, receipt: Receipt, until: int) -> None:
-        """Let receives find a message at a time although the hint is past it (1 WRU)."""
-        ref = receipt.ref
-        shard = ref.topic, ref.epoch, ref.shard
-        self._copies.forget(shard)
-        now = milliseconds(self._clock)
-        if receipt.place == "ready" and until <= now:
-            self._store.lower_after(shard, ref.id)
-        elif until < now + RECEIVES_LOOK_MS:
-            self._store.lower_looks(ref.topic, ref.epoch, {ref.shard: until})
+    def _come_back(self, refs: Sequence[MessageRef], until: int) -> None:
+        """Let receives find messages at a time although hints are past them.
+
+        It costs 1 WRU a message and 1 a shard.
+        """
+        shards: dict[Shard, list[Segment]] = defaultdict(list)
+        for ref in refs:
+            shards[ref.topic, ref.epoch, ref.shard].append(segment_of(ref, until))
+        for shard, segments in shards.items():
+            self._copies.forget(shard)
+            self._store.come_back(shard, segments)
 
 
 def looks_of(refs: Sequence[tuple[str, int, int, int]]) -> dict[tuple[str, int], dict[int, int]]:

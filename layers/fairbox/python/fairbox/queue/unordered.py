@@ -1,18 +1,22 @@
 """Receives from unordered topics: claims in place, by conditional updates.
 
-Messages in flight stay in their lane, so that hints tell where a receive begins. A wrong hint costs
-reads or time, never a message: each shard is scanned from its head at least once a minute.
+Messages in flight stay in their lane, so that hints tell where a receive begins. What a hint passes
+is filed in segments, which are looked at when claims end. A wrong hint costs reads or time, never a
+message: each shard is scanned from its head at least once a minute.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.hints import group_of
+from fairbox.codec.segments import segment_of
+from fairbox.errors import Throttled, Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import Hint
-from fairbox.queue.claims import Claimer
-from fairbox.queue.head_scan import HeadScans
+from fairbox.queue.claims import Claimed, Claimer
+from fairbox.queue.looks import Looks
 from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import Ask, LaneReader, Room, Window, passed
 from fairbox.queue.shard_rotation import ShardRotation
@@ -49,7 +53,7 @@ class UnorderedReceive:
         self._turns = ShardRotation(rng, at_most=_SHARDS_A_CALL)
         self._reader = LaneReader(store, clock)
         self._claimer = Claimer(store, clock, rng)
-        self._scans = HeadScans(store, self._reader, self._claimer, clock, rng)
+        self._looks = Looks(store, self._reader, self._claimer, clock, rng)
         self._ahead = StartSpread(rng)
         self._scatter = False  # whether others were faster in this receive
 
@@ -108,15 +112,12 @@ class UnorderedReceive:
 
     def _from_shard(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
         """Claim messages of a shard; after the first page, keep `others` units for other shards."""
-        if self._scans.due(ask.shard, hint):
+        if self._looks.due(ask.shard, hint):
             self._copies.forget(ask.shard)
-            if self._scans.begin(ask.shard, hint):
-                room.add_head_scan()
-                taken = self._scans.scan(ask, room)
-                scanned = self._scans.hint(ask.shard)
-                if taken or scanned is None:
-                    return taken
-                hint = scanned  # much is in flight: free messages behind it need not wait
+            room.add_look()
+            taken, hint = self._looks.look(ask, hint, room)
+            if taken:
+                return taken
         taken_ahead = self._from_ahead(ask, hint, room, others)
         return self._from_hint(ask, hint, room, others) if taken_ahead is None else taken_ahead
 
@@ -143,15 +144,15 @@ class UnorderedReceive:
         while free is not None:
             now = milliseconds(self._clock)
             claiming = {m.ref: now + ask.visibility for m in free[: ask.wanted]}
-            after = passed(window.seen, claiming, hint, now)
-            move = None if after is None else HintMove(ask.shard, hint, after)
+            moved = passed(window.seen, claiming, hint, now)
+            move = None if moved is None else HintMove(ask.shard, hint, *moved)
             if free:
                 taken = self._claim(free, ask, move)
                 return taken or self._from_ahead(ask, hint, room, others) or []
             if move is not None:
-                self._store.move_hint(move)
-                self._moved(move)
-                hint = move.after
+                there = self._store.move_hint(move)
+                self._copies.moved(move.shard, there or move.after)
+                hint = there or move.after
             if window.ended:
                 return []
             free = self._reader.read(window, ask, room, spare=others)
@@ -164,14 +165,23 @@ class UnorderedReceive:
     ) -> list[Taken]:
         claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move, consumer=ask.consumer)
         if move is not None:
-            self._moved(move)
-        self._ahead.claimed(ask.shard, claimed.lost)
-        if claimed.lost >= LOST:
+            # whether it was written or not
+            self._copies.moved(move.shard, move.after)
+            self._file_lost(move, claimed)
+        lost = len(claimed.lost)
+        self._ahead.claimed(ask.shard, lost)
+        if lost >= LOST:
             self._copies.forget(ask.shard)
             self._scatter = True
         return claimed.taken
 
-    def _moved(self, move: HintMove) -> None:
-        """Note a move of the hint, whether it was written or not."""
-        self._copies.moved(move.shard, move.after)
-        self._scans.moved(move.shard, move.after)
+    def _file_lost(self, move: HintMove, claimed: Claimed) -> None:
+        """Let messages come back in time that others claimed for a shorter time than expected."""
+        early = [
+            segment_of(ref, end)
+            for ref, end in claimed.lost.items()
+            if 0 < end < min(segment.end for segment in move.passes) and ref.id <= move.after.after
+        ]
+        if early:
+            with suppress(Throttled, Unavailable):  # messages are claimed; a scan finds these
+                self._store.come_back(move.shard, early)
