@@ -178,7 +178,7 @@ class ApiStack(Stack):
                 may.on_table(
                     storage.deliveries,
                     *may.READ_ITEMS,
-                    *("PutItem", "UpdateItem", "DeleteItem"),
+                    *("PutItem", "UpdateItem", "DeleteItem", *may.ADD_ITEMS),
                 ),
                 may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
                 # each write is a whole item under a condition; a cancelled batch is erased

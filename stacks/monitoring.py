@@ -145,7 +145,7 @@ class MonitoringStack(Stack):
                     *("PutItem", "UpdateItem", "BatchWriteItem", "ConditionCheckItem"),
                     *may.CLAIM_ITEMS,
                 ),
-                may.on_table(storage.deliveries, "GetItem", "Query", "DeleteItem"),
+                may.on_table(storage.deliveries, "GetItem", "DeleteItem", *may.FILE_ITEMS),
                 may.on_table(storage.batches, *may.READ_ITEMS, "PutItem", "BatchWriteItem"),
                 may.keep_smoke_queues(self._platform.config.smoke_prefix),
             ]

@@ -37,6 +37,8 @@ ADD_ITEMS: Final = ("PartiQLInsert",)
 """Messages added 25 a call, where they do not lie already."""
 CLAIM_ITEMS: Final = ("PartiQLUpdate", "PartiQLDelete")
 """Claims and acknowledgements of pulled messages, 25 a call."""
+FILE_ITEMS: Final = ("Query", "PartiQLInsert")
+"""On the deliveries' table: segments of shards, which receives file and look at."""
 
 _SEND_ACTIONS: Final = {
     "sqs": ("sqs:SendMessage",),

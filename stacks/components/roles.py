@@ -27,6 +27,7 @@ LANES: Final = ("ready#*", "later#*")
 HINTS: Final = "hint#*"
 DEAD: Final = "dead#*"
 DEDUPLICATION: Final = "dedup#*"
+SEGMENTS: Final = "segments#*"
 GROUPS: Final = "*#*"  # of every batch; its root has no `#`, so nobody ends it by this
 STAGE: Final = "$default"
 
@@ -96,6 +97,7 @@ def consumer(of: Resources) -> list[Permission]:
             HINTS,
         ),
         _rows("Bury", of.deliveries, ("PutItem", "UpdateItem"), DEAD),
+        _rows("ReturnInTime", of.deliveries, ("Query", "PartiQLInsert"), SEGMENTS),
         # in the transaction that buries the message which carries the item
         _rows("FailItems", of.batches, ("PutItem",), GROUPS),
         _statement("ReadBatches", _dynamodb("GetItem"), of.batches.table_arn),
@@ -125,7 +127,9 @@ def operator(of: Resources) -> list[Permission]:
         _statement("Operate", _dynamodb(*_READS, "Scan", *_WRITES), of.outbox.table_arn),
         _statement(
             "KeepDeliveries",
-            _dynamodb(*_READS, "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"),
+            _dynamodb(
+                *_READS, "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "PartiQLInsert"
+            ),
             of.deliveries.table_arn,
         ),
         # an item is changed by a put under a condition, and deleted with its batch

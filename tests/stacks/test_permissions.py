@@ -117,7 +117,7 @@ EXPECTED: dict[str, Permissions] = {
         "Outbox/index/OutstandingAllTopics": {"dynamodb:Query"},
         "Batches": READ | CHECK | {"dynamodb:PutItem", "dynamodb:BatchWriteItem"},
         **OPEN_BATCHES,
-        "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"},
+        "Deliveries": READ | WRITE - {"dynamodb:BatchWriteItem"} | ADD,
         "Deliveries/index/DeliveredAllTopics": {"dynamodb:Query"},
         "Bodies": {"s3:ListBucket"},
         "Bodies/*": {"s3:GetObject", "s3:PutObject", "s3:PutObjectTagging"},

@@ -26,7 +26,11 @@ _SMOKE_QUEUES: Final = "goes with ReceiveMessage; a smoke test's queues lie unde
 
 UNUSED: Final[Exceptions] = {
     **dict.fromkeys(_WRITERS, _TABLE_KEY),
-    "canary": {**_TABLE_KEY, "kms:Decrypt on Key (UseKeyThroughSqs)": _SMOKE_QUEUES},
+    "canary": {
+        **_TABLE_KEY,
+        "dynamodb:PartiQLInsert on Deliveries": "its topics hold too few messages to be passed",
+        "kms:Decrypt on Key (UseKeyThroughSqs)": _SMOKE_QUEUES,
+    },
     "sweep": _TABLE_KEY_TO_READ,
 }
 """Of functions."""

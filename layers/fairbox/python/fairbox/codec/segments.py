@@ -8,11 +8,11 @@ from fairbox.codec import attributes as attr
 from fairbox.codec.keys import due_sk, key, key_text, message_sk, segments_pk
 from fairbox.codec.messages import number
 from fairbox.errors import Unreadable
-from fairbox.model.ids import before
+from fairbox.model.ids import before, time_of
 from fairbox.model.segments import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fairbox.codec.keys import Item
     from fairbox.model.messages import MessageRef
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _KEPT_SECONDS: Final = 86_400
 _BETWEEN: Final = "/"
+_NEAR_MS: Final = 200
 
 
 def segment_item(shard: tuple[str, int, int], segment: Segment) -> Item:
@@ -34,6 +35,24 @@ def segment_of(ref: MessageRef, end: int) -> Segment:
     lane: Lane = "ready" if ref.due is None else "later"
     below = message_sk(before(ref.id), ref.due, lane)
     return Segment(end, below, message_sk(ref.id, ref.due, lane))
+
+
+def segments_of_refs(refs: Iterable[MessageRef], end: int) -> list[Segment]:
+    """Return the segments of some messages of a shard, to be read at `end` (ms).
+
+    Neighbours in time share a segment: they were mostly received together.
+    """
+    segments: list[Segment] = []
+    time = 0
+    for ref in sorted(refs, key=lambda ref: (ref.due is not None, ref.due or 0, ref.id)):
+        one, at = segment_of(ref, end), ref.due or time_of(ref.id)
+        near = segments and segments[-1].lane == one.lane and at - time <= _NEAR_MS
+        if near:
+            segments[-1] = Segment(end, segments[-1].after, one.last)
+        else:
+            segments.append(one)
+        time = at
+    return segments
 
 
 def segments_behind(checked: int) -> tuple[str, str]:

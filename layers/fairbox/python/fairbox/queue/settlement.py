@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.segments import segment_of
+from fairbox.codec.segments import segments_of_refs
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
-    from fairbox.model.segments import Segment
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.ports import ClaimStore, Shard
 
@@ -60,7 +59,7 @@ class UnorderedSettlement:
         return lost + (self._store.delete_held(held) if held else [])
 
     def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Give messages back uncounted (2 WRU each, and 1 a shard); return the stale receipts."""
+        """Give messages back uncounted (1 WRU each, and 2 a shard); return the stale receipts."""
         now = milliseconds(self._clock)
         stale = self._store.release(receipts, now)
         self._come_back([r.ref for r in receipts if r not in stale], now)
@@ -122,14 +121,14 @@ class UnorderedSettlement:
     def _come_back(self, refs: Sequence[MessageRef], until: int) -> None:
         """Let receives find messages at a time although hints are past them.
 
-        It costs 1 WRU a message and 1 a shard.
+        It costs 2 WRU a shard, and 1 for each further segment.
         """
-        shards: dict[Shard, list[Segment]] = defaultdict(list)
+        shards: dict[Shard, list[MessageRef]] = defaultdict(list)
         for ref in refs:
-            shards[ref.topic, ref.epoch, ref.shard].append(segment_of(ref, until))
-        for shard, segments in shards.items():
+            shards[ref.topic, ref.epoch, ref.shard].append(ref)
+        for shard, members in shards.items():
             self._copies.forget(shard)
-            self._store.come_back(shard, segments)
+            self._store.come_back(shard, segments_of_refs(members, until))
 
 
 def looks_of(refs: Sequence[tuple[str, int, int, int]]) -> dict[tuple[str, int], dict[int, int]]:
