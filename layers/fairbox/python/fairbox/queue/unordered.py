@@ -14,6 +14,7 @@ from fairbox.codec.hints import group_of
 from fairbox.codec.segments import segment_of
 from fairbox.errors import Throttled, Unavailable
 from fairbox.model.clock import milliseconds
+from fairbox.model.ids import before
 from fairbox.model.stored_messages import Hint
 from fairbox.queue.claims import Claimed, Claimer
 from fairbox.queue.looks import Looks
@@ -54,7 +55,7 @@ class UnorderedReceive:
         self._reader = LaneReader(store, clock)
         self._claimer = Claimer(store, clock, rng)
         self._looks = Looks(store, self._reader, self._claimer, clock, rng)
-        self._ahead = StartSpread(rng)
+        self._ahead = StartSpread(store, rng)
         self._scatter = False  # whether others were faster in this receive
 
     def receive(
@@ -124,32 +125,38 @@ class UnorderedReceive:
     def _from_ahead(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken] | None:
         """Claim messages ahead of the hint; None: no reason to, or there are none."""
         now = milliseconds(self._clock)
-        start = self._ahead.start(ask.shard, hint.after, now)
-        if not start:
+        window = self._ahead.start(ask.shard, hint.after, now)
+        if window is None:
             return None
-        window = Window("ready", cursor=start)
         free = self._reader.read(window, ask, room)
-        self._ahead.read(ask.shard, window.seen, jumped=True)
         while free == [] and not window.ended:
             free = self._reader.read(window, ask, room, spare=others)
         if free is None:
-            self._ahead.held(ask.shard, window.cursor, now)
+            if window.upto is None:
+                self._ahead.held(ask.shard, window.cursor, now)
             return []
+        left = free[ask.wanted :]
+        self._ahead.read_ahead(ask.shard, window)
+        if left and window.upto is not None:
+            window.cursor, window.ended = before(left[0].ref.id), False  # for the next receive
         return self._claim(free, ask) or None
 
     def _from_hint(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
         window = Window("ready", cursor=hint.after)
         free = self._reader.read(window, ask, room)
-        self._ahead.read(ask.shard, window.seen, jumped=False)
+        self._ahead.read(ask.shard, window.seen)
         while free is not None:
             now = milliseconds(self._clock)
+            free = self._ahead.unreserved(ask.shard, hint, free)
             claiming = {m.ref: now + ask.visibility for m in free[: ask.wanted]}
             moved = passed(window.seen, claiming, hint, now)
             move = None if moved is None else HintMove(ask.shard, hint, *moved)
             if free:
                 taken = self._claim(free, ask, move)
-                return taken or self._from_ahead(ask, hint, room, others) or []
-            if move is not None:
+                if taken := taken or self._from_ahead(ask, hint, room, others) or []:
+                    return taken
+                hint = hint if move is None else move.after
+            elif move is not None:
                 there = self._store.move_hint(move)
                 self._copies.moved(move.shard, there or move.after)
                 hint = there or move.after
