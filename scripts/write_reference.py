@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import fairbox
 from fairbox import errors, inbox, testing
 from fairbox.codec import batches
-from fairbox.codec.keys import hint_key, lane_pk, message_sk, topic_range
+from fairbox.codec.keys import hint_key, lane_pk, message_sk, segments_pk, topic_range
 from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.observability import metrics
@@ -233,6 +233,12 @@ def _tables() -> Iterable[str]:
                 "first time (ms), first and last stream sequence number",
             ),
             ("deduplication row", "Deliveries", "`dedup#orders#` and a digest", "`!`"),
+            (
+                "segment",
+                "Deliveries",
+                _row(segments_pk("orders", 0, 3)),
+                "end (ms), `/`, sort key behind which it begins, `/`, last sort key",
+            ),
             *_batch_items(),
         ],
     )

@@ -117,7 +117,7 @@ class Looks:
     def _segments(self, look: _Look, hint: Hint, after: Hint) -> Hint:
         """Read the stretches whose claims have ended; return the hint with what was checked."""
         if hint.look_at is None:
-            return after  # nobody has filed anything yet
+            return replace(after, checked=look.now - 1)  # nobody has filed anything yet
         # a time in the future was written under another clock
         ahead = hint.checked > look.now + MAX_LOOK_MS
         checked = look.now - MAX_LOOK_MS if ahead else hint.checked
