@@ -146,16 +146,17 @@ class DeliveryStack(Stack):
             "Sweep",
             platform=self._platform,
             name="sweep",
-            description="Rings for shards with overdue messages.",
+            description="Rings for shards with overdue messages; removes expired ones.",
             memory_mb=1769,  # one processor: each of many thousand heads is a call
             timeout_seconds=60,
-            environment=self._rings(),
+            environment=self._rings() | self._settles() | self._measures(),
             one_at_a_time=True,
         )
         outbox = self._storage.outbox
         sweep.allow(
             [
-                may.on_table(outbox, "GetItem", "Query"),
+                may.on_table(outbox, "GetItem", "Query", "UpdateItem", *may.CLAIM_ITEMS),
+                may.on_table(self._storage.batches, *may.FAIL_ITEMS),
                 may.on_index(outbox, codec.OUTSTANDING_INDEX),
                 may.send_to(self.doorbells.now, self.doorbells.later),
             ]

@@ -90,7 +90,15 @@ EXPECTED: dict[str, Permissions] = {
     "AckBatches": SETTLE | {"AcksQueue": RECEIVE},
     "CascadeBatches": SETTLE | BATCHES_STREAM | ERASE,
     "CleanOrphans": SETTLE | OPEN_BATCHES | ERASE,
-    "Sweep": OUTSTANDING | {"DoorbellsNow": SEND, "DoorbellsLater": SEND},
+    "Sweep": OUTSTANDING
+    | {
+        # expired messages, and their items of batches
+        "Outbox": OUTSTANDING["Outbox"]
+        | {"dynamodb:UpdateItem", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"},
+        "Batches": {"dynamodb:GetItem", "dynamodb:PutItem"},
+        "DoorbellsNow": SEND,
+        "DoorbellsLater": SEND,
+    },
     "DeliverShard": DISPATCH
     | SMOKE
     | {

@@ -31,10 +31,12 @@ from fairbox.model.topics import (
     DAY,
     MAX_DEDUP_WINDOW,
     MAX_IN_FLIGHT,
+    MAX_MESSAGE_RETENTION,
     MAX_MINI_BATCH,
     MAX_RATE,
     MAX_TENANT_WEIGHTS,
     MAX_WEIGHT,
+    MIN_MESSAGE_RETENTION,
     MIN_RATE,
     MIN_WEIGHT,
 )
@@ -112,6 +114,12 @@ class TopicIn(Input):
         default=None, description="Seconds."
     )
     retention: Whole = Field(default=7 * DAY, ge=3600, le=3650 * DAY, description="Seconds.")
+    message_retention: (
+        Annotated[int, Field(ge=MIN_MESSAGE_RETENTION, le=MAX_MESSAGE_RETENTION), WHOLE] | None
+    ) = Field(
+        default=None,
+        description="Of pulled topics: seconds after which messages expire; null: they stay.",
+    )
     weight: float = Field(
         default=1.0,
         ge=MIN_WEIGHT,
@@ -359,6 +367,9 @@ class TopicOut(Output):
     retry: RetryOut
     dedup_window: int | None
     retention: int
+    message_retention: int | None = Field(
+        description="Seconds after which messages expire; null: they stay."
+    )
     weight: float
     mini_batch: int
     tenant_weights: dict[str, float]

@@ -93,6 +93,7 @@ def put_topic(api: Api, request: Request) -> Answer:
         ),
         dedup_window=given.dedup_window,
         retention=given.retention,
+        message_retention=given.message_retention,
         weight=given.weight,
         mini_batch=given.mini_batch,
         tenant_weights=given.tenant_weights,

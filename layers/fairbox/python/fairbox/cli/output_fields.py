@@ -73,6 +73,7 @@ def topic_fields(state: TopicState) -> Fields:
         "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
         "dedup_window": topic.dedup_window,
         "retention": topic.retention,
+        "message_retention": topic.message_retention,
         "weight": topic.weight,
         "mini_batch": topic.mini_batch,
         "tenant_weights": dict(topic.tenant_weights),

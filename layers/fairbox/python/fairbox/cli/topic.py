@@ -41,6 +41,10 @@ def create(
     retention: Annotated[
         int, typer.Option(metavar="SECONDS", help="How long the ledger keeps deliveries.")
     ] = 604800,
+    message_retention: Annotated[
+        int | None,
+        typer.Option(metavar="SECONDS", help="Of a pulled topic: its messages expire then."),
+    ] = None,
     max_attempts: Annotated[
         int, typer.Option(help="Attempts before a message is dead.")
     ] = _RETRY.max_attempts,
@@ -65,6 +69,7 @@ def create(
         retry=retry,
         dedup_window=dedup_window,
         retention=retention,
+        message_retention=message_retention,
         weight=weight,
         mini_batch=mini_batch,
         tenant_weights=dict(_tenant_weight(text) for text in tenant_weight or []),

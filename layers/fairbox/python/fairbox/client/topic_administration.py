@@ -35,10 +35,21 @@ class TopicAdministration(OutboxPart):
     def create_topic(self, topic: Topic) -> TopicState:
         """Create a topic; if it exists, change its retry policy, window, weights, `on_dead`...
 
+        A new or shorter `message_retention` lets the next sweep look at each shard that holds
+        messages (1 RRU and 3 WRU each).
+
         Raises:
-            TopicConflict: it exists with another ordering or shard count.
+            TopicConflict: it exists with another ordering or shard count, or has subscriptions and
+                is to have a `message_retention`.
         """
-        return self._context.create_topic(topic)
+        if topic.message_retention is None:
+            return self._context.create_topic(topic)
+        there = self.tables.topics.load(topic.name)
+        state = self._context.create_topic(topic)
+        before = None if there is None else there.kept_ms
+        if there is not None and (before is None or (state.kept_ms or before) < before):
+            self._check_now(state)
+        return state
 
     def topic(self, name: str) -> TopicState:
         """Return a topic's current state.
@@ -90,7 +101,7 @@ class TopicAdministration(OutboxPart):
 
         Raises:
             UnknownTopic: there is no such topic.
-            TopicConflict: it has 100 subscriptions, or is being deleted.
+            TopicConflict: it has 100 subscriptions or a `message_retention`, or is being deleted.
             InvalidInput: the address contains a user, a masked query instead of the real one, or a
                 region that is none or cannot be called from that of the outbox.
         """
@@ -101,8 +112,8 @@ class TopicAdministration(OutboxPart):
 
         Raises:
             UnknownTopic: there is no such topic; nothing is added.
-            TopicConflict: a topic would have more than 100 subscriptions; nothing is added. Or it
-                is being deleted.
+            TopicConflict: a topic would have more than 100 subscriptions, or has a
+                `message_retention`; nothing is added. Or it is being deleted.
             InvalidInput: as by `add_subscription`; nothing is added.
         """
         subscriptions = list(subscriptions)

@@ -87,6 +87,7 @@ EPOCHS: Final = "ep"  # L of [number, shards, since (ms), closed (ms; absent: op
 RETRY: Final = "re"  # L: attempts, base (s), cap (s)
 DEDUP_WINDOW: Final = "dw"  # N, s
 RETENTION: Final = "rt"  # N, s, of the ledger
+MESSAGE_RETENTION: Final = "mr"  # N, s, of a pulled topic whose messages expire
 PARTITION: Final = "pq"  # L of a partitioned queue's name, the partition, how many there are
 ON_DEAD: Final = "bl"  # BOOL, keys of the topic wait for their dead letters
 WIDTHS: Final = "wi"  # L, like the epochs, of [number, partitions, since (ms)]

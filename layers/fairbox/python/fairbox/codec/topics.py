@@ -35,6 +35,7 @@ OPTIONAL_OF_TOPIC: Final = (
     attr.WEIGHT,
     attr.MINI_BATCH,
     attr.TENANT_WEIGHTS,
+    attr.MESSAGE_RETENTION,
     attr.WIDTHS,
     attr.PAUSED,
     attr.DELETING,
@@ -58,8 +59,11 @@ def topic_item(state: TopicState) -> Item:
         },
         attr.RETENTION: number(topic.retention),
     }
-    if topic.dedup_window is not None:
-        item[attr.DEDUP_WINDOW] = number(topic.dedup_window)
+    seconds = {
+        attr.DEDUP_WINDOW: topic.dedup_window,
+        attr.MESSAGE_RETENTION: topic.message_retention,
+    }
+    item |= {name: number(n) for name, n in seconds.items() if n is not None}
     if topic.partition is not None:
         part = topic.partition
         item[attr.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
@@ -161,6 +165,7 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         epochs = read_epochs(item[attr.EPOCHS])
         attempts, base, cap = (n["N"] for n in item[attr.RETRY]["L"])
         window = item.get(attr.DEDUP_WINDOW)
+        kept = item.get(attr.MESSAGE_RETENTION)
         topic = Topic(
             name,
             shards=epochs[-1].shards,
@@ -176,6 +181,7 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
                 tenant: float(weight["N"])
                 for tenant, weight in item.get(attr.TENANT_WEIGHTS, {"M": {}})["M"].items()
             },
+            message_retention=None if kept is None else int(kept["N"]),
         )
         paused = item.get(attr.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[attr.VERSION]["N"])

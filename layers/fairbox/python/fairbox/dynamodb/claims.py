@@ -54,7 +54,7 @@ class Claims:
         values = _claim_values(claim)
         if claiming.states != stored.states:
             values[attr.STATES] = states_value(claiming.states)
-        wheres, parameters = _as_read_places(stored)
+        wheres, parameters = as_read_places(stored)
         return statement(
             "UPDATE",
             self._table,
@@ -202,7 +202,8 @@ def _fences(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
     }
 
 
-def _as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
+def as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the same as `as_read` for statements: conditions with places, and parameters."""
     wheres, parameters = [f'"{attr.SIZE}" IS NOT MISSING'], []
     for name, value in _fences(stored).items():
         wheres.append(f'"{name}" IS MISSING' if value is None else f'"{name}" = ?')

@@ -134,7 +134,10 @@ class Lanes:
         upto: str | None = None,
         consistent: bool = True,
     ) -> ShardPage:
-        """Return a page of a lane; from the head it brings the shard row too."""
+        """Return a page of a lane; from the head it brings the shard row too.
+
+        `until_due` or `upto` bounds it: a due time (ms) in lane `later`, or a sort key.
+        """
         upper = upto or (_LAST if until_due is None else due_sk(until_due + 1))
         answer = self.calls.call(
             "query",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Gone, StoredMessage
     from fairbox.queue.ports import Shard
 
 Found = Literal["absent", "claimed"]
@@ -164,17 +164,8 @@ class Edits:
         mark = item.get(attr.GONE), item.get(attr.REASON)
         return mark == ({"S": "cancelled"}, {"S": reason})
 
-    def _gone(self, before: StoredMessage, gone: str, reason: str) -> dict[str, Any]:
-        conditions, fields, expected = as_read(before)
-        return {
-            "TableName": self._tables.outbox,
-            "Key": message_key(before.ref),
-            "UpdateExpression": "SET #gone = :gone, #reason = :reason",
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": fields | {"#gone": attr.GONE, "#reason": attr.REASON},
-            "ExpressionAttributeValues": expected
-            | {":gone": {"S": gone}, ":reason": {"S": reason}},
-        }
+    def _gone(self, before: StoredMessage, gone: Gone, reason: str) -> dict[str, Any]:
+        return gone_action(self._tables.outbox, before, gone, reason)
 
     def _write(
         self,
@@ -229,6 +220,19 @@ class Edits:
             if other is None:
                 return
             row = other
+
+
+def gone_action(table: str, before: StoredMessage, gone: Gone, reason: str) -> dict[str, Any]:
+    """Return the update that marks a message as leaving, where it is as it was read."""
+    conditions, fields, expected = as_read(before)
+    return {
+        "TableName": table,
+        "Key": message_key(before.ref, before.lane),
+        "UpdateExpression": "SET #gone = :gone, #reason = :reason",
+        "ConditionExpression": " AND ".join(conditions),
+        "ExpressionAttributeNames": fields | {"#gone": attr.GONE, "#reason": attr.REASON},
+        "ExpressionAttributeValues": expected | {":gone": {"S": gone}, ":reason": {"S": reason}},
+    }
 
 
 def _shard(ref: MessageRef) -> Shard:

@@ -47,6 +47,7 @@ NEAR_ROWS: Final = 20
 _TRIES: Final = 8
 _CHANGED: Final = "it is being changed by others: try again"
 _DELETED: Final = "it is being deleted"
+_ONLY_PULLED: Final = "message_retention is for pulled topics: "
 
 
 class TopicTable:
@@ -149,7 +150,8 @@ class TopicTable:
         """Create the topic, or bring up to date what may change: all but shards and ordering.
 
         Raises:
-            TopicConflict: it is there with another shard count or ordering, or changes too often.
+            TopicConflict: it is there with another shard count or ordering, changes too often, or
+                has subscriptions and is to have a `message_retention`.
         """
         for _ in range(_TRIES):
             there = self.load(topic.name)
@@ -160,6 +162,9 @@ class TopicTable:
                 topic = _reconciled(topic, there.topic)
                 if there.topic == topic:
                     return there
+                if there.pushed and topic.message_retention is not None:
+                    detail = "remove the subscriptions first, or leave it out"
+                    raise TopicConflict(topic.name, _ONLY_PULLED + detail)
                 state = replace(there, topic=topic, version=there.version + 1)
             if self._change(topic.name, [self._put_topic(state, there)]):
                 return state
@@ -252,7 +257,7 @@ class TopicTable:
 
         Raises:
             UnknownTopic: there is no such topic.
-            TopicConflict: it is being deleted, or has 100 subscriptions.
+            TopicConflict: it is being deleted, has 100 subscriptions, or a `message_retention`.
         """
         before = self.load(subscription.topic)
         if before is None:
@@ -269,6 +274,7 @@ class TopicTable:
             there = self.load(subscription.topic)
             if there is None:
                 raise UnknownTopic(subscription.topic)
+            check_subscriptions(there, [])
             raise TopicConflict(subscription.topic, _DELETED)
         return before
 
@@ -338,8 +344,15 @@ class TopicTable:
             "ConditionCheck": {
                 "TableName": self._table,
                 "Key": topic_key(topic),
-                "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#dl)",
-                "ExpressionAttributeNames": {"#pk": attr.PK, "#dl": attr.DELETING},
+                "ConditionExpression": (
+                    "attribute_exists(#pk) AND attribute_not_exists(#dl)"
+                    " AND attribute_not_exists(#mr)"
+                ),
+                "ExpressionAttributeNames": {
+                    "#pk": attr.PK,
+                    "#dl": attr.DELETING,
+                    "#mr": attr.MESSAGE_RETENTION,
+                },
             }
         }
 
@@ -376,8 +389,11 @@ def check_subscriptions(there: TopicState, more: Iterable[str]) -> None:
     """Refuse subscriptions by name that a topic has no place for.
 
     Raises:
-        TopicConflict: it would have more than 100.
+        TopicConflict: it would have more than 100, or its messages expire.
     """
+    if there.topic.message_retention is not None:
+        detail = "create the topic again without it first"
+        raise TopicConflict(there.topic.name, _ONLY_PULLED + detail)
     if len(there.subscription_names.union(more)) > MAX_SUBSCRIPTIONS:
         raise TopicConflict(there.topic.name, f"{MAX_SUBSCRIPTIONS} subscriptions at most")
 

@@ -24,6 +24,10 @@ Ordering = Literal["none", "key"]
 OnDead = Literal["skip", "block"]
 DAY: Final = 24 * 3600
 MAX_DEDUP_WINDOW: Final = 30 * DAY
+MIN_MESSAGE_RETENTION: Final = 60
+MAX_MESSAGE_RETENTION: Final = 3650 * DAY
+EXPIRY_MARGIN_MS: Final = 60_000
+"""What clocks may be apart: a message, and a claim that has ended, stays so much longer."""
 MAX_LABEL: Final = 250
 MAX_SUBSCRIPTIONS: Final = 100
 """Subscriptions of a topic: a message that fails for all of them still fits its item."""
@@ -139,6 +143,9 @@ class Topic:
         mini_batch: messages that it sends in one turn, 1 to 100.
         tenant_weights: shares of its tenants (by fairness key) beside one another, where they are
             not 1; at most 100.
+        message_retention: of pulled topics, seconds from 60 on after which the sweep removes what
+            no consumer has taken, by the time of its id or, if delayed, from its due time on; None:
+            messages stay until they are taken.
     """
 
     name: str
@@ -152,6 +159,7 @@ class Topic:
     weight: float = 1.0
     mini_batch: int = 1
     tenant_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
+    message_retention: int | None = None
 
     def __post_init__(self) -> None:
         check_topic(self.name)
@@ -168,6 +176,9 @@ class Topic:
         if self.dedup_window is not None:
             _whole_between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
         _whole_between("retention", self.retention, 3600, 3650 * DAY)
+        if self.message_retention is not None:
+            low, high = MIN_MESSAGE_RETENTION, MAX_MESSAGE_RETENTION
+            _whole_between("message_retention", self.message_retention, low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +307,16 @@ class TopicState:
     def pushed(self) -> bool:
         """Whether the dispatcher delivers the topic."""
         return bool(self.subscriptions)
+
+    @property
+    def kept_ms(self) -> int | None:
+        """Age (ms) from which messages expire, with what clocks may be apart; None: they do not.
+
+        A pushed topic's never do: an earlier release may have subscribed to one with a retention.
+        """
+        if self.pushed or self.topic.message_retention is None:
+            return None
+        return self.topic.message_retention * 1000 + EXPIRY_MARGIN_MS
 
     @property
     def subscription_names(self) -> frozenset[str]:

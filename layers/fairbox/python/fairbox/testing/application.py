@@ -18,6 +18,7 @@ from fairbox.client.queue import Queue
 from fairbox.codec import SIZE
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
+from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.maintenance.repair import Repair, RepairReport
@@ -29,6 +30,7 @@ from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.epochs import EpochTable
+from fairbox.dynamodb.expiries import Expiries
 from fairbox.dynamodb.recounts import RecountTable
 from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.dynamodb.tables import Tables
@@ -243,7 +245,8 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        self._sweep = Sweep(self.store, self.doorbells, self.clock)
+        expiry = Expiry(self.store, Expiries(self.outbox.tables), self.clock)
+        self._sweep = Sweep(self.store, self.doorbells, self.clock, expiry=expiry)
         self._marking = self.marking_of(self.clock, self.given_up)
         self._relayed: str | None = None
         self._marked: str | None = None

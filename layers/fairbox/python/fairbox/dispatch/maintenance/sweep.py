@@ -1,10 +1,13 @@
-"""The sweep: checks the shards that the index lists as due, and enqueues visits of overdue ones."""
+"""The sweep: checks the shards that the index lists as due.
+
+It enqueues visits of overdue ones, and lets messages of pulled topics expire.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from math import ceil
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from fairbox.dispatch.calls import Run
+    from fairbox.dispatch.maintenance.expiry import Expiry
     from fairbox.dispatch.ports import Doorbells, ShardPage, Store
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import ShardRow
@@ -33,6 +37,8 @@ HEADS_A_SECOND: Final = 1000
 """Shards checked a second at most: 500 RRU/s for heads, twice as many where both lanes are read."""
 MAX_LISTED: Final = 100_000
 """Rows of the index that a run holds: the oldest of each bucket; the next run lists the rest."""
+EXPIRY_SECONDS: Final = 10
+"""The end of a run that is left for messages to expire, where some may."""
 _CHUNK: Final = 160
 _DOORBELLS_A_CALL: Final = 10
 
@@ -48,6 +54,8 @@ class SweepReport:
         newer: shards whose row only a newer release can read.
         remaining: shards that are due and were left to the next run.
         seconds_to_all: time until these are checked too, at the pace of this run; 0 without any.
+        expired: messages of pulled topics that were removed after their retention, by topic.
+        unexpired: shards whose messages are left to expire in the next run.
     """
 
     looked: int = 0
@@ -56,6 +64,8 @@ class SweepReport:
     newer: int = 0
     remaining: int = 0
     seconds_to_all: int = 0
+    expired: dict[str, int] = field(default_factory=dict)
+    unexpired: int = 0
 
 
 class Sweep:
@@ -71,15 +81,23 @@ class Sweep:
         doorbells: enqueues visits.
         clock: time and pace.
         run: makes many independent calls; `one_by_one` or `in_threads`.
+        expiry: removes messages after their topic's retention; None: nothing does.
     """
 
     def __init__(
-        self, store: Store, doorbells: Doorbells, clock: Clock, *, run: Run = one_by_one
+        self,
+        store: Store,
+        doorbells: Doorbells,
+        clock: Clock,
+        *,
+        run: Run = one_by_one,
+        expiry: Expiry | None = None,
     ) -> None:
         self._store = store
         self._doorbells = doorbells
         self._clock = clock
         self._run = run
+        self._expiry = expiry
         self._checked: set[tuple[str, int, int]] = set()
 
     def run(self, *, deadline: float) -> SweepReport:
@@ -92,9 +110,11 @@ class Sweep:
         now = milliseconds(self._clock)
         listed = self._store.due_shards(ahead_ms=AHEAD_MS)
         rows = list(islice((r for r in listed if _due(r, now) or r.later > 0), MAX_LISTED))
+        expiring: list[ShardRow] = []
         if rows:
             self._store.refresh()  # not before: an idle sweep needs no topic
-            rows = self._pushed(rows)
+            rows, expiring = self._divided(rows, now)
+        end = deadline - EXPIRY_SECONDS if expiring else deadline
         waiting = [row for row in rows if _place(row) not in self._checked]
         if not waiting:  # a new round
             self._checked.clear()
@@ -102,7 +122,7 @@ class Sweep:
         order = iter(_fair(waiting, random.Random(int(self._clock.now()))))  # noqa: S311 - no secret
         while chunk := list(islice(order, _CHUNK)):
             began = self._clock.now()
-            if began >= deadline:
+            if began >= end:
                 report.unfinished = True
                 break
             self._check(chunk, report)
@@ -116,13 +136,22 @@ class Sweep:
             report.seconds_to_all = runs * PERIOD_SECONDS
         else:
             self._checked.clear()
+        if expiring and self._expiry is not None:
+            expiry = self._expiry.run(expiring, deadline=deadline)
+            report.expired, report.unexpired = dict(expiry.expired), expiry.remaining
         return report
 
-    def _pushed(self, rows: Sequence[ShardRow]) -> list[ShardRow]:
-        """Return the rows of topics that the dispatcher delivers."""
+    def _divided(self, rows: Sequence[ShardRow], now: int) -> tuple[list[ShardRow], list[ShardRow]]:
+        """Return the rows of topics that the dispatcher delivers, and of those that expire."""
         names = sorted({row.topic for row in rows})  # neighbours are read together
         topics = {name: self._store.topic(name) for name in names}
-        return [row for row in rows if (topic := topics[row.topic]) and topic.pushed]
+        pushed = [row for row in rows if (topic := topics[row.topic]) and topic.pushed]
+        expiring = [
+            row
+            for row in rows
+            if (topic := topics[row.topic]) and topic.kept_ms is not None and _due(row, now)
+        ]
+        return pushed, expiring
 
     def _check(self, rows: Sequence[ShardRow], report: SweepReport) -> None:
         """Check shards at the same time, and enqueue visits of the overdue ones, ten a call."""

@@ -364,7 +364,8 @@ class Marking:
             report.stale.add(shard)
         if before.recount:
             self._log(before, fresh)
-        after = apply_changes(before, changes, now=now, pushed=self._pushed(shard[0], work))
+        pushed, kept_ms = self._checked(shard[0], work)
+        after = apply_changes(before, changes, now=now, pushed=pushed, kept_ms=kept_ms)
         if after == before:
             return True
         if after.recount is None and (after.ready < 0 or after.later < 0):
@@ -383,13 +384,16 @@ class Marking:
                 self._checkpoints.write(work.span)
                 work.checkpointed = True
 
-    def _pushed(self, name: str, work: _Work) -> bool:
-        """Whether the dispatcher delivers a topic; one that cannot be read may be delivered."""
+    def _checked(self, name: str, work: _Work) -> tuple[bool, int | None]:
+        """Return whether the dispatcher delivers a topic, and its `kept_ms`.
+
+        One that cannot be read may be delivered.
+        """
         try:
             topic = self._topic(name, work)
         except Unreadable:
-            return True
-        return topic is not None and topic.pushed
+            return True, None
+        return (False, None) if topic is None else (topic.pushed, topic.kept_ms)
 
     def _log(self, row: ShardRow, fresh: Sequence[LaneChange]) -> None:
         """Keep for a recount what changes, before the row says that it was counted."""
@@ -454,7 +458,12 @@ def fresh_changes(row: ShardRow, changes: Sequence[LaneChange]) -> list[LaneChan
 
 
 def apply_changes(
-    row: ShardRow, changes: Sequence[LaneChange], *, now: int, pushed: bool
+    row: ShardRow,
+    changes: Sequence[LaneChange],
+    *,
+    now: int,
+    pushed: bool,
+    kept_ms: int | None = None,
 ) -> ShardRow:
     """Return the row after the changes that it has not counted yet; the same row when they cancel.
 
@@ -465,6 +474,7 @@ def apply_changes(
         changes: in the order of each lane's stream.
         now: milliseconds since 1970 UTC.
         pushed: whether the dispatcher delivers the topic.
+        kept_ms: age from which the topic's messages expire; None: they do not.
     """
     after = row
     fresh = fresh_changes(row, changes)
@@ -490,18 +500,25 @@ def apply_changes(
                 later_sequence=last,
             )
     earliest = min((c.due for c in fresh if c.due is not None), default=None)
-    return _with_next_check(row, after, earliest, now=now, pushed=pushed)
+    first = FIRST_CHECK_MS if pushed else min(kept_ms or PULLED_CHECK_MS, PULLED_CHECK_MS)
+    return _with_next_check(row, after, earliest, now=now, pushed=pushed, first=now + first)
 
 
 def _with_next_check(
-    before: ShardRow, after: ShardRow, earliest: int | None, *, now: int, pushed: bool
+    before: ShardRow,
+    after: ShardRow,
+    earliest: int | None,
+    *,
+    now: int,
+    pushed: bool,
+    first: int,
 ) -> ShardRow:
     if (after.ready, after.later, after.recount) == (0, 0, None):
         look = NEVER_MS if after.dead > 0 else None
         return replace(after, look_at=look, backoff=0) if after != before else after
     look = after.look_at if after.look_at != NEVER_MS else None
     if look is None:
-        look = now + (FIRST_CHECK_MS if pushed else PULLED_CHECK_MS)
+        look = first
         if pushed and after.ready <= 0 and earliest is not None:
             look = max(earliest, now)
     if pushed and earliest is not None and earliest < look:

@@ -1,0 +1,312 @@
+"""Expiry: removes what pulled topics have kept longer than their `message_retention`.
+
+The sweep hands over the shards whose check is due. A message is marked where it is as it was read,
+then deleted; the next run deletes what a crash left marked. On ordered topics the mark is one
+transaction with the shard's row, in which claims lie.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from fairbox.dispatch.calls import one_by_one
+from fairbox.dispatch.visit_steps import postpone_check
+from fairbox.errors import FairboxError
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import time_of
+from fairbox.model.key_claims import key_digest
+from fairbox.model.topics import EXPIRY_MARGIN_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fairbox.dispatch.calls import Run
+    from fairbox.dispatch.ports import ShardPage, Store
+    from fairbox.dispatch.stream.lane_changes import Shard
+    from fairbox.model.clock import Clock
+    from fairbox.model.key_claims import KeyClaims
+    from fairbox.model.stored_messages import ShardRow, StoredMessage
+
+MESSAGES_A_SECOND: Final = 1000
+"""Messages read a second at most: 2,000 WRU/s, or 3,000 and more on ordered topics."""
+PAGE: Final = 100
+TOGETHER: Final = 25
+"""Messages of one transaction, if their bodies take no more than `_BYTES`."""
+_BYTES: Final = 2_000_000  # of 4 MB
+_ITEM_BYTES: Final = 400_000
+_AT_ONCE: Final = 16
+_TRIES: Final = 4
+_LOOK_AHEAD_MS: Final = 3_600_000  # so that an option of another time, or clock, does no harm
+
+logger = logging.getLogger("fairbox")
+
+
+class ExpiryStore(Protocol):
+    """The outbox, as expiry changes it; see `fairbox.dynamodb.expiries.Expiries`."""
+
+    def page(
+        self,
+        lane: Literal["ready", "later"],
+        shard: Shard,
+        *,
+        until: int,
+        limit: int,
+        after: str | None,
+    ) -> ShardPage:
+        """Return a page of what was sent, or due, up to a time (ms)."""
+        ...
+
+    def held(self, shard: Shard) -> KeyClaims:
+        """Return what is held of an ordered shard (consistent)."""
+        ...
+
+    def mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """Mark messages of an unordered shard where they are as read; return the marked."""
+        ...
+
+    def mark_in_row(self, messages: Sequence[StoredMessage], shard: Shard, row: KeyClaims) -> bool:
+        """Mark messages of an ordered shard and write its row, all where it is as read, or none.
+
+        One message alone may have a batch item.
+        """
+        ...
+
+    def delete(self, messages: Sequence[StoredMessage]) -> int:
+        """Delete messages that are marked as expired; return how many were."""
+        ...
+
+
+@dataclass(slots=True)
+class ExpiryReport:
+    """The result of a run.
+
+    Attributes:
+        expired: messages removed, by topic.
+        remaining: shards that were left to the next run, because its time was over.
+    """
+
+    expired: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    remaining: int = 0
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The part of a shard that a run has read; `kept`: of that, messages that do not expire yet."""
+
+    row: ShardRow
+    lane: Literal["ready", "later"] = "ready"
+    after: str | None = None
+    begun: bool = False
+    ended: bool = False
+    removed: int = 0
+    kept: int = 0
+
+    @property
+    def shard(self) -> Shard:
+        return self.row.topic, self.row.epoch, self.row.shard
+
+
+class Expiry:
+    """Removes expired messages: a page of a topic's next shard in turn.
+
+    A shard with nothing to remove costs half a unit for each lane that holds something, and the
+    write of its next check: when the oldest message expires, an hour ahead at most.
+
+    Args:
+        store: the tables.
+        messages: marks and deletes.
+        clock: time and pace.
+        run: makes many independent calls.
+    """
+
+    def __init__(
+        self, store: Store, messages: ExpiryStore, clock: Clock, *, run: Run = one_by_one
+    ) -> None:
+        self._store = store
+        self._messages = messages
+        self._clock = clock
+        self._run = run
+
+    def run(self, rows: Sequence[ShardRow], *, deadline: float) -> ExpiryReport:
+        """Remove what has expired in these shards, until the deadline (seconds since 1970)."""
+        report = ExpiryReport()
+        lines = _Lines(rows, random.Random(int(self._clock.now())))  # noqa: S311 - no secret
+        while lines.waiting:
+            began = self._clock.now()
+            if began >= deadline:
+                break
+            self._store.refresh()
+            turn = lines.turn()
+            self._run([partial(self._step, walk) for walk in turn])
+            lines.back(turn)
+            if lines.waiting:
+                least = len(turn) * PAGE / MESSAGES_A_SECOND
+                self._clock.sleep(max(0.0, least - (self._clock.now() - began)))
+        report.remaining = lines.waiting
+        for walk in lines.walks:
+            if walk.removed:
+                report.expired[walk.row.topic] += walk.removed
+        return report
+
+    def _step(self, walk: _Walk) -> None:
+        """Do the next page of a shard; one that fails is left to the next run."""
+        try:
+            self._page(walk)
+        except FairboxError as error:
+            walk.ended = True
+            extra = {"shard": "/".join(map(str, walk.shard)), "error": str(error)}
+            logger.warning("messages of a shard could not expire yet", extra=extra)
+
+    def _page(self, walk: _Walk) -> None:
+        topic = self._store.topic(walk.row.topic)
+        kept_ms = None if topic is None else topic.kept_ms
+        if topic is None or kept_ms is None:
+            walk.ended = True
+            return
+        now = milliseconds(self._clock)
+        if not walk.begun and not self._begin(walk, now, kept_ms):
+            walk.ended = True
+            return
+        page = self._messages.page(
+            walk.lane, walk.shard, until=now - kept_ms, limit=PAGE, after=walk.after
+        )
+        left = [m for m in page.messages if m.gone == "expired"]
+        there = [m for m in page.messages if m.gone is None]
+        may = [m for m in there if not _exempt(m)]
+        if topic.topic.ordering == "key":
+            marked = self._mark_in_row(walk, may, now)
+        else:
+            marked = self._messages.mark([m for m in may if not _held(m, now)])
+        walk.kept += len(there) - len(marked)
+        walk.removed += self._messages.delete([*left, *marked])
+        self._go_on(walk, page, now)
+
+    def _begin(self, walk: _Walk, now: int, kept_ms: int) -> bool:
+        """Look at the heads of the lanes; if nothing has expired, postpone the next check."""
+        walk.begun = True
+        heads = [self._store.read_lane("ready", *walk.shard, limit=2, consistent=False)]
+        if walk.row.later > 0:
+            head = self._store.read_lane("later", *walk.shard, limit=1, consistent=False)
+            heads.append(head)
+        oldest = min((_since(m) for head in heads for m in head.messages), default=now)
+        if oldest <= now - kept_ms or any(h.unreadable or h.newer for h in heads):
+            return True
+        look_at = min(oldest + kept_ms, now + _LOOK_AHEAD_MS)
+        self._store.look_again(walk.row, look_at, 0)
+        return False
+
+    def _go_on(self, walk: _Walk, page: ShardPage, now: int) -> None:
+        """Note where the next page begins; at the end, postpone a check that removes nothing."""
+        if page.row is not None:
+            walk.row = replace(walk.row, backoff=page.row.backoff)
+        if page.last is not None:
+            walk.after = page.last
+        elif walk.lane == "ready" and walk.row.later > 0:
+            walk.lane, walk.after = "later", None
+        else:
+            walk.ended = True
+            if walk.kept and not walk.removed:
+                postpone_check(self._store, walk.row, 0, now)
+
+    def _mark_in_row(
+        self, walk: _Walk, messages: Sequence[StoredMessage], now: int
+    ) -> list[StoredMessage]:
+        """Mark the messages of an ordered shard whose keys nobody holds, 25 at a time."""
+        marked: list[StoredMessage] = []
+        for some in _together(messages):
+            for _ in range(_TRIES):
+                row = self._messages.held(walk.shard)
+                busy = {
+                    e.key
+                    for e in row.entries
+                    if e.state == "claimed" and e.until > now - EXPIRY_MARGIN_MS
+                }
+                acked = {e.id for e in row.entries if e.state == "acked"}
+                free = [m for m in some if m.ref.id not in acked and key_digest(m) not in busy]
+                if not free or self._messages.mark_in_row(
+                    free, walk.shard, _without(row, free, now)
+                ):
+                    marked += free
+                    break
+        return marked
+
+
+def _without(row: KeyClaims, messages: Sequence[StoredMessage], now: int) -> KeyClaims:
+    """Return a row without what it says of messages: the next of each key may be received."""
+    for stored in messages:
+        entry = row.entry(stored.ref.id)
+        row = row if entry is None else row.without(entry, now)
+    return row
+
+
+def _since(stored: StoredMessage) -> int:
+    """Return when a message was sent, or due (ms)."""
+    return stored.ref.due or time_of(stored.ref.id)
+
+
+def _held(stored: StoredMessage, now: int) -> bool:
+    """Whether a consumer holds a message of an unordered topic, by a clock that may be late."""
+    return (
+        stored.claim is not None
+        and bool(stored.claim.token)
+        and stored.claim.until > now - EXPIRY_MARGIN_MS
+    )
+
+
+def _exempt(stored: StoredMessage) -> bool:
+    """Whether an operator put a message here, who wants it consumed although its id is old."""
+    return bool(stored.redriven) or (stored.moved and stored.ref.due is None)
+
+
+def _together(messages: Sequence[StoredMessage]) -> Iterator[list[StoredMessage]]:
+    """Yield messages that one transaction can mark; those with a batch item alone."""
+    some: list[StoredMessage] = []
+    size = 0
+    for stored in messages:
+        if stored.message.batch_item is not None:
+            yield [stored]
+            continue
+        more = min(stored.size, _ITEM_BYTES)
+        if some and (len(some) >= TOGETHER or size + more > _BYTES):
+            yield some
+            some, size = [], 0
+        some.append(stored)
+        size += more
+    if some:
+        yield some
+
+
+class _Lines:
+    """The shards that wait, in a line for each topic; topics and shards begin anywhere."""
+
+    def __init__(self, rows: Sequence[ShardRow], rng: random.Random) -> None:
+        self._lines: dict[str, deque[_Walk]] = {}
+        self.walks = [_Walk(row) for row in rng.sample(list(rows), len(rows))]
+        self.back(self.walks)
+
+    @property
+    def waiting(self) -> int:
+        """The number of shards."""
+        return sum(map(len, self._lines.values()))
+
+    def turn(self) -> list[_Walk]:
+        """Take the next shards, of as many topics as there are."""
+        turn: list[_Walk] = []
+        while self._lines and len(turn) < _AT_ONCE:
+            topic = next(iter(self._lines))
+            line = self._lines.pop(topic)
+            turn.append(line.popleft())
+            if line:
+                self._lines[topic] = line  # behind the others
+        return turn
+
+    def back(self, walks: Sequence[_Walk]) -> None:
+        """Put shards that have not ended behind the others of their topics."""
+        for walk in walks:
+            if not walk.ended:
+                self._lines.setdefault(walk.row.topic, deque()).append(walk)
