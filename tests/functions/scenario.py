@@ -97,6 +97,7 @@ class Scenario:
         self.bury_batch_items()
         self.meet_unreadable_items()
         self.wait_for_the_sweep()
+        self.let_messages_expire()
         self.rank_topics()
         self.smoke()
         self.archive()
@@ -194,6 +195,23 @@ class Scenario:
         for url in (self.functions.now, self.functions.later):
             assert self.sqs.bodies(url), f"the sweep of the scenario finds nothing for {url}"
         self.pump(2)
+
+    def let_messages_expire(self) -> None:
+        """Let the sweep remove what lies too long, with an item of a batch and without."""
+        batch = self.batches.open().id
+        self.batches.add(batch, 1, request_id="r")
+        for ordering in ("none", "key"):
+            name = f"kept-{ordering}"
+            self.outbox.create_topic(
+                Topic(name, shards=1, ordering=ordering, message_retention=300)  # type: ignore[arg-type]  # one of both
+            )
+            self.add(name, "k")
+            self.add(name, "k", delay=0 if ordering == "key" else 1)
+        self.add("kept-none", "k", batch_item=f"{batch}:0:0")
+        self.pump(190)  # a check that finds nothing
+        self.pump(420)
+        left = [m for name in ("kept-none", "kept-key") for m in self.outbox.outstanding(name)]
+        assert not left, "the sweep of the scenario lets nothing expire"
 
     def rank_topics(self) -> None:
         """Count in another hour, a quarter of an hour after a delivery."""

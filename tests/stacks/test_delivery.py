@@ -293,7 +293,7 @@ ENVIRONMENTS = {
         "FAIRBOX_STALLED_BATCH_HOURS": "24",
         "FAIRBOX_CLEAN_ORPHANS_DRY_RUN": "false",
     },
-    "sweep": RINGS | RINGS_LATER,
+    "sweep": RINGS | RINGS_LATER | BATCHES | DETAIL,
     "deliver_shard": RINGS
     | RINGS_LATER
     | BODIES
