@@ -198,6 +198,14 @@ class Consumers:
             answered = True
         self._checker.used_late(holding, before, process.now, answered=answered)
 
+    def hold(self, topic: str, wanted: int) -> list[Holding]:
+        """Let a process receive messages for ten minutes; return what it holds of the topic."""
+        process = self._processes[0]
+        self.receive(process, topic, wanted)
+        return [
+            h for h in process.holdings if h.topic == topic and self._checker.holds(h, process.now)
+        ]
+
     def drain(self, topic: str) -> int:
         """Receive and acknowledge all that is there, in a calm world; return how much it was."""
         total = 0

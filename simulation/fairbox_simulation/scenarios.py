@@ -137,6 +137,12 @@ def _whole(seed: int, chaos: Chaos, messages: int) -> list[str]:
     return run_whole(seed, chaos, messages)
 
 
+def _expiring(seed: int, chaos: Chaos, messages: int) -> list[str]:
+    from fairbox_simulation.expiring_world import run_expiring  # noqa: PLC0415
+
+    return run_expiring(seed, chaos, messages)
+
+
 def _batch_items(seed: int, chaos: Chaos, messages: int) -> list[str]:
     from fairbox_simulation.batch_item_oracle import run_batch_items  # noqa: PLC0415
 
@@ -211,6 +217,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "whole",
             "the full system: all of the below, queues with consumers, redrives, cleanup",
             _whole,
+            per_world=150,
+        ),
+        Scenario(
+            "expiring",
+            "as whole, with queues whose messages expire after a minute",
+            _expiring,
             per_world=150,
         ),
         Scenario(

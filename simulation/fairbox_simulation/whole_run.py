@@ -35,6 +35,11 @@ def finish(world: WholeWorld, messages: int) -> list[str]:
     """Storm, calm, heal, drain, repair and clean a world; return every breach."""
     world.storm(messages)
     world.calm()
+    return rest(world)
+
+
+def rest(world: WholeWorld) -> list[str]:
+    """Heal, drain, repair and clean a calm world; return every breach."""
     breaches = BatchItemOracle(world).resting()
     world.heal()
     world.drain_queues()
@@ -60,7 +65,7 @@ class Account:
         self._world = world
         self._checker = world.checker
         events = [json.loads(line) for line in world.app.archive.lines]
-        self._cancelled = {e["id"] for e in events if e["event"] == "cancelled"}
+        self._cancelled = {e["id"] for e in events if e["event"] in ("cancelled", "expired")}
         self._died = {e["id"] for e in events if e["event"] == "dead"}
         letters = (i for i in world.app.engine.items(DELIVERIES) if i["pk"]["S"][:5] == "dead#")
         refs = [read_message(item).ref for item in letters]

@@ -259,7 +259,9 @@ class World:
         if now - self._swept >= 60:
             self._swept = now
             clock = self.clock()
-            sweep = Sweep(self.app.store_of(clock), self._doorbells(clock), clock)
+            expiry = self.app.expiry_of(clock)
+            store, doorbells = self.app.store_of(clock), self._doorbells(clock)
+            sweep = Sweep(store, doorbells, clock, expiry=expiry)
             self.invoke(_until(sweep.run, clock))
         if now - self._repaired >= 3600:
             self._repaired = now

@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, dict[str, set[str]]] = {
     "AckBatches": {"dynamodb": WRITE, "sqs": GET},
     "CascadeBatches": {"dynamodb": WRITE, "s3": PUT},
     "CleanOrphans": {"dynamodb": WRITE},
-    "Sweep": {"dynamodb": READ, "sqs": SEND},
+    "Sweep": {"dynamodb": WRITE, "sqs": SEND},
     "DeliverShard": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},
     "Repair": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},
     "Api": {"dynamodb": WRITE, "s3": GET | PUT, "sqs": SEND},

@@ -246,7 +246,7 @@ def test_functions_that_write_figures_of_topics_have_the_setting_and_no_others(
         for name, properties in assemblies[level].functions().items()
     }
     assert {name for name, value in found.items() if value == level} == {
-        "relay", "deliver_shard", "count_outstanding",
+        "relay", "deliver_shard", "count_outstanding", "sweep",
     }  # fmt: skip
     assert set(found.values()) == {level, None}
 

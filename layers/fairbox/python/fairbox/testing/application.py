@@ -245,7 +245,7 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        expiry = Expiry(self.store, Expiries(self.outbox.tables), self.clock)
+        expiry = self.expiry_of(self.clock)
         self._sweep = Sweep(self.store, self.doorbells, self.clock, expiry=expiry)
         self._marking = self.marking_of(self.clock, self.given_up)
         self._relayed: str | None = None
@@ -254,7 +254,14 @@ class MemoryApplication:
 
     def store_of(self, clock: Clock) -> DynamoStore:
         """Return the tables as a function has them that has a clock of its own."""
-        tables = Tables(
+        return DynamoStore(self._tables_of(clock), self.bodies)
+
+    def expiry_of(self, clock: Clock) -> Expiry:
+        """Return the part of the sweep that removes expired messages, with a clock of its own."""
+        return Expiry(self.store_of(clock), Expiries(self._tables_of(clock)), clock)
+
+    def _tables_of(self, clock: Clock) -> Tables:
+        return Tables(
             self.client,
             outbox=OUTBOX,
             deliveries=DELIVERIES,
@@ -262,7 +269,6 @@ class MemoryApplication:
             clock=clock,
             rng=self.rng,
         )
-        return DynamoStore(tables, self.bodies)
 
     def marking_of(self, clock: Clock, aside: SetAside | None = None) -> Marking:
         """Return a marking with a clock of its own."""
