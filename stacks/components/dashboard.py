@@ -158,7 +158,8 @@ def _destinations() -> list[list[cloudwatch.IWidget]]:
 def _consumed(*, by_topic: bool) -> list[cloudwatch.IWidget]:
     """Messages received and settled per minute; messages with lost receipts are handled twice."""
     settled = (metrics.RECEIVED, metrics.ACKED, metrics.GIVEN_BACK, metrics.LOST_RECEIPTS)
-    found = [_graph("Received and settled, a minute", *map(metrics.summed, settled))]
+    ended = (*settled, metrics.EXPIRED)
+    found = [_graph("Received, settled and expired, a minute", *map(metrics.summed, ended))]
     if by_topic:
         found += [
             _graph("Received, a minute, by topic", metrics.by_topic(metrics.RECEIVED, "Sum")),

@@ -69,6 +69,15 @@ def test_what_becomes_of_a_key_whose_message_died_is_set_and_shown(cli: Cli) -> 
     assert cli("topic", "create", "plain", "--on-dead", "block").code != 0
 
 
+def test_the_retention_of_messages_is_set_shown_and_removed(cli: Cli) -> None:
+    create = ("topic", "create", "jobs", "--json")
+    assert cli.ok(*create, "--message-retention", "60").json["message_retention"] == 60
+    assert cli.ok("topic", "show", "jobs", "--json").json["message_retention"] == 60
+    assert "message_retention" in cli("subscription", "add", "jobs", "a", "sqs:x").err
+    assert cli.ok(*create).json["message_retention"] is None
+    assert cli("topic", "create", "jobs", "--message-retention", "59").code == 2
+
+
 def test_the_weights_of_a_topic_and_of_a_subscription_are_set_and_shown(cli: Cli) -> None:
     created = cli.ok(
         "topic", "create", "jobs", "--weight", "3", "--mini-batch", "5",

@@ -47,6 +47,18 @@ def test_weights_are_set_shown_and_refused_by_their_names(api: ApiClient) -> Non
         assert refused.json["errors"][0]["field"] == field
 
 
+def test_the_retention_of_messages_is_set_changed_and_removed(api: ApiClient) -> None:
+    assert put(api, "/topics/jobs", {}).json["message_retention"] is None
+    for wanted in (60, 86_400, None):
+        assert put(api, "/topics/jobs", {"message_retention": wanted}).status == 200
+        assert api.call("GET", "/topics/jobs").json["message_retention"] == wanted
+        assert api.application.outbox.topic("jobs").topic.message_retention == wanted
+    put(api, "/topics/jobs", {"message_retention": 60})
+    refused = put(api, "/topics/jobs/subscriptions/a", {"destination": "sqs:q"})
+    assert (refused.status, refused.json["type"]) == (409, "urn:fairbox:problem:conflict")
+    assert "message_retention" in refused.json["detail"]
+
+
 def test_what_becomes_of_a_key_whose_message_died_is_set_and_shown(api: ApiClient) -> None:
     assert put(api, "/topics/jobs", {"ordering": "key"}).json["on_dead"] == "skip"
     reply = put(api, "/topics/jobs", {"ordering": "key", "on_dead": "block"})

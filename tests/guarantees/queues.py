@@ -13,8 +13,33 @@ _MUTANTS: Final = "tests/simulation/test_whole.py::TestMutants"
 _FAULTS: Final = "tests/unit/queue/test_faults.py"
 _CONTRACT: Final = "tests/contract/test_queue.py"
 _WHOLE: Final = ("whole",)
+_EXPIRING: Final = "fairbox_simulation.expiring_world:ExpiringWorld"
+_EXPIRY_MUTANTS: Final = "tests/simulation/test_expiring.py::TestMutants"
+_EXPIRY: Final = "tests/unit/dispatch/maintenance/test_expiry.py"
 
 QUEUES: Final = (
+    Guarantee(
+        text="On a topic with `message_retention`, no message expires before its time or while a "
+        "consumer holds it, and in the end no message that is too old is left.",
+        page=f"{_QUEUE}#expiry",
+        kinds=(
+            "expired early",
+            "expired though held",
+            "expired though acknowledged",
+            "never expired",
+        ),
+        invariants=(f"{_EXPIRING}.breaches", f"{_EXPIRING}.wait"),
+        mutants=(
+            f"{_EXPIRY_MUTANTS}.test_what_looks_at_no_holder_is_found",
+            f"{_EXPIRY_MUTANTS}.test_what_counts_from_the_id_of_a_delayed_message_is_found",
+            f"{_EXPIRY_MUTANTS}.test_a_sweep_that_lets_nothing_expire_is_found",
+        ),
+        scenarios=("expiring",),
+        checks=(
+            f"{_EXPIRY}::TestHeldMessages.test_a_held_message_stays_and_expires_when_it_comes_back",
+            f"{_EXPIRY}::TestCrashes.test_a_mark_that_a_crash_left_is_finished_by_the_next_sweep",
+        ),
+    ),
     Guarantee(
         text="A message of a pulled topic is acknowledged once, or still there, or dead, or "
         "cancelled; and what is there is received.",

@@ -15,6 +15,7 @@ from fairbox_simulation.scenarios import SCENARIOS
 
 SIZES = {
     "whole": 10,
+    "expiring": 10,
     "delivery": 200,
     "ordered": 250,
     "resizing": 30,

@@ -169,6 +169,7 @@ def topics(draw: st.DrawFn) -> TopicState:
         weight=draw(weights),
         mini_batch=draw(st.integers(1, 100)),
         tenant_weights=draw(st.dictionaries(names, weights, max_size=3)),
+        message_retention=draw(st.none() | st.integers(60, 86_400)),
     )
     subscriptions = tuple(
         Subscription(

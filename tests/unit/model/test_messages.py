@@ -152,6 +152,9 @@ def test_refs_have_one_spelling(text: str) -> None:
         (lambda: Topic("orders", weight=0), "weight"),
         (lambda: Topic("orders", weight=float("nan")), "weight"),
         (lambda: Topic("orders", mini_batch=101), "mini_batch"),
+        (lambda: Topic("orders", message_retention=59), "message_retention"),
+        (lambda: Topic("orders", message_retention=3650 * 86_400 + 1), "message_retention"),
+        (lambda: Topic("orders", message_retention=True), "message_retention"),
         (lambda: Topic("orders", tenant_weights={"acme": 101}), "tenant_weights.acme"),
         (lambda: Topic("orders", tenant_weights={"a\n": 1}), "tenant_weights"),
         (

@@ -27,7 +27,7 @@ MAX_DEDUP_WINDOW: Final = 30 * DAY
 MIN_MESSAGE_RETENTION: Final = 60
 MAX_MESSAGE_RETENTION: Final = 3650 * DAY
 EXPIRY_MARGIN_MS: Final = 60_000
-"""What clocks may be apart: a message, and a claim that has ended, stays so much longer."""
+"""The time that clocks may be apart: a message, or a claim that has ended, stays so much longer."""
 MAX_LABEL: Final = 250
 MAX_SUBSCRIPTIONS: Final = 100
 """Subscriptions of a topic: a message that fails for all of them still fits its item."""

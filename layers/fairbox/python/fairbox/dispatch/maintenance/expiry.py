@@ -41,7 +41,7 @@ _BYTES: Final = 2_000_000  # of 4 MB
 _ITEM_BYTES: Final = 400_000
 _AT_ONCE: Final = 16
 _TRIES: Final = 4
-_LOOK_AHEAD_MS: Final = 3_600_000  # so that an option of another time, or clock, does no harm
+_LOOK_AHEAD_MS: Final = 3_600_000  # bounds how late a check is, whoever wrote its time
 
 logger = logging.getLogger("fairbox")
 
