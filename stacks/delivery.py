@@ -17,6 +17,7 @@ from stacks.components.triggers import (
     QueueTrigger,
     StreamTrigger,
     any_message,
+    asked,
     inserted,
 )
 
@@ -95,7 +96,7 @@ class DeliveryStack(Stack):
             function=relay,
             table=self._storage.outbox,
             failures=self._storage.failures,
-            filters=[inserted("ready"), inserted("later")],
+            filters=[inserted("ready"), inserted("later"), asked()],
             batch_size=100,
             window_seconds=0,
             parallelization=self._config.relay_parallelization,

@@ -13,6 +13,7 @@ from constructs import Construct
 from fairbox import codec
 from fairbox.batches.models import ENDED
 from fairbox.codec import batches as batch_codec
+from fairbox.codec.attributes import WAITING, WAITING_ASKED
 
 from stacks.components import permissions as may
 
@@ -36,6 +37,13 @@ def inserted(lane: str) -> Pattern:
     """Return a filter of stream records: a message that entered `lane`."""
     keys = {codec.PK: {"S": [{"prefix": f"{lane}#"}]}}
     return {"dynamodb": {"Keys": keys, "NewImage": _ANY, "OldImage": _NONE}}
+
+
+def asked() -> Pattern:
+    """Return a filter of stream records: a consumer that waits asks whether a relay answers."""
+    keys = {codec.SK: {"S": [WAITING]}}
+    asked = {WAITING_ASKED: {"N": [{"exists": True}]}}
+    return {"eventName": ["MODIFY"], "dynamodb": {"Keys": keys, "NewImage": asked}}
 
 
 def any_message() -> list[Pattern]:

@@ -19,13 +19,15 @@ from fairbox.queue.models import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.topics import TopicState
+    from fairbox.queue.shard_rotation import Place
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 1.0
+_LEAST_WATCH_SECONDS: Final = 5.0  # a shorter wait is not long enough to hear of messages
 
 
 class QueueMessages(QueuePart):
@@ -59,6 +61,7 @@ class QueueMessages(QueuePart):
         return refs
 
     def _announce(self, refs: Sequence[MessageRef]) -> None:
+        self._context.waiting.touched((r.topic, r.epoch, r.shard) for r in refs)
         self._context.announce((r.topic, r.epoch, r.shard, r.due) for r in refs if r.due)
 
     def receive(
@@ -91,30 +94,68 @@ class QueueMessages(QueuePart):
             Throttled, Unavailable: messages claimed without an answer are visible again after
                 their time-out.
         """
-        wanted = check_count(max_messages)
-        visibility = check_visibility(visibility_timeout)
+        take = self._take(max_messages, visibility_timeout, consumer)
+        waiting = self._context.waiting
         end = self._context.now + check_wait(wait)
-        name = check_consumer(consumer)
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            received = self._receive(self._context.pulled(topic), wanted, visibility, name)
+            if wait < _LEAST_WATCH_SECONDS:
+                received, quiet = waiting.round(topic, take)[1], None
+            else:
+                received, quiet = waiting.step(topic, take)
             left = min((end - self._context.now) / 1000, seconds_left())
             if received or left <= 0:
                 return received
-            self._context.clock.sleep(min(left, pause * (0.5 + self._context.rng.random() / 2)))
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            if quiet is None:
+                quiet = pause * (0.5 + self._context.rng.random() / 2)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            self._context.clock.sleep(min(left, quiet))
 
-    def _receive(
-        self, topic: TopicState, wanted: int, visibility: int, consumer: str
-    ) -> list[Received]:
-        if topic.paused:
-            return []
-        if topic.topic.ordering == "key":
-            taken = self._context.ordered.receive(topic, wanted, visibility)
-        else:
-            taken = self._context.unordered.receive(topic, wanted, visibility, consumer)
-        made = (self._received(t) for t in taken)
-        return [received for received in made if received is not None]
+    def poll(
+        self,
+        topic: str,
+        max_messages: int = 10,
+        visibility_timeout: float = 30,
+        *,
+        consumer: str = "",
+    ) -> tuple[list[Received], float | None]:
+        """Do one step of a receive that waits, and return without waiting.
+
+        A caller that repeats it, with its own pauses, gets what `receive` with a wait gets.
+
+        Args:
+            topic: a pulled topic.
+            max_messages: maximum number, 1 to 100.
+            visibility_timeout: seconds until others may receive them, over 0 and up to 12 hours.
+            consumer: a name, as `receive` takes it.
+
+        Returns:
+            Messages, and the seconds until the next step; None: the caller is to choose.
+
+        Raises:
+            As `receive` does.
+        """
+        return self._context.waiting.step(
+            topic, self._take(max_messages, visibility_timeout, consumer)
+        )
+
+    def _take(
+        self, max_messages: int, visibility_timeout: float, consumer: str
+    ) -> Callable[[TopicState, set[Place]], list[Received]]:
+        """Return what receives from a set of shards."""
+        wanted = check_count(max_messages)
+        visibility = check_visibility(visibility_timeout)
+        name = check_consumer(consumer)
+
+        def take(topic: TopicState, left: set[Place]) -> list[Received]:
+            if topic.topic.ordering == "key":
+                taken = self._context.ordered.receive(topic, wanted, visibility, left)
+            else:
+                taken = self._context.unordered.receive(topic, wanted, visibility, name, left)
+            made = (self._received(t) for t in taken)
+            return [received for received in made if received is not None]
+
+        return take
 
     def _received(self, taken: Taken) -> Received | None:
         """Return the message for the consumer; None: without its body it was given back."""
@@ -144,6 +185,7 @@ class QueueMessages(QueuePart):
         inplace, ordered = _parsed(receipts)
         stale = self._context.unordered_settlement.ack(inplace) if inplace else []
         stale += self._context.ordered_settlement.ack(ordered) if ordered else []
+        self._context.waiting.touched(_places(ordered))  # the next message of a key is free
         _raise_stale(stale)
 
     def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
@@ -163,6 +205,7 @@ class QueueMessages(QueuePart):
         parsed = Receipt.parse(receipt)
         wait = None if delay is None else check_delay(delay)
         self._context.settlement(parsed).fail(parsed, wait, check_reason(reason))
+        self._context.waiting.returned(_places([parsed]))
 
     def bury(self, receipt: str, reason: str = "") -> None:
         """Make a message a dead letter, regardless of its number of attempts.
@@ -197,6 +240,7 @@ class QueueMessages(QueuePart):
         inplace, ordered = _parsed(receipts)
         stale = self._context.unordered_settlement.release(inplace) if inplace else []
         stale += self._context.ordered_settlement.release(ordered) if ordered else []
+        self._context.waiting.returned(_places([*inplace, *ordered]))
         _raise_stale(stale)
 
 
@@ -208,6 +252,11 @@ def _parsed(receipts: str | Iterable[str]) -> tuple[list[Receipt], list[Receipt]
         [r for r in parsed if r.place != "held"],
         [r for r in parsed if r.place == "held"],
     )
+
+
+def _places(receipts: Sequence[Receipt]) -> list[tuple[str, int, int]]:
+    """Return topic, epoch and shard of each receipt's message."""
+    return [(r.ref.topic, r.ref.epoch, r.ref.shard) for r in receipts]
 
 
 def _raise_stale(stale: Sequence[Receipt]) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS: Final = 60.0
 FIRST_PAUSE_SECONDS: Final = 0.05
+IDLE_SECONDS: Final = 2.0
 LAST_CALLS_SECONDS: Final = 5.0
 """Time that a stop waits, after its limit, until messages given back are written."""
 ABANDONED: Final = Outcome("abandon", reason="the consumer stopped before its handler was done")
@@ -109,7 +110,7 @@ class Consumer:
         prefetch: int | None = None,
         shutdown_timeout: float = 30.0,
         processing_limit: float = 3600.0,
-        idle: float = 2.0,
+        idle: float = IDLE_SECONDS,
         linger: float = 0.05,
         time_limit: float | None = None,
         backoff: RetryPolicy | None = None,
@@ -305,10 +306,15 @@ class Consumer:
             seen, freed = self._in_flight.version, self._steps.freed
             if not self._in_flight.room():
                 self._in_flight.wait(TICK_SECONDS, seen)
-            elif self._steps.receive() or self._pause(pause, freed):
+            elif self._steps.receive(waiting=True) or self._pause(self._quiet(pause), freed):
                 pause = FIRST_PAUSE_SECONDS
             else:
                 pause = min(self.limits.idle, 2 * pause)
+
+    def _quiet(self, pause: float) -> float:
+        """Return the seconds until the next receive: as the queue says, or else `pause`."""
+        quiet = self._steps.quiet
+        return pause if quiet is None else quiet * self.limits.idle / IDLE_SECONDS
 
     def _pause(self, seconds: float, freed: int) -> bool:
         """Wait so long, or until more messages are freed than were; return whether some are."""

@@ -70,6 +70,21 @@ class Source(Protocol):
         ...
 
 
+class Poll(Protocol):
+    """A method `poll` of a queue, which may lack it: one step of a receive that waits."""
+
+    def __call__(
+        self,
+        topic: str,
+        max_messages: int = 10,
+        visibility_timeout: float = 30,
+        *,
+        consumer: str = "",
+    ) -> tuple[Sequence[Received], float | None]:
+        """Claim messages; return them, and seconds until the next step. None: choose them."""
+        ...
+
+
 class Thread(Protocol):
     """A running thread."""
 

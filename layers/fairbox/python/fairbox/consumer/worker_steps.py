@@ -11,12 +11,12 @@ from fairbox.consumer.settlement import AGAIN_SECONDS, Settlement
 from fairbox.errors import StaleReceipt, Throttled, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fairbox.consumer.counts import EventLog
     from fairbox.consumer.in_flight import InFlight, InFlightMessage
     from fairbox.consumer.options import Limits
-    from fairbox.consumer.ports import Received, Source
+    from fairbox.consumer.ports import Poll, Received, Source
     from fairbox.model.topics import TopicState
 
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")
@@ -64,6 +64,8 @@ class WorkerSteps:
         self._now = now
         self._settlement = Settlement(queue, in_flight, events, now)
         self._topic_state: TopicState | None = None
+        self._poll: Poll | None = getattr(queue, "poll", None)
+        self.quiet: float | None = None
 
     @property
     def freed(self) -> int:
@@ -75,14 +77,18 @@ class WorkerSteps:
     def receives_to_see_all(self) -> int:
         """The number of empty receives after which the topic counts as empty.
 
-        A receive reads eight shards of an unordered topic, or four of an ordered one, but only one
-        shard if much is in flight.
+        One of Fairbox's own queue reads all shards; another source's may read only one.
         """
         state = self._topic_state
-        return 1 if state is None else len(state.shards())
+        return 1 if state is None or self._poll is not None else len(state.shards())
 
-    def receive(self, limit: int = MAX_RECEIVE) -> int:
+    def receive(self, limit: int = MAX_RECEIVE, *, waiting: bool = False) -> int:
         """Receive as many messages as there is room for, at most ten; return their number.
+
+        Args:
+            limit: maximum number.
+            waiting: the caller asks until there are messages; `quiet` has the seconds until the
+                next time, and None if the caller is to choose them.
 
         Raises:
             FairboxError: the topic cannot be received from.
@@ -91,16 +97,11 @@ class WorkerSteps:
         if room <= 0:
             return 0
         asked = self._now()
+        self.quiet = None
         try:
             if self._topic_state is None:
                 self._topic_state = self._queue.topic(self._topic)
-            found = self._queue.receive(
-                self._topic,
-                max_messages=room,
-                visibility_timeout=self._limits.visibility_timeout,
-                wait=0,
-                **self._named,
-            )
+            found = self._found(room, waiting=waiting)
         except (Throttled, Unavailable) as error:
             self._events.failed("receive", error)
             return 0
@@ -112,6 +113,17 @@ class WorkerSteps:
                 asked + self._limits.heartbeat,
             )
         return len(found)
+
+    def _found(self, room: int, *, waiting: bool) -> Sequence[Received]:
+        visibility = self._limits.visibility_timeout
+        if waiting and self._poll is not None:
+            found, self.quiet = self._poll(
+                self._topic, max_messages=room, visibility_timeout=visibility, **self._named
+            )
+            return found
+        return self._queue.receive(
+            self._topic, max_messages=room, visibility_timeout=visibility, wait=0, **self._named
+        )
 
     def work(self) -> bool:
         """Handle one waiting message; return whether there was one."""

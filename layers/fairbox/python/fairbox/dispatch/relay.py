@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.stream_records import raw_image, read_record
+from fairbox.codec.waiting import read_question
 from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.waiting_news import WaitingNews
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -91,6 +93,7 @@ class Relay:
         self._dispatcher = dispatcher
         self._store = dispatcher.store
         self._clock = dispatcher.clock
+        self._news = WaitingNews(dispatcher.store, dispatcher.clock)
 
     def handle(self, records: Iterable[Mapping[str, Any]], *, deadline: float) -> RelayReport:
         """Deliver records as Lambda hands them over.
@@ -110,6 +113,10 @@ class Relay:
         self._store.refresh()
         inbox = _Inbox()
         for record in records:
+            question = read_question(record)
+            if question is not None:
+                self._news.answer(*question)
+                continue
             change = self._read_insert(record, report)
             stored = None if change is None else change.new
             # the mark of a purged dead letter is no message
@@ -121,8 +128,11 @@ class Relay:
             ordered = topic.topic.ordering == "key"
             if topic.pushed:
                 self._place(stored, change.at, topic, inbox, report)
-            elif _passed_by(stored.ref, change.at, ordered=ordered):
+                continue
+            self._news.inserted(stored.ref)
+            if _passed_by(stored.ref, change.at, ordered=ordered):
                 inbox.late[ordered].append(stored.ref)
+        self._news.tell()
         to_send, rings = inbox.to_send, inbox.rings
         if to_send:
             report.delivery = self._dispatcher.deliver(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fairbox.model.key_claims import KeyClaim
     from fairbox.model.topics import TopicState
     from fairbox.queue.ports import KeyClaimStore, Shard
+    from fairbox.queue.shard_rotation import Place
 
 _SHARDS_A_CALL: Final = 4
 _CAS_TRIES: Final = 4
@@ -69,15 +70,22 @@ class OrderedReceive:
         self._deep: set[Shard] = set()  # shards whose receives begin far behind the head
         self.rows: dict[Shard, KeyClaims] = {}  # as this process wrote them last
 
-    def receive(self, topic: TopicState, wanted: int, visibility: int) -> list[Taken]:
+    def receive(
+        self,
+        topic: TopicState,
+        wanted: int,
+        visibility: int,
+        left: set[Place] | None = None,
+    ) -> list[Taken]:
         """Claim messages of the next shard that has any; see `UnorderedReceive.receive`."""
-        epoch, shards = self._turns.next(topic)
+        epoch, shards = self._turns.next(topic, left)
         spent = _Spent()
         for number, place in enumerate(shards, start=1):
             shard = topic.topic.name, epoch, place
             taken = self._from_shard(topic, shard, wanted, visibility, spent)
             if taken or number == len(shards) or spent.units >= _ENOUGH_UNITS:
-                self._turns.visited(topic, number)
+                done = [(epoch, shard) for shard in shards[: number - bool(taken)]]
+                self._turns.visited(topic, (epoch, place), done, left)
                 return taken
         return []
 

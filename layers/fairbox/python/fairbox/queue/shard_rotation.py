@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from fairbox.model.topics import TopicState
 
+Place = tuple[int, int]  # epoch and shard
+
 
 class ShardRotation:
     """Rotates over the shards of topics; each process begins somewhere else.
@@ -26,26 +28,35 @@ class ShardRotation:
         self._at_most = at_most
         self._next: dict[str, int] = {}
 
-    def next(self, topic: TopicState) -> tuple[int, list[int]]:
-        """Return an epoch, and those of its shards that come next: all of one hint row."""
+    def next(self, topic: TopicState, left: set[Place] | None = None) -> tuple[int, list[int]]:
+        """Return an epoch, and those of its shards that come next: all of one hint row.
+
+        Args:
+            topic: the topic.
+            left: shards of the topic, one at least, to which the turn is limited; None: all.
+        """
         shards = topic.shards()
         name = topic.topic.name
         start = self._next.get(name)
         if start is None or start >= len(shards):
             start = self._rng.randrange(len(shards)) if start is None else 0
             self._next[name] = start
-        epoch, first = shards[start]
+        turned = [*shards[start:], *shards[:start]]
+        if left is not None:
+            turned = [place for place in turned if place in left]
+        epoch, first = turned[0]
         row = group_of(first)
-        turned = shards[start:]
-        if {(e, group_of(s)) for e, s in shards} == {(epoch, row)}:
-            turned += shards[:start]  # one row has them all: no need to stop at its end
         same = takewhile(lambda place: (place[0], group_of(place[1])) == (epoch, row), turned)
         return epoch, [shard for _, shard in same][: self._at_most]
 
-    def visited(self, topic: TopicState, count: int) -> None:
-        """Begin the next receive after so many shards."""
-        name = topic.topic.name
-        self._next[name] = (self._next.get(name, 0) + count) % len(topic.shards())
+    def visited(
+        self, topic: TopicState, last: Place, done: list[Place], left: set[Place] | None
+    ) -> None:
+        """Begin the next receive behind the last shard, and take those that are done off `left`."""
+        shards = topic.shards()
+        self._next[topic.topic.name] = (shards.index(last) + 1) % len(shards)
+        if left is not None:
+            left.difference_update(done)
 
     def scatter(self, topic: TopicState) -> None:
         """Begin the next receive at a random shard, to leave consumers that visit the same ones."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.models import Taken
     from fairbox.queue.ports import ClaimStore
+    from fairbox.queue.shard_rotation import Place
 
 _SHARDS_A_CALL: Final = 8
 _EMPTY_UNITS: Final = 0.5  # the cost of an empty shard
@@ -57,9 +58,15 @@ class UnorderedReceive:
         self._looks = Looks(store, self._reader, self._claimer, clock, rng)
         self._ahead = StartSpread(store, rng)
         self._scatter = False  # whether others were faster in this receive
+        self._unfinished = False  # whether there was no room to read the last shard to its end
 
     def receive(
-        self, topic: TopicState, wanted: int, visibility: int, consumer: str = ""
+        self,
+        topic: TopicState,
+        wanted: int,
+        visibility: int,
+        consumer: str = "",
+        left: set[Place] | None = None,
     ) -> list[Taken]:
         """Claim messages of the next shard that has any.
 
@@ -68,6 +75,8 @@ class UnorderedReceive:
             wanted: maximum number.
             visibility: duration of the claims in milliseconds.
             consumer: the name to show with them; empty: none.
+            left: shards to which the receive is limited, one at least; those that it has read to
+                the end are taken off. None: all of the topic.
 
         Returns:
             The claimed messages; none if eight shards, or fewer with much in flight, had none.
@@ -75,7 +84,8 @@ class UnorderedReceive:
         Raises:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
-        epoch, shards = self._turns.next(topic)
+        epoch, shards = self._turns.next(topic, left)
+        places = [(epoch, shard) for shard in shards]
         name = topic.topic.name
         row = name, epoch, group_of(shards[0])
         room = Room(wanted)
@@ -90,7 +100,7 @@ class UnorderedReceive:
             else self._from_shard(asks[0], copy.get(shards[0], Hint()), room, 0.0)
         )
         if taken:
-            self._turns.visited(topic, 1)
+            self._turns.visited(topic, places[0], [], left)
             return self._finish(topic, taken)
         hints = self._store.hints(*row)
         self._copies.keep(row, hints)
@@ -98,7 +108,8 @@ class UnorderedReceive:
             others = (len(asks) - number) * _EMPTY_UNITS
             taken = self._from_shard(ask, hints.get(ask.shard[2], Hint()), room, others)
             if taken or number == len(asks) or room.items(1) <= 0:
-                self._turns.visited(topic, number)
+                done = places[: number - bool(taken or self._unfinished)]
+                self._turns.visited(topic, places[number - 1], done, left)
                 break
         if not taken:
             self._copies.forget(asks[0].shard)
@@ -113,12 +124,14 @@ class UnorderedReceive:
 
     def _from_shard(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
         """Claim messages of a shard; after the first page, keep `others` units for other shards."""
+        self._unfinished = False
         if self._looks.due(ask.shard, hint):
             self._copies.forget(ask.shard)
             room.add_look()
             taken, hint = self._looks.look(ask, hint, room)
             if taken:
                 return taken
+            self._unfinished = self._looks.due(ask.shard, hint)
         taken_ahead = self._from_ahead(ask, hint, room, others)
         return self._from_hint(ask, hint, room, others) if taken_ahead is None else taken_ahead
 
@@ -132,6 +145,7 @@ class UnorderedReceive:
         while free == [] and not window.ended:
             free = self._reader.read(window, ask, room, spare=others)
         if free is None:
+            self._unfinished = True
             if window.upto is None:
                 self._ahead.held(ask.shard, window.cursor, now)
             return []
@@ -163,6 +177,7 @@ class UnorderedReceive:
             if window.ended:
                 return []
             free = self._reader.read(window, ask, room, spare=others)
+        self._unfinished = True
         if window.seen:
             self._ahead.held(ask.shard, window.cursor, milliseconds(self._clock))
         return []
