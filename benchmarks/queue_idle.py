@@ -1,7 +1,8 @@
 """Cost of a receiver that waits on an empty topic, and the time from send to receipt.
 
 All is in virtual time: a call takes 5 ms, and one receiver waits with `wait=20` for messages that
-come one by one.
+come one by one. The relay runs over the table's stream, 0.2 to 1 s behind it; figures that end with
+`without_relay` are of a deployment whose relay is of an older release, or none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "jobs"
 SHARDS: Final = (1, 8, 64, 300)
-_ORDERINGS: Final[tuple[tuple[str, Ordering], ...]] = (("unordered", "none"), ("ordered", "key"))
+_KINDS: Final[tuple[tuple[str, Ordering, bool], ...]] = (
+    ("unordered", "none", True),
+    ("ordered", "key", True),
+    ("unordered.without_relay", "none", False),
+    ("ordered.without_relay", "key", False),
+)
 _BODY: Final = random.Random(7).randbytes(800)
 _WAIT: Final = 20.0
 _SETTLED_SECONDS: Final = 120.0
@@ -35,11 +41,11 @@ def figures(
 ) -> tuple[list[Figure], list[str]]:
     """Return idle cost and latency by number of shards; no figure has faults of its own."""
     found: list[Figure] = []
-    for name, ordering in _ORDERINGS:
+    for name, ordering, relay in _KINDS:
         for count in shards:
             place = f"{count}_shards.{name}"
-            rru, calls = idle(count, ordering, minutes=minutes)
-            times, empty = latencies(count, ordering, messages=messages)
+            rru, calls = idle(count, ordering, minutes=minutes, relay=relay)
+            times, empty = latencies(count, ordering, messages=messages, relay=relay)
             found += [
                 Figure(f"queue.idle.rru_per_minute.{place}", "RRU", rru),
                 Figure(f"queue.idle.calls_per_minute.{place}", "calls", calls),
@@ -50,9 +56,11 @@ def figures(
     return found, []
 
 
-def idle(shards: int, ordering: Ordering, *, minutes: int) -> tuple[float, float]:
+def idle(
+    shards: int, ordering: Ordering, *, minutes: int, relay: bool = True
+) -> tuple[float, float]:
     """Return read units and calls a minute of a receiver that finds nothing."""
-    stage = _stage(shards, ordering)
+    stage = _stage(shards, ordering, relay=relay)
     stage.reset()
     began = stage.clock.now()
     while stage.clock.now() < began + 60 * minutes:
@@ -61,9 +69,11 @@ def idle(shards: int, ordering: Ordering, *, minutes: int) -> tuple[float, float
     return stage.rru / past, stage.calls / past
 
 
-def latencies(shards: int, ordering: Ordering, *, messages: int) -> tuple[list[float], int]:
+def latencies(
+    shards: int, ordering: Ordering, *, messages: int, relay: bool = True
+) -> tuple[list[float], int]:
     """Return seconds from send to receipt, and empty receives that began after a send."""
-    stage = _stage(shards, ordering)
+    stage = _stage(shards, ordering, relay=relay)
     clock, application = stage.clock, stage.application
     sent: dict[str, float] = {}
 
@@ -89,9 +99,11 @@ def latencies(shards: int, ordering: Ordering, *, messages: int) -> tuple[list[f
     return times, empty
 
 
-def _stage(shards: int, ordering: Ordering) -> Stage:
+def _stage(shards: int, ordering: Ordering, *, relay: bool) -> Stage:
     """Return a stage whose receiver has waited for some time."""
     stage = Stage()
+    if relay:
+        stage.relay()
     stage.application.outbox.create_topic(Topic(TOPIC, shards=shards, ordering=ordering))
     began = stage.clock.now()
     while stage.clock.now() < began + _SETTLED_SECONDS:

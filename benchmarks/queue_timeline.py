@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Outbox, Queue
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CALL_SECONDS: Final = 0.005
+_STREAM_SECONDS: Final = 0.05
+_RELAY_SECONDS: Final = (0.2, 1.0)
 
 
 class Timeline(ManualClock):
@@ -70,6 +73,7 @@ class Stage:
         self.clock = Timeline()
         self.rng = random.Random(seed)
         self.application = MemoryApplication(clock=self.clock, rng=self.rng)
+        self._relayed: str | None = None
         self._meter = CostMeter(self.application.client)
         self.queue = Queue.over(
             Outbox(
@@ -80,6 +84,15 @@ class Stage:
                 rng=random.Random(seed + 1),
             )
         )
+
+    def relay(self) -> None:
+        """Let the relay run from now on, each record 0.2 to 1 s after its change, as on AWS."""
+        records = self.application.relayed_records(self._relayed)
+        if records:
+            self._relayed = records[-1]["dynamodb"]["SequenceNumber"]
+            at = self.clock.now() + self.rng.uniform(*_RELAY_SECONDS)
+            self.clock.at(at, partial(self.application.relay, through=self._relayed))
+        self.clock.at(self.clock.now() + _STREAM_SECONDS, self.relay)
 
     def reset(self) -> None:
         """Begin to meter the consumer anew."""

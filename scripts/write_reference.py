@@ -15,7 +15,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import fairbox
 from fairbox import errors, inbox, testing
 from fairbox.codec import batches
-from fairbox.codec.keys import hint_key, lane_pk, message_sk, segments_pk, topic_range
+from fairbox.codec.keys import (
+    hint_key,
+    lane_pk,
+    message_sk,
+    segments_pk,
+    topic_range,
+    waiting_key,
+)
 from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.observability import metrics
@@ -221,6 +228,11 @@ def _tables() -> Iterable[str]:
                 "hint row, of sixteen shards",
                 "Outbox",
                 *(_row(value["S"]) for value in hint_key("orders", 0, 0).values()),
+            ),
+            (
+                "waiting row, of a topic",
+                "Outbox",
+                *(_row(value["S"]) for value in waiting_key("orders").values()),
             ),
             ("topic row", "Outbox", "`config`", _row(low)),
             ("subscription row", "Outbox", "`config`", _row(f"{low}#sub#billing")),

@@ -13,7 +13,7 @@ from constructs import Construct
 from fairbox import codec
 from fairbox.batches.models import ENDED
 from fairbox.codec import batches as batch_codec
-from fairbox.codec.attributes import WAITING, WAITING_ASKED
+from fairbox.codec.attributes import WAITING_ASKED
 
 from stacks.components import permissions as may
 
@@ -41,9 +41,10 @@ def inserted(lane: str) -> Pattern:
 
 def asked() -> Pattern:
     """Return a filter of stream records: a consumer that waits asks whether a relay answers."""
-    keys = {codec.SK: {"S": [WAITING]}}
-    asked = {WAITING_ASKED: {"N": [{"exists": True}]}}
-    return {"eventName": ["MODIFY"], "dynamodb": {"Keys": keys, "NewImage": asked}}
+    keys = {codec.PK: {"S": [{"prefix": "hint#"}]}}
+    return {
+        "dynamodb": {"Keys": keys, "NewImage": {WAITING_ASKED: {"N": [{"exists": True}]}}},
+    }
 
 
 def any_message() -> list[Pattern]:

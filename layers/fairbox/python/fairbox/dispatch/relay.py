@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.stream_records import raw_image, read_record
-from fairbox.codec.waiting import read_question
 from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.waiting_news import WaitingNews
@@ -113,10 +112,6 @@ class Relay:
         self._store.refresh()
         inbox = _Inbox()
         for record in records:
-            question = read_question(record)
-            if question is not None:
-                self._news.answer(*question)
-                continue
             change = self._read_insert(record, report)
             stored = None if change is None else change.new
             # the mark of a purged dead letter is no message
@@ -190,6 +185,7 @@ class Relay:
     def _read_insert(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:
         """Return the insert of a record; None: it is another change, or was buried unread."""
         if record["eventName"] != "INSERT":
+            self._news.answer(record)
             return None
         try:
             return read_record(record)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.codec.waiting import read_question
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fairbox.dispatch.ports import Store
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
@@ -49,11 +52,16 @@ class WaitingNews:
                     self._store.tell_waiting(topic, shards)
                 del self._untold[topic]
 
-    def answer(self, topic: str, asked: int) -> None:
-        """Answer a consumer's question; if that fails, the consumer does without the relay."""
-        self._until.pop(topic, None)
-        with suppress(FairboxError):
-            self._store.answer_waiting(topic, asked)
+    def answer(self, record: Mapping[str, Any]) -> None:
+        """Answer a consumer's question, if a stream record is one.
+
+        If that fails, the consumer does without the relay.
+        """
+        question = read_question(record)
+        if question is not None:
+            self._until.pop(question[0], None)
+            with suppress(FairboxError):
+                self._store.answer_waiting(*question)
 
     def _somebody_waits(self, topic: str) -> bool:
         now = milliseconds(self._clock)

@@ -289,9 +289,16 @@ class MemoryApplication:
         records = self.engine.stream(OUTBOX).take(after)
         return [r for r in records if _of_message(r) or read_question(r) is not None]
 
-    def relay(self, batch: int = 100) -> int:
-        """Relay what the stream has, in batches; return how many records."""
+    def relay(self, batch: int = 100, *, through: str | None = None) -> int:
+        """Relay what the stream has, in batches; return how many records.
+
+        Args:
+            batch: records of an invocation.
+            through: the last sequence number to relay; None: the stream's.
+        """
         records = self.relayed_records(self._relayed)
+        if through is not None:
+            records = [r for r in records if r["dynamodb"]["SequenceNumber"] <= through]
         for start in range(0, len(records), batch):
             chunk = records[start : start + batch]
             self._relay.handle(chunk, deadline=self.deadline)
