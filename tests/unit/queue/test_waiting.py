@@ -6,9 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Message, Outbox, Queue, Subscription, Topic
+from fairbox import Consumer, Message, MessageRef, Outbox, Queue, Subscription, Topic
 from fairbox.codec.keys import waiting_key
+from fairbox.dispatch.waiting_news import COPY_MS, WaitingNews
 from fairbox.errors import TopicIsPushed
+from fairbox.model.ids import time_of
+from fairbox.queue import waiting
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
@@ -99,11 +102,10 @@ def test_a_loop_without_waits_ends_only_when_everything_was_received(ordering: O
 
 def test_a_loop_without_waits_does_not_end_before_a_message_behind_many_in_flight() -> None:
     scene = Scene(1, relay=False)
-    scene.send(300)
-    scene.clock.advance(1)
+    scene.send(150)  # too young for the hint to pass them
     other = scene.other()
     held = [r for _ in range(30) for r in other.receive("jobs", visibility_timeout=3600)]
-    assert len(held) == 300
+    assert len(held) == 150
     scene.send()
     assert len(scene.queue.receive("jobs")) == 1
 
@@ -206,6 +208,16 @@ def test_a_claim_that_ends_while_others_wait_is_taken_over(ordering: Ordering) -
     at = scene.after(10, crash)
     assert len(scene.next(200)) == 1
     assert 50 <= scene.clock.now() - at < 120
+
+
+@ORDERINGS
+def test_what_was_in_flight_before_anybody_waited_is_taken_over(ordering: Ordering) -> None:
+    scene = Scene(8, ordering)
+    scene.send()
+    assert len(scene.other().receive("jobs", 10, 100)) == 1
+    at = scene.clock.now() + 100
+    assert len(scene.next(400)) == 1
+    assert 0 <= scene.clock.now() - at < 62
 
 
 @ORDERINGS
@@ -335,3 +347,68 @@ def test_a_deleted_topic_leaves_no_waiting_row() -> None:
     assert scene.row
     scene.application.outbox.delete_topic("jobs")
     assert scene.row == {}
+
+
+def test_nobody_relies_on_news_too_early() -> None:
+    scene = Scene(8)  # its relay's process has just read that nobody waits, and keeps that for 1 s
+    news = WaitingNews(scene.application.store, scene.clock)
+    news.inserted(MessageRef("jobs", 0, 3, scene.application.ids.next()))
+    news.tell()
+    scene.queue.receive("jobs", wait=5)
+    told = scene.row.get("wn3")
+    news.inserted(MessageRef("jobs", 0, 3, scene.application.ids.next()))
+    news.tell()
+    assert told is None
+    assert scene.row["wn3"] == {"N": "1"}
+    assert waiting.START_MS > COPY_MS
+
+
+def test_a_stream_of_messages_is_received_at_the_pace_of_rounds() -> None:
+    scene = Scene(8)
+    scene.wait(60)
+    sent = 300
+    for number in range(sent):
+        scene.after(5 + 0.05 * number, scene.send)
+    began = scene.clock.now() + 5
+    times: list[float] = []
+    while len(times) < sent:
+        received = scene.next(60)
+        now = scene.clock.now()
+        times += [now - time_of(one.message.id) / 1000 for one in received]
+        scene.queue.ack([one.receipt for one in received])
+    assert scene.clock.now() - began < 0.05 * sent + 2
+    assert sorted(times)[sent // 2] < 0.3  # the relay alone would take twice as long
+
+
+def test_a_consumer_without_work_reads_fifteen_units_a_minute() -> None:
+    scene = Scene(64)
+    steps = Consumer(scene.queue, "jobs", lambda _: None)._steps
+
+    def idle(seconds: float) -> int:
+        found = 0
+        end = scene.clock.now() + seconds
+        while scene.clock.now() < end and not found:
+            found = steps.receive(waiting=True)
+            scene.clock.sleep(0.0 if found else 2.0 if steps.quiet is None else steps.quiet)
+        return found
+
+    assert idle(60) == 0
+    scene.reset()
+    assert idle(600) == 0
+    assert (scene.rru / 10, scene.calls / 10) <= (15, 30)
+    assert scene.calls / 10 <= 30
+    at = scene.after(5, scene.send)
+    assert idle(60) == 1
+    assert scene.clock.now() - at < 3.3
+
+
+@pytest.mark.parametrize("shards", WIDTHS)
+def test_an_empty_receive_costs_a_whole_round(shards: int) -> None:
+    for ordering, lane in (("none", 0.5), ("key", 1.0)):
+        scene = Scene(shards, ordering, relay=False)  # type: ignore[arg-type]
+        scene.queue.receive("jobs")
+        scene.reset()
+        assert scene.queue.receive("jobs") == []
+        rows = -(-shards // 16) if ordering == "none" else 0
+        # eight shards a call at most, each of which reads its hint row; then the version of topics
+        assert scene.rru <= lane * shards + 0.5 * max(rows, -(-shards // 8) + rows) + 5

@@ -46,7 +46,7 @@ _FAILURES: Final = 5
 _LOOKS_A_STEP: Final = 50
 _LONGEST_MS: Final = {"none": 16_000, "key": 2_000}  # between two receives in vain
 _AGAIN: Final = 8  # visits of shards that had more in flight than one visit may read
-_WIDE: Final = 64  # shards that may be read each second though nothing comes
+_WIDE: Final = 32  # shards that may be read each second though nothing comes
 _QUIET_MS: Final = 60_000
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from fairbox.queue.shard_rotation import Place
 
-FAST_MS: Final = 500
+FAST_MS: Final = 300
 SLOW_MS: Final = 2_150
-FAST_SHARE: Final = 40  # a wait of 40 s ends in reads a second apart
+FAST_SHARE: Final = 50  # when nothing came for 50 s, reads are a second apart
 FIRST_BACK_OFF_MS: Final = 1_000
 BUSY_MS: Final = 1_000
 
