@@ -75,10 +75,15 @@ class QueueMessages(QueuePart):
     ) -> list[Received]:
         """Receive messages: claim them for a time.
 
+        A receive reads the shards in turn until one yields messages. It returns none only if all
+        shards had none, so that a loop over receives without a wait ends when nothing is left. With
+        a wait of 5 s or more, the process hears from the relay which shards have news; a message
+        that came in the last 3 s of the wait may be left to the next receive.
+
         Args:
             topic: a pulled topic.
-            max_messages: maximum number, 1 to 100; a shorter result does not mean that there are no
-                more.
+            max_messages: maximum number, 1 to 100. A shorter result says nothing: messages are
+                those of one shard, and others may hold more.
             visibility_timeout: seconds until others may receive them, over 0 and up to 12 hours.
             wait: seconds to wait for the first message, 0 to 900.
             consumer: a name, at most 64 characters of ASCII, which lists show with the messages

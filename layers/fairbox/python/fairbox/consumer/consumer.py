@@ -74,7 +74,8 @@ class Consumer:
         time_limit: seconds after which a handler's message fails, as if the handler had raised. A
             coroutine is cancelled, and has 5 s to clean up. A plain function cannot be stopped: its
             worker is lost until the function returns. None: no limit.
-        idle: maximum seconds between two receives that find nothing.
+        idle: seconds between two receives of a consumer without work, at most. After a message it
+            asks more often, and up to a tenth more seldom where the relay tells of messages.
         linger: maximum seconds that an ack waits for others, to share a call.
         backoff: the wait of a failed message; None: by the topic's retry policy.
         name: at most 64 characters, which lists show with the messages that it holds (unordered

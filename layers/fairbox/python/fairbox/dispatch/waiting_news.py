@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairbox.model.messages import MessageRef
 
 COPY_MS: Final = 1_000
-"""How long a relay may not know that somebody waits."""
+"""Time in which a relay may not know that somebody waits."""
 _MAX_COPIES: Final = 5_000
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fairbox.queue.shard_rotation import Place
 
 FAST_MS: Final = 300
-SLOW_MS: Final = 2_150
+SLOW_MS: Final = 2_130
 FAST_SHARE: Final = 50  # when nothing came for 50 s, reads are a second apart
 FIRST_BACK_OFF_MS: Final = 1_000
 BUSY_MS: Final = 1_000
