@@ -9,9 +9,12 @@ import pytest
 from fairbox import Consumer, Message, MessageRef, Outbox, Queue, Subscription, Topic
 from fairbox.codec.keys import waiting_key
 from fairbox.dispatch.waiting_news import COPY_MS, WaitingNews
-from fairbox.errors import TopicIsPushed
+from fairbox.errors import Throttled, TopicIsPushed
 from fairbox.model.ids import time_of
+from fairbox.model.waiting import WaitingRow
 from fairbox.queue import waiting
+from fairbox.queue.lane_heads import LaneHeads
+from fairbox.queue.watch import Watch
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
@@ -412,3 +415,62 @@ def test_an_empty_receive_costs_a_whole_round(shards: int) -> None:
         rows = -(-shards // 16) if ordering == "none" else 0
         # eight shards a call at most, each of which reads its hint row; then the version of topics
         assert scene.rru <= lane * shards + 0.5 * max(rows, -(-shards // 8) + rows) + 5
+
+
+def test_news_are_kept_when_the_call_after_them_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(8)
+    scene.wait(60)
+    pulled = scene.queue._context.pulled
+    failed: list[str] = []
+
+    def once(name: str) -> Any:
+        if not failed and scene.queue._context.now >= 1000 * at:
+            failed.append(name)
+            raise Throttled("get_item")
+        return pulled(name)
+
+    monkeypatch.setattr(scene.queue._context.waiting, "_pulled", once)
+    at = scene.after(5, scene.send)
+    with pytest.raises(Throttled):
+        scene.next(20)
+    assert len(scene.next(20)) == 1
+    assert scene.clock.now() - at < 4
+
+
+def test_a_look_that_fails_is_made_again_and_consistent(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(8)
+    scene.wait(60)
+    look = LaneHeads.look
+    modes: list[bool] = []
+
+    def twice(self: LaneHeads, topic: Any, place: Any, *, consistent: bool) -> Any:
+        modes.append(consistent)
+        if len(modes) == 1:
+            raise Throttled("query")
+        return look(self, topic, place, consistent=consistent)
+
+    monkeypatch.setattr(LaneHeads, "look", twice)
+    scene.after(5, scene.send)
+    with pytest.raises(Throttled):
+        scene.next(20)
+    assert len(scene.next(20)) == 1
+    assert modes == [True, True]
+
+
+def test_news_that_come_during_a_look_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(8, relay=False)
+    watch = Watch()
+    scene.queue._context.waiting._watches["jobs"] = watch
+    topic = scene.queue._context.pulled("jobs")
+    watch.begin(WaitingRow(until=scene.queue._context.now + 600_000, answered=1), [(0, 0)])
+    look = LaneHeads.look
+
+    def meanwhile(self: LaneHeads, *given: Any, consistent: bool) -> Any:
+        time = look(self, *given, consistent=consistent)
+        watch.name((0, 0), scene.queue._context.now)  # another thread heard of a message
+        return time
+
+    monkeypatch.setattr(LaneHeads, "look", meanwhile)
+    scene.queue._context.waiting._look(topic, watch, lambda *_: [])
+    assert (0, 0) in watch.looks
+    assert (0, 0) in watch.named

@@ -219,11 +219,13 @@ class WaitingReceive:
         if row.answered is None or row.until <= now or unanswered:
             watch.stop()
             return
-        slots = watch.changed(row)
         if row.until < now + RENEW_MS:
             self._ask(name, watch)
-        if slots:
-            watch.follow(self._pulled(name).shards(), slots, now)
+        # the topic first: if it cannot be read, the news are still news at the next step
+        topic = self._pulled(name) if row.news != watch.row.news else None
+        slots = watch.changed(row)
+        if topic is not None:
+            watch.follow(topic.shards(), slots, now)
 
     def _fall_back(self, name: str, watch: Watch) -> None:
         """Look at a shard without news, in turn; if news were lost, rely on them no more."""
@@ -255,10 +257,17 @@ class WaitingReceive:
         for place in watch.due(self._now)[:_LOOKS_A_STEP]:
             if out_of_time():
                 return []
-            consistent = place in watch.named
+            named = place in watch.named
             watch.named.discard(place)
-            time = self._heads.look(topic, place, consistent=consistent)
+            try:
+                time = self._heads.look(topic, place, consistent=named)
+            except FairboxError:
+                if named:
+                    watch.named.add(place)
+                raise
             now = self._now
+            if place in watch.named:
+                continue  # another thread heard news meanwhile
             if time is None:
                 watch.empty(place)
             elif time > now:

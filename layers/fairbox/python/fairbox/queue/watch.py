@@ -107,8 +107,8 @@ class Watch:
 
     def due(self, now: int) -> list[Place]:
         """Return the shards to look at, those with news first."""
-        found = [place for place, time in list(self.looks.items()) if time <= now]
-        return sorted(found, key=lambda place: (place not in self.named, self.looks[place]))
+        found = [(p not in self.named, time, p) for p, time in list(self.looks.items())]
+        return [place for _, time, place in sorted(found) if time <= now]
 
     def empty(self, place: Place) -> None:
         """Note that a shard is empty."""
