@@ -244,7 +244,7 @@ def test_three_hundred_in_flight_of_an_ordered_topic_are_read_once_a_receive() -
     shop.send(1)
     shop.clock.advance(2)
     assert len(shop.receive()) == 1
-    assert shop.metered().rru <= 8 * 2 + 2  # a row and a page a shard, two for the copy of the topic
+    assert shop.metered().rru <= 8 * 2 + 2  # row and page of each shard, two for the topic
 
 
 def test_what_is_ready_does_not_wait_for_a_look_past_much_that_is_held() -> None:
