@@ -126,13 +126,13 @@ def test_what_waits_for_a_worker_is_extended_too() -> None:
 def test_the_next_step_is_the_next_heartbeat_and_never_a_busy_wait() -> None:
     setup = Setup(concurrency=1, prefetch=0, visibility_timeout=30, linger=1.0)
     setup.queue.send(b"long")
-    assert setup.shift.next_step() == float("inf")
+    assert setup.hold.heartbeats.next == float("inf")
     setup.shift.receive()
     setup.take()
-    assert setup.shift.next_step() == 1010
+    assert setup.hold.heartbeats.next == 1010
     setup.clock.advance(10)
     setup.shift.keep()
-    assert setup.shift.next_step() == 1020
+    assert setup.hold.heartbeats.next == 1020
 
 
 def test_a_heartbeat_that_fails_is_made_again_and_the_message_is_kept() -> None:
@@ -219,7 +219,7 @@ def test_an_ack_waits_for_others_no_longer_than_told() -> None:
     setup.hold.finish(first, ACK)
     setup.shift.keep()
     assert setup.queue.acked == []
-    assert setup.shift.next_step() == pytest.approx(1000.5)
+    assert setup.hold.unsettled.next(linger=0.5) == pytest.approx(1000.5)
     setup.clock.advance(0.5)
     setup.shift.keep()
     assert setup.queue.acked == [b"a"]
@@ -320,7 +320,7 @@ def test_a_message_fails_at_the_time_limit_and_its_worker_is_missed_until_it_ret
     setup.queue.send(*bodies(4))
     assert setup.shift.receive() == 2
     late, other = setup.take(), setup.take()
-    assert setup.shift.next_step() == 1005
+    assert setup.hold.next_overdue(5) == 1005
     setup.clock.advance(4)
     setup.hold.finish(other, ACK)
     setup.clock.advance(1)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.consumer.coroutines import CLEANUP_SECONDS, HandlerLoop, over_limit
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
 from fairbox.consumer.in_flight import InFlight
-from fairbox.consumer.options import MAX_RECEIVE, TICK_SECONDS, Limits, next_order, on_signals
+from fairbox.consumer.options import TICK_SECONDS, Limits, next_order, on_signals
 from fairbox.consumer.outcomes import Outcome, failure, handle
+from fairbox.consumer.rate_limit import RateLimit
+from fairbox.consumer.turnstile import Turnstile
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import check_topic
@@ -77,14 +79,16 @@ class Consumer:
         idle: seconds between two receives of a consumer without work, at most. After a message it
             asks more often, and up to a tenth more seldom where the relay tells of messages.
         linger: maximum seconds that an ack waits for others, to share a call.
+        rate: messages begun a second, over 0; None: no limit. Those of a tenth of a second, one at
+            least, may begin at once. Each consumer has its own.
         backoff: the wait of a failed message; None: by the topic's retry policy.
         name: at most 64 characters, which lists show with the messages that it holds (unordered
             topics).
         labels: fields of each log line, such as the logical name of a partitioned queue.
         permits: a limit on concurrent handlers that several consumers of this process share.
         metrics: takes the counts once a minute and at the end, such as `queue.metrics()`.
-        now, rng, threads, log: monotonic time, randomness, threads and log; the machine's by
-            default.
+        now, sleep, rng, threads, log: monotonic time, waits of `run_until_empty`, randomness,
+            threads and log; the machine's by default.
 
     Raises:
         InvalidInput: a setting is invalid.
@@ -114,12 +118,14 @@ class Consumer:
         idle: float = IDLE_SECONDS,
         linger: float = 0.05,
         time_limit: float | None = None,
+        rate: float | None = None,
         backoff: RetryPolicy | None = None,
         name: str = "",
         labels: Mapping[str, str] | None = None,
         permits: Permits | None = None,
         metrics: Figures | None = None,
         now: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] | None = None,
         rng: random.Random | None = None,
         threads: Threads | None = None,
         log: Log | None = None,
@@ -136,15 +142,18 @@ class Consumer:
             idle=idle,
             linger=linger,
             time_limit=time_limit,
+            rate=rate,
         )
         self.labels = dict(labels or {})
-        self._permits = permits
         self._now = now or time.monotonic
+        self._sleep = sleep or time.sleep
         self._threads = threads or start_thread
         self._counts = Counts()
         self._events = EventLog(self._counts, log or logger, {"topic": self.topic, **self.labels})
         self._metrics = ConsumerMetrics(queue, self.topic, self._counts, metrics)
         self._in_flight = InFlight(concurrency, self.limits.prefetch, self._now)
+        self._rate = None if rate is None else RateLimit(rate, self._now)
+        self._turnstile = Turnstile(self._in_flight, self._rate, permits)
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
         self._at_once = False
@@ -179,6 +188,7 @@ class Consumer:
             events=self._events,
             now=self._now,
             name=check_consumer(name, "name"),
+            rate=self._rate,
         )
 
     @property
@@ -233,33 +243,45 @@ class Consumer:
         left = math.inf if limit is None else limit
         empty = 0
         while left > 0 and empty < self._steps.receives_to_see_all:
-            received = self._steps.receive(int(min(left, MAX_RECEIVE)))
+            self._wait_for_turn(self.limits.heartbeat)
+            received = self._steps.receive(left)
             left -= received
             empty = 0 if received else empty + 1
-            while self._steps.work():
+            while self._in_flight.waiting:
+                self._wait_for_turn()
+                self._steps.work()
                 self._steps.keep()
             self._steps.keep(flush=True)
         self._loop.close()
         self._metrics.write(last=True)
         return self.counts
 
+    def _wait_for_turn(self, before: float = 0.0) -> None:
+        """Wait until so many seconds before the rate lets a message begin."""
+        pause = 0.0 if self._rate is None else self._rate.pause - before
+        if pause > 0:
+            self._sleep(pause)
+
     def _run(self) -> None:
         self._events.write("A consumer started.")
         receiver = self._threads(self._guarded(self._receive), f"{self.topic}-receiver")
         others = [
-            self._threads(self._guarded(self._keep), f"{self.topic}-keeper"),
-            *(
-                self._threads(self._guarded(self._work), f"{self.topic}-{number}")
-                for number in range(self.limits.concurrency)
-            ),
+            self._threads(self._guarded(work), f"{self.topic}-{name}-{number}")
+            for work, name, count in (
+                (self._extend, "extender", self.limits.extenders),
+                (self._settle, "settler", self.limits.settlers),
+                (self._work, "worker", self.limits.concurrency),
+            )
+            for number in range(count)
         ]
         self._supervise()
         started = self._now()
         hung = self._drain(receiver)
         self._in_flight.end()
         self._loop.close()
+        deadline = time.monotonic() + (0.0 if hung else TICK_SECONDS)
         for thread in others:
-            thread.join(0.0 if hung else TICK_SECONDS)
+            thread.join(max(0.0, deadline - time.monotonic()))
         seconds = round(self._now() - started, 3)
         self._events.write("A consumer stopped.", {"drained_seconds": seconds})
         self._metrics.write(last=True)
@@ -305,8 +327,8 @@ class Consumer:
         pause = FIRST_PAUSE_SECONDS
         while not self._in_flight.closed:
             seen, freed = self._in_flight.version, self._steps.freed
-            if not self._in_flight.room():
-                self._in_flight.wait(TICK_SECONDS, seen)
+            if not self._steps.room():
+                self._in_flight.wait(min(TICK_SECONDS, self.limits.heartbeat), seen)
             elif self._steps.receive(waiting=True) or self._pause(self._quiet(pause), freed):
                 pause = FIRST_PAUSE_SECONDS
             else:
@@ -329,24 +351,24 @@ class Consumer:
 
     def _work(self) -> None:
         while not self._in_flight.ended:
-            if not self._in_flight.wait_for_work(TICK_SECONDS):
-                continue
-            if self._permits is None:
-                self._steps.work()
-            elif self._permits.acquire(TICK_SECONDS):
+            held = self._turnstile.enter()
+            if held is not None:
                 try:
-                    self._steps.work()
+                    self._steps.handle(held)
                 finally:
-                    self._permits.release()
+                    self._turnstile.leave()
 
-    def _keep(self) -> None:
+    def _extend(self) -> None:
         while not self._in_flight.ended:
-            seen = self._in_flight.version
-            self._steps.keep(flush=self._in_flight.closed)
-            if self._in_flight.closed and not len(self._in_flight):
-                self._orders.put("look")
-            pause = self._steps.next_step() - self._now()
-            self._in_flight.wait(min(max(pause, 0.001), TICK_SECONDS), seen)
+            if not self._steps.extend():
+                self._steps.wait_to_extend(TICK_SECONDS)
+
+    def _settle(self) -> None:
+        while not self._in_flight.ended:
+            if not self._steps.settle(flush=self._in_flight.closed):
+                if self._in_flight.closed and not len(self._in_flight):
+                    self._orders.put("look")
+                self._steps.wait_to_settle(TICK_SECONDS)
 
 
 def _check_handler(handler: object) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fairbox.consumer.heartbeats import Heartbeats
 from fairbox.consumer.outcomes import RELEASE
+from fairbox.consumer.unsettled import Unsettled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,22 +27,18 @@ class InFlightMessage:
     Attributes:
         received: the message and its receipt.
         until: the earliest end of its visibility.
-        extend_at: the time of the next heartbeat.
         since: the time of its last change of state.
         state: it waits for a worker, is being handled, or is to be settled.
         outcome: the outcome of its handler.
-        settle_at: the time of the next try to settle it.
         lost: its receipt is stale: another consumer may hold it.
         hangs: its handler took too long, and it is no longer extended.
     """
 
     received: Received
     until: float
-    extend_at: float
     since: float
     state: Literal["waiting", "running", "done"] = "waiting"
     outcome: Outcome | None = None
-    settle_at: float = 0.0
     lost: bool = False
     hangs: bool = False
 
@@ -58,22 +57,28 @@ class InFlight:
         now: seconds that never go back.
 
     Attributes:
-        closed: nothing more is taken in hand.
+        heartbeats: their next extensions.
+        unsettled: those that are done.
         ended: its threads are to end.
-        version: grows with every change that receiver or keeper wait for.
+        version: grows with every change that the receiver waits for.
     """
 
     def __init__(self, concurrency: int, prefetch: int, now: Callable[[], float]) -> None:
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._now = now
+        self.heartbeats = Heartbeats(now)
+        self.unsettled = Unsettled(now)
         self._waiting: deque[InFlightMessage] = deque()
         self._held: set[InFlightMessage] = set()
+        self._running: dict[InFlightMessage, None] = {}  # the longest first, those given up not
+        self._hung: set[InFlightMessage] = set()
         self._late: set[InFlightMessage] = set()
+        self._done = 0
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._work = threading.Condition(lock)
-        self.closed = False
+        self._closing = threading.Event()
         self.ended = False
         self.version = 0
 
@@ -82,27 +87,48 @@ class InFlight:
         return len(self._held)
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing more is taken in hand."""
+        return self._closing.is_set()
+
+    @property
     def late(self) -> int:
         """The number of handlers that still run after their time limit."""
         return len(self._late)
 
-    def room(self) -> int:
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait for a worker."""
+        return len(self._waiting)
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages wait for a worker or are being handled."""
+        return len(self._held) > self._done
+
+    def room(self, turns: float = math.inf) -> int:
         """Return the number of messages wanted: 0 until half of the prefetch is used up.
 
         If every worker hangs, none are wanted.
+
+        Args:
+            turns: maximum number that may wait, because no more can begin soon.
         """
         with self._changed:
-            if self.closed or len(self._waiting) * 2 > self._prefetch or self._all_hang():
+            waiting = len(self._waiting)
+            if self.closed or waiting * 2 > min(self._prefetch, turns) or self._all_hang():
                 return 0
             free = self._concurrency - len(self._late)
-            return max(0, free + self._prefetch - len(self._held - self._late))
+            wanted = free + self._prefetch - len(self._held) + len(self._late & self._held)
+            return int(max(0, min(wanted, turns - waiting)))
 
     def put(self, received: Received, until: float, extend_at: float) -> None:
         """Take a message in hand; once closed, to release it."""
         with self._changed:
-            held = InFlightMessage(received, until, extend_at, self._now())
+            held = InFlightMessage(received, until, self._now())
             self._held.add(held)
             self._waiting.append(held)
+            self.heartbeats.set(held, extend_at)
             if self.closed:
                 self._release_waiting()
             else:
@@ -115,6 +141,9 @@ class InFlight:
                 return None
             held = self._waiting.popleft()
             held.state, held.since = "running", self._now()
+            self._running[held] = None
+            if len(self._running) == 1:
+                self.heartbeats.wake()  # whose thread watches time limits
             self._note()
             return held
 
@@ -126,6 +155,20 @@ class InFlight:
                 self._note()
             self._finish(held, outcome)
 
+    def take_overdue(self, seconds: float) -> list[InFlightMessage]:
+        """Return messages whose handlers have run for so long; each is returned once."""
+        with self._changed:
+            now = self._now()
+            found = list(itertools.takewhile(lambda h: now - h.since >= seconds, self._running))
+            for held in found:
+                del self._running[held]
+            return found
+
+    def next_overdue(self, seconds: float) -> float:
+        """Return when the first handler will have run for so long; infinity: none runs."""
+        with self._changed:
+            return next((held.since + seconds for held in self._running), math.inf)
+
     def time_out(self, held: InFlightMessage, outcome: Outcome) -> None:
         """Settle a message whose handler still runs; its worker is busy until that returns."""
         with self._changed:
@@ -135,43 +178,52 @@ class InFlight:
                 if self._all_hang():
                     self._release_waiting()
 
+    def give_up(self, held: InFlightMessage) -> None:
+        """Stop extending a message; if every worker hangs, release the waiting messages."""
+        with self._changed:
+            if held.state == "running":
+                held.hangs = True
+                self.heartbeats.set(held, math.inf)
+                self._hung.add(held)
+                if self._all_hang():
+                    self._release_waiting()
+
     def extended(self, held: InFlightMessage, until: float, extend_at: float) -> None:
         """Note the new end of a message's visibility, and the time of the next extension."""
         with self._changed:
-            held.until, held.extend_at = until, extend_at
+            held.until = until
+            if held in self._held and not held.hangs and not held.lost:
+                self.heartbeats.set(held, extend_at)
 
-    def lose(self, held: InFlightMessage) -> None:
-        """Drop a message with a stale receipt; its worker is free when its handler returns."""
+    def lose(self, held: InFlightMessage) -> bool:
+        """Drop a message with a stale receipt; its worker is free when its handler returns.
+
+        Returns:
+            Whether it was lost; False: it is done, and its settlement says what became of it.
+        """
         with self._changed:
-            held.lost, held.extend_at = True, math.inf
+            self.heartbeats.set(held, math.inf)
+            if held.state == "done" or held.lost:
+                return False
+            held.lost = True
             if held.state == "waiting":
                 self._waiting.remove(held)
-            if held.state != "running":
                 self._held.discard(held)
             self._note()
+            return True
 
     def settled(self, held: InFlightMessage) -> None:
         """Drop a settled message."""
         with self._changed:
+            self.heartbeats.set(held, math.inf)
             self._held.discard(held)
+            self._done -= 1
             self._note()
-
-    def give_up(self, held: InFlightMessage) -> None:
-        """Stop extending a message; if every worker hangs, release the waiting messages."""
-        with self._changed:
-            held.hangs, held.extend_at = True, math.inf
-            if self._all_hang():
-                self._release_waiting()
-
-    def all(self) -> list[InFlightMessage]:
-        """Return the messages in hand, those longest in their state first."""
-        with self._changed:
-            return sorted(self._held, key=lambda held: held.since)
 
     def close(self) -> None:
         """Take no more messages; release the waiting ones."""
         with self._changed:
-            self.closed = True
+            self._closing.set()
             self._release_waiting()
             self._note()
 
@@ -186,9 +238,11 @@ class InFlight:
     def end(self) -> None:
         """Let every thread go."""
         with self._changed:
-            self.closed = self.ended = True
+            self._closing.set()
+            self.ended = True
             self._work.notify_all()
             self._note()
+        self.heartbeats.wake(everyone=True)
 
     def wait(self, timeout: float, seen: int) -> None:
         """Wait for a change since version `seen`, so many seconds at most."""
@@ -203,22 +257,34 @@ class InFlight:
                 self._work.wait(timeout)
             return bool(self._waiting)
 
+    def wait_for_close(self, timeout: float) -> None:
+        """Wait until it is closed, so many seconds at most."""
+        self._closing.wait(timeout)
+
     def _finish(self, held: InFlightMessage, outcome: Outcome) -> None:
         if held.state == "running":
-            held.state, held.since, held.outcome = "done", self._now(), outcome
+            self._running.pop(held, None)
+            self._hung.discard(held)
+            self._settle(held, outcome)
+
+    def _settle(self, held: InFlightMessage, outcome: Outcome) -> None:
+        held.state, held.since, held.outcome = "done", self._now(), outcome
+        if held.lost:
+            self._held.discard(held)
             self._note()
+        else:
+            self._done += 1
+            self.unsettled.put(held)
 
     def _note(self) -> None:
         self.version += 1
         self._changed.notify_all()
+        if self.closed:
+            self.unsettled.wake()
 
     def _all_hang(self) -> bool:
-        hanging = sum(held.hangs and held.state == "running" for held in self._held)
-        return hanging + len(self._late) >= self._concurrency
+        return len(self._hung) + len(self._late) >= self._concurrency
 
     def _release_waiting(self) -> None:
-        for held in self._waiting:
-            held.state, held.since, held.outcome = "done", self._now(), RELEASE
-        if self._waiting:
-            self._waiting.clear()
-            self._note()
+        while self._waiting:
+            self._settle(self._waiting.popleft(), RELEASE)

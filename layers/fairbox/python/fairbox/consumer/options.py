@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 MAX_CONCURRENCY: Final = 1_000
 MAX_VISIBILITY_SECONDS: Final = 12 * 3600
-MAX_RECEIVE: Final = 10
-"""Messages of one receive."""
+MIN_RECEIVE: Final = 10
+MAX_RECEIVE: Final = 100
+"""Messages of one receive: ten, or as many as a tenth of the workers."""
+MAX_RATE: Final = 1_000_000
+MAX_SETTLERS: Final = 8
+HELD_A_SETTLER: Final = 50
 TICK_SECONDS: Final = 1.0
 """Maximum wait of the main thread: a signal just before a wait is handled only after it."""
 _Order = TypeVar("_Order")
@@ -39,6 +43,7 @@ class Limits:
         idle: maximum seconds between two receives that find nothing.
         linger: maximum seconds that an ack waits for others, to share a call.
         time_limit: seconds after which a handler's message is failed; None: no limit.
+        rate: messages begun a second, over 0 and up to 1,000,000; None: no limit.
     """
 
     concurrency: int = 4
@@ -50,6 +55,7 @@ class Limits:
     idle: float = 2.0
     linger: float = 0.05
     time_limit: float | None = None
+    rate: float | None = None
 
     def __post_init__(self) -> None:
         _whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
@@ -62,11 +68,28 @@ class Limits:
         if self.time_limit is not None:
             _seconds("time_limit", self.time_limit, 0.01, self.processing_limit)
         _seconds("linger", self.linger, 0, self.visibility_timeout / 3)
+        if self.rate is not None and not (_is_number(self.rate) and 0 < self.rate <= MAX_RATE):
+            raise InvalidInput("rate", f"messages a second, over 0 and up to {MAX_RATE:,}")
 
     @property
     def heartbeat(self) -> float:
         """Seconds between two extensions of a message."""
         return self.visibility_timeout / 3
+
+    @property
+    def receive_size(self) -> int:
+        """Messages of one receive."""
+        return min(MAX_RECEIVE, max(MIN_RECEIVE, self.concurrency // 10))
+
+    @property
+    def settlers(self) -> int:
+        """Threads that settle messages."""
+        return min(MAX_SETTLERS, 1 + (self.concurrency + self.prefetch) // HELD_A_SETTLER)
+
+    @property
+    def extenders(self) -> int:
+        """Threads that extend messages; one at least can while another one's call takes long."""
+        return self.settlers + 1
 
 
 def _whole(name: str, value: int, low: int, high: int) -> None:
@@ -75,9 +98,12 @@ def _whole(name: str, value: int, low: int, high: int) -> None:
 
 
 def _seconds(name: str, value: float, low: float, high: float) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high:
+    if not _is_number(value) or not low <= value <= high:
         raise InvalidInput(name, f"seconds from {low} to {high}")
+
+
+def _is_number(value: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Permits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import threading
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import StaleReceipt, Throttled, Unavailable
@@ -12,13 +12,8 @@ if TYPE_CHECKING:
 
     from fairbox.consumer.counts import EventLog
     from fairbox.consumer.in_flight import InFlight, InFlightMessage
-    from fairbox.consumer.outcomes import Outcome
     from fairbox.consumer.ports import Source
 
-MAX_ACK: Final = 25
-"""Receipts of one call: as many as one call of DynamoDB takes."""
-ENOUGH: Final = 10
-"""Number of acks that do not wait for others."""
 AGAIN_SECONDS: Final = 1.0
 """Seconds after which a failed call is repeated."""
 
@@ -43,55 +38,45 @@ class Settlement:
         self._in_flight = in_flight
         self._events = events
         self._now = now
+        self._lock = threading.Lock()
         self.keyed = 0
 
-    def settle(self, *, linger: float) -> None:
-        """Settle done messages; acks wait `linger` seconds for others, if others may come."""
-        now = self._now()
-        held = self._in_flight.all()
-        done: list[tuple[InFlightMessage, Outcome]] = []
-        for one in held:
-            if one.state == "done" and one.settle_at <= now:
-                if one.lost or one.outcome is None:
-                    self._in_flight.settled(one)
-                else:
-                    done.append((one, one.outcome))
-        acks = [one for one, outcome in done if outcome.kind == "ack"]
-        busy = any(one.state != "done" for one in held)
-        if acks and not (busy and len(acks) < ENOUGH and now - acks[0].since < linger):
-            self._together(acks, self._queue.ack)
-        released = [one for one, outcome in done if outcome.kind == "release"]
-        self._together(released, self._queue.release)
-        for one, outcome in done:
-            if outcome.kind not in ("ack", "release"):
-                self._try([one], partial(self._alone, one, outcome))
+    def settle(self, *, linger: float) -> bool:
+        """Settle done messages in one call; return whether there were any.
 
-    def _together(
-        self, held: Sequence[InFlightMessage], call: Callable[[Sequence[str]], None]
-    ) -> None:
-        for start in range(0, len(held), MAX_ACK):
-            part = held[start : start + MAX_ACK]
-            self._try(part, partial(call, [one.receipt for one in part]))
+        Acks wait `linger` seconds for others, if others may come.
+        """
+        held = self._in_flight.unsettled.take(linger if self._in_flight.busy else 0.0)
+        if held:
+            self._try(held)
+        return bool(held)
 
-    def _alone(self, held: InFlightMessage, outcome: Outcome) -> None:
-        if outcome.kind == "dead":
-            self._queue.bury(held.receipt, outcome.reason)
+    def _call(self, held: Sequence[InFlightMessage]) -> None:
+        outcome, receipts = held[0].outcome, [one.receipt for one in held]
+        if outcome is None:
+            return
+        if outcome.kind == "ack":
+            self._queue.ack(receipts)
+        elif outcome.kind == "release":
+            self._queue.release(receipts)
+        elif outcome.kind == "dead":
+            self._queue.bury(held[0].receipt, outcome.reason)
         else:
-            self._queue.nack(held.receipt, outcome.delay, outcome.reason)
+            self._queue.nack(held[0].receipt, outcome.delay, outcome.reason)
 
-    def _try(self, held: Sequence[InFlightMessage], call: Callable[[], None]) -> None:
+    def _try(self, held: Sequence[InFlightMessage]) -> None:
         """Make one call; stale messages are lost, throttled calls are repeated later."""
         stale: frozenset[str] = frozenset()
         try:
-            call()
+            self._call(held)
         except StaleReceipt as error:
             stale = frozenset(error.receipts)
         except (Throttled, Unavailable) as error:
             self._events.failed("settle", error)
             for one in held:
-                one.settle_at = self._now() + AGAIN_SECONDS
+                self._in_flight.unsettled.put_back(one, self._now() + AGAIN_SECONDS)
             return
-        except Exception as error:  # noqa: BLE001 - the keeper outlives every answer
+        except Exception as error:  # noqa: BLE001 - the settler outlives every answer
             self._events.left(held, error)
             for one in held:
                 self._in_flight.settled(one)
@@ -101,5 +86,6 @@ class Settlement:
                 self._events.lost(one)
             elif one.outcome is not None:
                 self._events.settled(one, one.outcome)
-                self.keyed += one.received.message.partition_key is not None
+                with self._lock:
+                    self.keyed += one.received.message.partition_key is not None
             self._in_flight.settled(one)

@@ -1,14 +1,14 @@
-"""The non-blocking steps of a consumer: receive, handle, extend and settle."""
+"""The steps of a consumer: receive, handle, extend and settle."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
 
-from fairbox.consumer.options import MAX_RECEIVE
+from fairbox.consumer.extension import Extension
 from fairbox.consumer.outcomes import Outcome
-from fairbox.consumer.settlement import AGAIN_SECONDS, Settlement
-from fairbox.errors import StaleReceipt, Throttled, Unavailable
+from fairbox.consumer.settlement import Settlement
+from fairbox.errors import Throttled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairbox.consumer.in_flight import InFlight, InFlightMessage
     from fairbox.consumer.options import Limits
     from fairbox.consumer.ports import Poll, Received, Source
+    from fairbox.consumer.rate_limit import RateLimit
     from fairbox.model.topics import TopicState
 
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")
@@ -36,6 +37,7 @@ class WorkerSteps:
         events: counts and logs.
         now: seconds that never go back.
         name: shown with the messages that it holds; empty: none.
+        rate: a limit on the messages begun a second; None: none.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class WorkerSteps:
         events: EventLog,
         now: Callable[[], float],
         name: str = "",
+        rate: RateLimit | None = None,
     ) -> None:
         self._queue = queue
         self._named = {"consumer": name} if name else {}
@@ -58,10 +61,14 @@ class WorkerSteps:
         self._handle = handle
         self._late = late
         self._limits = limits
-        self._time_limit = math.inf if limits.time_limit is None else limits.time_limit + grace
+        time_limit = math.inf if limits.time_limit is None else limits.time_limit + grace
+        self._hangs = limits.processing_limit <= time_limit
+        self._handler_limit = min(limits.processing_limit, time_limit)
         self._in_flight = in_flight
         self._events = events
         self._now = now
+        self._rate = rate
+        self._extension = Extension(queue, in_flight, events, limits, now)
         self._settlement = Settlement(queue, in_flight, events, now)
         self._topic_state: TopicState | None = None
         self._poll: Poll | None = getattr(queue, "poll", None)
@@ -82,8 +89,14 @@ class WorkerSteps:
         state = self._topic_state
         return 1 if state is None or self._poll is not None else len(state.shards())
 
-    def receive(self, limit: int = MAX_RECEIVE, *, waiting: bool = False) -> int:
-        """Receive as many messages as there is room for, at most ten; return their number.
+    def room(self) -> int:
+        """Return the number of messages wanted; at a rate, those whose turn comes soon."""
+        if self._rate is None:
+            return self._in_flight.room()
+        return self._in_flight.room(self._rate.turns(self._limits.heartbeat))
+
+    def receive(self, limit: float = math.inf, *, waiting: bool = False) -> int:
+        """Receive as many messages as there is room for, in one call; return their number.
 
         Args:
             limit: maximum number.
@@ -93,7 +106,7 @@ class WorkerSteps:
         Raises:
             FairboxError: the topic cannot be received from.
         """
-        room = min(self._in_flight.room(), limit, MAX_RECEIVE)
+        room = int(min(self.room(), limit, self._limits.receive_size))
         if room <= 0:
             return 0
         asked = self._now()
@@ -130,52 +143,47 @@ class WorkerSteps:
         held = self._in_flight.take()
         if held is None:
             return False
-        if self._now() >= held.until and not self._extend(held):
-            self._in_flight.finish(held, _EXPIRED)
-            return True
-        self._in_flight.finish(held, self._handle(held.received))
+        if self._rate is not None:
+            self._rate.begin()
+        self.handle(held)
         return True
+
+    def handle(self, held: InFlightMessage) -> None:
+        """Handle a message that was taken."""
+        if self._now() >= held.until:
+            self._extension.extend([held])
+            if held.lost or self._now() >= held.until:
+                self._in_flight.finish(held, _EXPIRED)
+                return
+        self._in_flight.finish(held, self._handle(held.received))
 
     def keep(self, *, flush: bool = False) -> None:
         """Extend due messages, and settle done ones; `flush`: acks do not wait for others."""
-        for held in self._in_flight.all():
-            now = self._now()
-            worked = now - held.since if held.state == "running" and not held.hangs else 0
-            if worked >= self._limits.processing_limit:
+        while self.extend():
+            pass
+        while self.settle(flush=flush):
+            pass
+
+    def extend(self) -> bool:
+        """Extend due messages in one call, and watch handlers; return whether any was due."""
+        for held in self._in_flight.take_overdue(self._handler_limit):
+            if self._hangs:
+                self._events.hung(held, round(self._now() - held.since, 3))
                 self._in_flight.give_up(held)
-                self._events.hung(held, round(worked, 3))
-            elif worked >= self._time_limit:
+            else:
                 self._in_flight.time_out(held, self._late(held.received))
-            if now >= held.extend_at:
-                self._extend(held)
-        self._settlement.settle(linger=0.0 if flush else self._limits.linger)
+        return self._extension.extend_due()
 
-    def next_step(self) -> float:
-        """Return the next time for `keep`, in seconds of the clock; infinity: after a change."""
-        due = math.inf
-        for held in self._in_flight.all():
-            due = min(due, held.extend_at)
-            if held.state == "running" and not held.hangs:
-                limit = min(self._limits.processing_limit, self._time_limit)
-                due = min(due, held.since + limit)
-            elif held.state == "done":
-                due = min(due, max(held.settle_at, held.since + self._limits.linger))
-        return due
+    def settle(self, *, flush: bool = False) -> bool:
+        """Settle done messages in one call; return whether there were any."""
+        return self._settlement.settle(linger=0.0 if flush else self._limits.linger)
 
-    def _extend(self, held: InFlightMessage) -> bool:
-        """Extend a message; return whether this consumer holds it."""
-        asked = self._now()
-        try:
-            self._queue.extend(held.receipt, self._limits.visibility_timeout)
-        except StaleReceipt:
-            self._events.lost(held)
-            self._in_flight.lose(held)
-            return False
-        except (Throttled, Unavailable) as error:
-            self._events.failed("extend", error)
-            self._in_flight.extended(held, held.until, self._now() + AGAIN_SECONDS)
-            return self._now() < held.until
-        self._in_flight.extended(
-            held, asked + self._limits.visibility_timeout, asked + self._limits.heartbeat
-        )
-        return True
+    def wait_to_extend(self, seconds: float) -> None:
+        """Wait until a message is due or a handler is overdue, so many seconds at most."""
+        overdue = self._in_flight.next_overdue(self._handler_limit)
+        self._in_flight.heartbeats.wait(overdue, seconds)
+
+    def wait_to_settle(self, seconds: float) -> None:
+        """Wait until a message can be settled, so many seconds at most."""
+        linger = self._limits.linger if self._in_flight.busy else 0.0
+        self._in_flight.unsettled.wait(linger, seconds)

@@ -85,11 +85,11 @@ class Claims:
 
         return self._end(receipts, statements, stale)
 
-    def extend(self, receipt: Receipt, until: int) -> bool:
-        """Hold a message until then (ms); return whether the receipt still holds it."""
+    def extend(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
+        """Hold messages until then (ms); return the stale receipts."""
         clauses, values = f'SET "{attr.CLAIM_UNTIL}" = ?', (number(until),)
-        held = self._held(receipt, "UPDATE", clauses, values)
-        return not self._end([receipt], [held], lambda _: True)
+        statements = [self._held(r, "UPDATE", clauses, values) for r in receipts]
+        return self._end(receipts, statements, lambda _: True)
 
     def _held(
         self,

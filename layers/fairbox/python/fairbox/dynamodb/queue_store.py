@@ -103,9 +103,9 @@ class DynamoQueueStore(DynamoStore):
         """Delete messages by their receipts, 25 a call; return the stale receipts."""
         return self._claims.delete(receipts)
 
-    def extend(self, receipt: Receipt, until: int) -> bool:
-        """Hold a message until then (ms); return whether the receipt still holds it."""
-        return self._claims.extend(receipt, until)
+    def extend(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
+        """Hold messages until then (ms), 25 a call; return the stale receipts."""
+        return self._claims.extend(receipts, until)
 
     def save_claimed(self, after: StoredMessage, before: StoredMessage) -> Saved:
         """Write claim, states, gone and reason where the message is as in `before`."""

@@ -80,11 +80,17 @@ class OrderedSettlement:
             lost += self._change(shard, mine, waiting)
         return lost
 
-    def extend(self, receipt: Receipt, visibility: int) -> bool:
-        """Hold a message for so many milliseconds from now (1 WRU); return whether it is held."""
+    def extend(self, receipts: Sequence[Receipt], visibility: int) -> list[Receipt]:
+        """Hold messages for so many milliseconds from now (1 WRU a KB of a shard's row).
+
+        Returns:
+            The stale receipts.
+        """
         until = milliseconds(self._clock) + visibility
-        shard = _shard(receipt.ref)
-        return not self._change(shard, [receipt], lambda e: replace(e, until=until))
+        lost: list[Receipt] = []
+        for shard, mine in _by_shard(receipts).items():
+            lost += self._change(shard, mine, lambda e: replace(e, until=until))
+        return lost
 
     def fail(self, receipt: Receipt, delay: int | None, reason: str, *, dead: bool = False) -> None:
         """Give a message back with a reason (2 WRU, 2 RRU), or bury it (6 WRU).

@@ -124,8 +124,12 @@ class ClaimStore(Store, Protocol):
         """
         ...
 
-    def extend(self, receipt: Receipt, until: int) -> bool:
-        """Hold a message until then (ms); return whether the receipt still holds it."""
+    def extend(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
+        """Hold messages until then (ms), 25 a call; return the stale receipts.
+
+        Raises:
+            Throttled, Unavailable: some may not be extended; the call may be repeated with all.
+        """
         ...
 
     def save_claimed(self, after: StoredMessage, before: StoredMessage) -> Saved:

@@ -65,16 +65,16 @@ class UnorderedSettlement:
         self._come_back([r.ref for r in receipts if r not in stale], now)
         return stale
 
-    def extend(self, receipt: Receipt, visibility: int) -> bool:
-        """Hold a message for so many milliseconds from now; return whether it is held.
+    def extend(self, receipts: Sequence[Receipt], visibility: int) -> list[Receipt]:
+        """Hold messages for so many milliseconds from now; return the stale receipts.
 
-        It costs 1 WRU, or 3 if the message comes back sooner than its receipt says.
+        It costs 1 WRU each, and 2 a shard whose messages come back sooner than their receipts say.
         """
         until = milliseconds(self._clock) + visibility
-        held = self._store.extend(receipt, until)
-        if held and until < receipt.until:
-            self._come_back([receipt.ref], until)
-        return held
+        stale = self._store.extend(receipts, until)
+        early = [r.ref for r in receipts if until < r.until and r not in stale]
+        self._come_back(early, until)
+        return stale
 
     def fail(self, receipt: Receipt, delay: int | None, reason: str, *, dead: bool = False) -> None:
         """Give a message back with a reason (3 WRU, 1 RRU), or bury it.

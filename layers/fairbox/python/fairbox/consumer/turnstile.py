@@ -1,0 +1,63 @@
+"""The turnstile of a consumer's workers: one at a time waits for a message that it may begin."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from fairbox.consumer.options import TICK_SECONDS
+
+if TYPE_CHECKING:
+    from fairbox.consumer.in_flight import InFlight, InFlightMessage
+    from fairbox.consumer.options import Permits
+    from fairbox.consumer.rate_limit import RateLimit
+
+PERMIT_SECONDS: Final = 0.1
+"""Maximum wait for a permit: a stop is not noticed before."""
+
+
+class Turnstile:
+    """Gives workers their messages, in order, when rate and permits allow it.
+
+    All workers but one wait for a lock, so that waiting costs nothing whatever their number.
+
+    Args:
+        in_flight: the messages in hand.
+        rate: a limit on the messages begun a second; None: none.
+        permits: a limit on concurrent handlers; None: none.
+    """
+
+    def __init__(
+        self, in_flight: InFlight, rate: RateLimit | None, permits: Permits | None
+    ) -> None:
+        self._in_flight = in_flight
+        self._rate = rate
+        self._permits = permits
+        self._lock = threading.Lock()
+
+    def enter(self) -> InFlightMessage | None:
+        """Wait a second for a message; return it, or None. `leave` when it is handled."""
+        with self._lock:
+            if not self._in_flight.wait_for_work(TICK_SECONDS) or not self._may_begin():
+                return None
+            if self._permits is not None and not self._permits.acquire(PERMIT_SECONDS):
+                return None
+            held = self._in_flight.take()
+            if held is None:
+                self.leave()
+            elif self._rate is not None:
+                self._rate.begin()
+            return held
+
+    def leave(self) -> None:
+        """Let another worker begin in place of one that entered."""
+        if self._permits is not None:
+            self._permits.release()
+
+    def _may_begin(self) -> bool:
+        """Wait for the rate, a second at most; return whether a message may begin."""
+        pause = 0.0 if self._rate is None else self._rate.pause
+        if pause:
+            self._in_flight.wait_for_close(min(pause, TICK_SECONDS))
+            pause = 0.0 if self._rate is None else self._rate.pause
+        return not pause

@@ -1,0 +1,94 @@
+"""The messages of a consumer that are done and not yet settled."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox.consumer.in_flight import InFlightMessage
+
+MAX_ACK: Final = 25
+"""Receipts of one call: as many as one call of DynamoDB takes."""
+ENOUGH: Final = 10
+"""Number of acks that do not wait for others."""
+_TOGETHER: Final = ("ack", "release")
+
+
+class Unsettled:
+    """Messages to be settled, by kind of call; every method may be called from any thread.
+
+    Args:
+        now: seconds that never go back.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._kinds: dict[str, deque[InFlightMessage]] = {}
+        self._later: list[tuple[float, int, InFlightMessage]] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+
+    def put(self, held: InFlightMessage) -> None:
+        """Let a message be settled."""
+        with self._changed:
+            self._of(held).append(held)
+            self._changed.notify()
+
+    def put_back(self, held: InFlightMessage, at: float) -> None:
+        """Let a message be settled again at a time, because a call failed."""
+        with self._changed:
+            heapq.heappush(self._later, (at, next(self._numbers), held))
+
+    def take(self, linger: float) -> list[InFlightMessage]:
+        """Return messages that one call settles, the oldest first; empty: there are none.
+
+        Acks wait `linger` seconds for others, until there are ten.
+        """
+        with self._changed:
+            now = self._now()
+            while self._later and self._later[0][0] <= now:
+                held = heapq.heappop(self._later)[2]
+                self._of(held).appendleft(held)
+            ready = [kind for kind in self._kinds if self._at(kind, linger) <= now]
+            if not ready:
+                return []
+            kind = min(ready, key=lambda kind: self._kinds[kind][0].since)
+            count = min(MAX_ACK if kind in _TOGETHER else 1, len(self._kinds[kind]))
+            return [self._kinds[kind].popleft() for _ in range(count)]
+
+    def next(self, linger: float) -> float:
+        """Return when the next message can be settled; infinity: there is none."""
+        with self._changed:
+            later = self._later[0][0] if self._later else math.inf
+            return min([later, *(self._at(kind, linger) for kind in self._kinds)])
+
+    def wait(self, linger: float, timeout: float) -> None:
+        """Wait until a message can be settled or `wake`; so many seconds at most."""
+        with self._changed:
+            pause = self.next(linger) - self._now()
+            if pause > 0:
+                self._changed.wait(min(pause, timeout))
+
+    def wake(self) -> None:
+        """End the wait of all threads."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _of(self, held: InFlightMessage) -> deque[InFlightMessage]:
+        kind = "" if held.outcome is None else held.outcome.kind
+        return self._kinds.setdefault(kind, deque())
+
+    def _at(self, kind: str, linger: float) -> float:
+        """Return when messages of a kind can be settled."""
+        there = self._kinds[kind]
+        if not there:
+            return math.inf
+        waits = kind == "ack" and len(there) < ENOUGH
+        return there[0].since + linger if waits else there[0].since
