@@ -177,6 +177,50 @@ class ScriptedQueue:
         return entry
 
 
+class BulkQueue(ScriptedQueue):
+    """Extends many messages in a call.
+
+    `takes` is called at the begin of each call, outside of the lock, with its name: it may wait.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(now)
+        self.takes: Callable[[str], None] = lambda _: None
+
+    def extend_many(self, receipts: Iterable[str], seconds: float) -> None:
+        given = list(receipts)
+        self.takes("extend_many")
+        with self._lock:
+            self._call("extend_many", len(given))
+            there = {entry.receipt: entry for entry in self.entries}
+            for receipt in given:
+                if receipt in there:
+                    entry = there[receipt]
+                    entry.visible_at = self._now() + seconds
+                    self.extensions.append((entry.message.body, self._now()))
+            if stale := [receipt for receipt in given if receipt not in there]:
+                raise StaleReceipt(stale)
+
+    def extend(self, receipt: str, seconds: float) -> None:
+        self.takes("extend")
+        super().extend(receipt, seconds)
+
+    def ack(self, receipts: Iterable[str]) -> None:
+        self.takes("ack")
+        super().ack(receipts)
+
+    def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
+        self.takes("nack")
+        super().nack(receipt, delay, reason)
+
+    @property
+    def expired(self) -> list[bytes]:
+        """The messages that another consumer could receive although they are held."""
+        with self._lock:
+            now = self._now()
+            return [e.message.body for e in self.entries if e.receipt and e.visible_at <= now]
+
+
 class Lines:
     """A log that keeps its lines."""
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from fairbox.consumer.in_flight import InFlightMessage
 
+    _Entry = tuple[float, int, InFlightMessage]
+
 _OLD: Final = 10
 
 
@@ -25,8 +27,8 @@ class Heartbeats:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._at: dict[InFlightMessage, float] = {}
-        self._heap: list[tuple[float, int, InFlightMessage]] = []  # old entries among them
+        self._entries: dict[InFlightMessage, _Entry] = {}
+        self._heap: list[_Entry] = []  # old ones among them
         self._numbers = itertools.count()
         self._changed = threading.Condition()
 
@@ -42,11 +44,11 @@ class Heartbeats:
         """Let a message be extended at a time; infinity: never."""
         with self._changed:
             first = self.next
-            self._at.pop(held, None)
+            self._entries.pop(held, None)
             if at < math.inf:
-                self._at[held] = at
-                heapq.heappush(self._heap, (at, next(self._numbers), held))
-            if len(self._heap) > 2 * len(self._at) + _OLD:  # they keep bodies in memory
+                self._entries[held] = entry = (at, next(self._numbers), held)
+                heapq.heappush(self._heap, entry)
+            if len(self._heap) > 2 * len(self._entries) + _OLD:  # they keep bodies in memory
                 self._heap = [entry for entry in self._heap if self._is_current(entry)]
                 heapq.heapify(self._heap)
             if at < first:
@@ -67,7 +69,7 @@ class Heartbeats:
                 found.append(heapq.heappop(self._heap)[2])
             found.sort(key=lambda held: held.until)
             for held in found[count:]:
-                self.set(held, self._at[held])
+                self.set(held, self._entries[held][0])
             for held in found[:count]:
                 self.set(held, now + again)
             return found[:count]
@@ -84,5 +86,5 @@ class Heartbeats:
         with self._changed:
             self._changed.notify_all() if everyone else self._changed.notify()
 
-    def _is_current(self, entry: tuple[float, int, InFlightMessage]) -> bool:
-        return self._at.get(entry[2]) == entry[0]
+    def _is_current(self, entry: _Entry) -> bool:
+        return self._entries.get(entry[2]) is entry

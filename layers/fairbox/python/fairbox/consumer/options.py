@@ -23,6 +23,8 @@ MAX_RECEIVE: Final = 100
 MAX_RATE: Final = 1_000_000
 MAX_SETTLERS: Final = 8
 HELD_A_SETTLER: Final = 50
+HELD_A_SECOND: Final = 400
+"""Messages in hand for each second of visibility, so that all are extended in time."""
 TICK_SECONDS: Final = 1.0
 """Maximum wait of the main thread: a signal just before a wait is handled only after it."""
 _Order = TypeVar("_Order")
@@ -35,7 +37,8 @@ class Limits:
 
     Attributes:
         concurrency: workers, 1 to 1,000.
-        visibility_timeout: seconds that a claim lasts without a heartbeat, 1 to 43,200.
+        visibility_timeout: seconds that a claim lasts without a heartbeat, 1 to 43,200; one at
+            least for each 400 messages in hand.
         max_attempts: receives after which a failed message is dead, 1 to 1,000.
         prefetch: messages that may wait for a worker, 0 to 1,000.
         shutdown_timeout: seconds that a stop waits for handlers.
@@ -61,7 +64,8 @@ class Limits:
         _whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         _whole("max_attempts", self.max_attempts, 1, 1000)
         _whole("prefetch", self.prefetch, 0, 1000)
-        _seconds("visibility_timeout", self.visibility_timeout, 1, MAX_VISIBILITY_SECONDS)
+        least = max(1, (self.concurrency + self.prefetch) / HELD_A_SECOND)
+        _seconds("visibility_timeout", self.visibility_timeout, least, MAX_VISIBILITY_SECONDS)
         _seconds("shutdown_timeout", self.shutdown_timeout, 0, 24 * 3600)
         _seconds("processing_limit", self.processing_limit, 1, 7 * 24 * 3600)
         _seconds("idle", self.idle, 0.01, 3600)
@@ -99,7 +103,7 @@ def _whole(name: str, value: int, low: int, high: int) -> None:
 
 def _seconds(name: str, value: float, low: float, high: float) -> None:
     if not _is_number(value) or not low <= value <= high:
-        raise InvalidInput(name, f"seconds from {low} to {high}")
+        raise InvalidInput(name, f"seconds from {low:g} to {high:g}")
 
 
 def _is_number(value: float) -> bool:

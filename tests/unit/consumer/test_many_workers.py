@@ -1,0 +1,270 @@
+"""A consumer with many workers: heartbeats and settlement in time, under slow and failing calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fairbox import Retry, StaleReceipt, Throttled
+from fairbox.consumer.consumer import Consumer
+from fairbox.consumer.counts import ConsumerCounts, Counts, EventLog
+from fairbox.consumer.in_flight import InFlight, InFlightMessage
+from fairbox.consumer.options import Limits
+from fairbox.consumer.outcomes import ACK, Outcome
+from fairbox.consumer.worker_steps import WorkerSteps
+from fairbox.errors import InvalidInput
+from fairbox.testing import ManualClock
+
+from tests.support.scripted_queue import BulkQueue, Lines, ScriptedQueue
+from tests.unit.consumer.test_consumer import PATIENCE, Running, eventually
+
+
+class Busy:
+    """Steps under a clock that is set, with every worker at work."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        seconds: float = 0.0,
+        visibility: float = 30,
+        plain: bool = False,
+    ) -> None:
+        self.clock = ManualClock(1000)
+        self.queue = ScriptedQueue(self.clock.now) if plain else BulkQueue(self.clock.now)
+        limits = Limits(
+            concurrency=count,
+            prefetch=0,
+            visibility_timeout=visibility,
+            linger=min(0.05, visibility),
+        )
+        self.hold = InFlight(count, 0, self.clock.now)
+        self.counting = Counts()
+        self.steps = WorkerSteps(
+            self.queue,
+            "jobs",
+            lambda _: ACK,
+            late=lambda _: Outcome("fail"),
+            limits=limits,
+            in_flight=self.hold,
+            events=EventLog(self.counting, Lines(), {}),
+            now=self.clock.now,
+        )
+        self.queue.send(*(b"%04d" % n for n in range(count)))
+        self.held: list[InFlightMessage | None] = []
+        while len(self.hold) < count:
+            self.held += [self.hold.take() for _ in range(self.steps.receive())]
+        if isinstance(self.queue, BulkQueue):
+            self.queue.takes = lambda _: self.clock.sleep(seconds)
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        return self.counting.counts
+
+
+@pytest.mark.parametrize("seconds", [0.005, 0.02, 0.05])
+def test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end(seconds: float) -> None:
+    busy = Busy(1000, seconds=seconds)
+    for _ in range(120):
+        busy.steps.keep()
+        assert busy.queue.expired == []
+        busy.clock.advance(0.5)
+    assert busy.counts == ConsumerCounts(received=1000)
+    sizes = busy.queue.sizes["extend_many"]
+    assert set(sizes) == {25}
+    assert len(sizes) <= 40 * 6 * 1.3  # 40 calls each 10 s
+
+
+def test_a_queue_that_extends_one_by_one_is_asked_so() -> None:
+    busy = Busy(30, plain=True)
+    busy.clock.advance(10)
+    busy.steps.keep()
+    assert busy.queue.calls["extend"] == 30
+
+
+def test_what_ends_first_is_extended_first() -> None:
+    busy = Busy(100)
+    held = busy.held
+    for n, one in enumerate(held):
+        assert one is not None
+        busy.hold.extended(one, until=2000 - n, extend_at=1500)
+    busy.clock.set(1500)
+    busy.steps.keep()
+    extended = [body for body, _ in busy.queue.extensions]
+    assert extended[0] == b"0099"
+    assert extended == sorted(extended, reverse=True)
+
+
+def test_what_is_due_soon_goes_along_and_the_rest_waits() -> None:
+    busy = Busy(3)
+    for one, at in zip(busy.held, (1010.0, 1010.4, 1011.0), strict=True):
+        assert one is not None
+        busy.hold.extended(one, until=at + 20, extend_at=at)
+    assert busy.hold.heartbeats.next == 1010
+    busy.clock.set(1010)
+    assert busy.steps.extend()
+    assert [body for body, _ in busy.queue.extensions] == [b"0000", b"0001"]
+    assert not busy.steps.extend()
+
+
+def test_a_stale_one_among_others_is_lost_alone() -> None:
+    busy = Busy(25)
+    busy.queue.steal(b"0007")
+    busy.clock.advance(10)
+    busy.steps.keep()
+    assert busy.queue.calls["extend_many"] == 1
+    assert len(busy.queue.extensions) == 24
+    assert busy.counts == ConsumerCounts(received=25, lost=1)
+    busy.clock.advance(10)
+    busy.steps.keep()
+    assert busy.queue.sizes["extend_many"] == [25, 24]
+
+
+@pytest.mark.parametrize("visibility", [1, 3, 30])
+def test_a_throttled_call_is_repeated_in_time(visibility: float) -> None:
+    busy = Busy(50, visibility=visibility)
+    busy.queue.faults["extend_many"] += [Throttled("extend")] * 4
+    for _ in range(200):
+        busy.steps.keep()
+        assert busy.queue.expired == []
+        busy.clock.advance(visibility / 50)
+    assert busy.counts == ConsumerCounts(received=50, errors=4)
+
+
+def test_a_receipt_that_its_own_settlement_made_stale_is_not_lost() -> None:
+    busy = Busy(2)
+    first, second = busy.held
+    assert first is not None
+    assert second is not None
+    busy.clock.advance(10)
+
+    def settled_meanwhile(_name: str) -> None:
+        busy.queue.takes = lambda _: None
+        busy.hold.finish(first, ACK)
+        busy.hold.finish(second, Outcome("fail", 0.0, "why"))
+        while busy.steps.settle(flush=True):
+            pass
+
+    assert isinstance(busy.queue, BulkQueue)
+    busy.queue.takes = settled_meanwhile
+    busy.steps.keep()
+    assert busy.counts == ConsumerCounts(received=2, acked=1, failed=1)
+    assert busy.hold.heartbeats.next == float("inf")
+    assert len(busy.hold) == 0
+
+
+def test_settled_messages_are_not_kept_in_memory() -> None:
+    clock = ManualClock(1000)
+    queue = BulkQueue(clock.now)
+    queue.send(*(b"%04d" % n for n in range(2000)))
+    consumer = Consumer(queue, "jobs", lambda _: None, now=clock.now, visibility_timeout=12 * 3600)
+    assert consumer.run_until_empty().acked == 2000
+    assert len(consumer._in_flight.heartbeats._heap) < 50
+
+
+def test_a_call_that_takes_long_makes_no_message_late() -> None:
+    queue = BulkQueue(time.monotonic)
+    queue.send(*(b"%d" % n for n in range(40)))
+    go, first = threading.Event(), threading.Lock()
+
+    def takes(name: str) -> None:
+        if name == "extend_many" and first.acquire(blocking=False):
+            go.wait(PATIENCE)
+
+    queue.takes = takes
+    running = Running(
+        Consumer(queue, "jobs", lambda _: go.wait(PATIENCE), concurrency=40, visibility_timeout=1)
+    )
+    eventually(lambda: running.consumer.counts.received == 40)
+    _never_expired(queue, 2.0)
+    go.set()
+    assert running.stop() == ConsumerCounts(received=40, acked=40)
+
+
+def test_failures_that_are_given_back_slowly_make_no_message_late() -> None:
+    queue = BulkQueue(time.monotonic)
+    queue.send(*(b"fails" for _ in range(20)), *(b"works" for _ in range(20)))
+    queue.takes = lambda name: time.sleep(0.2) if name == "nack" else None
+    go = threading.Event()
+
+    def handler(received: object) -> Retry | None:
+        if received.message.body == b"fails":  # type: ignore[attr-defined]
+            return Retry(60)
+        go.wait(PATIENCE)
+        return None
+
+    running = Running(Consumer(queue, "jobs", handler, concurrency=40, visibility_timeout=1))
+    eventually(lambda: running.consumer.counts.received == 40)
+    _never_expired(queue, 3.0)
+    eventually(lambda: running.consumer.counts.retried == 20)
+    go.set()
+    assert running.stop() == ConsumerCounts(received=40, acked=20, retried=20)
+
+
+def test_four_hundred_workers_hold_their_messages_at_the_least_visibility() -> None:
+    queue = BulkQueue(time.monotonic)
+    queue.send(*(b"%d" % n for n in range(400)))
+    queue.takes = lambda _: time.sleep(0.02)
+    go = threading.Event()
+    running = Running(
+        Consumer(
+            queue,
+            "jobs",
+            lambda _: go.wait(PATIENCE),
+            concurrency=400,
+            prefetch=0,
+            visibility_timeout=1,
+        )
+    )
+    eventually(lambda: running.consumer.counts.received == 400)
+    _never_expired(queue, 3.0)
+    go.set()
+    eventually(lambda: len(queue.acked) == 400)
+    assert running.stop() == ConsumerCounts(received=400, acked=400)
+    assert len(set(queue.acked)) == 400
+
+
+def _never_expired(queue: BulkQueue, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert queue.expired == []
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("workers", "prefetch", "least"), [(1000, None, 5), (1000, 0, 2.5), (200, 200, 1)]
+)
+def test_a_visibility_that_so_many_messages_cannot_be_held_for_is_refused(
+    workers: int, prefetch: int | None, least: float
+) -> None:
+    def made(visibility: float) -> Consumer:
+        return Consumer(
+            ScriptedQueue(time.monotonic),
+            "jobs",
+            print,
+            concurrency=workers,
+            prefetch=prefetch,
+            visibility_timeout=visibility,
+        )
+
+    made(least)
+    with pytest.raises(InvalidInput, match=f"seconds from {least}") as refused:
+        made(least - 0.1)
+    assert refused.value.field == "visibility_timeout"
+
+
+def test_a_receive_asks_for_as_many_as_a_tenth_of_the_workers() -> None:
+    for workers, most in ((4, 8), (50, 10), (100, 10), (400, 40), (1000, 100)):
+        queue = BulkQueue(time.monotonic)
+        queue.send(*(b"%d" % n for n in range(3000)))
+        Consumer(queue, "jobs", lambda _: None, concurrency=workers).run_until_empty(limit=300)
+        assert max(queue.sizes["receive"]) == most
+
+
+def test_a_queue_s_own_stale_answer_for_one_counts_whatever_it_names() -> None:
+    busy = Busy(1, plain=True)
+    busy.queue.faults["extend"].append(StaleReceipt(["of another form"]))
+    busy.clock.advance(10)
+    busy.steps.keep()
+    assert busy.counts == ConsumerCounts(received=1, lost=1)
