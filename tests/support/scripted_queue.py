@@ -38,6 +38,8 @@ class Entry:
 class ScriptedQueue:
     """Receives and settles as the real queue does; `faults` names what calls raise, in order.
 
+    `takes` is told the name of each ack, nack and extend as it begins, and may wait.
+
     Args:
         now: the clock.
     """
@@ -51,6 +53,7 @@ class ScriptedQueue:
         self.calls: Counter[str] = Counter()
         self.sizes: dict[str, list[int]] = defaultdict(list)
         self.extensions: list[tuple[bytes, float]] = []
+        self.takes: Callable[[str], None] = lambda _: None
         self.faults: dict[str, deque[BaseException]] = defaultdict(deque)
         self.backoff = 77.0
         self.ordered_topics: set[str] = set()
@@ -67,6 +70,13 @@ class ScriptedQueue:
     def left(self) -> list[bytes]:
         with self._lock:
             return [entry.message.body for entry in self.entries]
+
+    @property
+    def expired(self) -> list[bytes]:
+        """The messages that another consumer could receive although they are held."""
+        with self._lock:
+            now = self._now()
+            return [e.message.body for e in self.entries if e.receipt and e.visible_at <= now]
 
     def entry(self, body: bytes) -> Entry:
         return next(entry for entry in self.entries if entry.message.body == body)
@@ -99,6 +109,7 @@ class ScriptedQueue:
             return [self._claim(entry, visibility_timeout) for entry in due[:max_messages]]
 
     def ack(self, receipts: Iterable[str]) -> None:
+        self.takes("ack")
         with self._lock:
             given = list(receipts)
             self._call("ack", len(given))
@@ -114,6 +125,7 @@ class ScriptedQueue:
                 raise StaleReceipt(stale)
 
     def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
+        self.takes("nack")
         with self._lock:
             self._call("nack", 1)
             entry = self._mine(receipt)
@@ -122,6 +134,7 @@ class ScriptedQueue:
             entry.visible_at, entry.receipt = self._now() + wait, ""
 
     def extend(self, receipt: str, seconds: float) -> None:
+        self.takes("extend")
         with self._lock:
             self._call("extend", 1)
             entry = self._mine(receipt)
@@ -178,14 +191,7 @@ class ScriptedQueue:
 
 
 class BulkQueue(ScriptedQueue):
-    """Extends many messages in a call.
-
-    `takes` is called at the begin of each call, outside of the lock, with its name: it may wait.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        super().__init__(now)
-        self.takes: Callable[[str], None] = lambda _: None
+    """Extends many messages in a call."""
 
     def extend_many(self, receipts: Iterable[str], seconds: float) -> None:
         given = list(receipts)
@@ -200,25 +206,6 @@ class BulkQueue(ScriptedQueue):
                     self.extensions.append((entry.message.body, self._now()))
             if stale := [receipt for receipt in given if receipt not in there]:
                 raise StaleReceipt(stale)
-
-    def extend(self, receipt: str, seconds: float) -> None:
-        self.takes("extend")
-        super().extend(receipt, seconds)
-
-    def ack(self, receipts: Iterable[str]) -> None:
-        self.takes("ack")
-        super().ack(receipts)
-
-    def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
-        self.takes("nack")
-        super().nack(receipt, delay, reason)
-
-    @property
-    def expired(self) -> list[bytes]:
-        """The messages that another consumer could receive although they are held."""
-        with self._lock:
-            now = self._now()
-            return [e.message.body for e in self.entries if e.receipt and e.visible_at <= now]
 
 
 class Lines:

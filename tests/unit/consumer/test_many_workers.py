@@ -55,8 +55,7 @@ class Busy:
         self.held: list[InFlightMessage | None] = []
         while len(self.hold) < count:
             self.held += [self.hold.take() for _ in range(self.steps.receive())]
-        if isinstance(self.queue, BulkQueue):
-            self.queue.takes = lambda _: self.clock.sleep(seconds)
+        self.queue.takes = lambda _: self.clock.sleep(seconds)
 
     @property
     def counts(self) -> ConsumerCounts:
@@ -124,7 +123,8 @@ def test_a_stale_one_among_others_is_lost_alone() -> None:
 @pytest.mark.parametrize("visibility", [1, 3, 30])
 def test_a_throttled_call_is_repeated_in_time(visibility: float) -> None:
     busy = Busy(50, visibility=visibility)
-    busy.queue.faults["extend_many"] += [Throttled("extend")] * 4
+    for name in ("extend", "extend_many"):
+        busy.queue.faults[name] += [Throttled("extend")] * 4
     for _ in range(200):
         busy.steps.keep()
         assert busy.queue.expired == []
@@ -146,7 +146,6 @@ def test_a_receipt_that_its_own_settlement_made_stale_is_not_lost() -> None:
         while busy.steps.settle(flush=True):
             pass
 
-    assert isinstance(busy.queue, BulkQueue)
     busy.queue.takes = settled_meanwhile
     busy.steps.keep()
     assert busy.counts == ConsumerCounts(received=2, acked=1, failed=1)
@@ -169,7 +168,7 @@ def test_a_call_that_takes_long_makes_no_message_late() -> None:
     go, first = threading.Event(), threading.Lock()
 
     def takes(name: str) -> None:
-        if name == "extend_many" and first.acquire(blocking=False):
+        if name.startswith("extend") and first.acquire(blocking=False):
             go.wait(PATIENCE)
 
     queue.takes = takes

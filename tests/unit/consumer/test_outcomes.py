@@ -211,6 +211,12 @@ def test_what_a_handler_returns_is_awaited(bench: Bench) -> None:
         ("linger", 20),
         ("time_limit", 0),
         ("time_limit", 3601),
+        ("rate", 0),
+        ("rate", -1.5),
+        ("rate", float("nan")),
+        ("rate", float("inf")),
+        ("rate", True),
+        ("rate", "10"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_refused_by_its_name(

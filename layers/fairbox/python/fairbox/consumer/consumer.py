@@ -243,7 +243,7 @@ class Consumer:
         left = math.inf if limit is None else limit
         empty = 0
         while left > 0 and empty < self._steps.receives_to_see_all:
-            self._wait_for_turn(self.limits.heartbeat)
+            self._wait_for_turn(self.limits.turn)
             received = self._steps.receive(left)
             left -= received
             empty = 0 if received else empty + 1

@@ -81,6 +81,11 @@ class Limits:
         return self.visibility_timeout / 3
 
     @property
+    def turn(self) -> float:
+        """Seconds before its turn by the rate that a message may be claimed: never extended."""
+        return self.heartbeat / 2
+
+    @property
     def receive_size(self) -> int:
         """Messages of one receive."""
         return min(MAX_RECEIVE, max(MIN_RECEIVE, self.concurrency // 10))

@@ -93,7 +93,7 @@ class WorkerSteps:
         """Return the number of messages wanted; at a rate, those whose turn comes soon."""
         if self._rate is None:
             return self._in_flight.room()
-        return self._in_flight.room(self._rate.turns(self._limits.heartbeat))
+        return self._in_flight.room(self._rate.turns(self._limits.turn))
 
     def receive(self, limit: float = math.inf, *, waiting: bool = False) -> int:
         """Receive as many messages as there is room for, in one call; return their number.
