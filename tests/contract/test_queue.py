@@ -216,6 +216,7 @@ class TestHolding:
             lambda: queue.ack(first.receipt),
             lambda: queue.nack(first.receipt, 5, "late"),
             lambda: queue.extend(first.receipt, 99),
+            lambda: queue.extend_many([first.receipt], 99),
             lambda: queue.release(first.receipt),
             lambda: queue.bury(first.receipt),
         ]
@@ -432,6 +433,35 @@ class TestRefusals:
             with pytest.raises(StaleReceipt):
                 call(crossed)
         assert len(setup.lying()) == 2
+
+    def test_many_are_extended_and_a_stale_one_among_them_is_named(
+        self, setup: QueueRig, topic: str
+    ) -> None:
+        setup.send(topic, 30)
+        held = setup.receive(topic, wanted=30)
+        assert len(held) == 30
+        setup.queue.nack(held[7].receipt, delay=3600)
+        with pytest.raises(StaleReceipt) as stale:
+            setup.queue.extend_many([one.receipt for one in held], 60)
+        assert stale.value.receipts == (held[7].receipt,)
+        setup.clock.advance(59)
+        assert setup.receive(topic) == []
+        rest = [one.receipt for one in held if one is not held[7]]
+        setup.queue.extend_many(iter(rest), 10)
+        setup.queue.extend_many([], 10)
+        setup.clock.advance(9)
+        assert setup.receive(topic) == []
+        setup.clock.advance(1)
+        assert len(setup.receive(topic, wanted=30)) == 29
+
+    def test_many_are_extended_only_if_all_are_receipts(self, setup: QueueRig, topic: str) -> None:
+        setup.send(topic)
+        held = setup.one(topic)
+        before = setup.items()
+        with pytest.raises(InvalidInput) as refused:
+            setup.queue.extend_many([held.receipt, "none"], 60)
+        assert refused.value.field == "receipt"
+        assert setup.items() == before
 
     @pytest.mark.parametrize("seconds", [0, -5, 43_201, float("nan"), None])
     def test_extending_by_what_is_no_time_is_refused(

@@ -175,6 +175,20 @@ def test_a_receive_that_reads_all_that_waits_is_found(
         costs_the_same(ordering, backlogs)
 
 
+@pytest.mark.parametrize(("ordering", "wru", "calls"), [("none", 50, 2), ("key", 3, 1)])
+def test_fifty_messages_are_extended_in_few_calls(ordering: str, wru: int, calls: int) -> None:
+    shop = Shop(ordering)
+    shop.send(50)
+    shop.clock.advance(3)
+    held = [one for _ in range(6) for one in shop.receive()]
+    assert len(held) == 50
+    shop.metered()
+    shop.queue.extend_many([one.receipt for one in held], 60)
+    reading = shop.metered()
+    assert (reading.wru, reading.rru) == (wru, 0)
+    assert sum(reading.calls.values()) == calls
+
+
 def test_a_stuck_key_with_many_followers_is_passed_once_and_then_costs_nothing() -> None:
     shop = Shop("key")
     shop.send(500, partition_key="stuck")
