@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Retry, StaleReceipt, Throttled
 from fairbox.consumer.consumer import Consumer
 from fairbox.consumer.counts import ConsumerCounts, Counts, EventLog
-from fairbox.consumer.in_flight import InFlight, InFlightMessage
+from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import Limits
 from fairbox.consumer.outcomes import ACK, Outcome
 from fairbox.consumer.worker_steps import WorkerSteps
@@ -18,6 +19,9 @@ from fairbox.testing import ManualClock
 
 from tests.support.scripted_queue import BulkQueue, Lines, ScriptedQueue
 from tests.unit.consumer.test_consumer import PATIENCE, Running, eventually
+
+if TYPE_CHECKING:
+    from fairbox.consumer.in_flight_message import InFlightMessage
 
 
 class Busy:
@@ -253,8 +257,8 @@ def test_a_visibility_that_so_many_messages_cannot_be_held_for_is_refused(
     assert refused.value.field == "visibility_timeout"
 
 
-def test_a_receive_asks_for_as_many_as_a_tenth_of_the_workers() -> None:
-    for workers, most in ((4, 8), (50, 10), (100, 10), (400, 40), (1000, 100)):
+def test_a_receive_asks_for_as_many_as_a_quarter_of_the_workers() -> None:
+    for workers, most in ((4, 8), (40, 10), (100, 25), (400, 100), (1000, 100)):
         queue = BulkQueue(time.monotonic)
         queue.send(*(b"%d" % n for n in range(3000)))
         Consumer(queue, "jobs", lambda _: None, concurrency=workers).run_until_empty(limit=300)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Throttled, TopicIsPushed, Unavailable
 from fairbox.consumer.counts import ConsumerCounts, Counts, EventLog
-from fairbox.consumer.in_flight import InFlight, InFlightMessage
+from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import Limits
 from fairbox.consumer.outcomes import ACK, Outcome
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.testing import ManualClock
 
 from tests.support.scripted_queue import Lines, ScriptedQueue
+
+if TYPE_CHECKING:
+    from fairbox.consumer.in_flight_message import InFlightMessage
 
 
 class Setup:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fairbox.consumer.options import CALL_SIZE
 from fairbox.errors import StaleReceipt, Throttled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.consumer.counts import EventLog
-    from fairbox.consumer.in_flight import InFlight, InFlightMessage
+    from fairbox.consumer.in_flight import InFlight
+    from fairbox.consumer.in_flight_message import InFlightMessage
     from fairbox.consumer.options import Limits
     from fairbox.consumer.ports import Source
 
-MAX_EXTEND: Final = 25
-"""Receipts of one call: as many as one call of DynamoDB takes."""
 AGAIN_SECONDS: Final = 1.0
 _AHEAD: Final = 20
 
@@ -29,6 +29,9 @@ class Extension:
         events: counts and logs.
         limits: bounds.
         now: seconds that never go back.
+
+    Attributes:
+        size: messages of a call.
     """
 
     def __init__(
@@ -47,11 +50,12 @@ class Extension:
         self._events = events
         self._limits = limits
         self._now = now
+        self.size = CALL_SIZE
 
     def extend_due(self) -> bool:
         """Extend those that end first, in one call; return whether one was due."""
         heartbeat = self._limits.heartbeat
-        count = 1 if self._many is None else MAX_EXTEND
+        count = 1 if self._many is None else self.size
         held = self._in_flight.heartbeats.take(count, heartbeat / _AHEAD, again=heartbeat)
         if held:
             self.extend(held)

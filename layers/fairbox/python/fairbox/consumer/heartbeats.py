@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.consumer.in_flight import InFlightMessage
+    from fairbox.consumer.in_flight_message import InFlightMessage
 
     _Entry = tuple[float, int, InFlightMessage]
 

@@ -19,7 +19,11 @@ MAX_CONCURRENCY: Final = 1_000
 MAX_VISIBILITY_SECONDS: Final = 12 * 3600
 MIN_RECEIVE: Final = 10
 MAX_RECEIVE: Final = 100
-"""Messages of one receive: ten, or as many as a tenth of the workers."""
+"""Messages of one receive: ten, or a quarter of the workers, a hundred at most."""
+CALL_SIZE: Final = 25
+"""Receipts of one call: as many as one call of DynamoDB takes."""
+ORDERED_CALL_SIZE: Final = 100
+"""Receipts of one call on an ordered topic, which writes each shard's row once."""
 MAX_RATE: Final = 1_000_000
 MAX_SETTLERS: Final = 8
 HELD_A_SETTLER: Final = 50
@@ -88,7 +92,7 @@ class Limits:
     @property
     def receive_size(self) -> int:
         """Messages of one receive."""
-        return min(MAX_RECEIVE, max(MIN_RECEIVE, self.concurrency // 10))
+        return min(MAX_RECEIVE, max(MIN_RECEIVE, self.concurrency // 4))
 
     @property
     def settlers(self) -> int:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.consumer.counts import EventLog
-    from fairbox.consumer.in_flight import InFlight, InFlightMessage
+    from fairbox.consumer.in_flight import InFlight
+    from fairbox.consumer.in_flight_message import InFlightMessage
     from fairbox.consumer.ports import Source
 
 AGAIN_SECONDS: Final = 1.0
@@ -49,6 +50,7 @@ class Settlement:
         held = self._in_flight.unsettled.take(linger if self._in_flight.busy else 0.0)
         if held:
             self._try(held)
+            self._in_flight.unsettled.called(held)
         return bool(held)
 
     def _call(self, held: Sequence[InFlightMessage]) -> None:

@@ -9,13 +9,13 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from fairbox.consumer.options import CALL_SIZE, ORDERED_CALL_SIZE
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from fairbox.consumer.in_flight import InFlightMessage
+    from fairbox.consumer.in_flight_message import InFlightMessage
 
-MAX_ACK: Final = 25
-"""Receipts of one call: as many as one call of DynamoDB takes."""
 ENOUGH: Final = 10
 """Number of acks that do not wait for others."""
 _TOGETHER: Final = ("ack", "release")
@@ -26,10 +26,16 @@ class Unsettled:
 
     Args:
         now: seconds that never go back.
+
+    Attributes:
+        ordered: they are of an ordered topic. Calls for several messages are made one at a time,
+            and for more messages, because those of a shard write the same row.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
+        self.ordered = False
+        self._calls = 0
         self._kinds: dict[str, deque[InFlightMessage]] = {}
         self._later: list[tuple[float, int, InFlightMessage]] = []
         self._numbers = itertools.count()
@@ -49,7 +55,7 @@ class Unsettled:
     def take(self, linger: float) -> list[InFlightMessage]:
         """Return messages that one call settles, the oldest first; empty: there are none.
 
-        Acks wait `linger` seconds for others, until there are ten.
+        Acks wait `linger` seconds for others, until there are ten. Tell `called` after the call.
         """
         with self._changed:
             now = self._now()
@@ -60,8 +66,19 @@ class Unsettled:
             if not ready:
                 return []
             kind = min(ready, key=lambda kind: self._kinds[kind][0].since)
-            count = min(MAX_ACK if kind in _TOGETHER else 1, len(self._kinds[kind]))
-            return [self._kinds[kind].popleft() for _ in range(count)]
+            count = 1
+            if kind in _TOGETHER:
+                self._calls += 1
+                count = ORDERED_CALL_SIZE if self.ordered else CALL_SIZE
+            there = self._kinds[kind]
+            return [there.popleft() for _ in range(min(count, len(there)))]
+
+    def called(self, held: Sequence[InFlightMessage]) -> None:
+        """Note the end of the call for messages that were taken."""
+        with self._changed:
+            if held[0].outcome is not None and held[0].outcome.kind in _TOGETHER:
+                self._calls -= 1
+                self._changed.notify()
 
     def next(self, linger: float) -> float:
         """Return when the next message can be settled; infinity: there is none."""
@@ -88,7 +105,7 @@ class Unsettled:
     def _at(self, kind: str, linger: float) -> float:
         """Return when messages of a kind can be settled."""
         there = self._kinds[kind]
-        if not there:
+        if not there or (self.ordered and self._calls and kind in _TOGETHER):
             return math.inf
         waits = kind == "ack" and len(there) < ENOUGH
         return there[0].since + linger if waits else there[0].since

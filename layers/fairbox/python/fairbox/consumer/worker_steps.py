@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from fairbox.consumer.extension import Extension
+from fairbox.consumer.options import ORDERED_CALL_SIZE
 from fairbox.consumer.outcomes import Outcome
 from fairbox.consumer.settlement import Settlement
 from fairbox.errors import Throttled, Unavailable
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.consumer.counts import EventLog
-    from fairbox.consumer.in_flight import InFlight, InFlightMessage
+    from fairbox.consumer.in_flight import InFlight
+    from fairbox.consumer.in_flight_message import InFlightMessage
     from fairbox.consumer.options import Limits
     from fairbox.consumer.ports import Poll, Received, Source
     from fairbox.consumer.rate_limit import RateLimit
@@ -114,6 +116,9 @@ class WorkerSteps:
         try:
             if self._topic_state is None:
                 self._topic_state = self._queue.topic(self._topic)
+                if self._topic_state.topic.ordering == "key":
+                    self._extension.size = ORDERED_CALL_SIZE
+                    self._in_flight.unsettled.ordered = True
             found = self._found(room, waiting=waiting)
         except (Throttled, Unavailable) as error:
             self._events.failed("receive", error)
