@@ -271,3 +271,45 @@ def test_a_queue_s_own_stale_answer_for_one_counts_whatever_it_names() -> None:
     busy.clock.advance(10)
     busy.steps.keep()
     assert busy.counts == ConsumerCounts(received=1, lost=1)
+
+
+def test_an_ordered_topic_s_acks_go_a_hundred_a_call_one_call_at_a_time() -> None:
+    queue = BulkQueue(time.monotonic)
+    queue.ordered_topics.add("jobs")
+    for n in range(400):
+        queue.send(b"%d" % n, key=f"k{n}")
+    calls, most, lock = 0, 0, threading.Lock()
+
+    def takes(name: str) -> None:
+        nonlocal calls, most
+        if name == "ack":
+            with lock:
+                calls += 1
+                most = max(most, calls)
+            time.sleep(0.05)
+            with lock:
+                calls -= 1
+
+    queue.takes = takes
+    running = Running(Consumer(queue, "jobs", lambda _: None, concurrency=100, prefetch=300))
+    eventually(lambda: len(queue.acked) == 400)
+    assert running.stop().acked == 400
+    assert most == 1
+    assert 25 < max(queue.sizes["ack"]) <= 100
+
+
+def test_an_unordered_topic_s_acks_go_side_by_side() -> None:
+    queue = BulkQueue(time.monotonic)
+    queue.send(*(b"%d" % n for n in range(400)))
+    together = threading.Barrier(2, timeout=PATIENCE)
+    first_two = threading.Semaphore(2)
+
+    def takes(name: str) -> None:
+        if name == "ack" and first_two.acquire(blocking=False):
+            together.wait()
+
+    queue.takes = takes
+    running = Running(Consumer(queue, "jobs", lambda _: None, concurrency=100))
+    eventually(lambda: len(queue.acked) == 400)
+    assert running.stop().acked == 400
+    assert max(queue.sizes["ack"]) <= 25
