@@ -11,7 +11,7 @@ from fairbox.dynamodb.definitions import table_definitions
 from fairbox.model.messages import Message
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
-from benchmarks import hashing, queue_idle, queue_matrix, queue_returns, queue_steps
+from benchmarks import consumer, hashing, queue_idle, queue_matrix, queue_returns, queue_steps
 from benchmarks.baseline_001 import PAGE, LostRaceError, SeedMessage, SeedQueue, definition
 from benchmarks.queue_throughput import Turn, faults_of
 from benchmarks.queue_workers import Claims, Done
@@ -190,3 +190,11 @@ def test_one_consumer_by_itself_loses_no_claim_on_any_number_of_shards() -> None
     figures = queue_matrix.figures(consumers=(1,), shards=(1, 8), messages=100)
     lost = [figure.value for figure in figures if "lost" in figure.name]
     assert lost == [0, 0]
+
+
+@pytest.mark.parametrize(("ordering", "most"), [("none", 2.7), ("key", 2.7)])
+def test_a_consumer_s_throughput_is_that_of_its_handlers(ordering: Any, most: float) -> None:
+    done = consumer.work(4, 0.1, ordering)
+    assert 20 < done.rate <= 40
+    assert 1 < done.wru <= most
+    assert done.lost == 0

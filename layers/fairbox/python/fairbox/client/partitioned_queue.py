@@ -224,7 +224,7 @@ class PartitionedQueue:
             partitions: numbers of the partitions; None: all.
             concurrency_cap: maximum number of concurrent handlers over all these partitions; None:
                 only the number of workers limits them.
-            settings: further settings of each `Consumer`.
+            settings: further settings of each `Consumer`; each has its own `rate`.
 
         Raises:
             InvalidInput: a setting is invalid, or there is no such partition.

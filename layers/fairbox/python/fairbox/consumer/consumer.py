@@ -66,7 +66,8 @@ class Consumer:
             Several threads may call it at a time, and it may get the same message again.
         concurrency: workers, 1 to 1,000.
         visibility_timeout: seconds for which messages are hidden after a crash; handlers may take
-            longer.
+            longer. At least one second, and one for each 400 messages of `concurrency` and
+            `prefetch`: 5 for 1,000 workers.
         max_attempts: receives after which a failed message is dead; the topic's own limit holds
             too.
         prefetch: messages that may wait for a worker; None: as many as there are workers.

@@ -31,7 +31,12 @@ class Received(Protocol):
 
 
 class Source(Protocol):
-    """A queue, as consumers use it. A lost receipt raises `StaleReceipt` and changes nothing."""
+    """A queue, as consumers use it. A lost receipt raises `StaleReceipt` and changes nothing.
+
+    Several threads call it. If it has `extend_many(receipts, seconds)`, a consumer extends up to a
+    hundred messages in a call; `StaleReceipt` names those that are lost, and the others are
+    extended.
+    """
 
     def receive(
         self,
@@ -42,7 +47,7 @@ class Source(Protocol):
         *,
         consumer: str = "",
     ) -> Sequence[Received]:
-        """Claim messages for so many seconds, under a name that lists show."""
+        """Claim up to 100 messages for so many seconds, under a name that lists show."""
         ...
 
     def ack(self, receipts: Iterable[str]) -> None:
