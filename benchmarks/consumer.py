@@ -23,7 +23,6 @@ from benchmarks.figures import Figure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox import Received
     from fairbox.model.topics import Ordering
 
 TOPIC: Final = "jobs"
@@ -100,7 +99,7 @@ def work(workers: int, handler: float, ordering: Ordering) -> Worked:
     meter.reset()
     done = threading.Semaphore(0)
 
-    def handle(_received: Received) -> None:
+    def handle(_received: object) -> None:
         time.sleep(handler)
         done.release()
 
