@@ -72,8 +72,9 @@ class ExpiringWorld(WholeWorld):
     def wait(self) -> None:
         """Let so much time pass that all expires that may, while some is held for a while."""
         for n in range(20):
-            more = {"partition_key": f"held-{n}", "id": self.app.ids.next()}
-            self.app.outbox.add(Message(topic=QUEUES[n % 2], body=b"", **more))
+            name, key = QUEUES[n % 2], f"held-{n}"
+            message = Message(topic=name, body=b"", partition_key=key, id=self.app.ids.next())
+            self.app.outbox.add(message)
         self.app.clock.advance(3)
         held = [h for topic in QUEUES[:2] for h in self.consumers.hold(topic, 10)]
         held = [h for h in held if h.until - self.app.clock.now() * 1000 > HELD_SECONDS * 1000]

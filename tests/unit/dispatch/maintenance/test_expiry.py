@@ -324,7 +324,8 @@ class TestCrashes:
             app.send(2, partition_key="k")
             app.clock.advance(KEPT + MARGIN + 60)
             mark = Expiries.mark if ordering == "none" else Expiries.mark_in_row
-            name, held = mark.__name__, []
+            name = mark.__name__
+            held: list[Any] = []
 
             def late(*arguments: Any, app: Jobs = app, held: Any = held, mark: Any = mark) -> Any:
                 if not held:
