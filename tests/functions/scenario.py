@@ -203,7 +203,7 @@ class Scenario:
         for ordering in ("none", "key"):
             name = f"kept-{ordering}"
             self.outbox.create_topic(
-                Topic(name, shards=1, ordering=ordering, message_retention=300)  # type: ignore[arg-type]  # one of both
+                Topic(name, shards=1, ordering=ordering, message_retention=300)
             )
             self.add(name, "k")
             self.add(name, "k", delay=0 if ordering == "key" else 1)
