@@ -24,6 +24,7 @@ from fairbox.client.receives import NEVER, Receives
 from fairbox.codec import attributes as attr
 from fairbox.dynamodb import claims
 from fairbox.dynamodb.message_edits import Edits
+from fairbox.model.key_claims import MAX_ENTRIES
 from fairbox.model.receipts import Receipt
 from fairbox.testing.faults import Fault
 
@@ -607,13 +608,19 @@ class TestOrdered:
                 setup.queue.nack(received.receipt)
         assert seen == [ref.id for ref in refs for _ in range(3)]
 
-    def test_a_shard_has_sixty_four_keys_in_flight(self, setup: QueueRig) -> None:
+    def test_a_shard_has_a_thousand_keys_in_flight_and_says_when_it_is_full(
+        self, setup: QueueRig, caplog: pytest.LogCaptureFixture
+    ) -> None:
         setup.topic("wide", shards=1, ordering="key")
-        setup.send("wide", 80)
-        held = [r for _ in range(10) for r in setup.queue.receive("wide", 20)]
-        assert len(held) == 64
+        setup.send("wide", MAX_ENTRIES + 30)
+        held = [r for _ in range(11) for r in setup.queue.receive("wide", 100)]
+        assert len(held) == MAX_ENTRIES > 1_000
+        assert setup.queue.stats("wide").in_flight == MAX_ENTRIES
+        assert [r.name for r in caplog.records if "Shard wide/0/0" in r.message] == [
+            "fairbox.queue"
+        ]
         setup.queue.ack(r.receipt for r in held)
-        assert len([r for _ in range(5) for r in setup.queue.receive("wide", 20)]) == 16
+        assert len([r for _ in range(5) for r in setup.queue.receive("wide", 20)]) == 30
 
     def test_counts_and_claims_of_one_row_leave_each_other_alone(self, setup: QueueRig) -> None:
         refs = setup.send("key", 4)

@@ -17,6 +17,7 @@ from fairbox.queue.models import (
     check_visibility,
     check_wait,
 )
+from fairbox.queue.ordered_reads import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +73,7 @@ class QueueMessages(QueuePart):
         wait: float = 0,
         *,
         consumer: str = "",
+        max_per_key: int = 1,
     ) -> list[Received]:
         """Receive messages: claim them for a time.
 
@@ -88,6 +90,10 @@ class QueueMessages(QueuePart):
             wait: seconds to wait for the first message, 0 to 900.
             consumer: a name, at most 64 characters of ASCII, which lists show with the messages
                 that are held. Claims of unordered topics store it; ordered topics do not.
+            max_per_key: maximum number of messages of one key, 1 to 100 (ordered topics). Handle
+                and acknowledge several in their order. If one fails, or its time-out ends, those
+                of its key behind it go back too, uncounted. Keys come before further messages of
+                a key, and a message that failed comes alone.
 
         Returns:
             Messages with their receipts; those of one shard are oldest first.
@@ -99,7 +105,7 @@ class QueueMessages(QueuePart):
             Throttled, Unavailable: messages claimed without an answer are visible again after
                 their time-out.
         """
-        take = self._take(max_messages, visibility_timeout, consumer)
+        take = self._take(max_messages, visibility_timeout, consumer, max_per_key)
         waiting = self._context.waiting
         end = self._context.now + check_wait(wait)
         pause = _FIRST_PAUSE_SECONDS
@@ -123,6 +129,7 @@ class QueueMessages(QueuePart):
         visibility_timeout: float = 30,
         *,
         consumer: str = "",
+        max_per_key: int = 1,
     ) -> tuple[list[Received], float | None]:
         """Do one step of a receive that waits, and return without waiting.
 
@@ -132,7 +139,7 @@ class QueueMessages(QueuePart):
             topic: a pulled topic.
             max_messages: maximum number, 1 to 100.
             visibility_timeout: seconds until others may receive them, over 0 and up to 12 hours.
-            consumer: a name, as `receive` takes it.
+            consumer, max_per_key: as `receive` takes them.
 
         Returns:
             Messages, and the seconds until the next step; None: the caller is to choose.
@@ -140,23 +147,27 @@ class QueueMessages(QueuePart):
         Raises:
             As `receive` does.
         """
-        return self._context.waiting.step(
-            topic, self._take(max_messages, visibility_timeout, consumer)
-        )
+        take = self._take(max_messages, visibility_timeout, consumer, max_per_key)
+        return self._context.waiting.step(topic, take)
 
     def _take(
-        self, max_messages: int, visibility_timeout: float, consumer: str
+        self, max_messages: int, visibility_timeout: float, consumer: str, max_per_key: int
     ) -> Callable[[TopicState, set[Place]], list[Received]]:
         """Return what receives from a set of shards."""
-        wanted = check_count(max_messages)
-        visibility = check_visibility(visibility_timeout)
+        wanted = Wanted(
+            check_count(max_messages),
+            check_visibility(visibility_timeout),
+            check_count(max_per_key, "max_per_key"),
+        )
         name = check_consumer(consumer)
 
         def take(topic: TopicState, left: set[Place]) -> list[Received]:
             if topic.topic.ordering == "key":
-                taken = self._context.ordered.receive(topic, wanted, visibility, left)
+                taken = self._context.ordered.receive(topic, wanted, left)
             else:
-                taken = self._context.unordered.receive(topic, wanted, visibility, name, left)
+                taken = self._context.unordered.receive(
+                    topic, wanted.count, wanted.visibility, name, left
+                )
             made = (self._received(t) for t in taken)
             return [received for received in made if received is not None]
 
@@ -183,8 +194,9 @@ class QueueMessages(QueuePart):
 
         Raises:
             InvalidInput: a text is not a receipt; nothing was acknowledged.
-            StaleReceipt: some no longer hold their messages, and changed nothing; `.receipts` names
-                them. The others are acknowledged.
+            StaleReceipt: some no longer hold their messages, or came behind a message of their key
+                that is not acknowledged; they changed nothing, and `.receipts` names them. The
+                others are acknowledged.
             Throttled, Unavailable: some may not be acknowledged; call again with all.
         """
         inplace, ordered = _parsed(receipts)

@@ -18,6 +18,7 @@ from fairbox.errors import (
     Unavailable,
 )
 from fairbox.model.ids import bound_of
+from fairbox.model.key_claims import key_digest
 from fairbox.model.stored_messages import Claim
 from fairbox.observability.metrics import Metrics, MetricsDetail
 from fairbox.queue.models import QueueStats, check_delay, check_reason
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.codec.keys import Item
+    from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
@@ -128,7 +130,7 @@ class QueueOperations(QueuePart):
                     self._find_again(to, due)
                     return to
             elif topic.topic.ordering == "key":
-                self._end_wait(ref, topic, wait)
+                self._end_wait(ref, topic, wait, key_digest(stored))
                 return ref
             elif self._wait(stored, due, wait):
                 self._find_again(ref, due)
@@ -142,23 +144,24 @@ class QueueOperations(QueuePart):
         after = replace(stored, claim=Claim(count, due))
         return self._context.store.save_claimed(after, stored) == "saved"
 
-    def _end_wait(self, ref: MessageRef, topic: TopicState, wait: int) -> None:
+    def _end_wait(self, ref: MessageRef, topic: TopicState, wait: int, key: bytes) -> None:
         if wait:
             raise InvalidInput(
                 "delay", f"0, which ends its wait: topic {topic.topic.name!r} is ordered"
             )
         shard, store = (ref.topic, ref.epoch, ref.shard), self._context.store
-        row = store.held(shard)
         for _ in range(_CAS_TRIES):
-            entry = row.entry(ref.id)
-            if entry is None or entry.state != "waiting":
+            row: KeyClaims | None = store.held(shard)
+            if row is not None and row.of_key(key) is None and row.aside.count:
+                row = self._context.ordered.waiting.recall(shard, row, key)
+            entry = None if row is None else row.of_key(key)
+            if row is not None and (entry is None or ref.id not in entry.waits):
                 return
-            now = self._context.now
-            entries = tuple(replace(e, until=now) if e == entry else e for e in row.entries)
-            other = store.write_held(shard, replace(row, entries=entries), row.version)
-            if other is None:
+            if row is None or entry is None:
+                continue
+            changed = row.change(entry, entry.due_at(self._context.now))
+            if store.write_held(shard, changed, row.version) is None:
                 return
-            row = other
         raise Unavailable("update_item", "the shard is being changed by others")
 
     def _find_again(self, ref: MessageRef, due: int) -> None:
@@ -217,7 +220,8 @@ class QueueOperations(QueuePart):
         now = self._context.now
         in_flight: int | None = None
         if state.topic.ordering == "key":
-            in_flight = sum(entry.held(now) for _, row in found for entry in row.entries)
+            held = (e.claimed for _, row in found for e in row.entries if e.held(now))
+            in_flight = sum(map(len, held))
         elif count_in_flight:
             lanes = self.outbox.tables.lanes
             in_flight = sum(lanes.count_held((topic, *shard), now) for shard in state.shards())

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fairbox.dynamodb.key_claims import KeyClaimTable
+from fairbox.dynamodb.keys_aside import KeysAsideTable
 from fairbox.errors import UnknownTopic
+from fairbox.model.key_claims import key_digest
 
 if TYPE_CHECKING:
     from fairbox.dynamodb.tables import Tables
@@ -47,6 +49,7 @@ class MessageReceives:
 
     def __init__(self, tables: Tables, topics: ProducerTopics, now: int) -> None:
         self._rows = KeyClaimTable(tables.calls, tables.outbox)
+        self._aside = KeysAsideTable(tables, self._rows)
         self._topics = topics
         self._now = now
         self._in_row: dict[str, bool] = {}
@@ -76,10 +79,19 @@ class MessageReceives:
         shard = stored.ref.topic, stored.ref.epoch, stored.ref.shard
         if shard not in self._read:
             self._read[shard] = self._rows.get(shard)
-        entry = self._read[shard].entry(stored.ref.id)
-        if entry is None:
+        row, message_id = self._read[shard], stored.ref.id
+        entry = row.of_key(key_digest(stored))
+        if entry is None and row.aside.count:
+            entry = self._aside.read(shard, row.aside.name, [key_digest(stored)]).get(
+                key_digest(stored)
+            )
+        if entry is None or not entry.names(message_id):
             return NEVER
-        return Receives(entry.count, entry.until if entry.held(self._now) else None)
+        if entry.failed is not None and entry.failed.id == message_id:
+            return Receives(entry.failed.count)
+        count = entry.count if entry.id == message_id else 1
+        held = entry.held(self._now) and message_id in entry.claimed
+        return Receives(count, entry.until if held else None)
 
     def _ordered(self, name: str) -> bool:
         """Whether the claims of a topic lie in the rows of its shards."""

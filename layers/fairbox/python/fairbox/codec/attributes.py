@@ -134,6 +134,7 @@ LEDGER_DAY: Final = "y"  # S, UTC day: hash key of DeliveredAllTopics
 LEDGER_TIME: Final = "w"  # N, ms: range key of DeliveredAllTopics
 LEDGER_PACKED: Final = "b"  # B, the deliveries of a ledger row
 LEDGER_COUNT: Final = "c"  # N, how many they are
+FOLLOWER: Final = "fo"  # B, of a waiting key: the UUID of its first message that was passed
 DEDUP_REF: Final = "m"  # S, of a deduplication row: the ref of the message that was first
 CURSOR: Final = "cu"  # S, of `repair`: where the scan goes on, as JSON (outbox table)
 POSITION: Final = (

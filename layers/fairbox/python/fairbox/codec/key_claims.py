@@ -1,12 +1,16 @@
-"""Claims of keys of an ordered shard, packed into its row: some fifty bytes a key.
+"""Claims of keys of an ordered shard, packed into its row.
 
-Ten keys stay within the write unit that the row costs anyway.
+A few entries are packed as the releases up to 0.1 do (format 1): some fifty bytes each, within the
+write unit that the row costs anyway. More of them, several messages of a key, and keys set aside
+take format 2. Its entries lie in groups of one state, end, count and token, and an id leaves out
+what it has in common with the one before: some 25 bytes an entry.
 """
 
 from __future__ import annotations
 
 import struct
 import uuid
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec import attributes as attr
@@ -15,18 +19,33 @@ from fairbox.codec.keys import key_text
 from fairbox.codec.messages import number
 from fairbox.errors import Unreadable
 from fairbox.model.item_versions import check_number
-from fairbox.model.key_claims import KEY_BYTES, ClaimState, KeyClaim, KeyClaims
+from fairbox.model.key_claims import (
+    KEY_BYTES,
+    ClaimState,
+    Failure,
+    KeyClaim,
+    KeyClaims,
+    KeysAside,
+)
 from fairbox.model.receipts import TOKEN_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _FORMAT: Final = b"\x01"
+_FORMAT_2: Final = b"\x02"
+_MOST_OF_FORMAT: Final = 12  # more entries are smaller in format 2
 _ENTRY: Final = struct.Struct(f">{KEY_BYTES}s16sBHQ{TOKEN_BYTES}s")
 _ID_BYTES: Final = 16
 _STATES: Final[tuple[ClaimState, ...]] = ("claimed", "waiting", "acked")
 _HAS_FOLLOWER: Final = 0x80
 _MAX_COUNT: Final = 0xFFFF
+
+_ASIDE: Final = struct.Struct(">IQ8sI")
+_GROUP: Final = struct.Struct(f">BQHH{TOKEN_BYTES - 1}s")  # state, until, count, entries, token
+_MEMBER: Final = struct.Struct(f">{KEY_BYTES}sBB")  # key, last byte of the token, what follows
+_FAILURE: Final = struct.Struct(">QH")
+_FOLLOWER, _RUN, _ACKED, _FAILED = 1, 2, 4, 8
 
 
 def claim_values(row: KeyClaims) -> dict[str, Any]:
@@ -35,8 +54,9 @@ def claim_values(row: KeyClaims) -> dict[str, Any]:
     `settled` is not among them: it is written by itself, once and for good.
     """
     values: dict[str, Any] = {attr.ROW_VERSION: number(row.version)}
-    if row.entries:
-        values[attr.HELD] = {"B": _FORMAT + b"".join(map(_pack, row.entries))}
+    if row.entries or row.aside.count:
+        packed = _FORMAT + b"".join(map(_pack, row.entries)) if _simple(row) else _pack_2(row)
+        values[attr.HELD] = {"B": packed}
     if row.after:
         values[attr.HELD_AFTER] = {"B": uuid.UUID(row.after).bytes}
         values[attr.HELD_SINCE] = number(row.since)
@@ -60,15 +80,27 @@ def read_claims(item: Mapping[str, Any]) -> KeyClaims:
 
 def _read(item: Mapping[str, Any]) -> KeyClaims:
     packed = bytes(item.get(attr.HELD, {"B": _FORMAT})["B"])
-    check_number(packed[0], key_text(item))
+    aside = KeysAside()
+    if packed[:1] == _FORMAT_2:
+        aside, entries = _unpack_2(packed)
+    else:
+        check_number(packed[0], key_text(item))
+        entries = _unpack(packed[1:])
     after = item.get(attr.HELD_AFTER)
     return KeyClaims(
         int(item[attr.ROW_VERSION]["N"]),
-        _unpack(packed[1:]),
+        entries,
         "" if after is None else str(uuid.UUID(bytes=bytes(after["B"]))),
         int(item[attr.HELD_SINCE]["N"]) if after is not None else 0,
         item.get(attr.SETTLED) == {"BOOL": True},
+        aside,
     )
+
+
+def _simple(row: KeyClaims) -> bool:
+    """Whether the row is written in format 1, which older releases read too."""
+    few = len(row.entries) <= _MOST_OF_FORMAT and not row.aside.count
+    return few and not any(e.run or e.acked or e.failed for e in row.entries)
 
 
 def _pack(entry: KeyClaim) -> bytes:
@@ -89,7 +121,106 @@ def _unpack(packed: bytes) -> tuple[KeyClaim, ...]:
             follower = str(uuid.UUID(bytes=packed[at : at + _ID_BYTES]))
             at += _ID_BYTES
         state = _STATES[flags & ~_HAS_FOLLOWER]
+        token = b"" if state == "waiting" else token
         entries.append(
             KeyClaim(key, str(uuid.UUID(bytes=message)), state, until, count, token, follower)
         )
     return tuple(entries)
+
+
+def pack_entries(entries: Iterable[KeyClaim]) -> bytes:
+    """Return entries in the groups of format 2."""
+    out, last = bytearray(), bytes(_ID_BYTES)
+    for (state, until, count, token), members in groupby(sorted(entries, key=_order), _group):
+        group = list(members)
+        out += _GROUP.pack(state, until, count, len(group), token)
+        for entry in group:
+            parts = (bool(entry.follower), bool(entry.run), bool(entry.acked), bool(entry.failed))
+            flags = sum(1 << n for n, there in enumerate(parts) if there)
+            out += _MEMBER.pack(entry.key, (entry.token or b"\0")[-1], flags)
+            ids = [entry.id, *([entry.follower] if entry.follower else [])]
+            for several in (entry.run, entry.acked):
+                ids += several
+            if entry.failed:
+                ids.append(entry.failed.id)
+            out += bytes(len(several) for several in (entry.run, entry.acked) if several)
+            for text in ids:
+                message = uuid.UUID(text).bytes
+                same = next(n for n in range(_ID_BYTES) if n == 15 or message[n] != last[n])
+                out += bytes((same,)) + message[same:]
+                last = message
+            if entry.failed:
+                out += _FAILURE.pack(entry.failed.until, min(entry.failed.count, _MAX_COUNT))
+    return bytes(out)
+
+
+def _group(entry: KeyClaim) -> tuple[int, int, int, bytes]:
+    token = entry.token[:-1] if entry.token else bytes(TOKEN_BYTES - 1)
+    return _STATES.index(entry.state), entry.until, min(entry.count, _MAX_COUNT), token
+
+
+def _order(entry: KeyClaim) -> tuple[tuple[int, int, int, bytes], str]:
+    return _group(entry), entry.id
+
+
+def _pack_2(row: KeyClaims) -> bytes:
+    aside = row.aside
+    head = b"\x00"
+    if aside.count:
+        head = b"\x01" + _ASIDE.pack(aside.count, aside.look, aside.name, aside.moves)
+    return _FORMAT_2 + head + pack_entries(row.entries)
+
+
+def _unpack_2(packed: bytes) -> tuple[KeysAside, tuple[KeyClaim, ...]]:
+    if packed[1]:
+        return KeysAside(*_ASIDE.unpack_from(packed, 2)), unpack_entries(packed[2 + _ASIDE.size :])
+    return KeysAside(), unpack_entries(packed[2:])
+
+
+def unpack_entries(packed: bytes) -> tuple[KeyClaim, ...]:
+    """Return the entries that `pack_entries` packed."""
+    return tuple(_Reader(packed).entries())
+
+
+class _Reader:
+    """Reads packed entries one after the other."""
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
+        self._at = 0
+        self._last = bytes(_ID_BYTES)
+
+    def entries(self) -> Iterator[KeyClaim]:
+        """Yield the entries, as they were packed."""
+        while self._at < len(self._packed):
+            state, until, count, several, token = self._take(_GROUP)
+            for _ in range(several):
+                yield self._entry(_STATES[state], until, count, token)
+
+    def _entry(self, state: ClaimState, until: int, count: int, token: bytes) -> KeyClaim:
+        key, end, flags = self._take(_MEMBER)
+        run = self._byte() if flags & _RUN else 0
+        acked = self._byte() if flags & _ACKED else 0
+        message = self._id()
+        follower = self._id() if flags & _FOLLOWER else ""
+        runs = tuple(self._id() for _ in range(run))
+        done = tuple(self._id() for _ in range(acked))
+        failed = Failure(self._id(), *self._take(_FAILURE)) if flags & _FAILED else None
+        whole = b"" if state == "waiting" else token + bytes((end,))
+        return KeyClaim(key, message, state, until, count, whole, follower, runs, done, failed)
+
+    def _take(self, shape: struct.Struct) -> tuple[Any, ...]:
+        found = shape.unpack_from(self._packed, self._at)
+        self._at += shape.size
+        return found
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._packed[self._at - 1]
+
+    def _id(self) -> str:
+        same = self._byte()
+        rest = self._packed[self._at : self._at + _ID_BYTES - same]
+        self._at += _ID_BYTES - same
+        self._last = self._last[:same] + rest
+        return str(uuid.UUID(bytes=self._last))

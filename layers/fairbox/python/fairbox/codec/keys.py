@@ -107,6 +107,21 @@ def dedup_key(topic: str, digest: str) -> Key:
     return key(f"dedup#{topic}#{digest}", HEAD)
 
 
+def aside_pk(topic: str, epoch: int, shard: int, name: bytes) -> str:
+    """Return the partition key of the waiting keys of an ordered shard (deliveries table)."""
+    return f"waits#{topic}#{epoch}#{shard}#{name.hex()}"
+
+
+def aside_sk(digest: bytes) -> str:
+    """Return the sort key of a waiting key."""
+    return f"k#{digest.hex()}"
+
+
+def aside_due_sk(until: int, digest: bytes) -> str:
+    """Return the sort key of the row that tells when a waiting key is due."""
+    return f"t#{until:0{_DUE_DIGITS}d}#{digest.hex()}"
+
+
 def cursor_key(name: str) -> Key:
     """Return the key of a resumable job's cursor row (outbox)."""
     return key("cursor", name)

@@ -14,6 +14,7 @@ from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.message_inserts import put_new
 from fairbox.dynamodb.statements import execute, statement
 from fairbox.errors import TransactionCancelled
+from fairbox.model.key_claims import KeysAside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,9 +65,9 @@ class Edits:
             row = self._held.get(_shard(ref))
             version = row.version
             entry = row.entry(ref.id)
-            if entry is not None and entry.state == "acked":
+            if entry is not None and ref.id in entry.done:
                 return "absent"
-            if entry is not None and entry.state == "claimed" and entry.until > now:
+            if entry is not None and ref.id in entry.claimed and entry.until > now:
                 return "claimed"
         item = self._tables.lanes.get(ref)
         if item is None or attr.GONE in item:
@@ -214,9 +215,11 @@ class Edits:
         row = self._held.get(shard)
         while row.version:
             kept = tuple(e for e in row.entries if e.id > up_to)
-            if kept == row.entries and not row.after:
+            if kept == row.entries and not row.after and not row.aside.count:
                 return
-            other = self._held.write(shard, replace(row, entries=kept, after=""), row.version)
+            # what waits beside the row means nothing without its name
+            changed = replace(row, entries=kept, after="", aside=KeysAside())
+            other = self._held.write(shard, changed, row.version)
             if other is None:
                 return
             row = other

@@ -10,6 +10,7 @@ from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
+from fairbox.dynamodb.keys_aside import KeysAsideTable
 from fairbox.dynamodb.segments import SegmentRows
 from fairbox.errors import Unavailable
 from fairbox.model.clock import milliseconds
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
-    from fairbox.model.key_claims import KeyClaims
+    from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.segments import Segment
@@ -43,6 +44,7 @@ class DynamoQueueStore(DynamoStore):
         self._segments = SegmentRows(tables.calls, tables.deliveries)
         self._claims = Claims(tables.calls, tables.outbox)
         self._held = KeyClaimTable(tables.calls, tables.outbox)
+        self._aside = KeysAsideTable(tables, self._held)
 
     def hints(self, topic: str, epoch: int, group: int) -> Mapping[int, Hint]:
         """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
@@ -122,6 +124,34 @@ class DynamoQueueStore(DynamoStore):
     def write_held(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
         """Write what is held where the version is this one; return the row where it is not."""
         return self._held.write(shard, row, version)
+
+    def keys_aside(self, shard: Shard, name: bytes, keys: Sequence[bytes]) -> dict[bytes, KeyClaim]:
+        """Return which of these keys wait beside a row, with their entries (1 RRU each)."""
+        return self._aside.read(shard, name, keys)
+
+    def times_aside(self, shard: Shard, name: bytes, limit: int) -> list[tuple[int, bytes]]:
+        """Return the first times (ms) at which keys beside a row are due, with their digests."""
+        return self._aside.times(shard, name, limit)
+
+    def set_keys_aside(
+        self, shard: Shard, row: KeyClaims, version: int, entries: Sequence[KeyClaim]
+    ) -> bool:
+        """Move these entries out of a row where its version is this one; say if it was."""
+        return self._aside.put(shard, row, version, entries)
+
+    def take_keys(
+        self, shard: Shard, row: KeyClaims, version: int, name: bytes, keys: Sequence[bytes]
+    ) -> bool:
+        """Move these keys into a row where its version is this one; say if it was."""
+        return self._aside.take(shard, row, version, name, keys)
+
+    def forget_times(self, shard: Shard, name: bytes, times: Sequence[tuple[int, bytes]]) -> None:
+        """Delete times of keys that do not wait beside the row any more."""
+        self._aside.forget_times(shard, name, times)
+
+    def follow_aside(self, shard: Shard, name: bytes, key: bytes, follower: str) -> None:
+        """Note the first message of a key beside a row that receives pass (1 WRU)."""
+        self._aside.follow(shard, name, key, follower)
 
     def delete_refs(self, refs: Sequence[MessageRef]) -> None:
         """Delete messages, 25 a call."""

@@ -1,4 +1,4 @@
-"""Claims of keys: a consumer holds one message of a key of an ordered shard until it is done."""
+"""Claims of keys: a consumer holds the first messages of a key of an ordered shard until done."""
 
 from __future__ import annotations
 
@@ -10,9 +10,25 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
 
 ClaimState = Literal["claimed", "waiting", "acked"]
-MAX_ENTRIES: Final = 64
+MAX_ENTRIES: Final = 1_024
+MAX_IDS: Final = 2_048  # of messages in flight on a shard
 KEY_BYTES: Final = 8
 _DOMAIN: Final = b"fairbox/held\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A message that failed while older ones of its key are held: its key waits behind these.
+
+    Attributes:
+        id: the message.
+        until: when it may be received again, in milliseconds since 1970 UTC.
+        count: how often it was received.
+    """
+
+    id: str
+    until: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +37,17 @@ class KeyClaim:
 
     Attributes:
         key: digest of the key; keys of one digest wait for each other.
-        id: the message.
+        id: the message; of several, the first that is not acknowledged.
         state: `claimed` by a consumer, `waiting` to be received again, or `acked`: to be deleted.
         until: when the claim or the wait ends, in milliseconds since 1970 UTC; of what is acked
             when that was.
         count: how often it was received.
         token: the holder's fencing token.
-        follower: the first message of the key that lies before where receives begin; empty: none.
+        follower: no message of the key before where receives begin is older than this id, apart
+            from those that the entry names; empty: there is none.
+        run: the messages of the key that are claimed behind it, in order.
+        acked: those before it that are acknowledged, and to be deleted.
+        failed: the message behind these that failed, if one did.
     """
 
     key: bytes
@@ -37,14 +57,115 @@ class KeyClaim:
     count: int
     token: bytes
     follower: str = ""
+    run: tuple[str, ...] = ()
+    acked: tuple[str, ...] = ()
+    failed: Failure | None = None
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """The messages that a consumer holds, or held until the claim ended."""
+        return (self.id, *self.run) if self.state == "claimed" else ()
+
+    @property
+    def done(self) -> tuple[str, ...]:
+        """The messages that are acknowledged."""
+        return (*self.acked, self.id) if self.state == "acked" else self.acked
+
+    @property
+    def next(self) -> str:
+        """The id from which the key goes on when its first message is gone; empty: `after`."""
+        return min((*self.run, *self._behind), default="")
+
+    @property
+    def _behind(self) -> tuple[str, ...]:
+        """What lies behind the claimed messages: what failed, and the follower."""
+        failed = (self.failed.id,) if self.failed else ()
+        return (*failed, self.follower) if self.follower else failed
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """The message that waits to be received again, if one does."""
+        if self.state == "waiting":
+            return (self.id,)
+        return (self.failed.id,) if self.failed else ()
+
+    def due_at(self, now: int) -> KeyClaim:
+        """Return the entry when the wait ends then (ms)."""
+        if self.state == "waiting":
+            return replace(self, until=now)
+        return replace(self, failed=self.failed and replace(self.failed, until=now))
+
+    def names(self, message_id: str) -> bool:
+        """Whether the entry says what becomes of a message."""
+        failed = self.failed is not None and self.failed.id == message_id
+        return failed or message_id == self.id or message_id in (*self.run, *self.acked)
 
     def held(self, now: int) -> bool:
         """Whether a consumer holds the message at `now` (ms)."""
         return self.state == "claimed" and self.until > now
 
-    def held_by(self, token: bytes) -> bool:
+    def held_by(self, message_id: str, token: bytes) -> bool:
         """Whether this token holds the message."""
-        return self.state == "claimed" and self.token == token
+        ids = self.claimed
+        return message_id in ids and token == token_of(self.token, ids.index(message_id))
+
+    def acked_by(self, message_id: str, token: bytes) -> bool:
+        """Whether the message was acknowledged with this token."""
+        if self.state == "acked" and message_id == self.id:
+            return token == self.token
+        if message_id not in self.acked:
+            return False
+        place = self.acked.index(message_id) - len(self.acked)
+        return not self.token or token == token_of(self.token, place)
+
+    def ack(self, number: int, now: int) -> KeyClaim:
+        """Return the entry when the first so many of its claimed messages are acknowledged."""
+        done, rest = (*self.acked, *self.claimed[:number]), self.claimed[number:]
+        if rest:
+            token = token_of(self.token, number)
+            return replace(self, id=rest[0], run=rest[1:], token=token, count=1, acked=done)
+        if self.failed is not None:
+            failed = self.failed
+            return KeyClaim(
+                self.key, failed.id, "waiting", failed.until, failed.count, b"",
+                self.follower, acked=done,
+            )  # fmt: skip
+        token = token_of(self.token, number - 1)
+        return replace(
+            self, id=done[-1], state="acked", until=now, token=token, run=(), acked=done[:-1]
+        )
+
+    def cut(self, place: int, until: int, count: int) -> KeyClaim:
+        """Return the entry when its claimed message of this place goes back, to wait until then.
+
+        Those behind it are no longer held. A count of 0 at a place behind the first says that the
+        message did not fail.
+        """
+        if place == 0:
+            return KeyClaim(
+                self.key, self.id, "waiting", until, count, b"", self.next, acked=self.acked
+            )
+        message, rest = self.claimed[place], (*self.claimed[place + 1 :], *self._behind)
+        failed = Failure(message, until, count) if count else None
+        follower = min(rest if count else (message, *rest), default="")
+        return replace(self, run=self.run[: place - 1], failed=failed, follower=follower)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysAside:
+    """Keys that wait, and that a shard's row does not list: they lie in items of their own.
+
+    Attributes:
+        count: how many there are.
+        look: when the first of them is due, in milliseconds since 1970 UTC.
+        name: names the items of this row; they mean nothing under another name.
+        moves: grows when keys are set aside.
+    """
+
+    count: int = 0
+    look: int = 0
+    name: bytes = b""
+    moves: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +174,11 @@ class KeyClaims:
 
     Attributes:
         version: grows with every change; every change is conditional on it.
-        entries: one a key, 64 at most.
+        entries: one a key, sorted by message, `MAX_ENTRIES` at most.
         after: all up to this id is held, or behind what is held; empty: begin at the head.
         since: when the lane was last read from its head, in milliseconds since 1970 UTC.
         settled: no older shard of the topic lists the shard's keys.
+        aside: the keys that wait elsewhere.
     """
 
     version: int = 0
@@ -64,19 +186,35 @@ class KeyClaims:
     after: str = ""
     since: int = 0
     settled: bool = field(default=False, compare=False)
+    aside: KeysAside = KeysAside()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda e: e.id)))
 
     def entry(self, message_id: str) -> KeyClaim | None:
-        """Return the entry of a message; None: it has none."""
-        return next((e for e in self.entries if e.id == message_id), None)
+        """Return the entry that names a message; None: none does."""
+        return next((e for e in self.entries if e.names(message_id)), None)
+
+    def of_key(self, key: bytes) -> KeyClaim | None:
+        """Return the entry of a key; None: it has none."""
+        return next((e for e in self.entries if e.key == key), None)
+
+    def change(self, before: KeyClaim, after: KeyClaim) -> KeyClaims:
+        """Return the row with another entry in place of one."""
+        return replace(self, entries=tuple(after if e == before else e for e in self.entries))
 
     def without(self, entry: KeyClaim, now: int) -> KeyClaims:
-        """Return the row when a message is buried: its entry stays, because of its follower.
+        """Return the row when an entry's message is buried: the entry stays, for its followers.
 
         The entry waits as if the message had never been received. If a redrive puts the message
         back, its attempts begin anew, and no earlier holder's ack can delete it.
         """
-        over = replace(entry, state="waiting", until=now, count=0, token=b"")
-        return replace(self, entries=tuple(over if e == entry else e for e in self.entries))
+        return self.change(entry, entry.cut(0, now, 0))
+
+
+def token_of(token: bytes, place: int) -> bytes:
+    """Return the token of the message that lies so many places behind the token's own."""
+    return token[:-1] + bytes(((token[-1] + place) & 0xFF,))
 
 
 def key_digest(stored: StoredMessage) -> bytes:

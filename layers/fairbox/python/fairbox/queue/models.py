@@ -79,14 +79,14 @@ class QueueStats:
         return None if self.in_flight is None else max(0, self.outstanding - self.in_flight)
 
 
-def check_count(value: int) -> int:
+def check_count(value: int, field: str = "max_messages") -> int:
     """Return a number of messages to receive if it is valid.
 
     Raises:
-        InvalidInput: it is not a whole number from 1 to 100.
+        InvalidInput: it is not a whole number from 1 to 100; the error names `field`.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_MESSAGES:
-        raise InvalidInput("max_messages", f"a whole number from 1 to {MAX_MESSAGES}")
+        raise InvalidInput(field, f"a whole number from 1 to {MAX_MESSAGES}")
     return value
 
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
+from fairbox.model.key_claims import KeyClaim
 from fairbox.model.stored_messages import StoredMessage
 from fairbox.model.topics import RetryPolicy
 from fairbox.queue.attempts import dying, failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from random import Random
 
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import KeyClaim, KeyClaims
+    from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
+    from fairbox.queue.known_rows import KnownRows
     from fairbox.queue.ports import KeyClaimStore, Shard
 
+Change = Callable[[KeyClaim, Sequence[int]], tuple[KeyClaim, Sequence[int]]]
+"""A change of an entry, and the places among its claimed messages for which it was made."""
 _CAS_TRIES: Final = 12
 
 
@@ -31,13 +35,11 @@ class OrderedSettlement:
 
     Args:
         store: the tables.
-        rows: the rows as this process wrote them last: they save a read if no other wrote since.
+        rows: the rows as this process knows them: they save a read if no other wrote since.
         clock, rng: time, and jitter.
     """
 
-    def __init__(
-        self, store: KeyClaimStore, rows: dict[Shard, KeyClaims], clock: Clock, rng: Random
-    ) -> None:
+    def __init__(self, store: KeyClaimStore, rows: KnownRows, clock: Clock, rng: Random) -> None:
         self._store = store
         self._rows = rows
         self._clock = clock
@@ -48,16 +50,18 @@ class OrderedSettlement:
 
         The row is marked, then the messages are deleted; the row's next write drops the marks. A
         receive finishes the work of a crash between the two. A deleted message counts as
-        acknowledged.
+        acknowledged. A message is not acknowledged before those of its key that were received
+        before it: its receipt counts as stale.
         """
         now = milliseconds(self._clock)
         lost: list[Receipt] = []
         for shard, mine in _by_shard(receipts).items():
-            left = self._change(shard, mine, lambda e: replace(e, state="acked", until=now))
+            left = self._change(shard, mine, lambda e, places: _acked(e, places, now))
             lost += self._not_acked(shard, left) if left else []
         done = [r.ref for r in receipts if r not in lost]
         if done:
             self._store.delete_refs(done)
+            self._rows.delete([ref.id for ref in done])
         there = {m.ref for m in self._store.read([r.ref for r in lost])[0]} if lost else set()
         now = milliseconds(self._clock)  # the time-out may have passed in the middle of this
         return [r for r in lost if r.ref in there or r.until <= now]
@@ -65,23 +69,28 @@ class OrderedSettlement:
     def _not_acked(self, shard: Shard, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Return the receipts that no earlier call has marked."""
         row = self._store.held(shard)
-        acked = {(e.id, e.token) for e in row.entries if e.state == "acked"}
-        return [r for r in receipts if (r.ref.id, r.token) not in acked]
+        return [
+            receipt
+            for receipt in receipts
+            if not any(e.acked_by(receipt.ref.id, receipt.token) for e in row.entries)
+        ]
 
     def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Give messages back uncounted (1 WRU a shard); return the stale receipts."""
+        """Give messages back uncounted (1 WRU a shard); return the stale receipts.
+
+        Those of the same key that were received behind them go back too.
+        """
         now = milliseconds(self._clock)
-
-        def waiting(entry: KeyClaim) -> KeyClaim:
-            return replace(entry, state="waiting", until=now, count=entry.count - 1)
-
         lost: list[Receipt] = []
         for shard, mine in _by_shard(receipts).items():
-            lost += self._change(shard, mine, waiting)
+            lost += self._change(shard, mine, lambda e, places: _released(e, places, now))
         return lost
 
     def extend(self, receipts: Sequence[Receipt], visibility: int) -> list[Receipt]:
         """Hold messages for so many milliseconds from now (1 WRU a KB of a shard's row).
+
+        Messages of one key that were received together end together: one of them ends no sooner
+        than it did.
 
         Returns:
             The stale receipts.
@@ -89,7 +98,7 @@ class OrderedSettlement:
         until = milliseconds(self._clock) + visibility
         lost: list[Receipt] = []
         for shard, mine in _by_shard(receipts).items():
-            lost += self._change(shard, mine, lambda e: replace(e, until=until))
+            lost += self._change(shard, mine, lambda e, places: (_extended(e, until), places))
         return lost
 
     def fail(self, receipt: Receipt, delay: int | None, reason: str, *, dead: bool = False) -> None:
@@ -104,19 +113,20 @@ class OrderedSettlement:
         for _ in range(_CAS_TRIES):
             row = self._store.held(shard)
             entry = row.entry(ref.id)
-            if entry is None or not entry.held_by(receipt.token):
+            if entry is None or not entry.held_by(ref.id, receipt.token):
                 raise StaleReceipt([str(receipt)], [receipt.ref])
             now = milliseconds(self._clock)
-            if dead or entry.count >= retry.max_attempts:
+            count = entry.count if entry.id == ref.id else 1
+            if dead or count >= retry.max_attempts:
                 reason = reason or "given back without a reason"
                 if self._bury(row, entry, ref, reason):
                     return
                 continue
-            wait = retry.delay(entry.count, self._rng) * 1000 if delay is None else delay
+            wait = retry.delay(count, self._rng) * 1000 if delay is None else delay
             lost = self._change(shard, [receipt], _waiting(now + round(wait)))
             if lost:
                 raise StaleReceipt([str(receipt)], [receipt.ref])
-            self._remember(ref, entry.count, now, reason)
+            self._remember(ref, count, now, reason)
             return
         raise Unavailable("update_item", "the shard is being changed by others")
 
@@ -124,11 +134,12 @@ class OrderedSettlement:
         """Bury a message, its claim with it (4 WRU); return whether both were as read."""
         found = [m for m in self._store.read([ref])[0] if m.gone is None]
         now = milliseconds(self._clock)
-        changed = row.without(entry, now)
-        self._rows.pop(_shard(ref), None)
+        place = entry.claimed.index(ref.id)
+        changed = row.change(entry, entry.cut(place, now, 0))
+        self._rows.forget(_shard(ref))
         if not found:  # cancelled or purged in the meantime: only the claim is left
             return self._store.write_held(_shard(ref), changed, row.version) is None
-        dead = dying(found[0], entry.count, now, reason)
+        dead = dying(found[0], entry.count if place == 0 else 1, now, reason)
         if not self._store.save_and_hold(dead, found[0], _shard(ref), changed, row.version):
             return False
         bury_marked(self._store, dead)
@@ -146,46 +157,70 @@ class OrderedSettlement:
                 return
             found = [saved]
 
-    def _change(
-        self, shard: Shard, receipts: Sequence[Receipt], change: Callable[[KeyClaim], KeyClaim]
-    ) -> list[Receipt]:
+    def _change(self, shard: Shard, receipts: Sequence[Receipt], change: Change) -> list[Receipt]:
         """Change the entries that receipts hold, in one write; return those that hold none."""
-        known = self._rows.pop(shard, None)
+        known = self._rows.take(shard)
         row = known or self._store.held(shard)
         for attempt in range(_CAS_TRIES):
-            held, lost = _sort(row, receipts)
+            changed, lost = _changed(row, receipts, change)
             if known is not None and lost:
                 known, row = None, self._store.held(shard)  # the copy may be old
                 continue
-            ids = {r.ref.id for r in held}
-            if not ids:
+            if len(lost) == len(receipts):
                 return lost
-            entries = tuple(change(e) if e.id in ids else e for e in row.entries)
-            changed = replace(row, entries=entries)
             other = self._store.write_held(shard, changed, row.version)
             if other is None:
-                self._rows[shard] = replace(changed, version=row.version + 1)
+                self._rows.keep(shard, replace(changed, version=row.version + 1))
                 return lost
-            if all(change(e) in other.entries for e in row.entries if e.id in ids):
+            if {e for e in changed.entries if e not in row.entries} <= set(other.entries):
                 return lost  # ours stands, its answer was lost, and others wrote since
             known, row = None, other
             self._clock.sleep(self._rng.random() * min(0.2, 0.005 * 2.0**attempt))
         raise Unavailable("update_item", "the shard is being changed by others")
 
 
-def _sort(row: KeyClaims, receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[Receipt]]:
-    """Return the receipts that hold their messages, and those that do not."""
-    held: list[Receipt] = []
+def _changed(
+    row: KeyClaims, receipts: Sequence[Receipt], change: Change
+) -> tuple[KeyClaims, list[Receipt]]:
+    """Return a row with the entries changed that receipts hold, and the receipts that hold none."""
+    of_id = {i: entry for entry in row.entries for i in entry.claimed}
+    held: dict[KeyClaim, dict[int, Receipt]] = defaultdict(dict)
     lost: list[Receipt] = []
     for receipt in receipts:
-        entry = row.entry(receipt.ref.id)
-        holds = entry is not None and entry.held_by(receipt.token)
-        (held if holds else lost).append(receipt)
-    return held, lost
+        entry = of_id.get(receipt.ref.id)
+        if entry is None or not entry.held_by(receipt.ref.id, receipt.token):
+            lost.append(receipt)
+        else:
+            held[entry][entry.claimed.index(receipt.ref.id)] = receipt
+    after: dict[KeyClaim, KeyClaim] = {}
+    for entry, mine in held.items():
+        after[entry], done = change(entry, sorted(mine))
+        lost += [receipt for place, receipt in mine.items() if place not in done]
+    entries = tuple(after.get(entry, entry) for entry in row.entries)
+    return replace(row, entries=entries), lost
 
 
-def _waiting(until: int) -> Callable[[KeyClaim], KeyClaim]:
-    return lambda entry: replace(entry, state="waiting", until=until)
+def _acked(entry: KeyClaim, places: Sequence[int], now: int) -> tuple[KeyClaim, Sequence[int]]:
+    """Acknowledge the messages of these places, up to the first that is not among them."""
+    number = next((n for n, place in enumerate(places) if n != place), len(places))
+    return (entry.ack(number, now) if number else entry), range(number)
+
+
+def _released(entry: KeyClaim, places: Sequence[int], now: int) -> tuple[KeyClaim, Sequence[int]]:
+    count = entry.count - 1 if places[0] == 0 else 0
+    return entry.cut(places[0], now, count), places
+
+
+def _waiting(until: int) -> Change:
+    """Give the first of the messages back, to wait until then (ms)."""
+    return lambda entry, places: (
+        entry.cut(places[0], until, 1 if places[0] else entry.count),
+        places,
+    )
+
+
+def _extended(entry: KeyClaim, until: int) -> KeyClaim:
+    return replace(entry, until=max(until, entry.until) if entry.run else until)
 
 
 def _shard(ref: MessageRef) -> Shard:

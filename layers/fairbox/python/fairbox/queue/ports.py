@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.dispatch.ports import Saved
-    from fairbox.model.key_claims import KeyClaims
+    from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.segments import Segment
@@ -166,6 +166,34 @@ class KeyClaimStore(ClaimStore, Protocol):
         Returns:
             None if they were written; the present row if another process was faster.
         """
+        ...
+
+    def keys_aside(self, shard: Shard, name: bytes, keys: Sequence[bytes]) -> dict[bytes, KeyClaim]:
+        """Return which of these keys wait beside a row, with their entries (1 RRU each)."""
+        ...
+
+    def times_aside(self, shard: Shard, name: bytes, limit: int) -> list[tuple[int, bytes]]:
+        """Return the first times (ms) at which keys beside a row are due, with their digests."""
+        ...
+
+    def set_keys_aside(
+        self, shard: Shard, row: KeyClaims, version: int, entries: Sequence[KeyClaim]
+    ) -> bool:
+        """Write a row without these entries, and them beside it, if its version is this one."""
+        ...
+
+    def take_keys(
+        self, shard: Shard, row: KeyClaims, version: int, name: bytes, keys: Sequence[bytes]
+    ) -> bool:
+        """Write a row, and delete these keys beside it, if its version is this one."""
+        ...
+
+    def forget_times(self, shard: Shard, name: bytes, times: Sequence[tuple[int, bytes]]) -> None:
+        """Delete times of keys that do not wait beside the row any more."""
+        ...
+
+    def follow_aside(self, shard: Shard, name: bytes, key: bytes, follower: str) -> None:
+        """Note the first message of a key beside a row that receives pass (1 WRU)."""
         ...
 
     def delete_refs(self, refs: Sequence[MessageRef]) -> None:

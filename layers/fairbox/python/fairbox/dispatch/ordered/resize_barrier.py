@@ -270,7 +270,8 @@ class ResizeBarrier:
 def _behind_held(topic: TopicState, head: ShardPage) -> str:
     """Return the id up to which a lane's row has all keys; empty: it does not say."""
     if not topic.pushed:
-        return "" if head.held is None else head.held.after
+        # keys that wait beside the row are not known
+        return "" if head.held is None or head.held.aside.count else head.held.after
     holds = head.holds
     if holds is None or holds.audience != audience_of(topic.subscription_names):
         return ""

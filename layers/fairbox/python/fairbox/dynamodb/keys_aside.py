@@ -1,0 +1,119 @@
+"""Waiting keys beside the row of an ordered shard (deliveries table).
+
+A key is in the row or here, never in both: it moves in one transaction with the row. The item that
+tells its time is written before and deleted after, and means nothing alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec import attributes as attr
+from fairbox.codec.keys import aside_due_sk, aside_pk, aside_sk, key
+from fairbox.codec.keys_aside import aside_due_item, aside_item, read_aside, read_aside_due
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import TransactionCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.dynamodb.key_claims import KeyClaimTable
+    from fairbox.dynamodb.tables import Tables
+    from fairbox.model.key_claims import KeyClaim, KeyClaims
+    from fairbox.queue.ports import Shard
+
+_TIMES: Final = "t#"
+_NO_OLDER: Final = "attribute_exists(#h) AND (attribute_not_exists(#f) OR #f > :f)"
+
+
+class KeysAsideTable:
+    """Reads and moves waiting keys.
+
+    Args:
+        tables: the tables.
+        rows: the rows of the shards.
+    """
+
+    def __init__(self, tables: Tables, rows: KeyClaimTable) -> None:
+        self._calls = tables.calls
+        self._table = tables.deliveries
+        self._rows = rows
+
+    def read(self, shard: Shard, name: bytes, keys: Sequence[bytes]) -> dict[bytes, KeyClaim]:
+        """Return which of these keys wait, with their entries (consistent, 1 RRU each)."""
+        pk = aside_pk(*shard, name)
+        wanted = [key(pk, aside_sk(digest)) for digest in keys]
+        items = self._calls.batch_get(self._table, wanted)
+        return {entry.key: entry for entry in map(read_aside, items)}
+
+    def times(self, shard: Shard, name: bytes, limit: int) -> list[tuple[int, bytes]]:
+        """Return the first times (ms) at which keys are due, with their digests (consistent)."""
+        answer = self._calls.call(
+            "query",
+            TableName=self._table,
+            ConsistentRead=True,
+            Limit=limit,
+            KeyConditionExpression="#pk = :pk AND begins_with(#sk, :times)",
+            ExpressionAttributeNames={"#pk": attr.PK, "#sk": attr.SK},
+            ExpressionAttributeValues={
+                ":pk": {"S": aside_pk(*shard, name)},
+                ":times": {"S": _TIMES},
+            },
+        )
+        return [read_aside_due(item) for item in answer["Items"]]
+
+    def put(self, shard: Shard, row: KeyClaims, version: int, entries: Sequence[KeyClaim]) -> bool:
+        """Move waiting entries out of a row (3 WRU each); return whether the row was as read."""
+        name = row.aside.name
+        times = [{"PutRequest": {"Item": aside_due_item(shard, name, e)}} for e in entries]
+        if self._calls.batch_write(self._table, times):
+            return False
+        puts = [
+            {"Put": {"TableName": self._table, "Item": aside_item(shard, name, entry)}}
+            for entry in entries
+        ]
+        return self._move(shard, row, version, puts)
+
+    def take(
+        self, shard: Shard, row: KeyClaims, version: int, name: bytes, keys: Sequence[bytes]
+    ) -> bool:
+        """Move keys back into a row (2 WRU each); return whether the row was as read."""
+        pk = aside_pk(*shard, name)
+        deletes = [
+            {"Delete": {"TableName": self._table, "Key": key(pk, aside_sk(digest))}}
+            for digest in keys
+        ]
+        return self._move(shard, row, version, deletes)
+
+    def _move(
+        self, shard: Shard, row: KeyClaims, version: int, actions: list[dict[str, Any]]
+    ) -> bool:
+        update = {"Update": self._rows.action(shard, row, version)}
+        try:
+            self._calls.call("transact_write_items", TransactItems=[update, *actions])
+        except TransactionCancelled:
+            return False
+        return True
+
+    def forget_times(self, shard: Shard, name: bytes, times: Sequence[tuple[int, bytes]]) -> None:
+        """Delete times of keys that do not wait any more (1 WRU each); they may also stay."""
+        pk = aside_pk(*shard, name)
+        keys = [key(pk, aside_due_sk(until, digest)) for until, digest in times]
+        self._calls.batch_write(self._table, [{"DeleteRequest": {"Key": k}} for k in keys])
+
+    def follow(self, shard: Shard, name: bytes, digest: bytes, follower: str) -> None:
+        """Note the first message of a waiting key that receives pass (1 WRU)."""
+        passed = {"B": uuid.UUID(follower).bytes}
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=key(aside_pk(*shard, name), aside_sk(digest)),
+                UpdateExpression="SET #f = :f",
+                ConditionExpression=_NO_OLDER,
+                ExpressionAttributeNames={"#f": attr.FOLLOWER, "#h": attr.HELD},
+                ExpressionAttributeValues={":f": passed},
+            )
+        except ConditionFailed:
+            return  # an older one is noted, or the key is in the row again: that write will fail

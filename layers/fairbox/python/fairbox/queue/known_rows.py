@@ -1,0 +1,82 @@
+"""Rows of ordered shards as this process knows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fairbox.model.clock import milliseconds
+
+if TYPE_CHECKING:
+    from fairbox.model.clock import Clock
+    from fairbox.model.key_claims import KeyClaims
+    from fairbox.queue.ports import Shard
+
+_FRESH_MS: Final = 1_000  # how late a message is found that another process gives back
+_SHARED_MS: Final = 10_000  # how long a row is read that another process changed
+_DELETED: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Known:
+    """A row, when it was so (ms), and the id behind which there was nothing; empty: unknown."""
+
+    row: KeyClaims
+    at: int
+    quiet: str | None = None
+
+
+class KnownRows:
+    """Keeps the rows that this process read or wrote last.
+
+    A write is conditional on the row's version, so that an old row costs a write and does no harm.
+
+    Args:
+        clock: the time.
+
+    Attributes:
+        deleted: messages that this process has deleted.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[Shard, _Known] = {}
+        self._shared: dict[Shard, int] = {}
+        self.deleted: dict[str, None] = {}
+
+    def keep(self, shard: Shard, row: KeyClaims) -> None:
+        """Keep a row as it was read or written just now."""
+        self._rows[shard] = _Known(row, milliseconds(self._clock))
+
+    def take(self, shard: Shard) -> KeyClaims | None:
+        """Return a row that is to be changed, and forget it."""
+        known = self._rows.pop(shard, None)
+        return None if known is None else known.row
+
+    def forget(self, shard: Shard, *, shared: bool = False) -> None:
+        """Forget a row; one that another process changes is read for a while."""
+        self._rows.pop(shard, None)
+        if shared:
+            self._shared[shard] = milliseconds(self._clock) + _SHARED_MS
+
+    def fresh(self, shard: Shard) -> KeyClaims | None:
+        """Return a row that is hardly a second old, and that no other process changes."""
+        known, now = self._rows.get(shard), milliseconds(self._clock)
+        if known is None or not known.at <= now <= known.at + _FRESH_MS:
+            return None
+        return None if now < self._shared.get(shard, 0) else known.row
+
+    def silence(self, shard: Shard, behind: str) -> None:
+        """Note that nothing could be received up to an id, and nothing lay behind it."""
+        if shard in self._rows:
+            self._rows[shard].quiet = behind
+
+    def quiet(self, shard: Shard) -> str | None:
+        """Return the id up to which nothing could be received; None: look from the beginning."""
+        return None if self.fresh(shard) is None else self._rows[shard].quiet
+
+    def delete(self, ids: list[str]) -> None:
+        """Note that messages were deleted."""
+        if len(self.deleted) > _DELETED:
+            self.deleted.clear()
+        self.deleted |= dict.fromkeys(ids)

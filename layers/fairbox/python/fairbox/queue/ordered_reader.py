@@ -1,0 +1,233 @@
+"""Reading an ordered shard for a receive: the row first, then what may be received."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from fairbox.codec.attributes import HEAD
+from fairbox.dispatch.tombstones import finish_marked
+from fairbox.model.clock import milliseconds
+from fairbox.model.ids import before
+from fairbox.model.key_claims import KeyClaims, key_digest
+from fairbox.model.messages import MessageRef
+from fairbox.queue.ordered_reads import ShardRead, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.key_claims import KeyClaim
+    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.queue.known_rows import KnownRows
+    from fairbox.queue.ordered_reads import Spent, Wanted
+    from fairbox.queue.ports import KeyClaimStore, Shard
+    from fairbox.queue.waiting_keys import WaitingKeys
+
+LEFT_MS: Final = 2_000  # an acknowledged message that is older was left by a crash
+_SPARE: Final = 5
+_SPARE_ASIDE: Final = 2  # each key of them is looked for beside the row
+_PAGE: Final = 50
+_PAGES: Final = 2
+_SIDES: Final = 2  # keys whose next message is read by itself, if it lies far before the others
+_SIDE_SPARE: Final = 4
+_ENDED: Final = 100
+_FROM_HEAD_MS: Final = 600_000  # how often a lane is read from its head though much of it waits
+_FROM_HEAD_ASIDE_MS: Final = 3_600_000  # the same when keys wait beside the row: each costs a read
+_ITEMS_A_UNIT: Final = 4  # of up to 1 KB, consistent
+_ENTRIES_A_UNIT: Final = 160
+
+
+class ShardReader:
+    """Reads ordered shards.
+
+    Args:
+        store: the tables.
+        rows: the rows that this process knows.
+        waiting: the keys that wait beside them.
+        clock: the time.
+    """
+
+    def __init__(
+        self, store: KeyClaimStore, rows: KnownRows, waiting: WaitingKeys, clock: Clock
+    ) -> None:
+        self._store = store
+        self._rows = rows
+        self._waiting = waiting
+        self._clock = clock
+        self._deep: set[Shard] = set()  # shards whose receives begin far behind the head
+
+    def silent(self, shard: Shard, spent: Spent) -> bool:
+        """Whether nothing has come since a receive found nothing left (0.5 RRU).
+
+        An eventually consistent read says so: what it misses, the next receive finds.
+        """
+        quiet, row = self._rows.quiet(shard), self._rows.fresh(shard)
+        if quiet is None or row is None:
+            return False
+        now = milliseconds(self._clock)
+        if row.aside.count and row.aside.look <= now:
+            return False
+        if any(not self._over(entry) for entry in _may_end(row, now)):
+            return False
+        page = self._store.read_lane(
+            "ready", *shard, limit=1, after=quiet or HEAD, consistent=False
+        )
+        spent.units += 0.5
+        return not (page.messages or page.unreadable or page.newer)
+
+    def _over(self, entry: KeyClaim) -> bool:
+        """Whether an entry stands for nothing: its messages are gone, and none waits for them."""
+        gone = all(i in self._rows.deleted for i in entry.done)
+        return entry.state == "acked" and gone and not entry.next
+
+    def row(self, shard: Shard, wanted: int, spent: Spent) -> tuple[KeyClaims, Window]:
+        """Return a shard's row, and the messages at the lane's head if they came with it."""
+        window = Window()
+        known = self._rows.fresh(shard)
+        if known is not None and (known.after or shard in self._deep):
+            return known, window
+        if shard in self._deep:
+            row = self._store.held(shard)
+            spent.units += 1 + len(row.entries) // _ENTRIES_A_UNIT
+        else:
+            held = 0 if known is None else _claimed(known, milliseconds(self._clock))
+            # one page past a few that are held; past many the hint of the row is cheaper
+            limit = wanted + _SPARE
+            first = limit + 1 + (held if held <= limit else 0)
+            row = self._page(shard, window, first, spent) or KeyClaims()
+        self._rows.keep(shard, row)
+        return row, window
+
+    def read(
+        self, shard: Shard, row: KeyClaims, window: Window, wanted: Wanted, spent: Spent
+    ) -> ShardRead:
+        """Read from the first place where something may be free (consistent).
+
+        Args:
+            shard: the shard.
+            row: its row.
+            window: what came with it.
+            wanted: what is asked for.
+            spent: counts what is read.
+        """
+        now = milliseconds(self._clock)
+        ended = self._ended(row, now)
+        start, sides = _starts(row, ended, now, window)
+        if start and not window.covers(start):
+            self._deep.add(shard)
+            window = Window(after=start, cursor=start)
+        else:
+            self._deep.discard(shard)
+            window = window if window.cursor or window.ended else Window()
+        read = ShardRead(row, now, ended, window)
+        self._fill(shard, read, wanted.count, spent)
+        for entry in sides:
+            read.sides[entry.key] = side = Window(before(entry.next), before(entry.next))
+            self._page(shard, side, min(wanted.count, wanted.per_key) + _SIDE_SPARE, spent)
+        self._find(shard, read)
+        keys = {key_digest(m) for m in window.messages}
+        read.aside = self._waiting.among(shard, row, keys)
+        return read
+
+    def _fill(self, shard: Shard, read: ShardRead, wanted: int, spent: Spent) -> None:
+        window = read.window
+        limit = wanted + (_SPARE_ASIDE if read.row.aside.count else _SPARE)
+        for page in range(_PAGES):
+            held, free = _divided(read)
+            # a page full of held messages says little about free ones behind it
+            if window.ended or window.newer or free >= wanted or free > held:
+                break
+            self._page(shard, window, _PAGE if page and not free else limit, spent)
+
+    def _ended(self, row: KeyClaims, now: int) -> list[KeyClaim]:
+        """Return entries that may end now: their messages are looked for."""
+        found = _may_end(row, now)
+        acked = [entry for entry in found if entry.state == "acked"]
+        return [*acked, *(entry for entry in found if entry.state != "acked")][:_ENDED]
+
+    def _find(self, shard: Shard, read: ShardRead) -> None:
+        """Find the messages that ended entries name.
+
+        An acknowledged message that is still there after 2 s was left by a crash: it is deleted.
+        """
+        windows = [read.window, *read.sides.values()]
+        there = {m.ref.id: m for window in windows for m in window.messages}
+        named = (i for entry in read.ended for i in (*entry.done, entry.id))
+        beyond = [
+            MessageRef(*shard, i)
+            for i in dict.fromkeys(named)
+            if i not in self._rows.deleted and not any(w.covers(i) for w in windows)
+        ]
+        if beyond:
+            found, unreadable = self._store.read(beyond)
+            self._clear(found, unreadable)
+            there |= {m.ref.id: m for m in found if m.gone is None}
+        left = {
+            i
+            for entry in read.ended
+            if entry.state != "acked" or entry.until + LEFT_MS <= read.now
+            for i in entry.done
+            if i in there
+        }
+        if left:
+            self._store.delete([there.pop(i) for i in sorted(left)])
+            for window in windows:
+                window.messages = [m for m in window.messages if m.ref.id in there]
+        read.there = there
+
+    def _clear(
+        self, found: Sequence[StoredMessage], unreadable: Sequence[Mapping[str, object]]
+    ) -> None:
+        for item in unreadable:
+            self._store.bury_raw(item, "unreadable")
+        finish_marked(self._store, [m for m in found if m.gone])
+
+    def _page(self, shard: Shard, window: Window, limit: int, spent: Spent) -> KeyClaims | None:
+        page = self._store.read_lane(
+            "ready", *shard, limit=limit, after=window.cursor or None, consistent=True
+        ).before_newer()
+        spent.units += max(1, math.ceil(len(page.messages) / _ITEMS_A_UNIT))
+        self._clear(page.messages, page.unreadable)
+        window.messages += [m for m in page.messages if m.gone is None]
+        window.cursor = page.last or window.cursor
+        window.ended, window.newer = page.last is None, bool(page.newer)
+        return page.held
+
+
+def _may_end(row: KeyClaims, now: int) -> list[KeyClaim]:
+    return [e for e in row.entries if e.state == "acked" or e.until <= now]
+
+
+def _claimed(row: KeyClaims, now: int) -> int:
+    return sum(len(entry.claimed) for entry in row.entries if entry.until > now)
+
+
+def _starts(
+    row: KeyClaims, ended: Sequence[KeyClaim], now: int, window: Window
+) -> tuple[str, list[KeyClaim]]:
+    """Return the id behind which to read, and the ended keys to be read by themselves.
+
+    Those are few, and furthest back: else one key with many messages would hold up all others.
+    """
+    if len(ended) == len(row.entries) and not row.aside.count:
+        return "", []
+    period = _FROM_HEAD_ASIDE_MS if row.aside.count else _FROM_HEAD_MS
+    # a time in the future was written under another clock
+    start = row.after if abs(now - row.since) < period else ""
+    back = [e for e in ended if e.next and e.next <= start and not window.covers(e.next)]
+    back.sort(key=lambda entry: entry.next)
+    sides, others = back[:_SIDES], back[_SIDES:]
+    return min([start, *(before(entry.next) for entry in others)]), sides
+
+
+def _divided(read: ShardRead) -> tuple[int, int]:
+    """Return the numbers of held messages and of free keys in a window."""
+    ended = {entry.key for entry in read.ended}
+    live = [entry for entry in read.row.entries if entry.key not in ended]
+    held = {i for entry in live for i in (entry.id, *entry.run)}
+    keys = {key_digest(m) for m in read.window.messages}
+    return (
+        sum(m.ref.id in held for m in read.window.messages),
+        len(keys - {entry.key for entry in live}),
+    )

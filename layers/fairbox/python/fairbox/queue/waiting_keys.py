@@ -1,0 +1,121 @@
+"""Waiting keys of ordered shards: few lie in the shard's row, the others beside it.
+
+So keys that wait take no room in the row, however many they are. A key is set aside after it was
+given back, and comes into the row again when it is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairbox.model.clock import milliseconds
+from fairbox.model.key_claims import MAX_ENTRIES, KeysAside
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from random import Random
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.key_claims import KeyClaim, KeyClaims
+    from fairbox.queue.ports import KeyClaimStore, Shard
+
+_IN_ROW: Final = 16  # keys that wait in the row at most
+_LEFT: Final = 8  # of these stay when others are set aside
+_AT_ONCE: Final = 48  # keys that one transaction moves
+_NAME_BITS: Final = 64
+_SOON_MS: Final = 1_000  # a key that is due so soon is not worth a move
+_FREE_KEYS: Final = 10_000
+
+
+class WaitingKeys:
+    """Moves waiting keys out of the rows of shards, and back when they are due.
+
+    Args:
+        store: the tables.
+        clock, rng: time, and names of items.
+    """
+
+    def __init__(self, store: KeyClaimStore, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._free: dict[Shard, tuple[bytes, int, set[bytes]]] = {}
+
+    def tend(self, shard: Shard, row: KeyClaims) -> KeyClaims | None:
+        """Return a row when keys that are due are in it, and few others; None: it has changed."""
+        now = milliseconds(self._clock)
+        if row.aside.count and row.aside.look <= now and len(row.entries) < MAX_ENTRIES:
+            return self._recall(shard, row, now)
+        waiting = [e for e in row.entries if _may_go(e, now)]
+        if len(waiting) > _IN_ROW:
+            waiting.sort(key=lambda entry: entry.until)
+            return self._set_aside(shard, row, waiting[_LEFT:][-_AT_ONCE:])
+        return row
+
+    def among(self, shard: Shard, row: KeyClaims, keys: Collection[bytes]) -> dict[bytes, KeyClaim]:
+        """Return which of these keys wait beside a row, with their entries (1 RRU each).
+
+        What did not wait does not until a key is set aside again: it is read once.
+        """
+        if not row.aside.count:
+            return {}
+        name, moves, free = self._free.get(shard, (b"", 0, set()))
+        if (name, moves) != (row.aside.name, row.aside.moves) or len(free) > _FREE_KEYS:
+            free = set()
+        unknown = sorted(set(keys) - free - {entry.key for entry in row.entries})
+        found = self._store.keys_aside(shard, row.aside.name, unknown) if unknown else {}
+        self._free[shard] = row.aside.name, row.aside.moves, free | (set(unknown) - found.keys())
+        return found
+
+    def recall(self, shard: Shard, row: KeyClaims, key: bytes) -> KeyClaims | None:
+        """Return a row with a key in it that waited beside it; None: the row has changed."""
+        found = self._store.keys_aside(shard, row.aside.name, [key])
+        return self._take(shard, row, list(found.values()), row.aside.look)
+
+    def _recall(self, shard: Shard, row: KeyClaims, now: int) -> KeyClaims | None:
+        name = row.aside.name
+        times = self._store.times_aside(shard, name, _AT_ONCE + 1)
+        due = [time for time in times[:_AT_ONCE] if time[0] <= now]
+        rest = times[len(due) :]
+        found = self._store.keys_aside(shard, name, [key for _, key in due]) if due else {}
+        entries = [found[key] for until, key in due if key in found and found[key].until == until]
+        if not times:  # whatever the row says
+            row = replace(row, aside=replace(row.aside, count=0))
+        changed = self._take(shard, row, entries, rest[0][0] if rest else now + _SOON_MS)
+        if changed is not None:
+            self._store.forget_times(shard, name, due)
+        return changed
+
+    def _take(
+        self, shard: Shard, row: KeyClaims, entries: list[KeyClaim], look: int
+    ) -> KeyClaims | None:
+        there = {entry.key for entry in row.entries}
+        left = max(0, row.aside.count - len(entries))
+        aside = replace(row.aside, count=left, look=look) if left else KeysAside()
+        more = tuple(entry for entry in entries if entry.key not in there)
+        changed = replace(row, entries=(*row.entries, *more), aside=aside)
+        keys = [entry.key for entry in entries]
+        if not self._store.take_keys(shard, changed, row.version, row.aside.name, keys):
+            return None
+        return replace(changed, version=row.version + 1)
+
+    def _set_aside(self, shard: Shard, row: KeyClaims, entries: list[KeyClaim]) -> KeyClaims | None:
+        aside = row.aside
+        if not aside.count:
+            name = self._rng.getrandbits(_NAME_BITS).to_bytes(_NAME_BITS // 8, "big")
+            aside = KeysAside(look=entries[0].until, name=name)
+        look = min(aside.look, entries[0].until)
+        aside = KeysAside(aside.count + len(entries), look, aside.name, aside.moves + 1)
+        gone = {entry.key for entry in entries}
+        stay = tuple(entry for entry in row.entries if entry.key not in gone)
+        changed = replace(row, entries=stay, aside=aside)
+        if not self._store.set_keys_aside(shard, changed, row.version, entries):
+            return None
+        return replace(changed, version=row.version + 1)
+
+
+def _may_go(entry: KeyClaim, now: int) -> bool:
+    """Whether a key waits long enough, after a failure, to lie beside the row."""
+    waits = entry.state == "waiting" and entry.until > now + _SOON_MS
+    return waits and entry.count > 0 and not entry.acked and entry.failed is None
