@@ -104,6 +104,11 @@ class Stage:
         return self._meter.reading().rru
 
     @property
+    def wru(self) -> float:
+        """Write units of the consumer."""
+        return self._meter.reading().wru
+
+    @property
     def calls(self) -> int:
         """Calls of the consumer."""
         return sum(self._meter.reading().calls.values())

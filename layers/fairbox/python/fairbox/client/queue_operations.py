@@ -161,6 +161,7 @@ class QueueOperations(QueuePart):
                 continue
             changed = row.change(entry, entry.due_at(self._context.now))
             if store.write_held(shard, changed, row.version) is None:
+                self._context.ordered.rows.forget(shard)
                 return
         raise Unavailable("update_item", "the shard is being changed by others")
 
@@ -279,6 +280,7 @@ class QueueOperations(QueuePart):
                     return purged
             if _in_row(state):
                 self._context.edits.forget_held((topic, epoch, number), start)
+                self._context.ordered.rows.forget((topic, epoch, number))
         return purged
 
     def _purgeable(self, shard: Shard, start: str) -> Iterator[list[StoredMessage]]:

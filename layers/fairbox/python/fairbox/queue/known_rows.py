@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fairbox.model.key_claims import KeyClaims
     from fairbox.queue.ports import Shard
 
-_FRESH_MS: Final = 1_000  # how late a message is found that another process gives back
+_FRESH_MS: Final = 2_000  # how late a message is found that another process gives back
 _SHARED_MS: Final = 10_000  # how long a row is read that another process changed
 _DELETED: Final = 10_000
 
@@ -60,7 +60,7 @@ class KnownRows:
             self._shared[shard] = milliseconds(self._clock) + _SHARED_MS
 
     def fresh(self, shard: Shard) -> KeyClaims | None:
-        """Return a row that is hardly a second old, and that no other process changes."""
+        """Return a row that is 2 s old at most, and that no other process changes."""
         known, now = self._rows.get(shard), milliseconds(self._clock)
         if known is None or not known.at <= now <= known.at + _FRESH_MS:
             return None

@@ -16,6 +16,7 @@ from fairbox.model.key_claims import (
     key_digest,
     token_of,
 )
+from fairbox.queue.ordered_reads import YOUNG_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.queue.ordered_reads import ShardRead, Window
 
-YOUNG_MS: Final = 2_000  # ids behind which others may still be committed
 _MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass
 
 

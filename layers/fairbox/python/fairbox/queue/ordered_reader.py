@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from fairbox.codec.attributes import HEAD
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.model.clock import milliseconds
-from fairbox.model.ids import before
+from fairbox.model.ids import before, time_of
 from fairbox.model.key_claims import KeyClaims, key_digest
 from fairbox.model.messages import MessageRef
-from fairbox.queue.ordered_reads import ShardRead, Window
+from fairbox.queue.ordered_reads import YOUNG_MS, ShardRead, Window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,13 +113,13 @@ class ShardReader:
         """
         now = milliseconds(self._clock)
         ended = self._ended(row, now)
-        start, sides = _starts(row, ended, now, window)
-        if start and not window.covers(start):
+        start, sides = _starts(row, ended, now)
+        if not start or window.covers(start):
+            sides = []  # it has their next messages too
+            self._deep.discard(shard)
+        else:
             self._deep.add(shard)
             window = Window(after=start, cursor=start)
-        else:
-            self._deep.discard(shard)
-            window = window if window.cursor or window.ended else Window()
         read = ShardRead(row, now, ended, window)
         self._fill(shard, read, wanted.count, spent)
         for entry in sides:
@@ -134,11 +134,13 @@ class ShardReader:
         window = read.window
         limit = wanted + (_SPARE_ASIDE if read.row.aside.count else _SPARE)
         for page in range(_PAGES):
-            held, free = _divided(read)
-            # a page full of held messages says little about free ones behind it
-            if window.ended or window.newer or free >= wanted or free > held:
+            free = _free_keys(read)
+            if window.ended or window.newer or free >= wanted:
                 break
-            self._page(shard, window, _PAGE if page and not free else limit, spent)
+            # a page of few keys says little about those behind it, unless it is too young to pass
+            if 2 * free > len(window.messages) or (free and _young(read)):
+                break
+            self._page(shard, window, _PAGE if page and 2 * free < wanted else limit, spent)
 
     def _ended(self, row: KeyClaims, now: int) -> list[KeyClaim]:
         """Return entries that may end now: their messages are looked for."""
@@ -203,31 +205,27 @@ def _claimed(row: KeyClaims, now: int) -> int:
     return sum(len(entry.claimed) for entry in row.entries if entry.until > now)
 
 
-def _starts(
-    row: KeyClaims, ended: Sequence[KeyClaim], now: int, window: Window
-) -> tuple[str, list[KeyClaim]]:
+def _starts(row: KeyClaims, ended: Sequence[KeyClaim], now: int) -> tuple[str, list[KeyClaim]]:
     """Return the id behind which to read, and the ended keys to be read by themselves.
 
     Those are few, and furthest back: else one key with many messages would hold up all others.
     """
-    if len(ended) == len(row.entries) and not row.aside.count:
-        return "", []
     period = _FROM_HEAD_ASIDE_MS if row.aside.count else _FROM_HEAD_MS
     # a time in the future was written under another clock
     start = row.after if abs(now - row.since) < period else ""
-    back = [e for e in ended if e.next and e.next <= start and not window.covers(e.next)]
+    back = [entry for entry in ended if entry.next and entry.next <= start]
     back.sort(key=lambda entry: entry.next)
     sides, others = back[:_SIDES], back[_SIDES:]
     return min([start, *(before(entry.next) for entry in others)]), sides
 
 
-def _divided(read: ShardRead) -> tuple[int, int]:
-    """Return the numbers of held messages and of free keys in a window."""
+def _free_keys(read: ShardRead) -> int:
+    """Return the number of keys in the window that no entry holds."""
     ended = {entry.key for entry in read.ended}
-    live = [entry for entry in read.row.entries if entry.key not in ended]
-    held = {i for entry in live for i in (entry.id, *entry.run)}
-    keys = {key_digest(m) for m in read.window.messages}
-    return (
-        sum(m.ref.id in held for m in read.window.messages),
-        len(keys - {entry.key for entry in live}),
-    )
+    live = {entry.key for entry in read.row.entries} - ended
+    return len({key_digest(m) for m in read.window.messages} - live)
+
+
+def _young(read: ShardRead) -> bool:
+    """Whether receives do not yet pass the last message of the window."""
+    return time_of(read.window.messages[-1].ref.id) > read.now - YOUNG_MS

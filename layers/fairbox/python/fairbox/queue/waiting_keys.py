@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _IN_ROW: Final = 16  # keys that wait in the row at most
 _LEFT: Final = 8  # of these stay when others are set aside
-_AT_ONCE: Final = 48  # keys that one transaction moves
+_AT_ONCE: Final = 96  # keys that one transaction moves
+_MOVES: Final = 4  # transactions of a receive
 _NAME_BITS: Final = 64
 _SOON_MS: Final = 1_000  # a key that is due so soon is not worth a move
 _FREE_KEYS: Final = 10_000
@@ -47,10 +48,15 @@ class WaitingKeys:
         now = milliseconds(self._clock)
         if row.aside.count and row.aside.look <= now and len(row.entries) < MAX_ENTRIES:
             return self._recall(shard, row, now)
-        waiting = [e for e in row.entries if _may_go(e, now)]
-        if len(waiting) > _IN_ROW:
+        for _ in range(_MOVES):
+            waiting = [entry for entry in row.entries if _may_go(entry, now)]
+            if len(waiting) <= _IN_ROW:
+                break
             waiting.sort(key=lambda entry: entry.until)
-            return self._set_aside(shard, row, waiting[_LEFT:][-_AT_ONCE:])
+            changed = self._set_aside(shard, row, waiting[_LEFT:][-_AT_ONCE:])
+            if changed is None:
+                return None
+            row = changed
         return row
 
     def among(self, shard: Shard, row: KeyClaims, keys: Collection[bytes]) -> dict[bytes, KeyClaim]:
