@@ -251,6 +251,12 @@ def _tables() -> Iterable[str]:
                 _row(segments_pk("orders", 0, 3)),
                 "end (ms), `/`, sort key behind which it begins, `/`, last sort key",
             ),
+            (
+                "waiting key of an ordered shard",
+                "Deliveries",
+                "`waits#orders#0#3#` and a number",
+                "`k#` and the key's digest; by time `t#`, due (ms), digest",
+            ),
             *_batch_items(),
         ],
     )

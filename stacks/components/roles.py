@@ -28,6 +28,7 @@ HINTS: Final = "hint#*"
 DEAD: Final = "dead#*"
 DEDUPLICATION: Final = "dedup#*"
 SEGMENTS: Final = "segments#*"
+WAITING_KEYS: Final = "waits#*"
 GROUPS: Final = "*#*"  # of every batch; its root has no `#`, so nobody ends it by this
 STAGE: Final = "$default"
 
@@ -98,6 +99,12 @@ def consumer(of: Resources) -> list[Permission]:
         ),
         _rows("Bury", of.deliveries, ("PutItem", "UpdateItem"), DEAD),
         _rows("ReturnInTime", of.deliveries, ("Query", "PartiQLInsert"), SEGMENTS),
+        _rows(
+            "KeepWaitingKeys",
+            of.deliveries,
+            ("Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"),
+            WAITING_KEYS,
+        ),
         # in the transaction that buries the message which carries the item
         _rows("FailItems", of.batches, ("PutItem",), GROUPS),
         _statement("ReadBatches", _dynamodb("GetItem"), of.batches.table_arn),

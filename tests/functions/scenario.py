@@ -396,6 +396,24 @@ class Scenario:
                         queue.ack([received.receipt])
                 self.clock.advance(30)
 
+        self._wait()
+
+    def _wait(self) -> None:
+        """Let more keys of an ordered shard wait than its row lists, and come back."""
+        outbox, queue = self.outbox, self.queue
+        outbox.create_topic(Topic("waiting", shards=1, ordering="key"))
+        for failed in (True, False):
+            for n in range(20):
+                self.add("waiting", f"k{n}")
+            self.clock.advance(3)
+            for received in queue.receive("waiting", 20):
+                queue.nack(received.receipt, 300)
+            queue.receive("waiting")
+            if failed:
+                list(map(outbox.receives().of, outbox.stored("ready", "waiting")))
+        self.clock.advance(300)
+        queue.ack(r.receipt for r in queue.receive("waiting", 20))
+
     def track(self) -> None:
         """Do what the routes of batches do."""
         batches = self.batches = self._recorded_batches()

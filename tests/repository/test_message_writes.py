@@ -25,6 +25,7 @@ UNCONDITIONAL: Final = {
     "topic_changes.change_update": "a counter of the version row, and the latest changes",
     "topics._put_topic": "a topic's row, conditional on the row as it was read",
     "topics._whole": "a subscription's row, written by administration alone",
+    "keys_aside.put": "a key that leaves the shard's row, in a transaction under its version",
     "shard_rows.settle": "a flag of a shard's row, set for good",
     "recounts.fence": "the fence of a recount, deleted by the next call; it is no message",
     "recounts.ask": _ALONE,

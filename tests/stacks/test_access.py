@@ -141,6 +141,22 @@ class Scene:
             self.queue.stats(topic)
             self.queue.topic(topic)
 
+        self.wait()
+
+    def wait(self) -> None:
+        """Let more keys of an ordered shard wait than its row lists, and come back."""
+        with self.caller.as_one(""):
+            self.outbox.create_topic(Topic("waiting", shards=1, ordering="key"))
+        for _ in range(2):
+            with self.caller.as_one(""):
+                self.outbox.add_many([self.message("waiting", f"k{n}") for n in range(20)])
+            self.app.clock.advance(61)
+            for received in self.queue.receive("waiting", 20):
+                self.queue.nack(received.receipt, 3_000)
+            assert self.queue.receive("waiting") == []
+        self.app.clock.advance(3_000)
+        assert self.queue.receive("waiting")
+
     def bury_items(self, topic: str) -> None:
         """Give up messages whose items are pending, failed, ended, of an add in flight, unknown."""
         for item in self.items(topic):

@@ -29,6 +29,12 @@ class ReceiveIn(In):
     wait: float = Field(
         default=0, ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the first."
     )
+    max_per_key: Whole = Field(
+        default=1,
+        ge=1,
+        le=MAX_RECEIPTS,
+        description="Messages of one key at most, in order (ordered topics).",
+    )
     consumer: str = Field(
         default="",
         max_length=MAX_CONSUMER_CHARACTERS,

@@ -46,6 +46,7 @@ def receive_messages(api: Api, request: Request) -> Answer:
         given.visibility_timeout,
         wait=given.wait,
         consumer=given.consumer,
+        max_per_key=given.max_per_key,
     )
     shown, rest = _fitting(received)
     if rest:

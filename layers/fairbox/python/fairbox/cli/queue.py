@@ -47,13 +47,21 @@ def receive(
     consumer: Annotated[
         str, typer.Option(metavar="NAME", help="Shown with what it holds (unordered topics).")
     ] = "",
+    max_per_key: Annotated[
+        int, typer.Option(help="Messages of one key at most, in order (ordered topics).")
+    ] = 1,
 ) -> None:
     """Receive messages with their bodies, and hold them; an attempt counts, settled or not."""
     # imported where it is used: `fairbox --help` does without
     from fairbox.model.receipts import Receipt  # noqa: PLC0415
 
     found = session.queue.receive(
-        topic, max_messages, visibility_timeout, wait=wait, consumer=consumer
+        topic,
+        max_messages,
+        visibility_timeout,
+        wait=wait,
+        consumer=consumer,
+        max_per_key=max_per_key,
     )
     session.details(
         ("ref", "receive_count", "visible_at", "size", "receipt"),

@@ -118,7 +118,7 @@ def aside_sk(digest: bytes) -> str:
 
 
 def aside_due_sk(until: int, digest: bytes) -> str:
-    """Return the sort key of the row that tells when a waiting key is due."""
+    """Return the sort key of the item that tells when a waiting key is due."""
     return f"t#{until:0{_DUE_DIGITS}d}#{digest.hex()}"
 
 

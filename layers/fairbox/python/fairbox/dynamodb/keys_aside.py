@@ -1,7 +1,6 @@
 """Waiting keys beside the row of an ordered shard (deliveries table).
 
-A key is in the row or here, never in both: it moves in one transaction with the row. The item that
-tells its time is written before and deleted after, and means nothing alone.
+A key is in the row or here, never in both: it moves in one transaction with the row.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.queue.ports import Shard
 
+Time = tuple[int, bytes]
 _TIMES: Final = "t#"
 _NO_OLDER: Final = "attribute_exists(#h) AND (attribute_not_exists(#f) OR #f > :f)"
 
@@ -47,7 +47,7 @@ class KeysAsideTable:
         items = self._calls.batch_get(self._table, wanted)
         return {entry.key: entry for entry in map(read_aside, items)}
 
-    def times(self, shard: Shard, name: bytes, limit: int) -> list[tuple[int, bytes]]:
+    def times(self, shard: Shard, name: bytes, limit: int) -> list[Time]:
         """Return the first times (ms) at which keys are due, with their digests (consistent)."""
         answer = self._calls.call(
             "query",
@@ -64,26 +64,19 @@ class KeysAsideTable:
         return [read_aside_due(item) for item in answer["Items"]]
 
     def put(self, shard: Shard, row: KeyClaims, version: int, entries: Sequence[KeyClaim]) -> bool:
-        """Move waiting entries out of a row (3 WRU each); return whether the row was as read."""
-        name = row.aside.name
-        times = [{"PutRequest": {"Item": aside_due_item(shard, name, e)}} for e in entries]
-        if self._calls.batch_write(self._table, times):
-            return False
-        puts = [
-            {"Put": {"TableName": self._table, "Item": aside_item(shard, name, entry)}}
-            for entry in entries
-        ]
+        """Move waiting entries out of a row (4 WRU each); return whether the row was as read."""
+        make = (aside_item, aside_due_item)
+        items = (one(shard, row.aside.name, entry) for entry in entries for one in make)
+        puts = [{"Put": {"TableName": self._table, "Item": item}} for item in items]
         return self._move(shard, row, version, puts)
 
     def take(
-        self, shard: Shard, row: KeyClaims, version: int, name: bytes, keys: Sequence[bytes]
+        self, shard: Shard, row: KeyClaims, version: int, name: bytes, times: Sequence[Time]
     ) -> bool:
-        """Move keys back into a row (2 WRU each); return whether the row was as read."""
+        """Move keys back into a row (4 WRU each); return whether the row was as read."""
         pk = aside_pk(*shard, name)
-        deletes = [
-            {"Delete": {"TableName": self._table, "Key": key(pk, aside_sk(digest))}}
-            for digest in keys
-        ]
+        keys = (sk for until, one in times for sk in (aside_sk(one), aside_due_sk(until, one)))
+        deletes = [{"Delete": {"TableName": self._table, "Key": key(pk, sk)}} for sk in keys]
         return self._move(shard, row, version, deletes)
 
     def _move(
@@ -95,12 +88,6 @@ class KeysAsideTable:
         except TransactionCancelled:
             return False
         return True
-
-    def forget_times(self, shard: Shard, name: bytes, times: Sequence[tuple[int, bytes]]) -> None:
-        """Delete times of keys that do not wait any more (1 WRU each); they may also stay."""
-        pk = aside_pk(*shard, name)
-        keys = [key(pk, aside_due_sk(until, digest)) for until, digest in times]
-        self._calls.batch_write(self._table, [{"DeleteRequest": {"Key": k}} for k in keys])
 
     def follow(self, shard: Shard, name: bytes, digest: bytes, follower: str) -> None:
         """Note the first message of a waiting key that receives pass (1 WRU)."""

@@ -140,14 +140,15 @@ class DynamoQueueStore(DynamoStore):
         return self._aside.put(shard, row, version, entries)
 
     def take_keys(
-        self, shard: Shard, row: KeyClaims, version: int, name: bytes, keys: Sequence[bytes]
+        self,
+        shard: Shard,
+        row: KeyClaims,
+        version: int,
+        name: bytes,
+        times: Sequence[tuple[int, bytes]],
     ) -> bool:
         """Move these keys into a row where its version is this one; say if it was."""
-        return self._aside.take(shard, row, version, name, keys)
-
-    def forget_times(self, shard: Shard, name: bytes, times: Sequence[tuple[int, bytes]]) -> None:
-        """Delete times of keys that do not wait beside the row any more."""
-        self._aside.forget_times(shard, name, times)
+        return self._aside.take(shard, row, version, name, times)
 
     def follow_aside(self, shard: Shard, name: bytes, key: bytes, follower: str) -> None:
         """Note the first message of a key beside a row that receives pass (1 WRU)."""

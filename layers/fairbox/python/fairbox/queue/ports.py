@@ -183,13 +183,14 @@ class KeyClaimStore(ClaimStore, Protocol):
         ...
 
     def take_keys(
-        self, shard: Shard, row: KeyClaims, version: int, name: bytes, keys: Sequence[bytes]
+        self,
+        shard: Shard,
+        row: KeyClaims,
+        version: int,
+        name: bytes,
+        times: Sequence[tuple[int, bytes]],
     ) -> bool:
         """Write a row, and delete these keys beside it, if its version is this one."""
-        ...
-
-    def forget_times(self, shard: Shard, name: bytes, times: Sequence[tuple[int, bytes]]) -> None:
-        """Delete times of keys that do not wait beside the row any more."""
         ...
 
     def follow_aside(self, shard: Shard, name: bytes, key: bytes, follower: str) -> None:

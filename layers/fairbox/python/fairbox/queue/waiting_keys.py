@@ -13,7 +13,7 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.key_claims import MAX_ENTRIES, KeysAside
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from random import Random
 
     from fairbox.model.clock import Clock
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _IN_ROW: Final = 16  # keys that wait in the row at most
 _LEFT: Final = 8  # of these stay when others are set aside
-_AT_ONCE: Final = 96  # keys that one transaction moves
-_MOVES: Final = 4  # transactions of a receive
+_AT_ONCE: Final = 48  # keys that one transaction moves
+_MOVES: Final = 8  # transactions of a receive
 _NAME_BITS: Final = 64
 _SOON_MS: Final = 1_000  # a key that is due so soon is not worth a move
 _FREE_KEYS: Final = 10_000
@@ -77,7 +77,8 @@ class WaitingKeys:
     def recall(self, shard: Shard, row: KeyClaims, key: bytes) -> KeyClaims | None:
         """Return a row with a key in it that waited beside it; None: the row has changed."""
         found = self._store.keys_aside(shard, row.aside.name, [key])
-        return self._take(shard, row, list(found.values()), row.aside.look)
+        times = [(entry.until, entry.key) for entry in found.values()]
+        return self._take(shard, row, times, found, row.aside.look)
 
     def _recall(self, shard: Shard, row: KeyClaims, now: int) -> KeyClaims | None:
         name = row.aside.name
@@ -85,24 +86,22 @@ class WaitingKeys:
         due = [time for time in times[:_AT_ONCE] if time[0] <= now]
         rest = times[len(due) :]
         found = self._store.keys_aside(shard, name, [key for _, key in due]) if due else {}
-        entries = [found[key] for until, key in due if key in found and found[key].until == until]
         if not times:  # whatever the row says
             row = replace(row, aside=replace(row.aside, count=0))
-        changed = self._take(shard, row, entries, rest[0][0] if rest else now + _SOON_MS)
-        if changed is not None:
-            self._store.forget_times(shard, name, due)
-        return changed
+        return self._take(shard, row, due, found, rest[0][0] if rest else now + _SOON_MS)
 
     def _take(
-        self, shard: Shard, row: KeyClaims, entries: list[KeyClaim], look: int
+        self,
+        shard: Shard,
+        row: KeyClaims,
+        times: list[tuple[int, bytes]],
+        found: Mapping[bytes, KeyClaim],
+        look: int,
     ) -> KeyClaims | None:
-        there = {entry.key for entry in row.entries}
-        left = max(0, row.aside.count - len(entries))
+        left = max(0, row.aside.count - len(times))
         aside = replace(row.aside, count=left, look=look) if left else KeysAside()
-        more = tuple(entry for entry in entries if entry.key not in there)
-        changed = replace(row, entries=(*row.entries, *more), aside=aside)
-        keys = [entry.key for entry in entries]
-        if not self._store.take_keys(shard, changed, row.version, row.aside.name, keys):
+        changed = replace(row, entries=(*row.entries, *found.values()), aside=aside)
+        if not self._store.take_keys(shard, changed, row.version, row.aside.name, times):
             return None
         return replace(changed, version=row.version + 1)
 
