@@ -1,0 +1,138 @@
+"""Claims of keys in a shard's row: small, and as old releases read them where that is possible."""
+
+from __future__ import annotations
+
+import random
+import struct
+import uuid
+from dataclasses import replace
+
+import pytest
+from fairbox.codec import attributes as attr
+from fairbox.codec.key_claims import claim_values, read_claims
+from fairbox.codec.keys import shard_key
+from fairbox.codec.keys_aside import aside_due_item, aside_item, read_aside, read_aside_due
+from fairbox.errors import NewerVersion, Unreadable
+from fairbox.model.item_versions import check_number
+from fairbox.model.key_claims import Failure, KeyClaim, KeyClaims, KeysAside
+from hypothesis import given
+from hypothesis import strategies as st
+
+SHARD = ("jobs", 0, 3)
+IDS = st.uuids().map(str)
+TIMES = st.integers(0, 1 << 42)
+COUNTS = st.integers(0, 0xFFFF)
+
+
+def entries() -> st.SearchStrategy[KeyClaim]:
+    claim = st.builds(
+        KeyClaim,
+        st.binary(min_size=8, max_size=8),
+        IDS,
+        st.sampled_from(["claimed", "waiting", "acked"]),
+        TIMES,
+        COUNTS,
+        st.binary(min_size=12, max_size=12),
+        st.just("") | IDS,
+        st.lists(IDS, max_size=3).map(tuple),
+        st.lists(IDS, max_size=3).map(tuple),
+        st.none() | st.builds(Failure, IDS, TIMES, COUNTS),
+    )
+    return claim.map(lambda e: replace(e, token=b"") if e.state == "waiting" else e)
+
+
+ROWS = st.builds(
+    KeyClaims,
+    st.integers(1, 9),
+    st.lists(entries(), max_size=30, unique_by=lambda e: e.id).map(tuple),
+    aside=st.just(KeysAside())
+    | st.builds(KeysAside, st.integers(1, 9), TIMES, st.binary(min_size=8, max_size=8), COUNTS),
+)
+
+
+@given(ROWS)
+def test_a_row_is_read_as_it_was_written(row: KeyClaims) -> None:
+    assert read_claims(shard_key(*SHARD) | claim_values(row)) == row
+
+
+@given(entries())
+def test_a_key_beside_the_row_is_read_as_it_was_written(entry: KeyClaim) -> None:
+    item = aside_item(SHARD, b"12345678", entry)
+    assert read_aside(item) == entry
+    follower = "00000000-0000-7000-8000-000000000000"
+    passed = item | {attr.FOLLOWER: {"B": uuid.UUID(follower).bytes}}
+    assert read_aside(passed).follower == follower
+    due = aside_due_item(SHARD, b"12345678", entry)
+    assert read_aside_due(due) == (entry.until, entry.key)
+    assert item[attr.EXPIRES_AT] == {"N": str(entry.until // 1000 + 366 * 86_400)}
+
+
+@given(ROWS, st.integers(0, 400), st.integers(0, 255))
+def test_a_damaged_row_is_unreadable_or_another(row: KeyClaims, place: int, byte: int) -> None:
+    values = shard_key(*SHARD) | claim_values(row)
+    if attr.HELD in values:
+        packed = bytearray(values[attr.HELD]["B"])
+        packed[place % len(packed)] = byte
+        for cut in (bytes(packed), bytes(packed[:place])):
+            try:
+                read_claims(values | {attr.HELD: {"B": cut}})
+            except (Unreadable, NewerVersion):
+                continue
+
+
+def test_an_item_beside_the_row_that_is_damaged_is_unreadable() -> None:
+    for item in (
+        {},
+        {attr.HELD: {"B": b""}},
+        {attr.HELD: {"B": b"\x00" * 9}},
+        {"sk": {"S": "t#x#y"}},
+    ):
+        with pytest.raises(Unreadable):
+            read_aside(item)
+        with pytest.raises(Unreadable):
+            read_aside_due(item)
+
+
+def claimed(count: int, *, calls: int = 10) -> KeyClaims:
+    """Return a row of keys that were claimed so many a call, within some seconds."""
+    rng = random.Random(1)
+    made = []
+    for n in range(count):
+        call, place = divmod(n, calls)
+        token = bytes(10) + bytes((call % 256, place))
+        ms = 1_760_000_000_000 + 50 * n
+        message = str(uuid.UUID(int=(ms << 80) | (7 << 76) | rng.getrandbits(76)))
+        key = rng.getrandbits(64).to_bytes(8, "big")
+        until = 1_760_000_030_000 + 500 * call
+        made.append(KeyClaim(key, message, "claimed", until, 1, token))
+    return KeyClaims(1, tuple(made))
+
+
+@pytest.mark.parametrize(("keys", "most"), [(10, 500), (64, 1_700), (300, 8_000), (1_000, 26_000)])
+def test_an_entry_takes_some_25_bytes(keys: int, most: int) -> None:
+    assert len(claim_values(claimed(keys))[attr.HELD]["B"]) <= most
+
+
+def test_few_simple_entries_are_written_as_older_releases_read_them() -> None:
+    row = claimed(12)
+    packed = claim_values(row)[attr.HELD]["B"]
+    shape = struct.Struct(">8s16sBHQ12s")
+    assert packed[:1] == b"\x01"
+    assert [one[0] for one in shape.iter_unpack(packed[1:])] == [e.key for e in row.entries]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        claimed(13),
+        KeyClaims(1, (replace(claimed(1).entries[0], run=(str(uuid.UUID(int=1)),)),)),
+        KeyClaims(1, (replace(claimed(1).entries[0], acked=(str(uuid.UUID(int=1)),)),)),
+        KeyClaims(1, aside=KeysAside(1, 1, bytes(8), 1)),
+    ],
+)
+def test_an_older_release_refuses_what_it_does_not_know(row: KeyClaims) -> None:
+    packed = claim_values(row)[attr.HELD]["B"]
+    with pytest.raises(NewerVersion):  # as it reads the first byte
+        check_number(packed[0], {})
+    with pytest.raises(NewerVersion):
+        read_claims(shard_key(*SHARD) | claim_values(row) | {attr.HELD: {"B": b"\x03"}})

@@ -1,0 +1,389 @@
+"""Ordered topics: waiting keys beside the row, several messages of a key, many keys in flight."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import (
+    InvalidInput,
+    Message,
+    MessagesClaimed,
+    Queue,
+    Received,
+    RetryPolicy,
+    StaleReceipt,
+    Topic,
+)
+from fairbox.dynamodb.key_claims import KeyClaimTable
+from fairbox.model.key_claims import MAX_ENTRIES, KeyClaims
+from fairbox.testing import CostMeter
+from fairbox.testing.application import MemoryApplication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fairbox import MessageRef
+
+BODY = random.Random(7).randbytes(800)  # does not compress: an item of nearly 1 KB
+
+
+class Shop(MemoryApplication):
+    """An application with an ordered topic."""
+
+    def __init__(self, shards: int = 1, *, attempts: int = 1_000, **given: Any) -> None:
+        super().__init__(**given)
+        retry = RetryPolicy(max_attempts=attempts)
+        self.outbox.create_topic(Topic("jobs", shards=shards, ordering="key", retry=retry))
+
+    def send(self, *keys: str) -> list[MessageRef]:
+        """Send a message of each key; return their refs once receives may pass them."""
+        made = [
+            Message(topic="jobs", body=BODY, partition_key=key, id=self.ids.next()) for key in keys
+        ]
+        refs = self.queue.send_many(made)
+        self.clock.advance(3)
+        return refs
+
+    def receive(self, wanted: int = 10, timeout: float = 30, **more: Any) -> list[Received]:
+        return self.queue.receive("jobs", wanted, timeout, **more)
+
+    def run(self, wanted: int = 10, **more: Any) -> list[Received]:
+        """Receive several messages of a key."""
+        return self.receive(wanted, max_per_key=wanted, **more)
+
+    def ack(self, received: Iterable[Received]) -> None:
+        self.queue.ack([r.receipt for r in received])
+
+    def fail(self, keys: int, delay: float = 3_600) -> list[MessageRef]:
+        """Let so many keys wait."""
+        refs = self.send(*(f"failing-{n}" for n in range(keys)))
+        left = keys
+        while left:
+            received = self.receive(100)
+            for one in received:
+                self.queue.nack(one.receipt, delay, "why")
+            left -= len(received)
+        return refs
+
+    def row(self, shard: int = 0) -> KeyClaims:
+        return KeyClaimTable(self.outbox.tables.calls, "outbox").get(("jobs", 0, shard))
+
+    def another(self) -> Queue:
+        """Return the queue of another process."""
+        return Queue.over(type(self.outbox)(
+            self.client, table="outbox", deliveries_table="deliveries",
+            clock=self.clock, rng=self.rng,
+        ))  # fmt: skip
+
+
+def ids(received: Iterable[Received]) -> list[str]:
+    return [r.message.id for r in received]
+
+
+class TestWaitingKeys:
+    @pytest.mark.parametrize("waiting", [70, 300])
+    def test_no_number_of_them_stops_a_healthy_key(self, waiting: int) -> None:
+        shop = Shop()
+        failed = shop.fail(waiting)
+        for _ in range(3):
+            healthy = shop.send(*(f"healthy-{n}" for n in range(10)))
+            received = shop.receive()
+            assert ids(received) == [ref.id for ref in healthy]
+            shop.ack(received)
+        assert len(shop.row().entries) <= 16 + 10
+        shop.clock.advance(3_600)
+        back: list[Received] = []
+        while more := shop.receive(100):
+            back += more
+        assert sorted(ids(back)) == [ref.id for ref in failed]
+        assert {r.receive_count for r in back} == {2}
+        assert shop.row().aside.count == 0
+        assert not [i for i in shop.engine.items("deliveries") if i["pk"]["S"].startswith("waits#")]
+
+    def test_more_than_a_row_holds_may_wait(self) -> None:
+        shop = Shop()
+        shop.fail(MAX_ENTRIES + 20)
+        (ref,) = shop.send("healthy")
+        assert ids(shop.receive()) == [ref.id]
+
+    def test_their_followers_wait_for_them_and_come_in_order(self) -> None:
+        shop = Shop()
+        first = shop.fail(40)
+        second = shop.send(*(f"failing-{n}" for n in range(40)))
+        third = shop.send(*(f"failing-{n}" for n in range(40)), "healthy")
+        received: list[Received] = []
+        while not received:  # receives pass the followers
+            received = shop.receive()
+        assert ids(received) == [third[-1].id]
+        shop.ack(received)
+        shop.clock.advance(3_600)
+        seen: list[str] = []
+        for _ in range(60):
+            received = shop.receive(5)
+            seen += ids(received)
+            shop.ack(received)
+        expected = [ref.id for refs in zip(first, second, third, strict=False) for ref in refs]
+        assert sorted(seen) == sorted(expected)
+        for refs in zip(first, second, third, strict=False):
+            places = [seen.index(ref.id) for ref in refs]
+            assert places == sorted(places)
+
+    def test_another_process_knows_of_them(self) -> None:
+        shop = Shop()
+        shop.fail(40)
+        assert shop.receive() == []
+        shop.send(*(f"failing-{n}" for n in range(40)))
+        other = shop.another()
+        assert [m for _ in range(9) for m in other.receive("jobs", 10)] == []
+        shop.clock.advance(3_600)
+        assert [r.receive_count for r in other.receive("jobs", 40)] == [2] * 40
+
+    def test_they_are_shown_rescheduled_and_cancelled(self) -> None:
+        shop = Shop()
+        refs = shop.fail(40)
+        assert shop.receive() == []
+        assert shop.row().aside.count >= 24
+        shown = [shop.outbox.receives().of(m) for m in shop.outbox.stored("ready", "jobs")]
+        assert [(one.count, one.held_until) for one in shown] == [(1, None)] * 40
+        waiting = {e.id for e in shop.row().entries}
+        beside = [ref for ref in refs if ref.id not in waiting]
+        shop.queue.reschedule(beside[0])
+        (received,) = shop.receive()
+        assert (received.message.id, received.receive_count) == (beside[0].id, 2)
+        shop.queue.edit(beside[1], body=b"edited")
+        shop.queue.cancel([beside[2]])
+        shop.ack([received])
+        shop.clock.advance(3_600)
+        back = shop.receive(100)
+        assert set(ids(back)) == {ref.id for ref in refs} - {beside[0].id, beside[2].id}
+        assert b"edited" in [r.message.body for r in back]
+
+    def test_a_purge_forgets_them(self) -> None:
+        shop = Shop()
+        shop.fail(40)
+        assert shop.receive() == []
+        assert shop.queue.purge("jobs") == 40
+        again = shop.fail(40)  # the items of the first lie there, and mean nothing
+        assert shop.receive() == []
+        shop.clock.advance(3_600)
+        assert sorted(ids(shop.receive(100))) == sorted(ref.id for ref in again)
+
+    def test_a_wider_topic_waits_for_them(self) -> None:
+        shop = Shop()
+        refs = shop.fail(40)
+        assert shop.receive() == []
+        shop.outbox.resize("jobs", 2)
+        shop.clock.advance(70)
+        shop.send(*(f"failing-{n}" for n in range(40)))
+        assert [m for _ in range(9) for m in shop.receive(100)] == []
+        shop.clock.advance(3_600)
+        seen: list[str] = []
+        for _ in range(30):
+            received = shop.receive(100)
+            seen += ids(received)
+            shop.ack(received)
+            shop.clock.advance(60)
+        assert sorted(seen[:40]) == sorted(ref.id for ref in refs)
+        assert len(seen) == 80
+
+    def test_at_most_half_of_a_receive_is_for_those_that_are_back(self) -> None:
+        shop = Shop()
+        shop.fail(30, delay=0)
+        shop.send(*(f"healthy-{n}" for n in range(30)))
+        counts = [r.receive_count for r in shop.receive(10)]
+        assert counts.count(1) == 5
+
+    def test_beside_them_a_message_costs_as_many_write_units(self) -> None:
+        shop = Shop(wrap=CostMeter)
+        shop.fail(200)
+        for _ in range(2):
+            shop.send(*(f"healthy-{n}" for n in range(10)))
+            shop.ack(shop.receive())
+        shop.client.reset()
+        for _ in range(5):
+            shop.send(*(f"healthy-{n}" for n in range(10)))
+            shop.ack(shop.receive())
+        reading = shop.client.reading()
+        assert reading.wru / 50 <= 2.25
+        assert reading.rru / 50 <= 0.7  # that these keys do not wait was read before
+
+
+class TestRuns:
+    def test_a_receive_holds_ten_messages_of_a_key_in_order(self) -> None:
+        shop = Shop()
+        refs = shop.send(*["hot"] * 25)
+        for start in (0, 10, 20):
+            received = shop.run()
+            assert ids(received) == [ref.id for ref in refs[start : start + 10]]
+            assert shop.queue.stats("jobs").in_flight == len(received)
+            assert shop.run() == []
+            shop.ack(reversed(received))
+        assert shop.run() == []
+
+    def test_one_is_the_default_and_keys_come_before_more_of_a_key(self) -> None:
+        shop = Shop()
+        refs = shop.send("hot", "hot", "hot", "a", "hot", "b")
+        received = shop.receive()
+        assert ids(received) == [refs[0].id, refs[3].id, refs[5].id]
+        shop.queue.release([r.receipt for r in received])
+        shop.clock.advance(3)
+        received = shop.receive(5, max_per_key=3)
+        assert ids(received) == [refs[n].id for n in (0, 1, 2, 3, 5)]
+
+    @pytest.mark.parametrize("value", [0, 101, True, 1.5, "2"])
+    def test_a_number_that_is_none_is_refused(self, value: Any) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            Shop().receive(max_per_key=value)
+        assert refused.value.field == "max_per_key"
+
+    def test_none_is_acknowledged_before_those_that_came_before_it(self) -> None:
+        shop = Shop()
+        shop.send(*["hot"] * 4)
+        one, two, three, four = shop.run()
+        with pytest.raises(StaleReceipt) as refused:
+            shop.ack([two, three])
+        assert set(refused.value.receipts) == {two.receipt, three.receipt}
+        with pytest.raises(StaleReceipt) as refused:
+            shop.ack([three, one])
+        assert refused.value.receipts == (three.receipt,)
+        shop.ack([three, two])
+        shop.ack([four])
+        assert list(shop.outbox.outstanding("jobs")) == []
+
+    @pytest.mark.parametrize("how", ["nack", "release", "time-out", "bury"])
+    @pytest.mark.parametrize("place", [0, 1])
+    def test_a_failure_returns_those_behind_it(self, how: str, place: int) -> None:
+        shop = Shop()
+        shop.send("hot", "hot", "hot", "hot")
+        received = shop.run()
+        shop.ack(received[:place])
+        failed = received[place]
+        if how == "nack":
+            shop.queue.nack(failed.receipt, 2)
+        elif how == "release":
+            shop.queue.release(failed.receipt)
+        elif how == "bury":
+            shop.queue.bury(failed.receipt)
+        else:
+            shop.clock.advance(30)
+            assert ids(shop.run()) == [failed.message.id]
+        with pytest.raises(StaleReceipt):
+            shop.ack(received[place + 1 :])
+        assert list(shop.outbox.outstanding("jobs"))[-1].id == received[-1].message.id
+        shop.clock.advance(40)
+        seen: list[tuple[str, int]] = []
+        while again := shop.run():
+            seen += [(r.message.id, r.receive_count) for r in again]
+            shop.ack(again)
+        rest = [(r.message.id, 1) for r in received[place + 1 :]]
+        count = {"nack": [2], "release": [1], "time-out": [3], "bury": []}[how]
+        assert seen == [*((failed.message.id, one) for one in count), *rest]
+
+    def test_one_that_failed_behind_others_waits_once_they_are_done(self) -> None:
+        shop = Shop()
+        shop.send(*["hot"] * 4)
+        one, two, three, four = shop.run()
+        shop.queue.nack(three.receipt, 100, "why")
+        with pytest.raises(StaleReceipt):
+            shop.ack([three, four])
+        shop.ack([one, two])
+        shop.clock.advance(99)
+        assert shop.run() == []
+        shop.clock.advance(1)
+        (again,) = shop.run()  # what failed comes alone
+        assert (again.message.id, again.receive_count) == (three.message.id, 2)
+        shop.ack([again])
+        assert ids(shop.run()) == [four.message.id]
+
+    def test_one_that_failed_behind_another_that_fails_comes_after_it(self) -> None:
+        shop = Shop()
+        shop.send(*["hot"] * 3)
+        received = shop.run()
+        shop.queue.nack(received[1].receipt)
+        shop.queue.nack(received[0].receipt)
+        seen: list[str] = []
+        while again := shop.run():
+            seen += ids(again)
+            shop.ack(again)
+        assert seen == ids(received)
+
+    def test_what_a_crash_left_of_them_is_deleted_and_not_received(self) -> None:
+        shop = Shop()
+        shop.send(*["hot"] * 4)
+        received = shop.run()
+        shop.client.__dict__["batch_write_item"] = _killed
+        with pytest.raises(KeyboardInterrupt):
+            shop.ack(received[:2])
+        del shop.client.__dict__["batch_write_item"]
+        shop.ack(received[2:3])
+        shop.clock.advance(31)
+        (last,) = shop.another().receive("jobs", max_per_key=10)
+        assert last.message.id == received[3].message.id
+        assert [m.id for m in shop.outbox.outstanding("jobs")] == [last.message.id]
+
+    def test_a_longer_time_is_that_of_the_whole_run(self) -> None:
+        shop = Shop()
+        shop.send("hot", "hot")
+        received = shop.run(timeout=30)
+        shop.queue.extend(received[1].receipt, 100)
+        shop.queue.extend(received[0].receipt, 5)
+        shop.clock.advance(99)
+        assert shop.run() == []
+        shop.ack(received)
+
+    def test_a_held_one_is_neither_edited_nor_unseen(self) -> None:
+        shop = Shop()
+        refs = shop.send("hot", "hot", "hot")
+        received = shop.run()
+        shop.ack(received[:1])
+        shown = [shop.outbox.receives().of(m) for m in shop.outbox.stored("ready", "jobs")]
+        assert [(one.count, one.held_until) for one in shown] == [(1, received[0].visible_at)] * 2
+        with pytest.raises(MessagesClaimed):
+            shop.queue.edit(refs[2], body=b"x")
+
+    def test_a_hot_key_does_not_hold_up_those_behind_its_messages(self) -> None:
+        shop = Shop()
+        shop.send(*["hot"] * 600)
+        (last,) = shop.send("healthy")
+        seen: list[str] = []
+        for _ in range(15):
+            received = shop.run()
+            seen += ids(received)
+            shop.ack(received)
+        assert last.id in seen
+
+
+def _killed(**_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+class TestManyInFlight:
+    @pytest.mark.parametrize("shards", [1, 8])
+    @pytest.mark.parametrize("seconds", [0.1, 1])
+    def test_one_receive_finds_what_is_ready_beside_three_hundred(
+        self, shards: int, seconds: float
+    ) -> None:
+        shop = Shop(shards, wrap=CostMeter)
+        shop.send(*(f"held-{n}" for n in range(300)))
+        held = 0
+        while held < 300:
+            held += len(shop.receive(timeout=3_600))
+        shop.outbox.add(Message(topic="jobs", body=BODY, partition_key="x", id=shop.ids.next()))
+        shop.clock.advance(seconds)
+        shop.client.reset()
+        assert len(shop.receive()) == 1
+        assert shop.client.reading().rru <= 5
+
+    @pytest.mark.parametrize(("held", "most"), [(10, 2.25), (64, 2.6), (300, 3.6), (990, 7)])
+    def test_a_message_costs_as_the_row_is_large(self, held: int, most: float) -> None:
+        shop = Shop(wrap=CostMeter)
+        shop.send(*(f"held-{n}" for n in range(held)))
+        while held > 0:
+            held -= len(shop.receive(timeout=3_600))
+        shop.client.reset()
+        for _ in range(5):
+            shop.send(*(f"k{n}" for n in range(10)))
+            shop.ack(shop.receive())
+        assert shop.client.reading().wru / 50 <= most
