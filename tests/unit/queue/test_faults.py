@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fairbox import Message, Queue, Received, RetryPolicy, StaleReceipt, Topic
 from fairbox.client.outbox import Outbox
+from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.errors import Throttled, Unavailable
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
@@ -61,11 +62,13 @@ class Mortal:
 class World:
     """Consumers that fail, and what they were told."""
 
-    def __init__(self, seed: int, ordering: Any, *, attempts: int = 1000) -> None:
+    def __init__(self, seed: int, ordering: Any, *, attempts: int = 1000, shards: int = 3) -> None:
         self.rng = random.Random(seed)
         self.app = MemoryApplication(rng=random.Random(seed + 1))
         self.app.outbox.create_topic(
-            Topic("jobs", shards=3, ordering=ordering, retry=RetryPolicy(max_attempts=attempts))
+            Topic(
+                "jobs", shards=shards, ordering=ordering, retry=RetryPolicy(max_attempts=attempts)
+            )
         )
         self.ordering = ordering
         faulty = FaultyDynamoDB(self.app.engine, random.Random(seed + 2), RATES)
@@ -158,6 +161,98 @@ class World:
                 self.app.queue.ack(received.receipt)
             self.app.clock.advance(1)
         return left
+
+
+class KeyWorld(World):
+    """Consumers that hold several messages of a key, of keys of which many wait."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, "key", shards=1)
+        self.keys = [f"k{n}" for n in range(150)]
+        self.done: set[str] = set()  # acknowledged, or perhaps
+        self.aside = 0
+
+    def send(self) -> None:
+        for _ in range(9):
+            key = self.rng.choice(self.keys)
+            made = [
+                Message(topic="jobs", body=b"x", partition_key=key, id=self.app.ids.next())
+                for _ in range(self.rng.randrange(1, 6))
+            ]
+            self.app.queue.send_many(made)
+            self.sent |= {m.id: m.partition_key for m in made}
+
+    def receive(self, queue: Queue, timeout: float) -> None:
+        per_key = self.rng.choice([1, 3, 10])
+        for received in queue.receive(
+            "jobs", self.rng.choice([5, 20, 60]), timeout, max_per_key=per_key
+        ):
+            assert received.message.id not in self.acked
+            self.held[received.message.id] = received
+        row = KeyClaimTable(self.app.outbox.tables.calls, OUTBOX).get(("jobs", 0, 0))
+        self.aside = max(self.aside, row.aside.count)
+
+    def finish(self, queue: Queue) -> None:
+        chosen = self.rng.sample(sorted(self.held), min(len(self.held), self.rng.randrange(1, 60)))
+        action = self.rng.random()
+        if action < 0.5:
+            for message_id in chosen:
+                with suppress(StaleReceipt):
+                    queue.nack(
+                        self.held.pop(message_id).receipt, self.rng.choice([0, 25, 90]), "why"
+                    )
+            return
+        held = [self.held.pop(message_id) for message_id in chosen]
+        if action < 0.6:
+            with suppress(StaleReceipt):
+                queue.release(r.receipt for r in held)
+            return
+        if action < 0.7:
+            for received in held:
+                with suppress(StaleReceipt):
+                    queue.extend(received.receipt, self.rng.choice([1, 20]))
+            return
+        before = set(self.unknown)
+        self.unknown |= set(chosen)
+        try:
+            queue.ack(r.receipt for r in held)
+            stale: set[str] = set()
+        except StaleReceipt as error:
+            stale = set(error.receipts)
+        self.unknown = before
+        for received in held:
+            if received.receipt not in stale:
+                self.done.add(received.message.id)
+                self.acked.append(received.message.id)
+        self.check_order()
+
+    def check_order(self) -> None:
+        """Nothing is done before what came before it in its key."""
+        over = self.done | self.unknown
+        left: set[str | None] = set()
+        for message_id, key in sorted(self.sent.items()):
+            if message_id not in over:
+                left.add(key)
+            else:
+                assert key not in left or message_id not in self.done, "out of order"
+
+
+@pytest.mark.parametrize("seed", seeds(60, 80, usual=3))
+def test_several_messages_of_a_key_are_done_in_order_whatever_fails(seed: int) -> None:
+    world = KeyWorld(seed)
+    for _ in range(250):
+        world.step()
+    left = world.drain()
+    assert len(left) == len(set(left))
+    assert not set(left) & set(world.acked)
+    assert set(left) | set(world.acked) | world.unknown == world.sent.keys()
+    assert list(world.app.outbox.outstanding("jobs")) == []
+    assert len(world.acked) > 40
+    assert world.aside > 0, "keys waited beside the row"
+    order: dict[str | None, list[str]] = defaultdict(list)
+    for message_id in left:
+        order[world.sent[message_id]].append(message_id)
+    assert all(found == sorted(found) for found in order.values())
 
 
 @pytest.mark.parametrize("ordering", ["none", "key"])

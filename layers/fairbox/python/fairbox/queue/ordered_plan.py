@@ -197,10 +197,14 @@ class Plan:
             if more <= 0 or entry.count > 1:
                 continue
             found = self._of_side(key) if self._beside(key) else self._of_key[key]
-            claimed.extend([m for m in found if m.ref.id > entry.id][:more])
-            behind = self._follower(_Candidate(claimed[-1], key))
+            if found[:1] != claimed:
+                continue  # between the first and those that were read others may lie
+            claimed.extend(found[1 : 1 + more])
             run = tuple(m.ref.id for m in claimed[1:])
-            self._kept[key] = replace(entry, run=run, follower=behind)
+            self._kept[key] = replace(entry, run=run)
+            if entry.follower in run:
+                behind = self._follower(_Candidate(claimed[-1], key))
+                self._kept[key] = replace(entry, run=run, follower=behind)
             self._ids += len(run)
             room -= len(run)
 
