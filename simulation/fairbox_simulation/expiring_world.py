@@ -13,7 +13,7 @@ from fairbox.testing.application import OUTBOX
 
 from fairbox_simulation.consumer_checker import ConsumerChecker
 from fairbox_simulation.whole_run import rest
-from fairbox_simulation.whole_world import FED, ORDERED, QUEUES, WholeWorld
+from fairbox_simulation.whole_world import FED, ORDERED, QUEUES, UNORDERED, WholeWorld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,9 +71,11 @@ class ExpiringWorld(WholeWorld):
 
     def wait(self) -> None:
         """Let so much time pass that all expires that may, while some is held for a while."""
-        for n in range(20):
-            name, key = QUEUES[n % 2], f"held-{n}"
-            message = Message(topic=name, body=b"", partition_key=key, id=self.app.ids.next())
+        for n in range(30):
+            delay = HELD_SECONDS if n >= 20 else 0
+            topic = UNORDERED if delay else QUEUES[n % 2]
+            key, id_ = f"held-{n}", self.app.ids.next()
+            message = Message(topic=topic, body=b"", partition_key=key, delay=delay, id=id_)
             self.app.outbox.add(message)
         self.app.clock.advance(3)
         held = [h for topic in QUEUES[:2] for h in self.consumers.hold(topic, 10)]

@@ -139,7 +139,8 @@ class QueueMessages(QueuePart):
             topic: a pulled topic.
             max_messages: maximum number, 1 to 100.
             visibility_timeout: seconds until others may receive them, over 0 and up to 12 hours.
-            consumer, max_per_key: as `receive` takes them.
+            consumer: a name, as `receive` takes it.
+            max_per_key: maximum number of messages of one key, as `receive` takes it.
 
         Returns:
             Messages, and the seconds until the next step; None: the caller is to choose.

@@ -65,7 +65,12 @@ def _ordered(page: ShardPage, now: int) -> int | None:
     if not messages and not _more(page):
         return None
     entries = () if page.held is None else page.held.entries
-    held = {e.id: e.until for e in entries if e.state != "acked" and e.until > now}
+    held = {
+        message_id: entry.until
+        for entry in entries
+        if entry.state != "acked" and entry.until > now
+        for message_id in entry.claimed or (entry.id,)
+    }
     if _more(page) or any(m.ref.id not in held for m in messages):
         return now  # free, or behind a held one of its key
     return min([now + LONGEST_MS, *(held[m.ref.id] for m in messages)])

@@ -226,7 +226,7 @@ class Expiry:
                     for e in row.entries
                     if e.state == "claimed" and e.until > now - EXPIRY_MARGIN_MS
                 }
-                acked = {e.id for e in row.entries if e.state == "acked"}
+                acked = {i for e in row.entries for i in e.done}
                 free = [m for m in some if m.ref.id not in acked and key_digest(m) not in busy]
                 if not free or self._messages.mark_in_row(
                     free, walk.shard, _without(row, free, now)
@@ -240,7 +240,12 @@ def _without(row: KeyClaims, messages: Sequence[StoredMessage], now: int) -> Key
     """Return a row without what it says of messages: the next of each key may be received."""
     for stored in messages:
         entry = row.entry(stored.ref.id)
-        row = row if entry is None else row.without(entry, now)
+        if entry is None:
+            continue
+        if stored.ref.id in entry.claimed:
+            row = row.change(entry, entry.cut(entry.claimed.index(stored.ref.id), now, 0))
+        elif stored.ref.id == entry.id:
+            row = row.without(entry, now)
     return row
 
 

@@ -393,7 +393,9 @@ class Marking:
             topic = self._topic(name, work)
         except Unreadable:
             return True, None
-        return (False, None) if topic is None else (topic.pushed, topic.kept_ms)
+        if topic is None or topic.pushed:
+            return topic is not None, None
+        return False, topic.kept_ms
 
     def _log(self, row: ShardRow, fresh: Sequence[LaneChange]) -> None:
         """Keep for a recount what changes, before the row says that it was counted."""
