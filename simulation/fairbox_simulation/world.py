@@ -259,8 +259,8 @@ class World:
         if now - self._swept >= 60:
             self._swept = now
             clock = self.clock()
-            expiry = self.app.expiry_of(clock)
             store, doorbells = self.app.store_of(clock), self._doorbells(clock)
+            expiry = self.app.expiry_of(clock, store)
             sweep = Sweep(store, doorbells, clock, expiry=expiry)
             self.invoke(_until(sweep.run, clock))
         if now - self._repaired >= 3600:

@@ -325,7 +325,7 @@ class TestCrashes:
             app.clock.advance(KEPT + MARGIN + 60)
             mark = Expiries.mark if ordering == "none" else Expiries.mark_in_row
             name = mark.__name__
-            held: list[Any] = []
+            held: list[Received] = []
 
             def late(*arguments: Any, app: Jobs = app, held: Any = held, mark: Any = mark) -> Any:
                 if not held:
@@ -428,16 +428,23 @@ class TestCosts:
         assert app.swept(29) == 0
         assert app.swept(2) == 1
 
-    @pytest.mark.parametrize(("ordering", "wru"), [("none", 2.0), ("key", 3.1)])
-    def test_the_cost_of_a_message(self, ordering: str, wru: float) -> None:
+    @pytest.mark.parametrize(
+        ("ordering", "count", "wru", "rru"),
+        [
+            ("none", 100, 2, 0.115),
+            ("none", 1000, 2, 0.079),
+            ("key", 100, 3.1, 0.165),
+            ("key", 1000, 3.082, 0.12),
+        ],
+    )
+    def test_the_cost_of_a_message(self, ordering: str, count: int, wru: float, rru: float) -> None:
         app = Jobs(ordering)
-        app.send(100, partition_key="k", body=b"x" * 500)
+        app.send(count, partition_key="k", body=b"x" * 500)
         app.clock.advance(KEPT + MARGIN + 60)
         app.meter.reset()
-        assert app.sweep().expired == {"jobs": 100}
+        assert app.sweep().expired == {"jobs": count}
         reading = app.meter.reading()
-        assert reading.wru / 100 == wru
-        assert reading.rru / 100 < 0.2
+        assert (reading.wru / count, reading.rru / count) == (wru, rru)
 
 
 class TestTheOption:
@@ -454,6 +461,27 @@ class TestTheOption:
         assert app.outbox.topic("jobs").topic.message_retention is None
         app.send(1)
         assert app.swept(100 * KEPT) == 0
+
+    def test_a_run_under_way_stops_two_seconds_after_the_option_is_removed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = Jobs()
+        app.send(4000)
+        app.clock.advance(KEPT + MARGIN + 60)
+        page = Expiries.page
+        ended: list[float] = []
+
+        def read(*arguments: Any, **more: Any) -> Any:
+            if not ended:
+                ended.append(app.clock.now())
+                app.outbox.create_topic(replace(app.topic, message_retention=None))
+            ended.append(app.clock.now())
+            return page(*arguments, **more)
+
+        monkeypatch.setattr(Expiries, "page", read)
+        assert app.swept() < 2100
+        assert ended[-1] - ended[0] <= 2
+        assert app.minutes(10) == 0
 
     def test_subscriptions_and_retention_refuse_one_another(self) -> None:
         app = Jobs()

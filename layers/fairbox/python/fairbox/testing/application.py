@@ -246,7 +246,7 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        expiry = self.expiry_of(self.clock)
+        expiry = self.expiry_of(self.clock, self.store)
         self._sweep = Sweep(self.store, self.doorbells, self.clock, expiry=expiry)
         self._marking = self.marking_of(self.clock, self.given_up)
         self._relayed: str | None = None
@@ -257,9 +257,9 @@ class MemoryApplication:
         """Return the tables as a function has them that has a clock of its own."""
         return DynamoStore(self._tables_of(clock), self.bodies)
 
-    def expiry_of(self, clock: Clock) -> Expiry:
-        """Return the part of the sweep that removes expired messages, with a clock of its own."""
-        return Expiry(self.store_of(clock), Expiries(self._tables_of(clock)), clock)
+    def expiry_of(self, clock: Clock, store: DynamoStore) -> Expiry:
+        """Return the part of a sweep over `store` that removes expired messages."""
+        return Expiry(store, Expiries(self._tables_of(clock)), clock)
 
     def _tables_of(self, clock: Clock) -> Tables:
         return Tables(
