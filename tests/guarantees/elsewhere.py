@@ -14,6 +14,8 @@ _CALLS: Final = "tests/unit/dispatch/fair/test_calls.py"
 _CIRCUITS: Final = "tests/unit/dispatch/sending/test_circuit_breakers.py"
 _COSTS: Final = "tests/unit/queue/test_costs.py"
 _CONSUMER: Final = "tests/unit/consumer/test_consumer.py"
+_WORKERS: Final = "tests/unit/consumer/test_many_workers.py"
+_RATE: Final = "tests/unit/consumer/test_rate.py"
 _LIMITS: Final = "tests/unit/dispatch/sending/test_rate_limits.py"
 _REDRIVE: Final = "tests/unit/client/test_redrive.py"
 _ARCHIVE: Final = "tests/unit/aws/test_firehose_archive.py"
@@ -171,6 +173,27 @@ QUEUE: Final = (
             f"{_CONSUMER}::test_after_a_clean_drain_nothing_is_received_a_second_time",
         ),
         mutants=(f"{_CONSUMER}::test_a_stop_that_forgets_what_waits_is_found",),
+    ),
+    Guarantee(
+        text="A consumer with up to 1,000 workers extends each message before its claim ends.",
+        page="how-to/consume-a-queue.md#many-workers",
+        checks=(
+            (f"{_WORKERS}::test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end"),
+            f"{_WORKERS}::test_a_throttled_call_is_repeated_in_time",
+            f"{_WORKERS}::test_a_call_that_takes_long_makes_no_message_late",
+            f"{_WORKERS}::test_failures_that_are_given_back_slowly_make_no_message_late",
+        ),
+        mutants=(f"{_WORKERS}::test_extending_one_by_one_is_found",),
+    ),
+    Guarantee(
+        text="A consumer with a rate begins no more messages than the rate and its burst allow.",
+        page="how-to/consume-a-queue.md#rate",
+        checks=(
+            f"{_RATE}::TestRateLimit.test_no_window_has_more_than_rate_and_burst",
+            f"{_RATE}::test_running_until_empty_keeps_the_rate",
+            f"{_RATE}::test_a_rate_holds_whatever_the_number_of_workers",
+        ),
+        mutants=(f"{_RATE}::TestRateLimit.test_a_rate_that_saves_up_idle_time_is_found",),
     ),
     Guarantee(
         text="A partitioned queue that is resized loses nothing and keeps the order of keys.",

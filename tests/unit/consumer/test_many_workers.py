@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 class Busy:
     """Steps under a clock that is set, with every worker at work."""
 
-    def __init__(
-        self,
-        count: int,
-        *,
-        seconds: float = 0.0,
-        visibility: float = 30,
-        plain: bool = False,
-    ) -> None:
+    def __init__(self, count: int, *, visibility: float = 30, plain: bool = False) -> None:
         self.clock = ManualClock(1000)
         self.queue = ScriptedQueue(self.clock.now) if plain else BulkQueue(self.clock.now)
         limits = Limits(
@@ -59,7 +52,6 @@ class Busy:
         self.held: list[InFlightMessage | None] = []
         while len(self.hold) < count:
             self.held += [self.hold.take() for _ in range(self.steps.receive())]
-        self.queue.takes = lambda _: self.clock.sleep(seconds)
 
     @property
     def counts(self) -> ConsumerCounts:
@@ -68,15 +60,26 @@ class Busy:
 
 @pytest.mark.parametrize("seconds", [0.005, 0.02, 0.05])
 def test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end(seconds: float) -> None:
-    busy = Busy(1000, seconds=seconds)
+    busy = Busy(1000)
+
+    def takes(_name: str) -> None:
+        busy.clock.sleep(seconds)
+        assert busy.queue.expired == [], "late"
+
+    busy.queue.takes = takes
     for _ in range(120):
         busy.steps.keep()
-        assert busy.queue.expired == []
         busy.clock.advance(0.5)
     assert busy.counts == ConsumerCounts(received=1000)
     sizes = busy.queue.sizes["extend_many"]
     assert set(sizes) == {25}
     assert len(sizes) <= 40 * 6 * 1.3  # 40 calls each 10 s
+
+
+def test_extending_one_by_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairbox.consumer.extension.CALL_SIZE", 1)
+    with pytest.raises(AssertionError, match="late"):
+        test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end(0.05)
 
 
 def test_a_queue_that_extends_one_by_one_is_asked_so() -> None:
