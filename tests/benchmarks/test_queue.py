@@ -11,7 +11,15 @@ from fairbox.dynamodb.definitions import table_definitions
 from fairbox.model.messages import Message
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
-from benchmarks import consumer, hashing, queue_idle, queue_matrix, queue_returns, queue_steps
+from benchmarks import (
+    consumer,
+    hashing,
+    queue_idle,
+    queue_keys,
+    queue_matrix,
+    queue_returns,
+    queue_steps,
+)
 from benchmarks.baseline_001 import PAGE, LostRaceError, SeedMessage, SeedQueue, definition
 from benchmarks.queue_throughput import Turn, faults_of
 from benchmarks.queue_workers import Claims, Done
@@ -184,6 +192,16 @@ def test_a_receiver_that_waits_is_metered_and_gets_every_message() -> None:
     assert faults == []
     assert values["queue.idle.rru_per_minute.1_shards.unordered"] > 0
     assert 0 < values["queue.wait.p50_ms.1_shards.unordered"] < 3000
+
+
+def test_keys_that_wait_are_held_or_are_hot_are_metered() -> None:
+    figures = queue_keys.figures(waiting=(0, 20), in_flight=(10,), messages=300)
+    values = {figure.name.removeprefix("queue_keys."): figure.value for figure in figures}
+    assert values["messages_a_second.beside_20_waiting"] > 300
+    assert values["wru_per_message.beside_20_waiting"] < 2.3
+    assert values["messages_a_second.hot_key.10_per_key.hot"] > 300
+    assert values["receives_300_in_flight.8_shards"] == 1
+    assert values["rru_300_in_flight.8_shards"] <= 5
 
 
 def test_one_consumer_by_itself_loses_no_claim_on_any_number_of_shards() -> None:

@@ -11,6 +11,7 @@ _CHECKER: Final = "fairbox_simulation.consumer_checker:ConsumerChecker"
 _ACCOUNT: Final = "fairbox_simulation.whole_run:Account"
 _MUTANTS: Final = "tests/simulation/test_whole.py::TestMutants"
 _FAULTS: Final = "tests/unit/queue/test_faults.py"
+_KEYS: Final = "tests/unit/queue/test_keys.py"
 _CONTRACT: Final = "tests/contract/test_queue.py"
 _WHOLE: Final = ("whole",)
 _EXPIRING: Final = "fairbox_simulation.expiring_world:ExpiringWorld"
@@ -98,8 +99,8 @@ QUEUES: Final = (
         ),
     ),
     Guarantee(
-        text="One message of a key is held at a time, and first received in the order of ids; a "
-        "stuck key stops no other.",
+        text="One consumer at a time holds a key, whose messages are received and acknowledged in "
+        "the order of ids; no number of stuck keys stops another.",
         page=f"{_QUEUE}#ordered-topics-claims-in-the-shards-row",
         kinds=("two of a key", "received out of order"),
         invariants=(f"{_CHECKER}._received_in_order", f"{_CHECKER}.disorder"),
@@ -107,6 +108,9 @@ QUEUES: Final = (
         scenarios=_WHOLE,
         checks=(
             f"{_FAULTS}::test_a_key_is_received_in_the_order_of_its_ids_under_faults",
+            f"{_FAULTS}::test_several_messages_of_a_key_are_done_in_order_whatever_fails",
+            f"{_KEYS}::TestWaitingKeys.test_no_number_of_them_stops_a_healthy_key",
+            f"{_KEYS}::TestRuns.test_none_is_acknowledged_before_those_that_came_before_it",
             f"{_CONTRACT}::TestOrdered.test_one_message_of_a_key_is_held_and_the_others_go_on",
             (
                 "tests/unit/queue/test_costs.py"

@@ -110,7 +110,7 @@ class TestWaitingKeys:
 
     def test_their_followers_wait_for_them_and_come_in_order(self) -> None:
         shop = Shop()
-        first = shop.fail(40)
+        first = shop.fail(40, 60)
         second = shop.send(*(f"failing-{n}" for n in range(40)))
         third = shop.send(*(f"failing-{n}" for n in range(40)), "healthy")
         received: list[Received] = []
@@ -118,7 +118,7 @@ class TestWaitingKeys:
             received = shop.receive()
         assert ids(received) == [third[-1].id]
         shop.ack(received)
-        shop.clock.advance(3_600)
+        shop.clock.advance(60)
         seen: list[str] = []
         for _ in range(60):
             received = shop.receive(5)
@@ -208,6 +208,18 @@ class TestWaitingKeys:
         reading = shop.client.reading()
         assert reading.wru / 50 <= 2.25
         assert reading.rru / 50 <= 0.7  # that these keys do not wait was read before
+
+    def test_a_key_moves_beside_the_row_and_back_for_eight_write_units(self) -> None:
+        shop = Shop(wrap=CostMeter)
+        shop.fail(56)
+        shop.client.reset()
+        assert shop.receive() == []
+        assert shop.row().aside.count == 48
+        assert shop.client.reading().wru / 48 <= 4.1
+        shop.clock.advance(3_600)
+        shop.client.reset()
+        assert len(shop.receive()) == 10
+        assert shop.client.reading().wru / 48 <= 4.3
 
 
 class TestRuns:
@@ -322,6 +334,22 @@ class TestRuns:
         (last,) = shop.another().receive("jobs", max_per_key=10)
         assert last.message.id == received[3].message.id
         assert [m.id for m in shop.outbox.outstanding("jobs")] == [last.message.id]
+
+    def test_one_that_comes_again_brings_none_that_lie_behind_others(self) -> None:
+        shop = Shop()
+        shop.send("held")
+        assert len(shop.receive(timeout=3_600)) == 1
+        refs = shop.send(*["hot"] * 4)
+        received = shop.run(3)
+        assert shop.run() == []  # passes the fourth
+        later = shop.send("hot", "hot")
+        shop.queue.release(received[0].receipt)
+        expected = [ref.id for ref in (*refs, *later)]
+        seen: list[str] = []
+        while again := shop.run():
+            seen += ids(again)
+            shop.ack(again)
+        assert seen == expected
 
     def test_a_longer_time_is_that_of_the_whole_run(self) -> None:
         shop = Shop()

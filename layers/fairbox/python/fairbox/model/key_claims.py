@@ -78,7 +78,7 @@ class KeyClaim:
 
     @property
     def _behind(self) -> tuple[str, ...]:
-        """What lies behind the claimed messages: what failed, and the follower."""
+        """The messages behind the claimed ones: that which failed, and the follower."""
         failed = (self.failed.id,) if self.failed else ()
         return (*failed, self.follower) if self.follower else failed
 

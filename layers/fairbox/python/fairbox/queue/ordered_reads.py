@@ -1,4 +1,4 @@
-"""What a receive from an ordered shard has read: parts of its lane, and waiting keys."""
+"""Reads of a receive from an ordered shard: parts of its lane, and waiting keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a receive asks for.
+    """The request of a receive.
 
     Attributes:
         count: number of messages at most.
