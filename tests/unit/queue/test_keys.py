@@ -49,11 +49,11 @@ class Shop(MemoryApplication):
     def receive(self, wanted: int = 10, timeout: float = 30, **more: Any) -> list[Received]:
         return self.queue.receive("jobs", wanted, timeout, **more)
 
-    def run(self, wanted: int = 10, **more: Any) -> list[Received]:
+    def several(self, wanted: int = 10, **more: Any) -> list[Received]:
         """Receive several messages of a key."""
         return self.receive(wanted, max_per_key=wanted, **more)
 
-    def ack(self, received: Iterable[Received]) -> None:
+    def done(self, received: Iterable[Received]) -> None:
         self.queue.ack([r.receipt for r in received])
 
     def fail(self, keys: int, delay: float = 3_600) -> list[MessageRef]:
@@ -91,7 +91,7 @@ class TestWaitingKeys:
             healthy = shop.send(*(f"healthy-{n}" for n in range(10)))
             received = shop.receive()
             assert ids(received) == [ref.id for ref in healthy]
-            shop.ack(received)
+            shop.done(received)
         assert len(shop.row().entries) <= 16 + 10
         shop.clock.advance(3_600)
         back: list[Received] = []
@@ -117,13 +117,13 @@ class TestWaitingKeys:
         while not received:  # receives pass the followers
             received = shop.receive()
         assert ids(received) == [third[-1].id]
-        shop.ack(received)
+        shop.done(received)
         shop.clock.advance(60)
         seen: list[str] = []
         for _ in range(60):
             received = shop.receive(5)
             seen += ids(received)
-            shop.ack(received)
+            shop.done(received)
         expected = [ref.id for refs in zip(first, second, third, strict=False) for ref in refs]
         assert sorted(seen) == sorted(expected)
         for refs in zip(first, second, third, strict=False):
@@ -154,7 +154,7 @@ class TestWaitingKeys:
         assert (received.message.id, received.receive_count) == (beside[0].id, 2)
         shop.queue.edit(beside[1], body=b"edited")
         shop.queue.cancel([beside[2]])
-        shop.ack([received])
+        shop.done([received])
         shop.clock.advance(3_600)
         back = shop.receive(100)
         assert set(ids(back)) == {ref.id for ref in refs} - {beside[0].id, beside[2].id}
@@ -183,7 +183,7 @@ class TestWaitingKeys:
         for _ in range(30):
             received = shop.receive(100)
             seen += ids(received)
-            shop.ack(received)
+            shop.done(received)
             shop.clock.advance(60)
         assert sorted(seen[:40]) == sorted(ref.id for ref in refs)
         assert len(seen) == 80
@@ -200,11 +200,11 @@ class TestWaitingKeys:
         shop.fail(200)
         for _ in range(2):
             shop.send(*(f"healthy-{n}" for n in range(10)))
-            shop.ack(shop.receive())
+            shop.done(shop.receive())
         shop.client.reset()
         for _ in range(5):
             shop.send(*(f"healthy-{n}" for n in range(10)))
-            shop.ack(shop.receive())
+            shop.done(shop.receive())
         reading = shop.client.reading()
         assert reading.wru / 50 <= 2.25
         assert reading.rru / 50 <= 0.7  # that these keys do not wait was read before
@@ -227,12 +227,12 @@ class TestRuns:
         shop = Shop()
         refs = shop.send(*["hot"] * 25)
         for start in (0, 10, 20):
-            received = shop.run()
+            received = shop.several()
             assert ids(received) == [ref.id for ref in refs[start : start + 10]]
             assert shop.queue.stats("jobs").in_flight == len(received)
-            assert shop.run() == []
-            shop.ack(reversed(received))
-        assert shop.run() == []
+            assert shop.several() == []
+            shop.done(reversed(received))
+        assert shop.several() == []
 
     def test_one_is_the_default_and_keys_come_before_more_of_a_key(self) -> None:
         shop = Shop()
@@ -253,15 +253,15 @@ class TestRuns:
     def test_none_is_acknowledged_before_those_that_came_before_it(self) -> None:
         shop = Shop()
         shop.send(*["hot"] * 4)
-        one, two, three, four = shop.run()
+        one, two, three, four = shop.several()
         with pytest.raises(StaleReceipt) as refused:
-            shop.ack([two, three])
+            shop.done([two, three])
         assert set(refused.value.receipts) == {two.receipt, three.receipt}
         with pytest.raises(StaleReceipt) as refused:
-            shop.ack([three, one])
+            shop.done([three, one])
         assert refused.value.receipts == (three.receipt,)
-        shop.ack([three, two])
-        shop.ack([four])
+        shop.done([three, two])
+        shop.done([four])
         assert list(shop.outbox.outstanding("jobs")) == []
 
     @pytest.mark.parametrize("how", ["nack", "release", "time-out", "bury"])
@@ -269,8 +269,8 @@ class TestRuns:
     def test_a_failure_returns_those_behind_it(self, how: str, place: int) -> None:
         shop = Shop()
         shop.send("hot", "hot", "hot", "hot")
-        received = shop.run()
-        shop.ack(received[:place])
+        received = shop.several()
+        shop.done(received[:place])
         failed = received[place]
         if how == "nack":
             shop.queue.nack(failed.receipt, 2)
@@ -280,15 +280,15 @@ class TestRuns:
             shop.queue.bury(failed.receipt)
         else:
             shop.clock.advance(30)
-            assert ids(shop.run()) == [failed.message.id]
+            assert ids(shop.several()) == [failed.message.id]
         with pytest.raises(StaleReceipt):
-            shop.ack(received[place + 1 :])
+            shop.done(received[place + 1 :])
         assert list(shop.outbox.outstanding("jobs"))[-1].id == received[-1].message.id
         shop.clock.advance(40)
         seen: list[tuple[str, int]] = []
-        while again := shop.run():
+        while again := shop.several():
             seen += [(r.message.id, r.receive_count) for r in again]
-            shop.ack(again)
+            shop.done(again)
         rest = [(r.message.id, 1) for r in received[place + 1 :]]
         count = {"nack": [2], "release": [1], "time-out": [3], "bury": []}[how]
         assert seen == [*((failed.message.id, one) for one in count), *rest]
@@ -296,40 +296,40 @@ class TestRuns:
     def test_one_that_failed_behind_others_waits_once_they_are_done(self) -> None:
         shop = Shop()
         shop.send(*["hot"] * 4)
-        one, two, three, four = shop.run()
+        one, two, three, four = shop.several()
         shop.queue.nack(three.receipt, 100, "why")
         with pytest.raises(StaleReceipt):
-            shop.ack([three, four])
-        shop.ack([one, two])
+            shop.done([three, four])
+        shop.done([one, two])
         shop.clock.advance(99)
-        assert shop.run() == []
+        assert shop.several() == []
         shop.clock.advance(1)
-        (again,) = shop.run()  # what failed comes alone
+        (again,) = shop.several()  # what failed comes alone
         assert (again.message.id, again.receive_count) == (three.message.id, 2)
-        shop.ack([again])
-        assert ids(shop.run()) == [four.message.id]
+        shop.done([again])
+        assert ids(shop.several()) == [four.message.id]
 
     def test_one_that_failed_behind_another_that_fails_comes_after_it(self) -> None:
         shop = Shop()
         shop.send(*["hot"] * 3)
-        received = shop.run()
+        received = shop.several()
         shop.queue.nack(received[1].receipt)
         shop.queue.nack(received[0].receipt)
         seen: list[str] = []
-        while again := shop.run():
+        while again := shop.several():
             seen += ids(again)
-            shop.ack(again)
+            shop.done(again)
         assert seen == ids(received)
 
     def test_what_a_crash_left_of_them_is_deleted_and_not_received(self) -> None:
         shop = Shop()
         shop.send(*["hot"] * 4)
-        received = shop.run()
+        received = shop.several()
         shop.client.__dict__["batch_write_item"] = _killed
         with pytest.raises(KeyboardInterrupt):
-            shop.ack(received[:2])
+            shop.done(received[:2])
         del shop.client.__dict__["batch_write_item"]
-        shop.ack(received[2:3])
+        shop.done(received[2:3])
         shop.clock.advance(31)
         (last,) = shop.another().receive("jobs", max_per_key=10)
         assert last.message.id == received[3].message.id
@@ -340,32 +340,32 @@ class TestRuns:
         shop.send("held")
         assert len(shop.receive(timeout=3_600)) == 1
         refs = shop.send(*["hot"] * 4)
-        received = shop.run(3)
-        assert shop.run() == []  # passes the fourth
+        received = shop.several(3)
+        assert shop.several() == []  # passes the fourth
         later = shop.send("hot", "hot")
         shop.queue.release(received[0].receipt)
         expected = [ref.id for ref in (*refs, *later)]
         seen: list[str] = []
-        while again := shop.run():
+        while again := shop.several():
             seen += ids(again)
-            shop.ack(again)
+            shop.done(again)
         assert seen == expected
 
     def test_a_longer_time_is_that_of_the_whole_run(self) -> None:
         shop = Shop()
         shop.send("hot", "hot")
-        received = shop.run(timeout=30)
+        received = shop.several(timeout=30)
         shop.queue.extend(received[1].receipt, 100)
         shop.queue.extend(received[0].receipt, 5)
         shop.clock.advance(99)
-        assert shop.run() == []
-        shop.ack(received)
+        assert shop.several() == []
+        shop.done(received)
 
     def test_a_held_one_is_neither_edited_nor_unseen(self) -> None:
         shop = Shop()
         refs = shop.send("hot", "hot", "hot")
-        received = shop.run()
-        shop.ack(received[:1])
+        received = shop.several()
+        shop.done(received[:1])
         shown = [shop.outbox.receives().of(m) for m in shop.outbox.stored("ready", "jobs")]
         assert [(one.count, one.held_until) for one in shown] == [(1, received[0].visible_at)] * 2
         with pytest.raises(MessagesClaimed):
@@ -377,9 +377,9 @@ class TestRuns:
         (last,) = shop.send("healthy")
         seen: list[str] = []
         for _ in range(15):
-            received = shop.run()
+            received = shop.several()
             seen += ids(received)
-            shop.ack(received)
+            shop.done(received)
         assert last.id in seen
 
 
@@ -413,5 +413,5 @@ class TestManyInFlight:
         shop.client.reset()
         for _ in range(5):
             shop.send(*(f"k{n}" for n in range(10)))
-            shop.ack(shop.receive())
+            shop.done(shop.receive())
         assert shop.client.reading().wru / 50 <= most
