@@ -404,6 +404,23 @@ class TestManyInFlight:
         assert len(shop.receive()) == 1
         assert shop.client.reading().rru <= 5
 
+    def test_a_message_that_another_process_gives_back_is_found_in_two_seconds(self) -> None:
+        shop = Shop()
+        other = shop.another()
+        shop.send(*(f"k{n}" for n in range(30)))
+        held = shop.receive(30, timeout=3_600)
+        for number, received in enumerate(held[:5]):
+            shop.done(held[10 + number : 11 + number])
+            for _ in range(10):
+                assert other.receive("jobs") == []
+                shop.clock.advance(0.3)
+            shop.queue.release(received.receipt)
+            found: list[Received] = []
+            for _ in range(8):
+                found += other.receive("jobs", visibility_timeout=3_600)
+                shop.clock.advance(0.3)
+            assert ids(found) == [received.message.id]
+
     @pytest.mark.parametrize(("held", "most"), [(10, 2.25), (64, 2.6), (300, 3.6), (990, 7)])
     def test_a_message_costs_as_the_row_is_large(self, held: int, most: float) -> None:
         shop = Shop(wrap=CostMeter)

@@ -61,19 +61,25 @@ class KnownRows:
 
     def fresh(self, shard: Shard) -> KeyClaims | None:
         """Return a row that is 2 s old at most, and that no other process changes."""
+        known = self._fresh(shard)
+        return None if known is None else known.row
+
+    def _fresh(self, shard: Shard) -> _Known | None:
         known, now = self._rows.get(shard), milliseconds(self._clock)
         if known is None or not known.at <= now <= known.at + _FRESH_MS:
             return None
-        return None if now < self._shared.get(shard, 0) else known.row
+        return None if now < self._shared.get(shard, 0) else known
 
     def silence(self, shard: Shard, behind: str) -> None:
         """Note that nothing could be received up to an id, and nothing lay behind it."""
-        if shard in self._rows:
-            self._rows[shard].quiet = behind
+        known = self._rows.get(shard)  # other threads settle meanwhile
+        if known is not None:
+            known.quiet = behind
 
     def quiet(self, shard: Shard) -> str | None:
         """Return the id up to which nothing could be received; None: look from the beginning."""
-        return None if self.fresh(shard) is None else self._rows[shard].quiet
+        known = self._fresh(shard)
+        return None if known is None else known.quiet
 
     def delete(self, ids: list[str]) -> None:
         """Note that messages were deleted."""

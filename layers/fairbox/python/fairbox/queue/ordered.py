@@ -99,7 +99,8 @@ class OrderedReceive:
             if row is None:
                 self.rows.forget(shard, shared=True)
                 continue
-            self.rows.keep(shard, row)
+            if row is not found:
+                self.rows.keep(shard, row)
             waits = self._cutover.waits(topic, shard, settled=row.settled)
             if waits.everything:
                 now = milliseconds(self._clock)
