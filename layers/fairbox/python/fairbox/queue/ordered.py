@@ -92,8 +92,7 @@ class OrderedReceive:
         if self._reader.silent(shard, spent):
             return []
         for attempt in range(_CAS_TRIES):
-            if attempt:
-                self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
+            self._back_off(attempt)
             found, window = self._reader.row(shard, wanted.count, spent)
             row = self.waiting.tend(shard, found)
             if row is None:
@@ -121,6 +120,10 @@ class OrderedReceive:
             if not (plan.taken or plan.moved):
                 return []
         return []
+
+    def _back_off(self, attempt: int) -> None:
+        if attempt:
+            self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
 
     def _write(self, shard: Shard, plan: Plan, version: int) -> bool:
         """Write a plan; return whether its messages are claimed."""
