@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from benchmarks import sqs_limits
 from benchmarks.baseline_001 import NAME
 from benchmarks.figures import Figure
 from benchmarks.queue_contention import Contention, SeedContention
@@ -33,7 +34,7 @@ def figures(
         messages: acknowledged by all consumers together, of twice as many.
         seed_messages: the same of source 001's pattern.
     """
-    found: list[Figure] = []
+    found = sqs_limits.figures()
     for number in consumers:
         seed = SeedContention(number, messages=seed_messages, backlog=2 * seed_messages).run()
         for count in shards:

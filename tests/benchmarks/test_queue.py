@@ -208,6 +208,8 @@ def test_one_consumer_by_itself_loses_no_claim_on_any_number_of_shards() -> None
     figures = queue_matrix.figures(consumers=(1,), shards=(1, 8), messages=100)
     lost = [figure.value for figure in figures if "lost" in figure.name]
     assert lost == [0, 0]
+    published = {figure.name: figure.value for figure in figures if ".sqs." in figure.name}
+    assert published["queue.sqs.fifo.messages_per_second"] == 3000
 
 
 @pytest.mark.parametrize(("ordering", "most"), [("none", 2.7), ("key", 2.7)])
