@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
-    from fairbox.queue.ordered_reads import ShardRead, Wanted
+    from fairbox.queue.ordered_reads import ShardRead, Wanted, Window
     from fairbox.queue.ports import KeyClaimStore, Shard
     from fairbox.queue.shard_rotation import Place
 
@@ -92,14 +92,11 @@ class OrderedReceive:
         if self._reader.silent(shard, spent):
             return []
         for attempt in range(_CAS_TRIES):
-            self._back_off(attempt)
-            found, window = self._reader.row(shard, wanted.count, spent)
-            row = self.waiting.tend(shard, found)
+            if attempt:
+                self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
+            row, window = self._row(shard, wanted, spent)
             if row is None:
-                self.rows.forget(shard, shared=True)
                 continue
-            if row is not found:
-                self.rows.keep(shard, row)
             waits = self._cutover.waits(topic, shard, settled=row.settled)
             if waits.everything:
                 now = milliseconds(self._clock)
@@ -121,9 +118,15 @@ class OrderedReceive:
                 return []
         return []
 
-    def _back_off(self, attempt: int) -> None:
-        if attempt:
-            self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
+    def _row(self, shard: Shard, wanted: Wanted, spent: Spent) -> tuple[KeyClaims | None, Window]:
+        """Return a shard's row with its waiting keys where they belong; None: it has changed."""
+        found, window = self._reader.row(shard, wanted.count, spent)
+        row = self.waiting.tend(shard, found)
+        if row is None:
+            self.rows.forget(shard, shared=True)
+        elif row is not found:
+            self.rows.keep(shard, row)
+        return row, window
 
     def _write(self, shard: Shard, plan: Plan, version: int) -> bool:
         """Write a plan; return whether its messages are claimed."""
