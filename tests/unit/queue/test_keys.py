@@ -110,24 +110,29 @@ class TestWaitingKeys:
 
     def test_their_followers_wait_for_them_and_come_in_order(self) -> None:
         shop = Shop()
-        first = shop.fail(40, 60)
-        second = shop.send(*(f"failing-{n}" for n in range(40)))
-        third = shop.send(*(f"failing-{n}" for n in range(40)), "healthy")
+        refs = shop.fail(40, 60)
+        assert shop.receive() == []
+        in_row = {entry.id for entry in shop.row().entries}
+        keys = [f"failing-{n}" for n, ref in enumerate(refs) if ref.id not in in_row]
+        first = [ref for ref in refs if ref.id not in in_row]
+        assert len(keys) == 32
+        second = shop.send(*keys)
+        third = shop.send(*keys, "healthy")
         received: list[Received] = []
         while not received:  # receives pass the followers
             received = shop.receive()
         assert ids(received) == [third[-1].id]
         shop.done(received)
         shop.clock.advance(60)
+        fourth = shop.send(*keys)
         seen: list[str] = []
         for _ in range(60):
             received = shop.receive(5)
             seen += ids(received)
             shop.done(received)
-        expected = [ref.id for refs in zip(first, second, third, strict=False) for ref in refs]
-        assert sorted(seen) == sorted(expected)
-        for refs in zip(first, second, third, strict=False):
-            places = [seen.index(ref.id) for ref in refs]
+        assert len(seen) == len(set(seen)) == 40 + 3 * 32
+        for several in zip(first, second, third, fourth, strict=False):
+            places = [seen.index(ref.id) for ref in several]
             assert places == sorted(places)
 
     def test_another_process_knows_of_them(self) -> None:
