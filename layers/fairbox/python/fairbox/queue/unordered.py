@@ -116,11 +116,11 @@ class UnorderedReceive:
         return self._finish(topic, taken)
 
     def _finish(self, topic: TopicState, taken: list[Taken]) -> list[Taken]:
-        """Begin the next receive at another shard if others compete for the same messages."""
+        """Return messages oldest first; leave the shard to others if they compete for it."""
         if self._scatter:
             self._turns.scatter(topic)
         self._scatter = False
-        return taken
+        return sorted(taken, key=lambda one: one.stored.ref.id)
 
     def _from_shard(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
         """Claim messages of a shard; after the first page, keep `others` units for other shards."""
