@@ -210,6 +210,38 @@ def test_delayed_messages_come_in_time_behind_many_that_are_in_flight() -> None:
     assert shop.client.reading().rru <= 6
 
 
+def test_a_delayed_message_that_commits_behind_others_is_found_within_two_minutes() -> None:
+    """No relay saw it, and its sender's clock is late."""
+    shop = Shop()
+    shop.send(500, delay=30)
+    shop.clock.advance(40)
+    assert len(shop.wait_for(500)) == 500
+    slow = ManualClock(shop.clock.now() - 60)
+    ids = IdGenerator(slow, random.Random(1).getrandbits)
+    late = Message(topic="jobs", body=b"", id=ids.next(), delay=1)
+    shop.other(slow).send(late)
+    (back,) = shop.wait_for(1, seconds=120)
+    assert back.message.id == late.id
+
+
+def test_a_scan_of_much_that_is_in_flight_writes_little() -> None:
+    shop = Shop()
+    shop.send(2000)
+    shop.hold(2000)
+    shop.clock.advance(61)
+    shop.client.reset()
+    for _ in range(100):
+        assert shop.queue.receive("jobs", 10, LONG) == []
+        shop.clock.advance(0.05)
+    assert shop.client.reading().wru <= 15
+    shop.client.reset()
+    for _ in range(600):
+        shop.queue.receive("jobs", 10, LONG)
+        shop.clock.advance(0.05)
+    reading = shop.client.reading()
+    assert reading.wru <= 30
+
+
 def test_a_crash_with_a_delayed_message_is_over_in_time() -> None:
     shop = Shop()
     shop.send(500, delay=30)

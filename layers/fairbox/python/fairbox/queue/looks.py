@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import Hint, StoredMessage
+    from fairbox.model.walk_positions import OpenLane
     from fairbox.queue.claims import Claimer
     from fairbox.queue.models import Taken
     from fairbox.queue.ports import ClaimStore, Shard
@@ -83,7 +84,8 @@ class Looks:
         self._claimer = claimer
         self._clock = clock
         self._rng = rng
-        self._scans: dict[Shard, str] = {}  # up to which sort key this process has scanned
+        # the lane that this process scans, and up to which sort key it has
+        self._scans: dict[Shard, tuple[OpenLane, str]] = {}
 
     def due(self, shard: Shard, hint: Hint) -> bool:
         """Whether a look is due, or this process is in the middle of a scan."""
@@ -92,10 +94,16 @@ class Looks:
     def look(self, ask: Ask, hint: Hint, room: Room) -> tuple[list[Taken], Hint]:
         """Look at a shard, unless another process does; return messages and the hint (2 WRU).
 
+        A scan that this process has begun goes on without a write, until its lease is to be renewed
+        or it ends.
+
         Raises:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
         now = milliseconds(self._clock)
+        look = _Look(ask, room, now)
+        if not hint.look_due(now):
+            return look.taken, self._scan_on(look, hint)
         scans = ask.shard in self._scans or hint.scan_due(now)
         scan_at = now + _SCAN_LEASE_MS if scans else hint.scan_at
         leased = replace(hint, look_at=now + _LEASE_MS, scan_at=scan_at)
@@ -103,7 +111,6 @@ class Looks:
         if there is not None:
             self._scans.pop(ask.shard, None)
             return [], there
-        look = _Look(ask, room, now)
         steps = [self._segments, self._later]
         if self._rng.randrange(2):  # neither starves the other
             steps.reverse()
@@ -113,6 +120,18 @@ class Looks:
         if scans:
             after = self._scan(look, after)
         return look.taken, self._end(look, leased, after)
+
+    def _scan_on(self, look: _Look, hint: Hint) -> Hint:
+        """Go on with a scan between looks; return the hint."""
+        shard = look.ask.shard
+        after = self._scan(look, hint)
+        self._store.file_segments(shard, look.filed)
+        if after == hint and hint.scan_at > look.now + _SCAN_LEASE_MS // 2:
+            return hint
+        scan_at = look.now + _SCAN_LEASE_MS if after == hint else after.scan_at
+        look_at = min([hint.look_at or look.now, *(segment.end for segment in look.filed)])
+        after = replace(hint, scan_at=scan_at, look_at=look_at)
+        return self._store.move_hint(HintMove(shard, hint, after)) or after
 
     def _segments(self, look: _Look, hint: Hint, after: Hint) -> Hint:
         """Read the stretches whose claims have ended; return the hint with what was checked."""
@@ -194,25 +213,28 @@ class Looks:
         return after
 
     def _scan(self, look: _Look, after: Hint) -> Hint:
-        """Go on with the scan from the head to where receives begin; return when the next is."""
+        """Go on with the scan of what lies before the places in both lanes.
+
+        Returns:
+            The hint with the time of the next scan, if this one has ended.
+        """
         shard = look.ask.shard
-        window = Window("ready", cursor=self._scans.pop(shard, ""), upto=after.after)
+        begun, place = self._scans.pop(shard, ("ready", ""))
         spare = look.room.all * (1 - _SCAN_SHARE)
-        window.ended = not after.after
-        while not window.ended:
-            cursor = window.cursor
-            free = self._reader.read(window, look.ask, look.room, spare=spare)
-            if free is None:
-                break
-            ends = self._claim(look, free)
-            look.filed += [segment_of(m.ref, ends[m.ref]) for m in free if m.ref in ends]
-            if any(m.ref not in ends for m in free):
-                window.cursor, window.ended = cursor, False
-                break
-        if window.ended:
-            return replace(after, scan_at=look.now + RECEIVES_LOOK_MS)
-        self._scans[shard] = window.cursor
-        return after
+        lanes: tuple[tuple[OpenLane, str], ...] = (("ready", after.after), ("later", after.later))
+        for lane, upto in lanes:
+            if not upto or (lane, begun) == ("ready", "later"):
+                continue
+            window = Window(lane, cursor=place if lane == begun else "", upto=upto)
+            while not window.ended:
+                cursor = window.cursor
+                free = self._reader.read(window, look.ask, look.room, spare=spare)
+                ends = self._claim(look, free or [])
+                look.filed += [segment_of(m.ref, ends[m.ref]) for m in free or [] if m.ref in ends]
+                if free is None or any(m.ref not in ends for m in free):
+                    self._scans[shard] = lane, cursor
+                    return after
+        return replace(after, scan_at=look.now + RECEIVES_LOOK_MS)
 
     def _claim(self, look: _Look, free: Sequence[StoredMessage]) -> dict[MessageRef, int]:
         """Claim messages as far as they are wanted; return until when each is held (ms)."""
@@ -245,7 +267,9 @@ class Looks:
                 return there  # another process was called to look, and was faster
             # receives have moved on meanwhile, or called for a look
             look_at = bound if there.look_at == leased.look_at else min(bound, there.look_at or 0)
-            before, after = there, replace(after, after=there.after, look_at=look_at)
+            later = after.later if there.later == leased.later else there.later
+            before = there
+            after = replace(after, after=there.after, look_at=look_at, later=later)
         return before
 
 
