@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Outbox, Subscription, Topic
@@ -15,6 +15,7 @@ from benchmarks.figures import Figure
 from benchmarks.latency import drain, percentile, produce
 from local.application import LocalApplication
 from local.cloudformation.synthesis import synthesise
+from local.loopback_server import LoopbackServer
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -124,8 +125,7 @@ class _SlowServer:
     @contextmanager
     def serving(self) -> Iterator[_SlowServer]:
         """Serve until the block ends."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        server.daemon_threads = True
+        server = LoopbackServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{server.server_address[1]}/slow"
         threading.Thread(target=server.serve_forever, name="slow", daemon=True).start()
         try:

@@ -13,7 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, Outbox, Subscription, Topic
@@ -25,6 +25,7 @@ from benchmarks.figures import Figure
 from benchmarks.latency import percentile, produce
 from local.application import LocalApplication
 from local.cloudformation.synthesis import synthesise
+from local.loopback_server import LoopbackServer
 from local.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -181,12 +182,7 @@ class _Receiver:
     @contextlib.contextmanager
     def serving(self) -> Iterator[_Receiver]:
         """Serve until the block ends."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 512
-
-        server = Server(("127.0.0.1", 0), self._handler())
+        server = LoopbackServer(("127.0.0.1", 0), self._handler())
         self._port = server.server_address[1]
         threading.Thread(target=server.serve_forever, name="receiver", daemon=True).start()
         try:

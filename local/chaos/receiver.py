@@ -9,11 +9,12 @@ import signal
 import socket
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from local.accounting.journal import Journal
+from local.loopback_server import LoopbackServer
 from local.workspace import LOOPBACK
 
 if TYPE_CHECKING:
@@ -101,13 +102,6 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing: callers are killed, too."""
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Receive until killed; SIGUSR1 heals."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -120,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.well:
         receiver.heal()
     signal.signal(signal.SIGUSR1, lambda *_: receiver.heal())
-    _Server((LOOPBACK, given.port), _handler(receiver)).serve_forever()
+    LoopbackServer((LOOPBACK, given.port), _handler(receiver)).serve_forever()
 
 
 if __name__ == "__main__":

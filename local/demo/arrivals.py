@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 from fairbox.model.messages import MessageRef
 
 from local.accounting.queues import delete_received, event_of
+from local.loopback_server import LoopbackServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +54,7 @@ class WebhookSink:
     """A web server on loopback that takes every message."""
 
     def __init__(self, arrivals: Arrivals) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(arrivals))
-        self._server.daemon_threads = True
+        self._server = LoopbackServer(("127.0.0.1", 0), _handler(arrivals))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property

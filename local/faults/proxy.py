@@ -13,11 +13,12 @@ import socket
 import threading
 from collections import Counter
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from local.faults import wire
+from local.loopback_server import LoopbackServer
 
 if TYPE_CHECKING:
     import random
@@ -182,16 +183,9 @@ def _applies(fault: str, operation: str) -> bool:
     return True
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 128
+class _Server(LoopbackServer):
     proxy: FaultProxy
     upstream: tuple[str, int]
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's form
-        """Ignore clients that disconnect."""
-        log.debug("A connection ended early.")
 
 
 class _Handler(BaseHTTPRequestHandler):

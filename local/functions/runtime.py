@@ -12,10 +12,11 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Protocol
 
 from local.functions.invoker import InvokeResult
+from local.loopback_server import LoopbackServer
 from local.workspace import LOOPBACK
 
 if TYPE_CHECKING:
@@ -267,13 +268,9 @@ def _signal_word(number: int) -> str:
     return "killed" if number == signal.SIGKILL else signal.Signals(number).name.lower()
 
 
-class _RuntimeServer(ThreadingHTTPServer):
-    daemon_threads = True
+class _RuntimeServer(LoopbackServer):
     block_on_close = False
     instance: Instance
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: a broken connection means a killed process."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -6,10 +6,12 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 from fairbox.model.messages import MessageRef
+
+from local.loopback_server import LoopbackServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +43,7 @@ class Sink:
         self._lock = threading.Lock()
         self._calls: dict[str, list[Call]] = defaultdict(list)
         self._scripts: dict[str, Callable[[MessageRef], int]] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = LoopbackServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, name="sink", daemon=True)
 
         self.asks: dict[str, int] = {}
