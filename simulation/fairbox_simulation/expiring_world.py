@@ -101,7 +101,8 @@ class ExpiringWorld(WholeWorld):
         for event in lines.values():
             if event["event"] != "expired" or event["topic"] not in QUEUES:
                 continue
-            since = max(time_of(event["id"]), dues.get(event["id"], 0))
+            due = 0 if event["id"] in self.producers.rescheduled else dues.get(event["id"], 0)
+            since = max(time_of(event["id"]), due)
             if event["at"] + 999 < since + KEPT * 1000:  # the stream has whole seconds
                 yield f"expired early: {event['topic']} {event['id']}"
             if event["topic"] != FED and (event["topic"], event["id"]) in held:

@@ -36,7 +36,12 @@ OPEN_HOURS: Final = 24 * 60  # longer than a world lasts: nobody leaves its batc
 
 
 class AllProducers(Crowd):
-    """Producers of all topics, who also edit, postpone and make due what waits in queues."""
+    """Producers of all topics, who also edit, postpone and make due what waits in queues.
+
+    Attributes:
+        changed: changes made.
+        rescheduled: ids of messages whose due time may be another than they were added with.
+    """
 
     topics = (*Crowd.topics, UNORDERED, UNORDERED, ORDERED, ORDERED, FEEDER)
     keyed = (*Crowd.keyed, ORDERED)
@@ -46,6 +51,7 @@ class AllProducers(Crowd):
         super().__init__(world, rng)
         self._operator = world.app.queue
         self.changed = 0
+        self.rescheduled: set[str] = set()
 
     def act(self) -> int:
         """Do one thing; return how many messages it published."""
@@ -65,6 +71,8 @@ class AllProducers(Crowd):
             partial(self._operator.reschedule, ref, 40.0),
         ]
         change = self._rng.choice(changes)
+        if change is not changes[0]:
+            self.rescheduled.add(ref.id)  # before the call, whose answer may be lost
         try:
             moved = change()
         except FairboxError:

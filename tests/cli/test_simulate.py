@@ -95,7 +95,7 @@ def test_json_is_one_object_with_the_failures(cli: Cli, broken: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "--scenario: expected one of whole, delivery, "),
+        ((), "--scenario: expected one of whole, expiring, "),
         (("--scenario", "weather"), "adding; got 'weather'"),
         (("--scenario", "ordered", "--without", "rain"), "--without: expected one of tables, "),
         (("--scenario", "ordered", "--calm", "--stormy"), "--calm: expected one of --calm and "),

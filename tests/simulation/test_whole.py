@@ -146,7 +146,7 @@ class TestMutants:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(KeyClaim, "held_by", lambda *_: True)
-        assert self.finds("changed by a receipt that was followed", CALM, first=16, messages=60)
+        assert self.finds("changed by a receipt that was followed", CALM, first=13, messages=60)
 
     def test_an_expired_receipt_that_counts_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def mutant(self: UnorderedSettlement, receipts: Sequence[Receipt]) -> list[Receipt]:
@@ -173,7 +173,7 @@ class TestMutants:
             return write(self, shard, replace(row, version=now), now)
 
         monkeypatch.setattr(DynamoQueueStore, "write_held", mutant)
-        assert self.finds("('steps', ", replace(CALM, frozen=0.5), first=4, messages=15)
+        assert self.finds("('steps', ", replace(CALM, frozen=0.5), first=12, messages=15)
 
     def test_an_ack_that_deletes_nothing_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Claims, "delete", lambda *_: [])
