@@ -71,7 +71,7 @@ def test_every_figure_has_a_name_of_its_own(figures: dict[str, Figure]) -> None:
 
 
 def test_the_queue_stays_within_its_targets() -> None:
-    found = queue.figures(messages=200, backlogs=(1, 2_000), consumers=16, contended=800)
+    found = queue.figures(messages=200, backlogs=(1, 2_000), consumers=16, contended=1600)
     values = {figure.name: figure.value for figure in found}
     assert len(values) == len(found)
     assert 3 <= values["queue.wru_per_message.unordered"] <= 3.2
@@ -87,10 +87,11 @@ def test_the_queue_stays_within_its_targets() -> None:
 def test_sixteen_consumers_of_eight_shards_lose_few_claims_and_pass_nothing_over_for_long() -> None:
     done = Contention(16, messages=1600, backlog=3200, seed=5).run()
     assert 1600 <= done.messages < 1600 + 16 * 10
-    assert 0 < done.lost_share <= 0.2  # the first receives know nothing of each other
-    assert done.wru / done.messages <= 3.35
+    # the first receives of each know nothing of the others, and write where they begin
+    assert 0 < done.lost_share <= 0.12
+    assert done.wru / done.messages <= 3.4
     assert done.rru / done.messages <= 0.3
-    assert done.calls / done.messages <= 0.55
+    assert done.calls / done.messages <= 0.7
     assert 0 < done.passed_over < 400
 
 
