@@ -6,8 +6,8 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fairbox_pipeline.ingest import Window
 from fairbox_pipeline.session import location
+from fairbox_pipeline.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,13 @@ def parser_of(
     )
     moment = "ISO 8601 (UTC unless it says otherwise) or ms since 1970"
     parser.add_argument(
-        "--since", type=moment_ms, metavar="T", help=f"take events from then on: {moment}"
+        "--since",
+        type=moment_ms,
+        metavar="T",
+        help=f"show messages from then on, by their first event: {moment}",
     )
     parser.add_argument(
-        "--until", type=moment_ms, metavar="T", help=f"take events before then: {moment}"
+        "--until", type=moment_ms, metavar="T", help=f"show messages before then: {moment}"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     add(parser)
@@ -56,7 +59,7 @@ def moment_ms(text: str) -> int:
 
 
 def window_of(options: argparse.Namespace) -> Window:
-    """Return the window of a run's events.
+    """Return the window of a run's figures.
 
     Raises:
         argparse.ArgumentTypeError: it ends before it begins.

@@ -16,7 +16,7 @@ from fairbox_pipeline.lines import FIELDS, MOST, TYPES, Chunk, chunks_of, digest
 from fairbox_pipeline.schemas import EVENTS, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from fairbox_pipeline.lines import Line
 
@@ -58,24 +58,10 @@ _MAPS: Final = tuple(name for name, kind in TYPES.items() if kind is dict)
 Columns = dict[str, list[Any]]
 
 
-def batches_of(
-    uri: str, content: bytes, at_end: Callable[[int, bool], None]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a file in the columns of `LINE_SCHEMA`.
-
-    Args:
-        uri: the file's address.
-        content: its bytes.
-        at_end: called with the number of lines, and whether any is malformed or cut.
-    """
-    lines = 0
-    faulty = False
+def batches_of(uri: str, content: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of a file, of an address and bytes, in the columns of `LINE_SCHEMA`."""
     for chunk in chunks_of(content):
-        columns = _columns_of(chunk)
-        lines += len(chunk.raws)
-        faulty = faulty or any(kind != EVENT for kind in columns["kind"])
-        yield _batch(uri, columns)
-    at_end(lines, faulty)
+        yield _batch(uri, _columns_of(chunk))
 
 
 def _columns_of(chunk: Chunk) -> Columns:

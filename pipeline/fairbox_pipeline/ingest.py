@@ -9,38 +9,38 @@ stands.
 
 from __future__ import annotations
 
+import operator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.columns import DAMAGED
+from fairbox_pipeline.columns import DAMAGED, EVENT
 from fairbox_pipeline.errors import ConflictError, EmptyArchiveError
 from fairbox_pipeline.frames import frame_of
-from fairbox_pipeline.reading import Tally, list_files, one_file_a_batch, read_archive
+from fairbox_pipeline.lines import MOST
+from fairbox_pipeline.reading import list_files, one_file_a_batch, read_archive
 from fairbox_pipeline.schemas import (
+    DAY_MS,
     EVENTS_TABLE,
     FILES_TABLE,
     KEY,
     MALFORMED_TABLE,
     MESSAGES_TABLE,
 )
-from fairbox_pipeline.transforms.events import (
-    events_between,
-    first_of_each,
-    malformed_lines,
-    name_in_archive,
-    not_in,
-)
+from fairbox_pipeline.transforms.events import malformed_lines, name_in_archive, repeated_lines
 from fairbox_pipeline.transforms.messages import messages_of
 from fairbox_pipeline.warehouse import ATTEMPTS, lost_race
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from fairbox_pipeline.progress import Teller
     from fairbox_pipeline.warehouse import Warehouse
@@ -50,16 +50,9 @@ _FOR_MESSAGES: Final = (
     *("event", "at", "event_id", *KEY, "partition_key", "content_type", "size", "batch_item"),
     *("ordering", "due", "subscription", "destination", "attempt"),
 )
-_OF_FAULTS: Final = ("uri", "line", "kind", "fault", "text", "digest", "cut")
+_RANGES: Final = 200  # of days, in one condition
+_BROADCAST_LINES: Final = 500_000
 _SAME_LINE: Final = "ON t.file = s.file AND t.line = s.line AND t.digest = s.digest"
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The events of a run: `since` <= `at` < `until`, ms; None: open."""
-
-    since: int | None = None
-    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,7 @@ class Taken:
     missing_days: tuple[str, ...] = ()
 
 
-def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -> Taken:
+def ingest(warehouse: Warehouse, archive: str, teller: Teller) -> Taken:
     """Add the new files of an archive to the tables.
 
     Raises:
@@ -87,7 +80,7 @@ def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -
         EmptyArchiveError: there is no file of an archive in it.
         ConflictError: other runs won every race; the tables are consistent.
     """
-    marked = _marked(warehouse, archive, window)
+    marked = _marked(warehouse, archive)
     broken = F.col("damaged").isNotNull()
     file = F.struct("uri", "length", "modified", broken.alias("was_damaged"))
     seen = marked.agg(
@@ -104,7 +97,7 @@ def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -
         size = sum(row["length"] for row in new) / 1e6
         teller.say(f"reading {len(new):,} files, {size:,.1f} MB, that are new or changed")
         files = sorted(new, key=lambda row: str(row["uri"]))
-        lines, found = _take(warehouse, archive, files, window, teller)
+        lines, found = _take(warehouse, archive, files, teller)
         damaged |= found
     else:
         teller.say("no file is new or changed")
@@ -113,88 +106,151 @@ def ingest(warehouse: Warehouse, archive: str, window: Window, teller: Teller) -
     return Taken(len(new), lines, damaged, missing_days(days))
 
 
-def _marked(warehouse: Warehouse, archive: str, window: Window) -> DataFrame:
+def _marked(warehouse: Warehouse, archive: str) -> DataFrame:
     """List the archive's files: `uri`, `length`, `modified`, `new`; `damaged` as last read."""
+    # earlier releases took a part of a file's events
+    whole = F.col("since").isNull() & F.col("until").isNull()
     known = warehouse.read(FILES_TABLE).select(
-        "uri",
-        "damaged",
-        F.struct("length", "modified").alias("as_read"),
-        _covers(window).alias("covered"),
+        "uri", "damaged", F.struct("length", "modified").alias("as_read"), whole.alias("whole")
     )
-    unchanged = (F.col("as_read") == F.struct("length", "modified")) & F.col("covered")
+    unchanged = (F.col("as_read") == F.struct("length", "modified")) & F.col("whole")
     marked = list_files(warehouse.spark, archive).join(known, "uri", "left")
     return marked.withColumn("new", ~F.coalesce(unchanged, F.lit(False)))
 
 
 def _take(
-    warehouse: Warehouse, archive: str, files: Sequence[Row], window: Window, teller: Teller
+    warehouse: Warehouse, archive: str, files: Sequence[Row], teller: Teller
 ) -> tuple[int, dict[str, str]]:
     """Add files to the tables; return their number of lines and the damaged ones."""
     uris = [row["uri"] for row in files]
-    with one_file_a_batch(warehouse.spark):
+    with teller.step("lines"), lines_at_hand(warehouse.spark, uris) as lines:
         with teller.step("events"):
-            lines, faulty = add_events(warehouse, uris, window)
+            add_events(warehouse, lines)
         with teller.step("malformed lines"):
             again = [row["uri"] for row in files if row["was_damaged"]]
-            damaged = _add_malformed(warehouse, archive, faulty, again)
+            damaged = _add_malformed(warehouse, archive, lines, again)
     rows = [
-        (r["uri"], r["length"], r["modified"], window.since, window.until, damaged.get(r["uri"]))
-        for r in files
+        (r["uri"], r["length"], r["modified"], None, None, damaged.get(r["uri"])) for r in files
     ]
     listed = frame_of(warehouse.spark, rows, FILES_TABLE.schema)
     actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri {actions}")
-    return lines, damaged
+    return lines.count, damaged
 
 
-def add_events(warehouse: Warehouse, uris: Sequence[str], window: Window) -> tuple[int, list[str]]:
-    """Append the events that are not in the table; return lines read, and files with faults.
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of the files of a run, parsed once and kept for its steps.
 
-    The append is refused if another run has added events since this one read the known ids;
-    then it reads them again.
+    Attributes:
+        frame: in `LINE_SCHEMA`.
+        count: number of lines.
+        faulty: whether any is malformed, or a file is damaged.
+        days: the days of the events, as ranges [first, last] in days since 1970, in order.
+    """
+
+    frame: DataFrame
+    count: int
+    faulty: bool
+    days: tuple[tuple[int, int], ...]
+
+
+@contextmanager
+def lines_at_hand(spark: SparkSession, uris: Sequence[str]) -> Iterator[Lines]:
+    """Parse files, and keep their lines until the block ends."""
+    frame = read_archive(spark, uris).persist()
+    is_event = F.col("kind") == EVENT
+    try:
+        with one_file_a_batch(spark):
+            counted = frame.agg(
+                F.count(F.when(F.col("kind") != DAMAGED, True)),
+                F.count(F.when(~is_event, True)),
+                F.collect_set(F.when(is_event, F.expr(f"at div {DAY_MS}"))),
+            )
+            count, faults, days = counted.collect()[0]
+        yield Lines(frame, count, bool(faults), _ranges(days))
+    finally:
+        frame.unpersist()
+
+
+def _ranges(days: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return days as ranges; of more than a query can list, the one that holds all."""
+    ranges: list[tuple[int, int]] = []
+    for day in sorted(days):
+        if ranges and day == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], day
+        else:
+            ranges.append((day, day))
+    return tuple(ranges) if len(ranges) <= _RANGES else ((ranges[0][0], ranges[-1][1]),)
+
+
+def add_events(warehouse: Warehouse, lines: Lines) -> None:
+    """Append the events that are not in the table.
+
+    An event's `at` never changes, so of the table only the days of the new events are read. Only
+    ids are shuffled, not bodies. The append is refused if another run has added events since this
+    one read the known ids; then it reads them again.
 
     Raises:
         ConflictError: other runs won every race; nothing is written.
     """
+    events = lines.frame.where(F.col("kind") == EVENT)
     for _ in range(ATTEMPTS):
-        known = warehouse.snapshot(EVENTS_TABLE)
-        if known is None:
+        standing = warehouse.snapshot(EVENTS_TABLE)
+        if standing is None:
             break
-        tally = Tally(warehouse.spark)
-        lines = read_archive(warehouse.spark, uris, tally)
-        fresh = not_in(
-            first_of_each(events_between(lines, window.since, window.until)),
-            warehouse.read_at(EVENTS_TABLE, known),
-        )
+        known = warehouse.read_at(EVENTS_TABLE, standing).where(_on(lines.days))
+        repeated = repeated_lines(events, known).persist()
         try:
-            warehouse.append_after(EVENTS_TABLE, fresh, known)
+            fresh = _without(events, repeated).select(*EVENTS_TABLE.names)
+            warehouse.append_after(EVENTS_TABLE, fresh, standing)
         except Py4JJavaError as exc:
             if not lost_race(exc):
                 raise
-            continue
-        return tally.lines, tally.faulty
+        else:
+            return
+        finally:
+            repeated.unpersist()
     raise ConflictError(
         f"another run added events {ATTEMPTS} times while this one did: run one at a time"
     )
 
 
+def _on(days: Sequence[tuple[int, int]]) -> SparkColumn:
+    """Whether an event is of some of these days."""
+    at = F.col("at")
+    # `div` rounds towards zero: day 0 has two days, and others before 1970 end where they begin
+    bounds = [
+        (first * DAY_MS - (DAY_MS - 1 if first <= 0 else 0), last * DAY_MS + DAY_MS - 1)
+        for first, last in days
+    ]
+    each = [at.between(max(low, -MOST - 1), min(high, MOST)) for low, high in bounds]
+    return reduce(operator.or_, each, F.lit(False))
+
+
+def _without(events: DataFrame, repeated: DataFrame) -> DataFrame:
+    """Drop lines; while they are few, without a shuffle of the others."""
+    count = repeated.count()
+    if not count:
+        return events
+    if count <= _BROADCAST_LINES:
+        repeated = F.broadcast(repeated)
+    return events.join(repeated, ["uri", "line"], "left_anti")
+
+
 def _add_malformed(
-    warehouse: Warehouse, archive: str, faulty: Sequence[str], again: Sequence[str]
+    warehouse: Warehouse, archive: str, lines: Lines, again: Sequence[str]
 ) -> dict[str, str]:
     """Add the malformed lines of files to their table; return the damaged files with reasons.
 
     A cut line at the end of a file is removed when the file is read again and has the whole line:
     `again` are the files that were damaged when they were last read.
     """
-    if not faulty and not again:
+    if not lines.faulty and not again:
         return {}
-    source = frame_of(warehouse.spark, [], MALFORMED_TABLE.schema)
-    damaged: dict[str, str] = {}
-    if faulty:
-        lines = read_archive(warehouse.spark, faulty).select(*_OF_FAULTS)
-        source = malformed_lines(lines, archive).dropDuplicates(["file", "line", "digest"])
-        broken = lines.where(F.col("kind") == DAMAGED)
-        damaged = {row["uri"]: row["fault"] for row in broken.collect()}
+    source = malformed_lines(lines.frame, archive).dropDuplicates(["file", "line", "digest"])
+    broken = lines.frame.where(F.col("kind") == DAMAGED).select("uri", "fault")
+    damaged = {row["uri"]: row["fault"] for row in broken.collect()}
     gone = _whole_now(warehouse, archive, again, source)
     warehouse.merge(
         MALFORMED_TABLE,
@@ -244,16 +300,6 @@ def refresh_messages(warehouse: Warehouse) -> bool:
     )
     warehouse.set_property(MESSAGES_TABLE, SNAPSHOT_PROPERTY, str(current))
     return True
-
-
-def _covers(window: Window) -> Any:
-    """Whether a file was read for a window that contains this one."""
-    since, until = F.col("since").isNull(), F.col("until").isNull()
-    if window.since is not None:
-        since = since | (F.col("since") <= window.since)
-    if window.until is not None:
-        until = until | (F.col("until") >= window.until)
-    return since & until
 
 
 def _day_of(uri: str) -> Any:

@@ -18,7 +18,7 @@ from fairbox_pipeline.errors import EmptyArchiveError, Exit, MissingArchiveError
 from fairbox_pipeline.ingest import Taken, ingest
 from fairbox_pipeline.progress import Teller
 from fairbox_pipeline.runs import WorkMeter, row_of
-from fairbox_pipeline.schemas import FILES_TABLE, RUNS_TABLE
+from fairbox_pipeline.schemas import EVENTS_TABLE, FILES_TABLE, MESSAGES_TABLE, RUNS_TABLE
 from fairbox_pipeline.session import open_session
 from fairbox_pipeline.showing import show
 from fairbox_pipeline.warehouse import Warehouse, failure
@@ -26,9 +26,9 @@ from fairbox_pipeline.warehouse import Warehouse, failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from fairbox_pipeline.ingest import Window
+    from fairbox_pipeline.windows import Window
 
 Figures = dict[str, Any]
 _FAILURES: Final = (PipelineError, Py4JJavaError, PySparkException)
@@ -43,12 +43,22 @@ class Context:
         warehouse: the tables, updated from the archive.
         options: the arguments as parsed.
         teller: prints progress to standard error.
+        window: the part of the history that the figures describe.
     """
 
     spark: SparkSession
     warehouse: Warehouse
     options: argparse.Namespace
     teller: Teller
+    window: Window
+
+    def messages(self) -> DataFrame:
+        """Return table `messages`: those whose first event lies in the window."""
+        return self.window.of(self.warehouse.read(MESSAGES_TABLE), "first_at")
+
+    def events(self) -> DataFrame:
+        """Return table `events`: those in the window."""
+        return self.window.of(self.warehouse.read(EVENTS_TABLE), "at")
 
 
 def _no_arguments(_: argparse.ArgumentParser) -> None:
@@ -116,8 +126,8 @@ def combine(
 def run(job: Job, argv: Sequence[str] | None = None) -> int:
     """Run a job and print its figures; return the exit code.
 
-    Every job first adds the new files of the archive to the tables, as `history` does; its
-    figures describe the updated tables.
+    Every job first adds the new files of the archive to the tables, as `history` does. Its figures
+    describe the updated tables, or the window of them.
     """
     parser = parser_of(job.name, job.about, job.arguments)
     options = parser.parse_args(argv)
@@ -150,18 +160,18 @@ def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentPar
     teller, meter = Teller(spark), WorkMeter(spark)
     warehouse = Warehouse(spark)
     warehouse.prepare()
-    taken = _take(job, warehouse, options.archive, window, teller)
+    taken = _take(job, warehouse, options.archive, teller)
     _warn(taken, teller)
     with teller.step(job.name):
-        figures = job.figures(Context(spark, warehouse, options, teller))
+        figures = job.figures(Context(spark, warehouse, options, teller, window))
     _report(job, warehouse, taken, meter, began)
     return figures
 
 
-def _take(job: Job, warehouse: Warehouse, archive: str, window: Window, teller: Teller) -> Taken:
+def _take(job: Job, warehouse: Warehouse, archive: str, teller: Teller) -> Taken:
     """Update the tables; take nothing from an archive that has not begun, if the job allows it."""
     try:
-        return ingest(warehouse, archive, window, teller)
+        return ingest(warehouse, archive, teller)
     except (EmptyArchiveError, MissingArchiveError) as exc:
         if not job.before_archive or warehouse.count(FILES_TABLE):
             raise

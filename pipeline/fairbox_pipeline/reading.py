@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
@@ -13,7 +12,7 @@ from fairbox_pipeline.columns import LINE_SCHEMA, batches_of
 from fairbox_pipeline.errors import MissingArchiveError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -41,56 +40,18 @@ def list_files(spark: SparkSession, archive: str) -> DataFrame:
     )
 
 
-class Tally:
-    """Lines and faults by file, counted while the files are read.
-
-    A file that is read twice, because a task is repeated, counts once.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._counted: Accumulator[Any] = spark.sparkContext.accumulator({}, _Merged())
-
-    def add(self, uri: str, lines: int, *, faulty: bool) -> None:
-        """Count one file that is read."""
-        self._counted.add({uri: (lines, faulty)})
-
-    @property
-    def lines(self) -> int:
-        """Lines of all files."""
-        return sum(lines for lines, _ in self._counted.value.values())
-
-    @property
-    def faulty(self) -> list[str]:
-        """Files with malformed lines or damage, in order."""
-        return sorted(uri for uri, (_, faulty) in self._counted.value.items() if faulty)
-
-
-class _Merged(AccumulatorParam[Any]):
-    """An accumulator that merges dicts."""
-
-    def zero(self, value: Any) -> Any:  # noqa: ARG002 - PySpark's signature
-        return {}
-
-    def addInPlace(self, value1: Any, value2: Any) -> Any:  # noqa: N802 - PySpark's name
-        return {**value1, **value2}
-
-
-def read_archive(spark: SparkSession, uris: Sequence[str], tally: Tally | None = None) -> DataFrame:
+def read_archive(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
     """Read files line by line, in `LINE_SCHEMA`.
 
     `kind` is `event` (the event's columns are set), `malformed` (`fault`, `text`, `digest`, `cut`)
     or `damaged` (`fault`: the file could not be read to its end). An action on it needs
-    `one_file_a_batch`; after it the tally is complete.
+    `one_file_a_batch`.
     """
-
-    def told_of(uri: str) -> Callable[[int, bool], None]:
-        return lambda lines, faulty: tally.add(uri, lines, faulty=faulty) if tally else None
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for uri, content in zip(batch["path"], batch["content"], strict=True):
-                name = uri.as_py()
-                yield from batches_of(name, content.as_py(), told_of(name))
+                yield from batches_of(uri.as_py(), content.as_py())
 
     content = _binary(spark).load([escaped(uri) for uri in uris]).select("path", "content")
     return content.mapInArrow(read, LINE_SCHEMA)

@@ -103,7 +103,8 @@ def test_a_run_that_loses_the_race_looks_again_and_adds_no_event_twice(
         if table is EVENTS_TABLE and not other:
             other.append("ran")
             uris = [str(path) for path in sorted(pipeline.archive.rglob("*.gz"))[:2]]
-            ingest.add_events(self, uris, ingest.Window())
+            with ingest.lines_at_hand(self.spark, uris) as lines:
+                ingest.add_events(self, lines)
         append(self, table, rows, snapshot)
 
     monkeypatch.setattr(Warehouse, "append_after", late)

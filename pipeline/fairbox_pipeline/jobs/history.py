@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from fairbox_pipeline.job import Context, Figures, Job, run
-from fairbox_pipeline.schemas import EVENTS_TABLE, MALFORMED_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.schemas import EVENTS_TABLE, MALFORMED_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 def figures(context: Context) -> Figures:
     """Count the rows of the tables."""
     tables = context.warehouse
-    counted = tables.read(MESSAGES_TABLE).groupBy("topic", "state").count()
+    counted = context.messages().groupBy("topic", "state").count()
     states: dict[str, int] = {}
     topics: dict[str, dict[str, int]] = {}
     for topic, state, count in sorted(counted.collect()):
         topics.setdefault(topic, {})[state] = count
         states[state] = states.get(state, 0) + count
     return {
-        "events": tables.count(EVENTS_TABLE),
+        "events": context.events().count() if context.window else tables.count(EVENTS_TABLE),
         "messages": sum(states.values()),
         "malformed": tables.count(MALFORMED_TABLE),
         "states": dict(sorted(states.items())),

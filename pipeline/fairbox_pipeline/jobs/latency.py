@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from fairbox_pipeline.job import Context, Figures, Job, run
-from fairbox_pipeline.schemas import MESSAGES_TABLE
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 from fairbox_pipeline.transforms.latency import latencies
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def figures(context: Context) -> Figures:
     """Return one row each topic, subscription and hour, and one of all hours."""
-    rows = latencies(first_deliveries(context.warehouse.read(MESSAGES_TABLE)))
+    rows = latencies(first_deliveries(context.messages()))
     return {"rows": [row.asDict() for row in rows.collect()]}
 
 

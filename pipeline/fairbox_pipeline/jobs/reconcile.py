@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.outstanding import read_outstanding
-from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE
 from fairbox_pipeline.session import location
 from fairbox_pipeline.transforms import reconcile as found
 from fairbox_pipeline.transforms.deliveries import first_deliveries
@@ -28,7 +28,7 @@ KINDS: Final = ("lost", "duplicated", "out_of_order", "stuck", "wrong_shard")
 def figures(context: Context) -> Figures:
     """Count states and findings, and put each finding into table `findings`."""
     tables = context.warehouse
-    messages = tables.read(MESSAGES_TABLE)
+    messages = context.messages()
     given = context.options.outstanding
     outstanding = read_outstanding(context.spark, given, context.teller.say).cache()
     if context.options.outstanding is None:

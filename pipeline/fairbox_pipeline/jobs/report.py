@@ -9,7 +9,7 @@ from fairbox_pipeline.files import write_file
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.report.page import render
 from fairbox_pipeline.report.parts import Report, Tables
-from fairbox_pipeline.schemas import BATCHES_TABLE, EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.schemas import BATCHES_TABLE, FINDINGS_TABLE
 from fairbox_pipeline.session import location
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def figures(context: Context) -> Figures:
     read = context.warehouse.read
     report = Report(
         Tables(
-            messages=read(MESSAGES_TABLE),
-            events=read(EVENTS_TABLE),
+            messages=context.messages(),
+            events=context.events(),
             findings=read(FINDINGS_TABLE),
             batches=read(BATCHES_TABLE),
         )

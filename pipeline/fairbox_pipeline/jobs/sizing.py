@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from fairbox_pipeline.job import Context, Figures, Job, run
-from fairbox_pipeline.schemas import MESSAGES_TABLE
 from fairbox_pipeline.transforms.sizing import (
     hot_keys,
     load_of_shards,
@@ -25,7 +24,7 @@ MOST_KEYS: Final = 100
 
 def figures(context: Context) -> Figures:
     """Return the load of each shard and topic, and the fullest keys."""
-    messages = context.warehouse.read(MESSAGES_TABLE)
+    messages = context.messages()
     shards = load_of_shards(messages)
     topics = load_of_topics(shards, shards_needed(messages))
     return {

@@ -7,33 +7,29 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.columns import EVENT, MALFORMED
-from fairbox_pipeline.schemas import EVENTS_TABLE
+from fairbox_pipeline.columns import MALFORMED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def events_between(lines: DataFrame, since: int | None, until: int | None) -> DataFrame:
-    """Keep the lines that are events with `since` <= `at` < `until` (ms; None: open)."""
-    events = lines.where(F.col("kind") == EVENT)
-    if since is not None:
-        events = events.where(F.col("at") >= since)
-    if until is not None:
-        events = events.where(F.col("at") < until)
-    return events
+def repeated_lines(events: DataFrame, known: DataFrame) -> DataFrame:
+    """Return `uri` and `line` of the events to drop: known ones, and all but the first of each.
 
-
-def first_of_each(events: DataFrame) -> DataFrame:
-    """Keep one line an `event_id`, the first by file and line, in the columns of `events`."""
-    order = Window.partitionBy("event_id").orderBy("uri", "line")
-    numbered = events.withColumn("repetition", F.row_number().over(order))
-    return numbered.where(F.col("repetition") == 1).select(*EVENTS_TABLE.names)
-
-
-def not_in(events: DataFrame, known: DataFrame) -> DataFrame:
-    """Drop the events whose `event_id` stands in `known`."""
-    return events.join(known.select("event_id"), "event_id", "left_anti").select(*events.columns)
+    The first of an `event_id` is that by file and line. Both frames need `event_id` alone; `events`
+    has `uri` and `line` as well. One shuffle, of these columns.
+    """
+    nowhere = [
+        F.lit(None).cast(kind).alias(n) for n, kind in (("uri", "string"), ("line", "bigint"))
+    ]
+    standing = known.select("event_id", *nowhere)
+    order = Window.partitionBy("event_id").orderBy("uri", "line")  # nulls first: those that stand
+    numbered = (
+        events.select("event_id", "uri", "line")
+        .unionByName(standing)
+        .withColumn("nth", F.row_number().over(order))
+    )
+    return numbered.where((F.col("nth") > 1) & F.col("uri").isNotNull()).select("uri", "line")
 
 
 def malformed_lines(lines: DataFrame, archive: str) -> DataFrame:
