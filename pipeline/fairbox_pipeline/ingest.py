@@ -3,7 +3,7 @@
 The order of the commits makes a crash harmless. Events first, each once by `event_id`; then
 malformed lines, each once by file, line and digest; then the list of files read: a file is listed
 only when all of it is in the tables, so after a crash it is read again and adds nothing twice.
-Messages follow events by snapshot: table `messages` remembers up to which snapshot of `events` it
+Messages follow events by commit: each row of `messages` remembers up to which commit of `events` it
 stands.
 """
 
@@ -17,6 +17,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.columns import DAMAGED, EVENT
@@ -33,8 +34,8 @@ from fairbox_pipeline.schemas import (
     MESSAGES_TABLE,
 )
 from fairbox_pipeline.transforms.events import malformed_lines, name_in_archive, repeated_lines
-from fairbox_pipeline.transforms.messages import messages_of
-from fairbox_pipeline.warehouse import ATTEMPTS, lost_race
+from fairbox_pipeline.transforms.messages import merged, messages_of
+from fairbox_pipeline.warehouse import ATTEMPTS, FOLDED, lost_race
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,15 +44,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from fairbox_pipeline.progress import Teller
-    from fairbox_pipeline.warehouse import Warehouse
+    from fairbox_pipeline.warehouse import Commit, Warehouse
 
-SNAPSHOT_PROPERTY: Final = "fairbox.events-snapshot"
+FOLDED_PROPERTY: Final = "fairbox.folded"
+"""Of table `messages`: number of the commit of `events` up to which all of it stands."""
 _FOR_MESSAGES: Final = (
     *("event", "at", "event_id", *KEY, "partition_key", "content_type", "size", "batch_item"),
     *("ordering", "due", "subscription", "destination", "attempt"),
 )
 _RANGES: Final = 200  # of days, in one condition
 _BROADCAST_LINES: Final = 500_000
+_HOURS_OF_ID: Final = 6  # hexadecimal digits that ids of 4.7 hours share
 _SAME_LINE: Final = "ON t.file = s.file AND t.line = s.line AND t.digest = s.digest"
 
 
@@ -274,32 +277,96 @@ def _whole_now(
 
 
 def refresh_messages(warehouse: Warehouse) -> bool:
-    """Update `messages` from the current events; return whether anything changed.
+    """Fold the events that were appended into `messages`; return whether there were any.
 
-    All events of each message with new ones are read, in the few columns needed. A row never goes
-    back: the number of events only grows, and a row of fewer events than the stored one is not
-    written, so that runs may race.
+    Each commit of `events` is folded by itself. A row remembers up to which commit it stands, so a
+    commit that was folded before, by a run that crashed or by another run, changes nothing. Where
+    the history of `events` is gone, all rows are made from all events.
 
     Raises:
         ConflictError: other runs won every race.
     """
-    current = warehouse.snapshot(EVENTS_TABLE)
-    done = warehouse.property_of(MESSAGES_TABLE, SNAPSHOT_PROPERTY)
-    if current is None or done == str(current):
-        return False
-    events = warehouse.read_at(EVENTS_TABLE, current).select(*_FOR_MESSAGES)
-    new = warehouse.appended(EVENTS_TABLE, int(done), current) if done else None
-    if new is not None:
-        events = events.join(new.select(*KEY).distinct(), list(KEY), "left_semi")
-    same = " AND ".join(f"t.{name} = s.{name}" for name in KEY)
-    warehouse.merge(
-        MESSAGES_TABLE,
-        messages_of(events),
-        f"ON {same} WHEN MATCHED AND s.events > t.events THEN UPDATE SET * "
-        "WHEN NOT MATCHED THEN INSERT *",
+    for _ in range(ATTEMPTS):
+        try:
+            return _refresh(warehouse)
+        except (Py4JJavaError, PySparkException) as exc:
+            if not lost_race(exc):
+                raise
+    raise ConflictError(
+        f"another run changed {MESSAGES_TABLE.full_name} {ATTEMPTS} times while this one wrote it: "
+        "run one at a time"
     )
-    warehouse.set_property(MESSAGES_TABLE, SNAPSHOT_PROPERTY, str(current))
+
+
+def _refresh(warehouse: Warehouse) -> bool:
+    done = warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY)
+    commits = warehouse.commits(EVENTS_TABLE, None if done is None else int(done))
+    if commits is None:
+        folded = _rebuild(warehouse)
+    elif commits:
+        for commit in commits:
+            _fold(warehouse, commit)
+        folded = commits[-1].number
+    else:
+        return False
+    warehouse.set_property(MESSAGES_TABLE, FOLDED_PROPERTY, str(folded))
     return True
+
+
+def _rebuild(warehouse: Warehouse) -> int:
+    """Replace all rows of `messages`; return up to which commit they stand."""
+    standing = warehouse.snapshot(MESSAGES_TABLE)
+    current = warehouse.current(EVENTS_TABLE)
+    events = warehouse.read_at(EVENTS_TABLE, current.snapshot).select(*_FOR_MESSAGES)
+    rows = messages_of(events, current.number)
+    warehouse.replace(MESSAGES_TABLE, rows, after=standing)
+    return current.number
+
+
+def _fold(warehouse: Warehouse, commit: Commit) -> None:
+    """Merge the events of a commit into the rows of their messages."""
+    events = warehouse.appended(EVENTS_TABLE, commit).select(*_FOR_MESSAGES)
+    rows = messages_of(events, commit.number).persist()
+    try:
+        near = _near(rows)
+        if near is None:
+            return
+        same = [_standing(name) == _new(name) for name in KEY]
+        warehouse.fold(
+            MESSAGES_TABLE,
+            rows,
+            on=reduce(operator.and_, same) & near,
+            when=_standing("folded") < commit.number,
+            update=merged(_standing, _new),
+        )
+    finally:
+        rows.unpersist()
+
+
+def _near(rows: DataFrame) -> SparkColumn | None:
+    """Return a condition on the ids that stand, met by all these messages; None: there are none.
+
+    Ids begin with their time, so it keeps files of other days from being read.
+    """
+    ranges = (
+        rows.groupBy(F.substring("id", 1, _HOURS_OF_ID))
+        .agg(F.min("id").alias("first"), F.max("id").alias("last"))
+        .select("first", "last")
+    )
+    found = [(row["first"], row["last"]) for row in ranges.limit(_RANGES + 1).collect()]
+    if not found:
+        return None
+    if len(found) > _RANGES:
+        found = [tuple(rows.agg(F.min("id"), F.max("id")).collect()[0])]
+    return reduce(operator.or_, [_standing("id").between(*pair) for pair in found])
+
+
+def _standing(name: str) -> SparkColumn:
+    return F.col(f"{MESSAGES_TABLE.name}.{name}")
+
+
+def _new(name: str) -> SparkColumn:
+    return F.col(f"{FOLDED}.{name}")
 
 
 def _day_of(uri: str) -> Any:

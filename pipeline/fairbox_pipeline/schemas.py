@@ -157,6 +157,7 @@ _SUBSCRIPTIONS = ArrayType(
             StructField("deliveries", _LONG),
             StructField("failures", _LONG),
             StructField("dead_at", _LONG),
+            StructField("skipped", BooleanType()),
         ]
     )
 )
@@ -190,9 +191,11 @@ MESSAGES_TABLE: Final = Table(
         Column(
             "subscriptions",
             _SUBSCRIPTIONS,
-            "one entry for each subscription named on any event, by name; a delivery without one "
-            "stands under null",
+            "one entry for each subscription named on any event, by name; attempts without one "
+            "stand under null; `skipped`: an operator let it go without the message",
         ),
+        Column("added_event", _STRING, "`event_id` of its earliest `added`"),
+        Column("folded", _LONG, "number of the commit of `events` up to which the row stands"),
     ),
     partition=(Partition("first_at", DAY_MS),),
     order=("topic", "id"),

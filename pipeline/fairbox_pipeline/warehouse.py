@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
@@ -16,12 +16,14 @@ from fairbox_pipeline.schemas import NAMESPACE, TABLES, Table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-VERSION: Final = 1
+VERSION: Final = 2
 NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
 VERSION_PROPERTY: Final = "fairbox.version"
 ATTEMPTS: Final = 5
+FOLDED: Final = "folded"
+"""Name of the rows that `Warehouse.fold` merges into a table."""
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
@@ -39,6 +41,20 @@ _RACES: Final = (
 )
 
 
+class Commit(NamedTuple):
+    """A commit that appended rows to a table.
+
+    Attributes:
+        number: commits of a table are numbered in their order.
+        snapshot: id of the snapshot that it made.
+        before: id of the snapshot before it; None: it is the first.
+    """
+
+    number: int
+    snapshot: int
+    before: int | None
+
+
 class Warehouse:
     """Tables of namespace `fairbox`, or of Spark's `spark.fairbox.namespace`, through one session.
 
@@ -49,15 +65,15 @@ class Warehouse:
         self.spark = spark
 
     def prepare(self) -> None:
-        """Create missing tables; refuse those of another version.
+        """Create missing tables, and add new columns to those of an older version.
 
         Raises:
-            VersionError: the warehouse is of another version; nothing has changed.
+            VersionError: the warehouse is of a newer version, or of none; nothing has changed.
         """
         found = {table.name: self._found(table) for table in TABLES}
-        for table in TABLES:
-            if (metadata := found[table.name]) is not None:
-                _check(table, metadata)
+        older = [t for t in TABLES if (there := found[t.name]) is not None and _is_older(t, there)]
+        for table in older:
+            retried(partial(self._upgrade, table), self._full_name(table))
         if not any(found.values()):
             retried(self._make_namespace, "the namespace")
         for table in TABLES:
@@ -122,11 +138,21 @@ class Warehouse:
 
         retried(commit, self._full_name(table))
 
-    def _builder(self, table: Table) -> Any:
-        """Return what Iceberg makes the table with: columns, partitions, order, properties."""
+    def _upgrade(self, table: Table) -> None:
+        """Add the columns that a table of an older version lacks, and name the version."""
+        making = self._metadata(table).newTransaction()
+        making.updateSchema().unionByNameWith(self._schema(table)).commit()
+        making.updateProperties().set(VERSION_PROPERTY, str(VERSION)).commit()
+        making.commitTransaction()
+
+    def _schema(self, table: Table) -> Any:
         as_json = table.commented_schema.json()
         struct = self._java("org.apache.spark.sql.types.DataType").fromJson(as_json)
-        schema = self._java("org.apache.iceberg.spark.SparkSchemaUtil").convert(struct)
+        return self._java("org.apache.iceberg.spark.SparkSchemaUtil").convert(struct)
+
+    def _builder(self, table: Table) -> Any:
+        """Return what Iceberg makes the table with: columns, partitions, order, properties."""
+        schema = self._schema(table)
         partition = self._java("org.apache.iceberg.PartitionSpec").builderFor(schema)
         for part in table.partition:
             if part.width is None:
@@ -177,13 +203,36 @@ class Warehouse:
         reader = self.spark.read.format("iceberg").option("snapshot-id", str(snapshot))
         return reader.load(self._full_name(table))
 
-    def appended(self, table: Table, after: int, until: int) -> DataFrame | None:
-        """Return the rows appended after a snapshot; None where its history is gone."""
-        history = self._metadata(table).history()
-        if after not in {int(entry.snapshotId()) for entry in history}:
-            return None
-        reader = self.spark.read.format("iceberg").option("start-snapshot-id", str(after))
-        return reader.option("end-snapshot-id", str(until)).load(self._full_name(table))
+    def current(self, table: Table) -> Commit:
+        """Return the last commit of a table that has one."""
+        return _commit(self._metadata(table).currentSnapshot())
+
+    def commits(self, table: Table, after: int | None) -> list[Commit] | None:
+        """Return the commits after one, by its number, that appended rows, in order.
+
+        Returns:
+            None where the table no longer knows them all, or where `after` is None.
+        """
+        metadata = self._metadata(table)
+        snapshot = metadata.currentSnapshot()
+        found = []
+        while after is not None and snapshot is not None:
+            commit = _commit(snapshot)
+            if commit.number < after and not found:
+                return None  # the table was rolled back
+            if commit.number <= after:
+                return found[::-1]
+            if str(snapshot.operation()) == "append":
+                found.append(commit)
+            snapshot = None if commit.before is None else metadata.snapshot(commit.before)
+        return None
+
+    def appended(self, table: Table, commit: Commit) -> DataFrame:
+        """Return the rows that a commit appended."""
+        reader = self.spark.read.format("iceberg").option("end-snapshot-id", str(commit.snapshot))
+        if commit.before is not None:
+            reader = reader.option("start-snapshot-id", str(commit.before))
+        return reader.load(self._full_name(table))
 
     def append_after(self, table: Table, rows: DataFrame, snapshot: int) -> None:
         """Append rows in one commit, only if nothing was added since a snapshot.
@@ -199,10 +248,36 @@ class Warehouse:
         name = self._full_name(table)
         retried(lambda: rows.writeTo(name).append(), name)
 
-    def replace(self, table: Table, rows: DataFrame) -> None:
-        """Replace all rows of a table in one commit."""
+    def replace(self, table: Table, rows: DataFrame, after: int | None = None) -> None:
+        """Replace all rows of a table in one commit.
+
+        With `after`, only if nothing has changed since this snapshot.
+
+        Raises:
+            Py4JJavaError: with `after`, a race was lost (see `retried`).
+            ConflictError: without it, other runs won every race.
+        """
         name = self._full_name(table)
-        retried(lambda: rows.writeTo(name).overwrite(F.lit(True)), name)
+        if after is None:
+            retried(lambda: rows.writeTo(name).overwrite(F.lit(True)), name)
+            return
+        writer = rows.writeTo(name).option("isolation-level", "serializable")
+        writer.option("validate-from-snapshot-id", str(after)).overwrite(F.lit(True))
+
+    def fold(
+        self, table: Table, rows: DataFrame, *, on: Column, when: Column, update: dict[str, Column]
+    ) -> None:
+        """Merge rows into a table in one commit: insert new ones, update those of `when`.
+
+        The conditions and values name columns of the rows as `folded.x`, and those of the table by
+        its own name.
+
+        Raises:
+            Py4JJavaError: a race was lost (see `lost_race`), or the job failed; nothing is written.
+        """
+        rows.alias(FOLDED).mergeInto(self._full_name(table), on).whenMatched(when).update(
+            update
+        ).whenNotMatched().insertAll().merge()
 
     def merge(self, table: Table, rows: DataFrame, clauses: str) -> None:
         """Run `MERGE INTO table t USING rows s` with the given condition and actions.
@@ -226,12 +301,24 @@ class Warehouse:
         retried(write, self._full_name(table))
 
 
-def _check(table: Table, metadata: Any) -> None:
+def _commit(snapshot: Any) -> Commit:
+    before = snapshot.parentId()
+    number, itself = int(snapshot.sequenceNumber()), int(snapshot.snapshotId())
+    return Commit(number, itself, None if before is None else int(before))
+
+
+def _is_older(table: Table, metadata: Any) -> bool:
+    """Whether a table is of an older version.
+
+    Raises:
+        VersionError: it is of a newer one, or of none.
+    """
     written = metadata.properties().get(VERSION_PROPERTY)
-    if written == str(VERSION):
-        return
+    number = int(written) if written is not None and written.isdigit() else 0
+    if 0 < number <= VERSION:
+        return number < VERSION
     told = f"is of version {written}" if written else "has no version"
-    newer = written is not None and written.isdigit() and int(written) > VERSION
+    newer = number > VERSION
     todo = (
         "run a newer fairbox-pipeline"
         if newer

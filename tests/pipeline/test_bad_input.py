@@ -145,7 +145,7 @@ def test_a_time_that_is_none_is_refused(pipeline: Pipeline, arguments: list[str]
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("2", "run a newer fairbox-pipeline"), ("0", "rebuild it")]
+    ("version", "told"), [("3", "run a newer fairbox-pipeline"), ("0", "rebuild it")]
 )
 def test_a_warehouse_of_another_version_is_refused_untouched(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], version: str, told: str

@@ -137,39 +137,77 @@ def test_a_run_that_loses_every_race_writes_nothing_and_says_so(
     assert {t: after[t] for t in TABLES[1:]} == {t: before[t] for t in TABLES[1:]}
 
 
-@pytest.mark.extended  # several runs for one rule
-def test_a_message_never_goes_back_to_fewer_events(pipeline: Pipeline, archive: Archive) -> None:
-    pipeline.run("history")
-    before = pipeline.contents("messages")
+def parts(pipeline: Pipeline, archive: Archive) -> list[Path]:
+    """Return folders of the archive's files, one file each."""
+    folder = pipeline.archive.with_name("parts")
+    return [archive.write(folder / str(n), [name]) for n, name in enumerate(archive.files)]
+
+
+@pytest.mark.extended  # four runs for one rule
+def test_a_commit_that_is_folded_again_changes_nothing(
+    pipeline: Pipeline, archive: Archive
+) -> None:
     warehouse = Warehouse(pipeline.spark)
-    stale = warehouse.read(MESSAGES_TABLE).selectExpr(
-        *(f"{name}" for name in MESSAGES_TABLE.names if name not in ("events", "state")),
-        "events - 1 AS events",
-        "'outstanding' AS state",
-    )
-    merged: list[str] = []
-    merge = Warehouse.merge
-
-    def stale_merge(self: Warehouse, into: Table, rows: DataFrame, clauses: str) -> None:
-        merged.append(into.name)
-        merge(self, into, stale.select(*rows.columns), clauses)
-
-    warehouse.set_property(MESSAGES_TABLE, ingest.SNAPSHOT_PROPERTY, "0")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Warehouse, "merge", stale_merge)
-        assert ingest.refresh_messages(warehouse)
-    assert merged == ["messages"]
+    marks = []
+    for part in parts(pipeline, archive):
+        pipeline.run("history", archive=part)
+        marks.append(warehouse.property_of(MESSAGES_TABLE, ingest.FOLDED_PROPERTY))
+    before = pipeline.contents("messages")
+    warehouse.set_property(MESSAGES_TABLE, ingest.FOLDED_PROPERTY, str(marks[0]))
+    assert ingest.refresh_messages(warehouse)
+    assert warehouse.property_of(MESSAGES_TABLE, ingest.FOLDED_PROPERTY) == marks[-1]
     assert pipeline.contents("messages") == before
 
 
+@pytest.mark.extended  # three runs for one rule
+def test_of_two_runs_that_fold_the_same_events_each_counts_once(
+    pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = parts(pipeline, archive)
+    pipeline.run("history", archive=first)
+    folding, messages_of = ingest._refresh, ingest.messages_of
+    other: list[str] = []
+
+    def late(events: DataFrame, folded: int) -> DataFrame:
+        rows = messages_of(events, folded)
+        if not other:
+            other.append("ran")
+            assert folding(Warehouse(pipeline.spark))
+        return rows
+
+    monkeypatch.setattr(ingest, "messages_of", late)
+    for part in others:
+        other.clear()
+        pipeline.run("history", archive=part)
+        assert other
+    assert pipeline.run("history") == Oracle(archive.lines()).history()
+
+
 @pytest.mark.extended  # two runs for a rare repair
+@pytest.mark.parametrize("mark", ["0", "12345"])
 def test_messages_are_rebuilt_where_the_history_of_events_is_gone(
+    pipeline: Pipeline, archive: Archive, mark: str
+) -> None:
+    pipeline.run("history", archive=parts(pipeline, archive)[0])
+    Warehouse(pipeline.spark).set_property(MESSAGES_TABLE, ingest.FOLDED_PROPERTY, mark)
+    assert pipeline.run("history") == Oracle(archive.lines()).history()
+
+
+@pytest.mark.extended  # two runs for one upgrade
+def test_a_warehouse_of_version_1_is_upgraded_without_a_rebuild_by_hand(
     pipeline: Pipeline, archive: Archive
 ) -> None:
-    names = list(archive.files)
-    pipeline.run("history", archive=archive.write(pipeline.archive.with_name("a"), names[:1]))
-    Warehouse(pipeline.spark).set_property(MESSAGES_TABLE, ingest.SNAPSHOT_PROPERTY, "12345")
+    pipeline.run("history", archive=parts(pipeline, archive)[0])
+    sql = pipeline.spark.sql
+    for column in ("folded", "added_event", "subscriptions.element.skipped"):
+        sql(f"ALTER TABLE fairbox.messages DROP COLUMN {column}")
+    sql(f"ALTER TABLE fairbox.messages UNSET TBLPROPERTIES ('{ingest.FOLDED_PROPERTY}')")
+    for table in TABLES:
+        sql(f"ALTER TABLE fairbox.{table} SET TBLPROPERTIES ('fairbox.version' = '1')")
     assert pipeline.run("history") == Oracle(archive.lines()).history()
+    row = pipeline.rows("messages")[0]
+    assert {"folded", "added_event"} <= row.keys()
+    assert row["folded"] is not None
 
 
 @pytest.mark.extended  # a JVM of its own; crashes above are quicker

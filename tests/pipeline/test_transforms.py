@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.ingest import missing_days
 from fairbox_pipeline.outstanding import KEYS
-from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.schemas import EVENTS, EVENTS_TABLE, KEY, MESSAGES_TABLE
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 from fairbox_pipeline.transforms.events import name_in_archive
 from fairbox_pipeline.transforms.latency import latencies
-from fairbox_pipeline.transforms.messages import messages_of
+from fairbox_pipeline.transforms.messages import merged, messages_of
 from fairbox_pipeline.transforms.reconcile import out_of_order, stuck
 from fairbox_pipeline.transforms.sizing import load_of_shards, load_of_topics, shards_needed
 from pyspark.sql import functions as F
+
+from tests.support.seeds import seeds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,12 +82,39 @@ def test_the_state_is_the_first_that_holds_whatever_came_first(spark: SparkSessi
     for number, (told, _) in enumerate(STATES):
         rows += event_rows(told, id=f"{number}")
         rows += event_rows(told[::-1], id=f"{number} backwards")
-    found = messages_of(frame_of(spark, rows, EVENTS_TABLE.schema)).collect()
+    found = messages_of(frame_of(spark, rows, EVENTS_TABLE.schema), 1).collect()
     assert {row["id"]: row["state"] for row in found} == {
         f"{number}{order}": state
         for number, (_, state) in enumerate(STATES)
         for order in ("", " backwards")
     }
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_rows_of_any_parts_of_the_events_fold_into_the_row_of_all(
+    spark: SparkSession, seed: int
+) -> None:
+    rng = random.Random(seed)
+    halves: list[list[tuple[Any, ...]]] = [[], []]
+    for number in range(60):
+        told: list[Told] = [
+            (rng.choice(sorted(EVENTS)), rng.randrange(5), *rng.sample(["a", "b", None], 1))
+            for _ in range(rng.randrange(2, 12))
+        ]
+        for row in event_rows(told, id=f"{number}"):
+            fields = dict(zip(EVENTS_TABLE.names, row, strict=True))
+            if fields["event"] == "added":
+                fields |= {"size": rng.randrange(9), "due": rng.choice([None, 7])}
+            fields["attempt"] = rng.choice([None, 1, 2])
+            rng.choice(halves).append(tuple(fields.values()))
+    one, other = (messages_of(frame_of(spark, rows, EVENTS_TABLE.schema), 2) for rows in halves)
+    both = one.alias("one").join(other.alias("other"), list(KEY))
+    folded = merged(lambda name: F.col(f"one.{name}"), lambda name: F.col(f"other.{name}"))
+    found = {row["id"]: row for row in both.select(*folded.values()).collect()}
+    whole = messages_of(frame_of(spark, halves[0] + halves[1], EVENTS_TABLE.schema), 2)
+    expected = {row["id"]: row for row in whole.collect() if row["id"] in found}
+    assert len(expected) > 20
+    assert found == expected
 
 
 def test_a_message_counts_and_times_its_events(spark: SparkSession) -> None:
@@ -95,7 +125,7 @@ def test_a_message_counts_and_times_its_events(spark: SparkSession) -> None:
         ("delivered", 20, "a"),
         ("delivered", 25, "a"),
     ]
-    (row,) = messages_of(events(spark, *told, size=7, destination="sqs:x", attempt=2)).collect()
+    (row,) = messages_of(events(spark, *told, size=7, destination="sqs:x", attempt=2), 1).collect()
     assert row.asDict(recursive=True) == dict.fromkeys(MESSAGES_TABLE.names) | {
         "topic": "t",
         "epoch": 0,
@@ -104,6 +134,8 @@ def test_a_message_counts_and_times_its_events(spark: SparkSession) -> None:
         "state": "delivered",
         "size": 7,
         "added_at": 10,
+        "added_event": "0",
+        "folded": 1,
         "first_at": 10,
         "last_at": 30,
         "delivered_at": 30,
@@ -128,6 +160,7 @@ def taker(
         "deliveries": deliveries,
         "failures": failures,
         "dead_at": None,
+        "skipped": False,
     } | more
 
 

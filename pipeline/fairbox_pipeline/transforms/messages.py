@@ -1,4 +1,8 @@
-"""Events to messages: the state of each, independent of the order of its events."""
+"""Events to messages: the state of each, independent of the order of its events.
+
+A row is folded from any part of a message's events: `merged` makes the row of two parts from their
+rows, because each column is a least, a greatest, a sum, or follows from those.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +13,66 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.schemas import KEY, MESSAGES_TABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import Column, DataFrame
 
 _OF_ADDED = ("partition_key", "ordering", "content_type", "size", "batch_item", "due")
+_SUMS = ("events", "deliveries", "failures")
+_LEAST = ("first_at",)
+_GREATEST = ("last_at", "attempts", "dead_at", "redriven_at")
+_FLAGS = ("cancelled", "purged", "expired")  # the first that holds is the state
+_ENTRY = MESSAGES_TABLE.schema["subscriptions"].dataType.elementType.names  # type: ignore[attr-defined]
 
 
-def messages_of(events: DataFrame) -> DataFrame:
+def messages_of(events: DataFrame, folded: int) -> DataFrame:
     """Make one row of each message, in the columns of table `messages`.
 
-    `events` holds all events of the messages that it names, each once. One shuffle: by the
-    message's key, which serves both groupings.
+    Each event is there once. One shuffle: by the message's key, which serves both groupings.
+
+    Args:
+        events: some or all events of the messages that it names.
+        folded: number of the commit of `events` that is the last of them.
     """
     by_subscription = _by_subscription(events.repartition(*KEY))
     whole = by_subscription.groupBy(*KEY).agg(
-        F.min("first_at").alias("first_at"),
-        F.max("last_at").alias("last_at"),
-        F.sum("events").alias("events"),
-        F.sum("deliveries").alias("deliveries"),
-        F.sum("failures").alias("failures"),
-        F.max("attempts").alias("attempts"),
-        F.min("added").alias("added"),
-        F.max("dead_at").alias("dead_at"),
-        F.max("redriven_at").alias("redriven_at"),
+        *(F.min(name).alias(name) for name in (*_LEAST, "added")),
+        *(F.max(name).alias(name) for name in _GREATEST),
+        *(F.sum(name).alias(name) for name in _SUMS),
         F.max(F.col("cancelled") & F.col("subscription").isNull()).alias("cancelled"),
         *(F.max(name).alias(name) for name in ("purged", "expired")),
-        F.max("first_delivered_at").alias("last_of_first_deliveries"),
-        F.max(_lacking()).alias("lacking"),
         F.sort_array(F.collect_list(_entry())).alias("subscriptions"),
     )
-    stated = whole.withColumn("state", state_of())
-    final = _final_columns()
-    return stated.select(*(final[name] for name in MESSAGES_TABLE.names))
+    facts = {name: F.col(name) for name in MESSAGES_TABLE.names if name in whole.columns}
+    facts |= {name: F.col(f"added.{name}") for name in _OF_ADDED}
+    facts |= {"added_at": F.col("added.at"), "added_event": F.col("added.event_id")}
+    flags = {name: F.col(name) for name in _FLAGS}
+    return whole.select(*_row({**facts, "folded": F.lit(folded).cast("bigint")}, flags))
+
+
+def merged(old: Callable[[str], Column], new: Callable[[str], Column]) -> dict[str, Column]:
+    """Return the columns of a message's row from those of two parts of its events.
+
+    Args:
+        old: returns a column of the row of one part, by name.
+        new: the same of the other part. No event is in both; `folded` is that of this part.
+    """
+    earlier = new("added_at").isNotNull() & (
+        old("added_at").isNull()
+        | (new("added_at") < old("added_at"))
+        | ((new("added_at") == old("added_at")) & (new("added_event") < old("added_event")))
+    )
+    facts = {name: old(name) for name in KEY}
+    for name in (*_OF_ADDED, "added_at", "added_event"):
+        facts[name] = F.when(earlier, new(name)).otherwise(old(name))
+    # of a value and null, both give the value
+    facts |= {name: F.least(old(name), new(name)) for name in _LEAST}
+    facts |= {name: F.greatest(old(name), new(name)) for name in _GREATEST}
+    facts |= {name: old(name) + new(name) for name in _SUMS}
+    facts |= {"subscriptions": _takers(old("subscriptions"), new("subscriptions"))}
+    flags = {name: (old("state") == name) | (new("state") == name) for name in _FLAGS}
+    row = _row({**facts, "folded": new("folded")}, flags)
+    return dict(zip(MESSAGES_TABLE.names, row, strict=True))
 
 
 def _by_subscription(events: DataFrame) -> DataFrame:
@@ -55,32 +88,39 @@ def _by_subscription(events: DataFrame) -> DataFrame:
         F.max("destination").alias("destination"),
         F.max(_at_of("dead")).alias("dead_at"),
         F.max(_at_of("redriven")).alias("redriven_at"),
-        *(_seen(kind).alias(kind) for kind in ("cancelled", "purged", "expired")),
+        *(_seen(kind).alias(kind) for kind in _FLAGS),
         F.min(F.when(F.col("event") == "added", _added())).alias("added"),
     )
 
 
-def state_of() -> Column:
+def _row(facts: Mapping[str, Column], flags: Mapping[str, Column]) -> list[Column]:
+    """Return the columns of table `messages` from those that follow from no other."""
+    state = _state(facts, flags)
+    takers = facts["subscriptions"]
+    last = F.array_max(F.transform(takers, lambda taker: taker["first_delivered_at"]))
+    columns = {**facts, "state": state, "delivered_at": F.when(state == "delivered", last)}
+    return [columns[name].alias(name) for name in MESSAGES_TABLE.names]
+
+
+def _state(facts: Mapping[str, Column], flags: Mapping[str, Column]) -> Column:
     """Return the state of a message, the first that holds."""
-    dead = F.col("dead_at").isNotNull() & (
-        F.col("redriven_at").isNull() | (F.col("dead_at") > F.col("redriven_at"))
-    )
+    dead_at, redriven_at = facts["dead_at"], facts["redriven_at"]
+    dead = dead_at.isNotNull() & (redriven_at.isNull() | (dead_at > redriven_at))
+    lacking = F.exists(facts["subscriptions"], _lacks)
     return (
-        F.when(F.col("cancelled"), "cancelled")
-        .when(F.col("purged"), "purged")
-        .when(F.col("expired"), "expired")
+        F.when(flags["cancelled"], "cancelled")
+        .when(flags["purged"], "purged")
+        .when(flags["expired"], "expired")
         .when(dead, "dead")
-        .when((F.col("deliveries") > 0) & ~F.col("lacking"), "delivered")
+        .when((facts["deliveries"] > 0) & ~lacking, "delivered")
         .otherwise("outstanding")
     )
 
 
-def _final_columns() -> dict[str, str | Column]:
-    columns: dict[str, str | Column] = {name: name for name in MESSAGES_TABLE.names}
-    columns |= {name: F.col(f"added.{name}").alias(name) for name in _OF_ADDED}
-    columns["added_at"] = F.col("added.at").alias("added_at")
-    delivered = F.when(F.col("state") == "delivered", F.col("last_of_first_deliveries"))
-    return columns | {"delivered_at": delivered.alias("delivered_at")}
+def _lacks(taker: Column) -> Column:
+    """Whether a named subscription lacks the message, and it was not skipped for that."""
+    named = taker["subscription"].isNotNull() & ~taker["skipped"]
+    return named & taker["first_delivered_at"].isNull()
 
 
 def _at_of(kind: str) -> Column:
@@ -96,14 +136,44 @@ def _added() -> Column:
     return F.struct("at", "event_id", *_OF_ADDED)
 
 
-def _lacking() -> Column:
-    """Whether a named subscription lacks the message, and it was not skipped for that."""
-    named = F.col("subscription").isNotNull() & ~F.col("cancelled")
-    return named & F.col("first_delivered_at").isNull()
-
-
 def _entry() -> Column:
-    """Return the entry of a subscription, or of deliveries without one; null: neither."""
-    told = F.col("subscription").isNotNull() | (F.col("deliveries") > 0)
-    fields = MESSAGES_TABLE.schema["subscriptions"].dataType.elementType.names  # type: ignore[attr-defined]
-    return F.when(told, F.struct(*fields))
+    """Return the entry of a subscription, or of attempts without one; null: neither."""
+    named = F.col("subscription").isNotNull()
+    attempts = F.col("deliveries") + F.col("failures") + F.col("dead_at").isNotNull().cast("int")
+    told = named | (attempts > 0)
+    skipped = (named & F.col("cancelled")).alias("skipped")
+    return F.when(told, F.struct(*(skipped if n == "skipped" else F.col(n) for n in _ENTRY)))
+
+
+def _takers(old: Column, new: Column) -> Column:
+    """Return the entries of both rows, one of each subscription."""
+    both = F.map_zip_with(_by_name(old), _by_name(new), lambda _, one, other: _taker(one, other))
+    return F.sort_array(F.map_values(both))
+
+
+def _by_name(takers: Column) -> Column:
+    """Return entries as a map; its keys are made so that no subscription has that of null."""
+
+    def named(taker: Column) -> Column:
+        name = F.concat(F.lit("="), taker["subscription"])
+        return F.struct(F.coalesce(name, F.lit("")), taker)
+
+    return F.map_from_entries(F.transform(takers, named))
+
+
+def _taker(old: Column, new: Column) -> Column:
+    """Return the entry of two of one subscription, of which one may be null."""
+
+    def total(name: str) -> Column:
+        return F.coalesce(old[name], F.lit(0)) + F.coalesce(new[name], F.lit(0))
+
+    fields = {
+        "subscription": F.coalesce(old["subscription"], new["subscription"]),
+        "destination": F.greatest(old["destination"], new["destination"]),
+        "first_delivered_at": F.least(old["first_delivered_at"], new["first_delivered_at"]),
+        "deliveries": total("deliveries"),
+        "failures": total("failures"),
+        "dead_at": F.greatest(old["dead_at"], new["dead_at"]),
+        "skipped": F.greatest(old["skipped"], new["skipped"]),
+    }
+    return F.struct(*(fields[name].alias(name) for name in _ENTRY))
