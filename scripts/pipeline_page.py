@@ -104,8 +104,9 @@ _ARGUMENTS: Final = (
         "`--since T`, `--until T`",
         "all",
         (
-            "events from T on, or before T, by `at`, are what this run takes: ISO 8601 (UTC unless "
-            "it says otherwise) or ms. Malformed lines have no time and are always taken"
+            "the messages whose first event is on or after T, or before T, are what the figures "
+            "show: ISO 8601 (UTC unless it says otherwise) or ms. `batches` and `replay` look at "
+            "all. The run takes every new line in any case"
         ),
     ),
     ("`--json`", "all", "one JSON object on standard output"),

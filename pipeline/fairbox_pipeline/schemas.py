@@ -220,8 +220,8 @@ FILES_TABLE: Final = Table(
         Column("uri", _STRING, "where it lies"),
         Column("length", _LONG, "bytes"),
         Column("modified", _LONG, "ms since 1970 UTC"),
-        Column("since", _LONG, "events from then on were taken, ms; null: all"),
-        Column("until", _LONG, "events before then were taken, ms; null: all"),
+        Column("since", _LONG, "null; earlier releases took events from then on, ms"),
+        Column("until", _LONG, "null; earlier releases took events before then, ms"),
         Column("damaged", _STRING, "why it could not be read to its end; else null"),
     ),
 )

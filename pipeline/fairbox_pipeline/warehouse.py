@@ -215,7 +215,7 @@ class Warehouse:
         """
         metadata = self._metadata(table)
         snapshot = metadata.currentSnapshot()
-        found = []
+        found: list[Commit] = []
         while after is not None and snapshot is not None:
             commit = _commit(snapshot)
             if commit.number < after and not found:
@@ -241,6 +241,7 @@ class Warehouse:
             Py4JJavaError: a race was lost (see `retried`), or the job failed; nothing is written.
         """
         writer = rows.writeTo(self._full_name(table)).option("isolation-level", "serializable")
+        writer = writer.option("distribution-mode", "none")  # rows are sorted where they are
         writer.option("validate-from-snapshot-id", str(snapshot)).overwrite(F.lit(False))
 
     def append(self, table: Table, rows: DataFrame) -> None:

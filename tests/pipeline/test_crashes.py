@@ -21,6 +21,7 @@ from fairbox_pipeline.schemas import (
     MESSAGES_TABLE,
     Table,
 )
+from fairbox_pipeline.transforms.messages import messages_of
 from fairbox_pipeline.warehouse import Warehouse
 
 from tests.pipeline.archives import Archive, random_archive
@@ -165,7 +166,7 @@ def test_of_two_runs_that_fold_the_same_events_each_counts_once(
 ) -> None:
     first, *others = parts(pipeline, archive)
     pipeline.run("history", archive=first)
-    folding, messages_of = ingest._refresh, ingest.messages_of
+    folding = ingest._refresh
     other: list[str] = []
 
     def late(events: DataFrame, folded: int) -> DataFrame:
