@@ -87,7 +87,10 @@ _MEANINGS: Final = """\
   key: first deliveries whose id is less than one of the key delivered strictly earlier to the
   same subscription. **`stuck`**: named by `--outstanding` and added more than `--stuck-after`
   before the archive's latest event. **`wrong_shard`**: not where the hash of its key puts it
-  among the shards seen; not judged without its `added`.
+  among any of the numbers of shards that explain the (topic, epoch): one more than the greatest
+  shard seen, if that puts every key right; else those from 1 to 1,000 that put the most keys right,
+  if they are half of the keys or more. Messages that some number explains are never named, however
+  few they are. Not judged without its `added`.
 - **Batches**: a message with a batch item acks it when it is `delivered` and fails it when it is
   `dead`; of several messages for one item the first outcome stands. `agrees`: the tracker says the
   same of every item; what a message still carries may have been settled by a call. Null: there

@@ -156,7 +156,7 @@ class Oracle:
                 findings["lost", key, None] += 1
             if held and added and latest - added["at"] > stuck_after * 1000:
                 findings["stuck", key, None] += 1
-            if added and key[2] != self._right_shard(key, added):
+            if added and self._is_misplaced(key, added):
                 findings["wrong_shard", key, None] += 1
         for (key, subscription), times in self.deliveries().items():
             findings["duplicated", key, subscription] += len(times) - 1
@@ -172,10 +172,28 @@ class Oracle:
             counts[kind] = kinds[kind]
         return counts, +findings
 
-    def _right_shard(self, key: Key, added: dict[str, Any]) -> int:
-        width = 1 + max(k[2] for k in self.messages if k[:2] == key[:2])
-        hashed = added.get("partition_key")
-        return shard_number(key[3] if hashed is None else hashed, width)
+    def _is_misplaced(self, key: Key, added: dict[str, Any]) -> bool:
+        hashed = _hashed(key, added)
+        return all(shard_number(hashed, width) != key[2] for width in self._widths(key[:2]))
+
+    def _widths(self, epoch: tuple[str, int]) -> list[int]:
+        """Return the numbers of shards that put the most keys right."""
+        pairs: set[tuple[str | None, int]] = set()
+        for key in self.messages:
+            if key[:2] == epoch:
+                added = self.added(key)
+                pairs.add((_hashed(key, added) if added else None, key[2]))
+        right = {
+            width: sum(
+                shard < width if hashed is None else shard_number(hashed, width) == shard
+                for hashed, shard in pairs
+            )
+            for width in range(1, 1001)
+        }
+        most = max(right.values())
+        if most * 2 < len(pairs):
+            return [1 + max(shard for _, shard in pairs)]
+        return [width for width, count in right.items() if count == most]
 
     def _disorder(self, findings: Counter[Any]) -> None:
         lists: dict[Any, list[tuple[int, Key]]] = defaultdict(list)
@@ -191,6 +209,12 @@ class Oracle:
 
 def _key(told: dict[str, Any]) -> Key:
     return told["topic"], told["epoch"], told["shard"], told["id"]
+
+
+def _hashed(key: Key, added: dict[str, Any]) -> str:
+    """Return the text whose hash places a message."""
+    named = added.get("partition_key")
+    return key[3] if named is None else str(named)
 
 
 def _percentiles(samples: list[int], hours: int) -> dict[str, float]:

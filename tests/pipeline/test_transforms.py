@@ -6,6 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox.model import sharding
+from fairbox.model.epochs import shard_number
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.ingest import missing_days
 from fairbox_pipeline.outstanding import KEYS
@@ -14,7 +16,13 @@ from fairbox_pipeline.transforms.deliveries import first_deliveries
 from fairbox_pipeline.transforms.events import name_in_archive
 from fairbox_pipeline.transforms.latency import latencies
 from fairbox_pipeline.transforms.messages import merged, messages_of
-from fairbox_pipeline.transforms.reconcile import out_of_order, stuck
+from fairbox_pipeline.transforms.reconcile import (
+    MAX_SHARDS,
+    out_of_order,
+    shard_widths,
+    stuck,
+    wrong_shard,
+)
 from fairbox_pipeline.transforms.sizing import load_of_shards, load_of_topics, shards_needed
 from pyspark.sql import functions as F
 
@@ -256,6 +264,69 @@ def test_a_message_is_stuck_when_it_is_held_for_longer(spark: SparkSession) -> N
     found = stuck(made, held, latest=1001, after_ms=1000).collect()
     assert [row["id"] for row in found] == ["longer"]
     assert stuck(made, held.limit(0), latest=1001, after_ms=1000).count() == 0
+
+
+def placed(width: int, *keys: str, **moved: int) -> list[dict[str, Any]]:
+    """Make messages of keys in their shards of so many, but for those that are moved."""
+    shards = {key: shard_number(key, width) for key in keys} | moved
+    return [
+        {"id": key, "partition_key": key, "added_at": 1, "shard": shard}
+        for key, shard in shards.items()
+    ]
+
+
+def misplaced(spark: SparkSession, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    found = wrong_shard(messages(spark, *rows)).collect()
+    return sorted((row["id"], row["detail"]) for row in found)
+
+
+def test_few_messages_that_miss_the_highest_shards_are_in_no_wrong_shard(
+    spark: SparkSession,
+) -> None:
+    rows = [
+        row | {"topic": f"{width}-{count}"}
+        for width in (5, 8, 100, MAX_SHARDS)
+        for count in (1, 2, 3, 5, 9)
+        for row in placed(width, *(f"key {n}" for n in range(count)))
+    ]
+    # by the greatest shard that was seen, some of them would be wrong
+    seen = {
+        t: 1 + max(r["shard"] for r in rows if r["topic"] == t) for t in {r["topic"] for r in rows}
+    }
+    assert any(shard_number(r["id"], seen[r["topic"]]) != r["shard"] for r in rows)
+    assert misplaced(spark, rows) == []
+    assert MAX_SHARDS == sharding.MAX_SHARDS
+
+
+def test_what_one_width_explains_but_for_a_few_is_named_by_that_width(spark: SparkSession) -> None:
+    keys = [f"key {n}" for n in range(12)]
+    right = shard_number("odd", 8)
+    rows = placed(8, *keys, odd=(right + 1) % 8)
+    assert misplaced(spark, rows) == [("odd", f"belongs to shard {right} of 8")]
+    # beyond the last shard, once with its key and once without
+    far = [*placed(8, *keys, odd=13), {"id": "unknown", "shard": 3}]
+    assert misplaced(spark, far) == [("odd", f"belongs to shard {right} of 8")]
+
+
+def test_of_two_that_exclude_each_other_none_is_named(spark: SparkSession) -> None:
+    rows = placed(8, "a", a=0) + placed(8, "a", a=1)
+    rows[1]["id"] = "b"
+    assert misplaced(spark, rows) == []
+
+
+def test_where_another_hash_places_messages_the_greatest_shard_counts(spark: SparkSession) -> None:
+    rows = placed(4, **{f"key {n}": n % 4 for n in range(80)})
+    (widths,) = shard_widths(messages(spark, *rows)).collect()
+    assert list(widths["widths"]) == [4]
+    wrong = [r["id"] for r in rows if shard_number(r["id"], 4) != r["shard"]]
+    assert [id_ for id_, _ in misplaced(spark, rows)] == sorted(wrong)
+
+
+def test_a_key_of_many_messages_proves_no_more_than_one(spark: SparkSession) -> None:
+    rows = placed(8, "a", "b", "c", "d")
+    many = [rows[0] | {"id": f"again {n}", "shard": 1 - rows[0]["shard"] % 2} for n in range(20)]
+    named = misplaced(spark, rows + many)
+    assert {id_ for id_, _ in named} == {row["id"] for row in many}
 
 
 def test_a_file_has_one_name_whatever_part_of_the_archive_is_read(spark: SparkSession) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.hashing import shard_number
+from fairbox_pipeline.hashing import shard_hash
 from fairbox_pipeline.schemas import FINDINGS_TABLE, KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+MAX_SHARDS: Final = 1000
+"""Of a topic: a copy of the library's limit, so that no job needs the library."""
+_JUDGED_KEYS: Final = 10_000
 
 
 def lost(messages: DataFrame, outstanding: DataFrame) -> DataFrame:
@@ -73,17 +77,69 @@ def stuck(messages: DataFrame, outstanding: DataFrame, latest: int, after_ms: fl
 def wrong_shard(messages: DataFrame) -> DataFrame:
     """Find messages that are not in the shard of their key (of their id, without one).
 
-    The number of shards of a (topic, epoch) is one more than the greatest number seen. A message
-    without `added` is not judged, because its key is unknown.
+    A message is named if each width from `shard_widths` puts it elsewhere; one without `added` is
+    not judged, because its key is unknown.
     """
-    widths = messages.groupBy("topic", "epoch").agg((F.max("shard") + 1).alias("shards"))
-    judged = messages.where(F.col("added_at").isNotNull()).join(
-        F.broadcast(widths), ["topic", "epoch"]
+    judged = _hashed(messages).where(F.col("hash").isNotNull())
+    widths = shard_widths(messages)
+    placed = judged.join(F.broadcast(widths), ["topic", "epoch"]).where(
+        F.forall("widths", lambda width: F.col("hash") % width != F.col("shard"))
     )
-    right = shard_number(F.coalesce("partition_key", "id"), F.col("shards"))
-    placed = judged.withColumn("right", right).where(F.col("shard") != F.col("right"))
-    detail = F.format_string("belongs to shard %d of %d", "right", "shards")
+    width = F.col("widths")[0]
+    detail = F.format_string("belongs to shard %d of %d", F.col("hash") % width, width)
     return _findings(placed, "wrong_shard", detail)
+
+
+def shard_widths(messages: DataFrame) -> DataFrame:
+    """Return `topic` `epoch` `widths`: the numbers of shards that explain the messages best.
+
+    One more than the greatest shard seen, if it puts every key right. Otherwise the numbers from 1
+    to 1,000 that put the most keys right, ascending: the true number is among them while fewer keys
+    are misplaced than any other number explains. If they put less than half right, it is again one
+    more than the greatest shard. A key counts once for each shard, and at most 10,000 keys do.
+    """
+    hashed = _hashed(messages)
+    seen = hashed.groupBy("topic", "epoch").agg((F.max("shard") + 1).alias("seen"))
+    seen = seen.localCheckpoint()
+    of_epoch = ["topic", "epoch"]
+    wrong = hashed.join(F.broadcast(seen), of_epoch).where(
+        F.col("hash") % F.col("seen") != F.col("shard")
+    )
+    doubted = wrong.select(*of_epoch).distinct().localCheckpoint()
+    plain = seen.select(*of_epoch, F.array("seen").alias("widths"))
+    if doubted.isEmpty():
+        return plain
+    best = _best_widths(hashed.join(F.broadcast(doubted), of_epoch, "left_semi"))
+    chosen = F.when(F.col("right") * 2 >= F.col("keys"), F.col("best"))
+    found = plain.join(best, of_epoch, "left")
+    return found.select(*of_epoch, F.coalesce(chosen, F.col("widths")).alias("widths"))
+
+
+def _hashed(messages: DataFrame) -> DataFrame:
+    """Return the keys of messages with `hash`, which is null where no `added` was seen."""
+    key = F.when(F.col("added_at").isNotNull(), F.coalesce("partition_key", "id"))
+    return messages.select(*KEY, shard_hash(key).alias("hash"))
+
+
+def _best_widths(hashed: DataFrame) -> DataFrame:
+    """Return `topic` `epoch` `keys` `right` `best`: the widths that put `right` of `keys` right."""
+    of_epoch = ["topic", "epoch"]
+    # a key of many messages is no more proof than one of few
+    pairs = hashed.select(*of_epoch, "shard", "hash").distinct()
+    some = Window.partitionBy(*of_epoch).orderBy(F.xxhash64("hash", "shard"), "hash", "shard")
+    pairs = pairs.withColumn("nth", F.row_number().over(some)).where(F.col("nth") <= _JUDGED_KEYS)
+    every = F.sequence(F.lit(1), F.lit(MAX_SHARDS))
+    hash_, shard = F.col("hash"), F.col("shard")
+    explains = F.filter(every, lambda w: F.coalesce(hash_ % w == shard, shard < w))
+    keys = F.max("nth").over(Window.partitionBy(*of_epoch))
+    fits = pairs.withColumn("keys", keys).withColumn("width", F.explode(explains))
+    counted = fits.groupBy(*of_epoch, "keys", "width").agg(F.count(F.lit(1)).alias("right"))
+    by_count = counted.groupBy(*of_epoch, "keys", "right").agg(
+        F.sort_array(F.collect_list(F.col("width").cast("bigint"))).alias("best")
+    )
+    return by_count.groupBy(*of_epoch, "keys").agg(
+        F.max("right").alias("right"), F.max_by("best", "right").alias("best")
+    )
 
 
 def _findings(
