@@ -34,7 +34,9 @@ _KEYS: Final = (
         "`sizing`",
         (
             "`shards`: `topic` `epoch` `shard` `messages` `bytes`; `topics`: `topic` `messages` "
-            "`bytes` `skew` `shards_needed`; `hot_keys`: `topic` `partition_key` `messages`"
+            "`bytes` `skew` `shards_needed` `units_per_second` `last_added_at` `last_at` `shards` "
+            "`shards_from` (`topics`, `export` or `seen`) `hot_key` `command` `why`; "
+            "`hot_keys`: `topic` `partition_key` `messages`"
         ),
     ),
     (
@@ -81,7 +83,10 @@ _MEANINGS: Final = """\
   Throughput: deliveries of the hour / 3600; of all hours, the mean of those that had any.
 - **Skew**, of the newest epoch: messages of the fullest shard / mean over its shards, 0 to the
   greatest number seen. **Shards needed**: the busiest UTC minute's 3 x ceil(`size` / 1024) a
-  message, a second, / 700, rounded up; at least 1.
+  message, a second, / 700, rounded up; at least 1. `command` resizes the topic: to more shards
+  whenever more are needed, to fewer if two or more are spare. `shards`: the present number, by
+  `shards_from`; `seen` is the least number that explains the newest epoch's keys. `hot_key`: a key
+  whose share of the messages alone is over 700 units a second, which no resize spreads.
 - **`lost`**: state `outstanding`, and `--outstanding` does not name it. **`duplicated`**:
   deliveries of a message and subscription, less one. **`out_of_order`**, on topics ordered by
   key: first deliveries whose id is less than one of the key delivered strictly earlier to the
@@ -115,8 +120,16 @@ _ARGUMENTS: Final = (
     ("`--json`", "all", "one JSON object on standard output"),
     ("`--hot-keys N`", "`sizing`", "keys listed for each topic; 100"),
     (
+        "`--topics FILE`",
+        "`sizing`",
+        (
+            "output of `fairbox topic list --json`; else topics are those of the export that "
+            "`--outstanding` names"
+        ),
+    ),
+    (
         "`--outstanding URI`",
-        "`reconcile`",
+        "`reconcile`, `sizing`",
         (
             "NDJSON of `topic` `epoch` `shard` `id`, a file or folder; or an export of the outbox "
             "(the folder of its manifests), again for each incremental export after it"

@@ -18,7 +18,10 @@ def parser_of(
 ) -> argparse.ArgumentParser:
     """Return a job's parser: the common arguments, and its own."""
     parser = argparse.ArgumentParser(
-        prog=f"fairbox-pipeline {job}", description=about, allow_abbrev=False
+        prog=f"fairbox-pipeline {job}",
+        description=about,
+        allow_abbrev=False,
+        conflict_handler="resolve",  # jobs that run together share arguments
     )
     parser.add_argument(
         "--archive", required=True, type=location, metavar="URI", help="folder of the archive"
@@ -39,6 +42,29 @@ def parser_of(
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     add(parser)
     return parser
+
+
+def add_outstanding(parser: argparse.ArgumentParser) -> None:
+    """Add `--outstanding`, which several jobs take."""
+    parser.add_argument(
+        "--outstanding",
+        action="append",
+        type=location,
+        metavar="URI",
+        help="what the outbox still holds: NDJSON of topic, epoch, shard, id, or an export of its "
+        "table; again for each incremental export after it",
+    )
+
+
+def add_topics(parser: argparse.ArgumentParser) -> None:
+    """Add `--topics`, which several jobs take."""
+    parser.add_argument(
+        "--topics",
+        type=location,
+        metavar="FILE",
+        help="output of `fairbox topic list --json`; else topics are those of the export that "
+        "--outstanding names",
+    )
 
 
 def moment_ms(text: str) -> int:

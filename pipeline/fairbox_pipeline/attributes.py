@@ -23,6 +23,11 @@ MARK: Final = "z"
 """The attribute that every message has, and no other item."""
 LANES: Final = ("ready", "later", "dead")
 
+CONFIG: Final = "config"
+"""The partition key of topic rows."""
+EPOCHS: Final = "ep"
+"""The attribute of a topic row that lists its epochs: number, shards, since (ms)."""
+
 TRACKER: Final[dict[str, tuple[str, str]]] = {
     "bits": ("b", "B"),
     "count": ("n", "N"),

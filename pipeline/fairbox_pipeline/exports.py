@@ -282,6 +282,14 @@ def messages(spark: SparkSession, uris: Sequence[str]) -> Snapshot:
     return Snapshot(spark, uris, items.MESSAGES, items.read_message)
 
 
+def topics(spark: SparkSession, uris: Sequence[str]) -> Snapshot:
+    """Return the snapshot of an outbox: its topics.
+
+    Columns: `topic`, `shards` (of the newest epoch), `since` (ms, of the oldest).
+    """
+    return Snapshot(spark, uris, items.TOPICS, items.read_topic)
+
+
 def trackers(spark: SparkSession, uris: Sequence[str]) -> Snapshot:
     """Return the snapshot of a batches table: one row a root, node, leaf or failed item.
 

@@ -46,6 +46,7 @@ MESSAGES: Final = (
     ("gone", pa.string()),
     ("due", pa.int64()),
 )
+TOPICS: Final = (("topic", pa.string()), ("shards", pa.int64()), ("since", pa.int64()))
 TRACKERS: Final = (
     ("record", pa.string()),
     ("batch", pa.string()),
@@ -93,6 +94,23 @@ def read_message(pk: str, sk: str, item: Mapping[str, Any]) -> Row | None:
             raise ItemError(f"sk: {sk!r} does not begin with a time")
         row["due"] = int(due)
     return row
+
+
+def read_topic(pk: str, sk: str, item: Mapping[str, Any]) -> Row | None:
+    """Return name, shards and first time of a topic; None for every other item of the outbox.
+
+    Raises:
+        ItemError: it is a topic, whose epochs are of another form.
+    """
+    kind, _, name = sk.partition("#")
+    if pk != attributes.CONFIG or kind != "topic" or "#" in name:
+        return None
+    try:
+        epochs = [epoch["L"] for epoch in item[attributes.EPOCHS]["L"]]
+        shards, since = int(epochs[-1][1]["N"]), int(epochs[0][2]["N"])
+    except (LookupError, TypeError, ValueError):
+        raise ItemError(f"{attributes.EPOCHS}: is no list of epochs") from None
+    return {"topic": name, "shards": shards, "since": since}
 
 
 def read_tracker(pk: str, sk: str, item: Mapping[str, Any]) -> Row | None:

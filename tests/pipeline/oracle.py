@@ -138,6 +138,7 @@ class Oracle:
                 "messages": sum(load[0] for (t, *_), load in shards.items() if t == topic),
                 "bytes": sum(load[1] for (t, *_), load in shards.items() if t == topic),
                 "skew": max(loads.values()) / (sum(loads.values()) / (max(loads) + 1)),
+                "units_per_second": busiest / 60,
                 "shards_needed": max(1, math.ceil(busiest / 60 / 700)),
             }
         return topics

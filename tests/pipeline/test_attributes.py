@@ -10,6 +10,9 @@ from fairbox.codec import attributes as names
 from fairbox.codec import batches as batch_names
 from fairbox.codec.batches import item_of
 from fairbox.codec.messages import message_item, stored_item
+from fairbox.codec.topics import subscription_item, topic_item
+from fairbox.model.epochs import Epoch
+from fairbox.model.topics import Subscription, Topic, TopicState
 from fairbox_pipeline import attributes, items
 from hypothesis import given
 
@@ -48,6 +51,20 @@ def test_the_names_of_a_batch_s_attributes_are_the_codec_s() -> None:
         batch_names.LEAF_SK: "leaf",
         batch_names.FAILED_SK: "failed",
     }
+
+
+def test_a_topic_row_gives_its_name_its_shards_and_its_first_time() -> None:
+    epochs = (Epoch(0, 8, 5, closed=9), Epoch(1, 12, 70))
+    row = topic_item(TopicState(Topic("orders", shards=12), epochs))
+    assert items.read_topic(row["pk"]["S"], row["sk"]["S"], row) == {
+        "topic": "orders",
+        "shards": 12,
+        "since": 5,
+    }
+    other = subscription_item(Subscription("orders", "billing", "sqs:billing"))
+    assert items.read_topic(other["pk"]["S"], other["sk"]["S"], other) is None
+    with pytest.raises(items.ItemError, match="ep: is no list of epochs"):
+        items.read_topic(row["pk"]["S"], row["sk"]["S"], row | {"ep": {"L": []}})
 
 
 @given(strategies.stored())

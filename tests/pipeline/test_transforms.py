@@ -216,7 +216,7 @@ def test_a_topic_needs_a_shard_for_each_700_units_of_its_busiest_minute(
         ]
         of_topic.append({"id": "later", "size": 1024 * 13_000, "added_at": 60_000})
         rows += [row | {"topic": topic} for row in of_topic]
-    found = {tuple(row) for row in shards_needed(messages(spark, *rows)).collect()}
+    found = {tuple(row)[:2] for row in shards_needed(messages(spark, *rows)).collect()}
     assert found == {("nothing", 1), ("full", 1), ("over", 2), ("three", 3)}
 
 
@@ -225,7 +225,7 @@ def test_skew_is_of_the_newest_epoch_and_counts_its_empty_shards(spark: SparkSes
     rows += [{"id": f"{n}", "epoch": 1, "shard": s, "size": 2} for n, s in enumerate([3, 3, 0])]
     made = messages(spark, *rows)
     topics = load_of_topics(load_of_shards(made), shards_needed(made))
-    assert [tuple(row) for row in topics.collect()] == [("t", 8, 11, 2 / (3 / 4), 1)]
+    assert [tuple(row)[:5] for row in topics.collect()] == [("t", 8, 11, 2 / (3 / 4), 1)]
 
 
 def order_of(spark: SparkSession, *told: tuple[str, int, int], ordering: str = "key") -> list[str]:

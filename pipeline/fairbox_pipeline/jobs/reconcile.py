@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fairbox_pipeline.arguments import add_outstanding
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.outstanding import read_outstanding
 from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE
-from fairbox_pipeline.session import location
 from fairbox_pipeline.transforms import reconcile as found
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 
@@ -66,14 +66,7 @@ def findings(context: Context, messages: DataFrame, outstanding: DataFrame) -> D
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--outstanding",
-        action="append",
-        type=location,
-        metavar="URI",
-        help="what the outbox still holds: NDJSON of topic, epoch, shard, id, or an export of its "
-        "table; again for each incremental export after it",
-    )
+    add_outstanding(parser)
     parser.add_argument(
         "--stuck-after",
         type=_seconds,

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import functions as F
+
+from fairbox_pipeline.arguments import add_outstanding, add_topics
 from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.resizes import resize_of
+from fairbox_pipeline.topics import KnownTopic, read_topics
+from fairbox_pipeline.transforms.reconcile import shard_widths
 from fairbox_pipeline.transforms.sizing import (
     hot_keys,
     load_of_shards,
@@ -20,21 +27,42 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_KEYS: Final = 100
+Row = dict[str, Any]
 
 
 def figures(context: Context) -> Figures:
     """Return the load of each shard and topic, and the fullest keys."""
     messages = context.messages()
     shards = load_of_shards(messages)
-    topics = load_of_topics(shards, shards_needed(messages))
-    return {
-        "shards": _rows(shards),
-        "topics": _rows(topics),
-        "hot_keys": _rows(hot_keys(messages, context.options.hot_keys)),
-    }
+    topics = _rows(load_of_topics(shards, shards_needed(messages)))
+    keys = _rows(hot_keys(messages, context.options.hot_keys))
+    fullest: dict[str, Row] = {}
+    for row in keys:
+        fullest.setdefault(row["topic"], row)
+    known = read_topics(context.spark, context.options)
+    seen = _seen(messages) if any(load["topic"] not in known for load in topics) else {}
+    for load in topics:
+        name = load["topic"]
+        topic = known.get(name) or KnownTopic(seen[name], 0, "seen")
+        resize = resize_of(load, topic.shards, topic.source, fullest.get(name))
+        load |= {
+            "shards": resize.shards,
+            "shards_from": topic.source,
+            "hot_key": resize.hot_key,
+            "command": shlex.join(resize.command(name)) or None,
+            "why": resize.why,
+        }
+    return {"shards": _rows(shards), "topics": topics, "hot_keys": keys}
 
 
-def _rows(frame: DataFrame) -> list[dict[str, object]]:
+def _seen(messages: DataFrame) -> dict[str, int]:
+    """Return the least number of shards that explains the newest epoch of each topic."""
+    newest = F.max_by(F.col("widths")[0], "epoch").alias("shards")
+    rows = shard_widths(messages).groupBy("topic").agg(newest).collect()
+    return {row["topic"]: row["shards"] for row in rows}
+
+
+def _rows(frame: DataFrame) -> list[Row]:
     return [row.asDict() for row in frame.collect()]
 
 
@@ -46,6 +74,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"how many keys of each topic to list (default {MOST_KEYS})",
     )
+    add_outstanding(parser)
+    add_topics(parser)
 
 
 JOB: Final = Job("sizing", "Tell load, skew, hot keys and shards needed.", figures, _arguments)

@@ -27,7 +27,7 @@ def load_of_shards(messages: DataFrame) -> DataFrame:
 
 
 def load_of_topics(shards: DataFrame, needed: DataFrame) -> DataFrame:
-    """Return `topic` `messages` `bytes` `skew` `shards_needed`, ordered.
+    """Return `topic` `messages` `bytes` `skew` and the columns of `shards_needed`, ordered.
 
     Skew, of the newest epoch: messages of the fullest shard by the mean over its shards, 0 to the
     greatest number seen. `shards` is from `load_of_shards`, `needed` from `shards_needed`.
@@ -46,14 +46,27 @@ def load_of_topics(shards: DataFrame, needed: DataFrame) -> DataFrame:
 
 
 def shards_needed(messages: DataFrame) -> DataFrame:
-    """Return `topic` `shards_needed`: by the busiest UTC minute of `added_at`, at least 1."""
+    """Return `topic` `shards_needed` `units_per_second` `last_added_at` `last_at`.
+
+    Units (WRU) a second are those of the busiest UTC minute of `added_at`; a topic needs at least
+    one shard. The times are the latest `added` and the latest event, ms.
+    """
     kilobytes = F.ceil(F.coalesce(F.col("size"), F.lit(0)) / 1024)
     minute = F.col("added_at") - F.pmod(F.col("added_at"), F.lit(MINUTE_MS))
     added = F.when(F.col("added_at").isNotNull(), UNITS_A_MESSAGE * kilobytes).otherwise(0)
-    minutes = messages.groupBy("topic", minute.alias("minute")).agg(F.sum(added).alias("units"))
+    minutes = messages.groupBy("topic", minute.alias("minute")).agg(
+        F.sum(added).alias("units"),
+        F.max("added_at").alias("last_added_at"),
+        F.max("last_at").alias("last_at"),
+    )
     room = SHARD_UNITS * _MINUTE_SECONDS
     needed = F.greatest(F.lit(1).cast("bigint"), F.ceil(F.max("units") / room))
-    return minutes.groupBy("topic").agg(needed.alias("shards_needed"))
+    return minutes.groupBy("topic").agg(
+        needed.alias("shards_needed"),
+        (F.max("units") / _MINUTE_SECONDS).alias("units_per_second"),
+        F.max("last_added_at").alias("last_added_at"),
+        F.max("last_at").alias("last_at"),
+    )
 
 
 def hot_keys(messages: DataFrame, most: int) -> DataFrame:

@@ -1,0 +1,103 @@
+"""Advice: present shards, the rule of a resize, and the commands that repair."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Topic
+from fairbox.codec.topics import topic_item
+from fairbox.model.epochs import Epoch, shard_number
+from fairbox.model.topics import TopicState
+from fairbox_pipeline.resizes import resize_of
+
+from tests.pipeline.exporting import Bucket
+from tests.pipeline.writing import added, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.pipeline.conftest import Pipeline
+
+
+def load(needed: int, units: float = 1.0, messages: int = 100) -> dict[str, Any]:
+    return {
+        "shards_needed": needed,
+        "units_per_second": units,
+        "messages": messages,
+        "skew": 1.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("needed", "shards", "wanted"),
+    [(8, 8, None), (9, 8, 9), (7, 8, None), (6, 8, 6), (1, 2, None), (2000, 999, 1000)],
+)
+def test_a_topic_grows_when_it_must_and_shrinks_when_two_shards_are_spare(
+    needed: int, shards: int, wanted: int | None
+) -> None:
+    resize = resize_of(load(needed), shards, "topics", None)
+    assert resize.wanted == wanted
+    command = ["fairbox", "topic", "resize", "orders", "--shards", str(wanted)]
+    assert resize.command("orders") == (command if wanted else [])
+
+
+def test_a_key_of_more_than_a_shard_is_named_as_what_no_resize_spreads() -> None:
+    key = {"partition_key": "big", "messages": 50}
+    assert resize_of(load(2, 1400.0), 2, "seen", key).hot_key is None
+    hot = resize_of(load(3, 1402.0), 2, "seen", key)
+    assert hot.hot_key == "big"
+    assert hot.why == (
+        "the busiest minute wrote 1,402.0 WRU/s, which need 3 shards of 700, the topic has 2 "
+        "(from: seen), and its fullest shard has 1.5 times the mean; key 'big' has 50% of the "
+        "messages, which no resize spreads"
+    )
+
+
+def busy(n: int, topic: str = "orders", **more: Any) -> dict[str, Any]:
+    """An `added` of 700 units a second, in its shard of eight."""
+    key = f"k{n}"
+    told = {"partition_key": key, "shard": shard_number(key, 8), "size": 1024 * 14_000}
+    return added(n, topic) | told | more
+
+
+def topics_file(folder: Path, **shards: int) -> Path:
+    """Write the output of `fairbox topic list --json`."""
+    rows = [
+        {"name": name, "shards": n, "epochs": [{"number": 0, "shards": n, "since": 0}]}
+        for name, n in shards.items()
+    ]
+    file = folder / "topics.json"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_sizing_takes_the_present_shards_from_a_list_from_an_export_or_from_the_keys(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    write(pipeline.archive, [busy(n) for n in range(12)])
+
+    def sized(*arguments: str) -> tuple[int, str, str | None]:
+        (topic,) = pipeline.run("sizing", *arguments)["topics"]
+        assert (topic["shards_needed"], topic["units_per_second"]) == (12, 8400)
+        return topic["shards"], topic["shards_from"], topic["command"]
+
+    resize = "fairbox topic resize orders --shards 12"
+    assert sized() == (8, "seen", resize)
+    listed = topics_file(tmp_path, orders=13, other=1)
+    assert sized("--topics", str(listed)) == (13, "topics", None)
+    state = TopicState(Topic("orders", shards=14), (Epoch(0, 4, 0), Epoch(1, 14, 9)))
+    export = Bucket(tmp_path / "bucket").full([topic_item(state)])
+    assert sized("--outstanding", str(export)) == (14, "export", resize)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"name": "orders", "shards": "8", "epochs": []}'])
+def test_a_list_of_topics_of_another_form_is_refused(
+    pipeline: Pipeline, tmp_path: Path, line: str
+) -> None:
+    write(pipeline.archive, [added(1)])
+    file = tmp_path / "topics.json"
+    file.write_text(line)
+    assert pipeline.code("sizing", "--topics", str(file)) == 2
+    assert "fairbox topic list --json" in pipeline.capsys.readouterr().err
