@@ -36,7 +36,7 @@ _KEYS: Final = (
             "`shards`: `topic` `epoch` `shard` `messages` `bytes`; `topics`: `topic` `messages` "
             "`bytes` `skew` `shards_needed` `units_per_second` `last_added_at` `last_at` `shards` "
             "`shards_from` (`topics`, `export` or `seen`) `hot_key` `command` `why`; "
-            "`hot_keys`: `topic` `partition_key` `messages`"
+            "`hot_keys`: `topic` `partition_key` `messages`; `without_messages`: `topic` `since`"
         ),
     ),
     (
@@ -55,6 +55,15 @@ _KEYS: Final = (
         ),
     ),
     (
+        "`advise`",
+        (
+            "`advice`: `severity` (`now`, `soon`, `note`) `kind` (`lost`, `stuck`, `dead`, "
+            "`resize`, `hot_key`, `slow`, `unused`) `topic` `subscription` `why` `command` (list "
+            "of arguments) `shell` (quoted); with `--apply`, `applied`, and `failed` and `code` if "
+            "a command failed"
+        ),
+    ),
+    (
         "`replay`",
         (
             "`replay` (its id) `dry_run` `ids` `chosen` `without_body` `bytes` `wru` `cost_usd` "
@@ -67,9 +76,10 @@ _KEYS: Final = (
     (
         "`daily`",
         (
-            "`history`, `latency`, `sizing`, `reconcile`, `batches`, `report`: the figures of "
-            "each. Here and in `all`, those of a job that fails are `failed` (one line) and "
-            "`code`; jobs that do not need it run, and the run ends with the first failure's code"
+            "`history`, `latency`, `sizing`, `reconcile`, `batches`, `advise`, `report`: the "
+            "figures of each. Here and in `all`, those of a job that fails are `failed` (one line) "
+            "and `code`; jobs that do not need it run, and the run ends with the first failure's "
+            "code"
         ),
     ),
 )
@@ -121,7 +131,7 @@ _ARGUMENTS: Final = (
     ("`--hot-keys N`", "`sizing`", "keys listed for each topic; 100"),
     (
         "`--topics FILE`",
-        "`sizing`",
+        "`sizing`, `advise`",
         (
             "output of `fairbox topic list --json`; else topics are those of the export that "
             "`--outstanding` names"
@@ -129,13 +139,15 @@ _ARGUMENTS: Final = (
     ),
     (
         "`--outstanding URI`",
-        "`reconcile`, `sizing`",
+        "`reconcile`, `sizing`, `advise`",
         (
             "NDJSON of `topic` `epoch` `shard` `id`, a file or folder; or an export of the outbox "
             "(the folder of its manifests), again for each incremental export after it"
         ),
     ),
     ("`--stuck-after SECONDS`", "`reconcile`", "3600"),
+    ("`--apply`", "`advise`", "asks, and runs each command; not in `daily`"),
+    ("`--yes`", "`advise`", "with `--apply`: does not ask"),
     ("`--trackers URI`", "`batches`", "export of the batches table, as above"),
     (
         "`--topic` `--key` `--state` `--added-since` `--added-until` `--findings` `--everything`",

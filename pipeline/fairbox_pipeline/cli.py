@@ -18,6 +18,7 @@ JOBS: Final = {
     "sizing": "load by shard, skew, hot keys, and how many shards each topic needs",
     "reconcile": "what was lost, duplicated, out of order or is stuck",
     "batches": "batch progress from the history, compared with the trackers",
+    "advise": "what to do, why, and the command for each",
     "replay": "messages back into the outbox",
     "report": "one HTML page with the plots",
     "all": "history, reconcile and report in one session",

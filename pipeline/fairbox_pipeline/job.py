@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -44,6 +44,7 @@ class Context:
         options: the arguments as parsed.
         teller: prints progress to standard error.
         window: the part of the history that the figures describe.
+        found: figures of the jobs that ran before in the same run, by name.
     """
 
     spark: SparkSession
@@ -51,6 +52,7 @@ class Context:
     options: argparse.Namespace
     teller: Teller
     window: Window
+    found: Mapping[str, Figures] = field(default_factory=dict)
 
     def messages(self) -> DataFrame:
         """Return table `messages`: those whose first event lies in the window."""
@@ -112,7 +114,7 @@ def combine(
                 if broken:
                     raise PipelineError(f"not run, because {broken[0]} failed")
                 with context.teller.step(job.name):
-                    found[job.name] = job.figures(context)
+                    found[job.name] = job.figures(replace(context, found=found))
             except _FAILURES as exc:
                 error = _one_line(exc)
                 context.teller.say(f"{job.name}: {error}")

@@ -15,16 +15,29 @@ _ROWS: Final = 40
 
 def show(title: str, figures: Mapping[str, Any], console: Console | None = None) -> None:
     """Print figures: single values in one table, objects and lists in one each."""
-    console = console or Console(soft_wrap=True)
+    console = console or Console(soft_wrap=True, markup=False)
     single = {k: v for k, v in figures.items() if not isinstance(v, dict | list)}
     if single:
         _print(console, title, ["figure", "value"], [[k, v] for k, v in single.items()])
     for name, value in figures.items():
         if isinstance(value, dict):
             _print(console, name, [name, "value"], [[k, _flat(v)] for k, v in value.items()])
+        elif name == "advice":
+            _print_advice(console, value)
         elif isinstance(value, list):
             headings = list(value[0]) if value else []
             _print(console, name, headings, [list(row.values()) for row in value])
+
+
+def _print_advice(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print each advice as a sentence, and its command alone on a line, to be copied."""
+    if not rows:
+        console.print("nothing to advise", highlight=False)
+    for row in rows:
+        about = " ".join(filter(None, (row["topic"], row["subscription"])))
+        text = f"{row['severity']}: {row['kind']} {about}: {row['why']}"
+        shell = f"\n  {row['shell']}" if row["shell"] else ""
+        console.print(text + shell, highlight=False)
 
 
 def _print(

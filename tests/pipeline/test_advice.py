@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pty
+import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +15,11 @@ from fairbox import Topic
 from fairbox.codec.topics import topic_item
 from fairbox.model.epochs import Epoch, shard_number
 from fairbox.model.topics import TopicState
+from fairbox_pipeline.advice import Advice, part_of
 from fairbox_pipeline.resizes import resize_of
 
 from tests.pipeline.exporting import Bucket
-from tests.pipeline.writing import added, write
+from tests.pipeline.writing import added, ended, event, uid, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,3 +107,138 @@ def test_a_list_of_topics_of_another_form_is_refused(
     file.write_text(line)
     assert pipeline.code("sizing", "--topics", str(file)) == 2
     assert "fairbox topic list --json" in pipeline.capsys.readouterr().err
+
+
+DAY = 86_400_000
+START = 1_763_000_000_000
+
+
+@pytest.fixture
+def troubled(pipeline: Pipeline) -> Pipeline:
+    """An archive of a topic that is busy, slow and loses messages, and of one that is unused."""
+    lines = [busy(n, at=START) for n in range(12)]
+    lines += [ended("dead", n, at=START + n, **lane(n), reason=reason(n)) for n in range(5)]
+    lines.append(event("redriven", 4, at=START + 9, **lane(4)))
+    lines += [added(100, "old", at=START - 31 * DAY), ended("delivered", 100, "old", at=START)]
+    for n in range(200, 300):
+        lines.append(added(n, "slow", at=START, size=1, due=START + 9000 * (n % 2)))
+        for name, took in (("fast", 10), ("late", 2000)):
+            at = START + 9000 * (n % 2) + took
+            lines.append(ended("delivered", n, "slow", at=at, subscription=name))
+    write(pipeline.archive, lines)
+    pipeline.run("reconcile")
+    return pipeline
+
+
+def lane(n: int) -> dict[str, Any]:
+    return {"shard": shard_number(f"k{n}", 8)}
+
+
+def reason(n: int) -> str:
+    return f"max_attempts: HTTP 503 for order {uid(n)}: it's down; rm -rf 'x'"
+
+
+def commands(found: dict[str, Any]) -> list[tuple[str, str, str, str | None]]:
+    return [(a["severity"], a["kind"], a["topic"], a["shell"]) for a in found["advice"]]
+
+
+def test_advice_says_what_is_known_and_the_command(troubled: Pipeline, tmp_path: Path) -> None:
+    found = troubled.run("advise")
+    places = f"--archive {troubled.archive} --warehouse {troubled.warehouse}"
+    lost = f"fairbox-pipeline replay {places} --findings lost --topic orders --ids same"
+    fragment = ": it's down; rm -rf 'x'"
+    redrive = ["fairbox", "dlq", "redrive", "orders", "--subscription", "billing"]
+    resize = "fairbox topic resize orders --shards 12"
+    dead = shlex.join([*redrive, f"--reason={fragment[2:]}", "--yes"])
+    assert commands(found) == [
+        ("now", "lost", "orders", lost),
+        ("now", "resize", "orders", resize),
+        ("soon", "dead", "orders", dead),
+        ("note", "unused", "old", "fairbox topic show old"),
+        ("note", "resize", "slow", "fairbox topic resize slow --shards 1"),
+        ("note", "slow", "slow", "fairbox subscription show slow late"),
+    ]
+    assert all(shlex.split(a["shell"]) == a["command"] for a in found["advice"])
+    why = {a["kind"]: a["why"] for a in found["advice"]}
+    assert why["lost"] == "the last reconcile found 8 messages lost"
+    assert why["dead"].startswith("4 messages died from 2025-11-13T02:13:20Z to ")
+    assert "HTTP * for order *" in why["dead"]
+    assert why["slow"] == (
+        "1 % of 100 first deliveries took over 2,000 ms, and the topic's others 10 ms"
+    )
+    # what no longer exists needs nothing, and what never had a message is unused
+    listed = topics_file(tmp_path, orders=12, never=3)
+    found = troubled.run("advise", "--topics", str(listed))
+    assert [a[1:3] for a in commands(found)] == [
+        ("lost", "orders"),
+        ("dead", "orders"),
+        ("unused", "never"),
+    ]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Commands of our names, first on PATH, which record their arguments; `dlq` fails."""
+    folder, record = tmp_path / "bin", tmp_path / "record"
+    folder.mkdir()
+    for name in ("fairbox", "fairbox-pipeline"):
+        script = folder / name
+        script.write_text(
+            f"#!{sys.executable}\nimport json, sys\n"
+            f"open({str(record)!r}, 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
+            "print('done')\nsys.exit(3 * ('dlq' in sys.argv))\n"
+        )
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    return record
+
+
+def test_apply_runs_each_command_without_a_shell_and_tells_what_failed(
+    troubled: Pipeline, recorded: Path
+) -> None:
+    assert troubled.code("advise", "--json", "--apply", "--yes") == 1
+    told = troubled.capsys.readouterr()
+    found = json.loads(told.out)
+    ran = [json.loads(line) for line in recorded.read_text().splitlines()]
+    assert ran == [a["command"][1:] for a in found["advice"]]
+    assert found["applied"] == len(ran) - 1
+    assert found["failed"].startswith(f"1 of {len(ran)} commands failed: fairbox dlq redrive")
+    assert "failed, exit code 3: fairbox dlq redrive orders" in told.err
+
+
+def test_apply_asks_and_without_a_terminal_refuses(
+    troubled: Pipeline, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
+    assert troubled.code("advise", "--apply") == 2
+    assert "there is no terminal, so pass --yes" in troubled.capsys.readouterr().err
+    assert not recorded.exists()
+    primary, secondary = pty.openpty()
+    with os.fdopen(secondary) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        os.write(primary, b"n\ny\n\nno\nN\nyes\n")
+        assert troubled.run("advise", "--apply")["applied"] == 2
+    os.close(primary)
+    ran = [json.loads(line)[:2] for line in recorded.read_text().splitlines()]
+    assert ran == [["topic", "resize"], ["subscription", "show"]]
+
+
+def test_a_name_that_looks_like_an_option_gets_no_command() -> None:
+    row = Advice(severity="note", kind="slow", topic="--yes", why="", command=["fairbox"]).as_row()
+    assert (row["command"], row["shell"]) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("normalised", "part"),
+    [
+        ("no such account", "no such account"),
+        ("* of *", ""),
+        ("*", ""),
+        ("HTTP * from host", "from host"),
+        ("first line\nsecond", "first line"),
+        ("x" * 200, "x" * 80),
+    ],
+)
+def test_the_reason_of_a_command_is_a_part_of_every_reason(normalised: str, part: str) -> None:
+    assert part_of(normalised) == part
+    assert part in normalised

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.pipeline.conftest import Pipeline
 
-JOBS = ["history", "latency", "sizing", "reconcile", "batches", "report"]
+JOBS = ["history", "latency", "sizing", "reconcile", "batches", "advise", "report"]
 TABLES = ("events", "messages", "findings", "batches")
 
 
@@ -53,6 +53,7 @@ def test_a_job_that_fails_stops_only_those_that_need_it_and_the_code_tells(
     assert [topic["messages"] for topic in found["sizing"]["topics"]] == [2]
     assert found["reconcile"] == {"failed": found["reconcile"]["failed"], "code": code}
     assert found["batches"]["batches"] == []
+    assert found["advise"] == {"failed": "not run, because reconcile failed", "code": Exit.FAILED}
     assert found["report"] == {"failed": "not run, because reconcile failed", "code": Exit.FAILED}
     assert code == Exit.USAGE
     assert f"reconcile: {found['reconcile']['failed']}" in told.err

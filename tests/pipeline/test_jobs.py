@@ -69,6 +69,7 @@ def check_sizing(figures: dict[str, Any], oracle: Oracle) -> None:
     assert topics == {t: pytest.approx(wanted) for t, wanted in expected["topics"].items()}
     keys = {(k["topic"], k["partition_key"]): k["messages"] for k in figures.pop("hot_keys")}
     assert keys == expected["keys"]
+    assert figures.pop("without_messages") == []
     assert not figures
 
 

@@ -22,7 +22,7 @@ from fairbox_pipeline.transforms.sizing import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -52,7 +52,18 @@ def figures(context: Context) -> Figures:
             "command": shlex.join(resize.command(name)) or None,
             "why": resize.why,
         }
-    return {"shards": _rows(shards), "topics": topics, "hot_keys": keys}
+    return {
+        "shards": _rows(shards),
+        "topics": topics,
+        "hot_keys": keys,
+        "without_messages": _idle(known, topics),
+    }
+
+
+def _idle(known: Mapping[str, KnownTopic], loads: Sequence[Row]) -> list[Row]:
+    used = {load["topic"] for load in loads}
+    idle = sorted((name, topic.since) for name, topic in known.items() if name not in used)
+    return [{"topic": name, "since": since} for name, since in idle]
 
 
 def _seen(messages: DataFrame) -> dict[str, int]:

@@ -15,18 +15,24 @@ if TYPE_CHECKING:
 def first_deliveries(messages: DataFrame) -> DataFrame:
     """Return one row of each message and subscription that has taken it.
 
-    Columns: `topic` `epoch` `shard` `id` `partition_key` `ordering` `added_at` `subscription`, `at`
-    (ms, of the earliest delivery) and `deliveries` (how many there are). A delivery whose event
-    names no subscription stands under null.
+    Columns: `topic` `epoch` `shard` `id` `partition_key` `ordering` `added_at` `due`
+    `subscription`, `at` (ms, of the earliest delivery) and `deliveries` (how many there are). A
+    delivery whose event names no subscription stands under null.
     """
     entries = messages.select(
-        *KEY, "partition_key", "ordering", "added_at", F.explode("subscriptions").alias("taker")
+        *KEY,
+        "partition_key",
+        "ordering",
+        "added_at",
+        "due",
+        F.explode("subscriptions").alias("taker"),
     )
     return entries.where(F.col("taker.deliveries") > 0).select(
         *KEY,
         "partition_key",
         "ordering",
         "added_at",
+        "due",
         F.col("taker.subscription").alias("subscription"),
         F.col("taker.first_delivered_at").alias("at"),
         F.col("taker.deliveries").alias("deliveries"),

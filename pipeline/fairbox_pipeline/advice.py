@@ -1,0 +1,214 @@
+"""Advice: what to do about a topic, why, and the command that does it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import statistics
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox_pipeline.schemas import DAY_MS
+from fairbox_pipeline.transforms.causes import GAP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+SEVERITIES: Final = ("now", "soon", "note")
+UNUSED_MS: Final = 30 * DAY_MS
+SLOW_MS: Final = 60_000
+_FULL_SHARD_UNITS: Final = 1000
+_FAR_ABOVE: Final = 10
+_LEAST_SLOW_MS: Final = 1000
+_LEAST_DELIVERIES: Final = 100
+"""Of fewer, a 99th percentile is little more than the slowest."""
+_REASON_CHARACTERS: Final = range(4, 81)
+_PULL: Final = "pull"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One piece of advice.
+
+    Attributes:
+        severity: `now`, `soon` or `note`.
+        kind: `lost`, `stuck`, `dead`, `resize`, `hot_key`, `slow` or `unused`.
+        topic, subscription: what it is about; subscription None: the whole topic.
+        why: one sentence with its figures.
+        command: its arguments; empty: no command does it.
+    """
+
+    severity: str
+    kind: str
+    topic: str
+    subscription: str | None = None
+    why: str
+    command: Sequence[str] = ()
+
+    def as_row(self) -> Row:
+        """Return the printed fields; `shell` is the command as a shell takes it."""
+        # a name such as `--yes` would be taken for an option
+        named = (self.topic, self.subscription or "")
+        command = [] if any(name.startswith("-") for name in named) else list(self.command)
+        return {
+            "severity": self.severity,
+            "kind": self.kind,
+            "topic": self.topic,
+            "subscription": self.subscription,
+            "why": self.why,
+            "command": command,
+            "shell": shlex.join(command) or None,
+        }
+
+
+def in_order(advice: Iterable[Advice]) -> list[Advice]:
+    """Return advice by severity, topic, kind and subscription."""
+    return sorted(
+        advice,
+        key=lambda a: (SEVERITIES.index(a.severity), a.topic, a.kind, a.subscription or "", a.why),
+    )
+
+
+def of_load(loads: Iterable[Row]) -> Iterator[Advice]:
+    """Advise about shards, from the topics of job `sizing`."""
+    for load in loads:
+        topic, why = load["topic"], load["why"]
+        if load["command"] is not None:
+            more = load["shards_needed"] > load["shards"]
+            full = load["units_per_second"] > load["shards"] * _FULL_SHARD_UNITS
+            severity = ("now" if full else "soon") if more else "note"
+            command = shlex.split(load["command"])
+            yield Advice(severity=severity, kind="resize", topic=topic, why=why, command=command)
+        elif load["hot_key"] is not None:
+            yield Advice(severity="soon", kind="hot_key", topic=topic, why=why)
+
+
+def of_findings(rows: Iterable[Row], places: Sequence[str], older_than: float) -> Iterator[Advice]:
+    """Advise about findings, from rows `kind` `topic` `messages`.
+
+    Args:
+        rows: of kinds `lost` and `stuck`.
+        places: the arguments that name archive and warehouse.
+        older_than: seconds after which a message is stuck.
+    """
+    for row in rows:
+        topic, count = row["topic"], row["messages"]
+        if row["kind"] == "lost":
+            chosen = ["--findings", "lost", "--topic", topic, "--ids", "same"]
+            yield Advice(
+                severity="now",
+                kind="lost",
+                topic=topic,
+                why=f"the last reconcile found {count:,} messages lost",
+                command=["fairbox-pipeline", "replay", *places, *chosen],
+            )
+        else:
+            yield Advice(
+                severity="soon",
+                kind="stuck",
+                topic=topic,
+                why=f"the last reconcile found {count:,} messages stuck",
+                command=["fairbox", "outbox", "sweep", "--older-than", f"{older_than:g}"],
+            )
+
+
+def of_causes(causes: Iterable[Row]) -> Iterator[Advice]:
+    """Advise about dead letters, from `dead_causes`."""
+    for cause in causes:
+        topic, subscription, reason = cause["topic"], cause["subscription"], cause["reason"]
+        command = ["fairbox", "dlq", "redrive", topic]
+        if subscription not in (None, _PULL):
+            command += ["--subscription", subscription]
+        part = part_of(reason)
+        if part:
+            command.append(f"--reason={part}")
+        yield Advice(
+            severity="soon",
+            kind="dead",
+            topic=topic,
+            subscription=subscription,
+            why=(
+                f"{cause['messages']:,} messages died from {_time(cause['first_at'])} to "
+                f"{_time(cause['last_at'])} with reason {reason!r}"
+            ),
+            command=[*command, "--yes"],
+        )
+
+
+def part_of(reason: str) -> str:
+    """Return the longest part of a normalised reason that all its reasons have, or nothing."""
+    parts = [
+        part.strip(" :;,.-") for part in re.split(rf"[{re.escape(GAP)}\W]*[{GAP}\x00-\x1f]", reason)
+    ]
+    longest = max(parts, key=len)[: _REASON_CHARACTERS[-1]].strip()
+    return longest if len(longest) in _REASON_CHARACTERS and longest.isprintable() else ""
+
+
+def of_waits(waits: Iterable[Row]) -> Iterator[Advice]:
+    """Advise about slow subscriptions, from `waits`."""
+    topics: dict[str, list[Row]] = {}
+    for row in waits:
+        if row["count"] >= _LEAST_DELIVERIES:
+            topics.setdefault(row["topic"], []).append(row)
+    for topic, rows in topics.items():
+        for row in rows:
+            others = [other["p99_ms"] for other in rows if other is not row]
+            usual = statistics.median(others) if others else None
+            far = usual is not None and row["p99_ms"] > max(_LEAST_SLOW_MS, _FAR_ABOVE * usual)
+            if row["p99_ms"] <= SLOW_MS and not far:
+                continue
+            name = row["subscription"]
+            shown = (
+                ["queue", "stats", topic]
+                if name == _PULL
+                else ["subscription", "show", topic, name]
+            )
+            beside = "" if usual is None else f", and the topic's others {usual:,.0f} ms"
+            yield Advice(
+                severity="note",
+                kind="slow",
+                topic=topic,
+                subscription=name,
+                why=(
+                    f"1 % of {row['count']:,} first deliveries took over {row['p99_ms']:,.0f} ms"
+                    f"{beside}"
+                ),
+                command=["fairbox", *shown],
+            )
+
+
+def of_disuse(loads: Iterable[Mapping[str, Any]], idle: Iterable[Row]) -> Iterator[Advice]:
+    """Advise about topics without an `added` in the archive's last 30 days.
+
+    Args:
+        loads: the topics of job `sizing`.
+        idle: `topic` `since` of topics without any message.
+    """
+    loads = list(loads)
+    end = max((load["last_at"] for load in loads), default=None)
+    if end is None:
+        return
+    for load in loads:
+        last = load["last_added_at"]
+        if last is not None and end - last >= UNUSED_MS:
+            days = (end - last) // DAY_MS
+            yield _unused(load["topic"], f"its last message was added {days} days before the end")
+    for row in idle:
+        if end - row["since"] >= UNUSED_MS:
+            yield _unused(row["topic"], "no message of it is in the archive")
+
+
+def _unused(topic: str, found: str) -> Advice:
+    why = f"{found} of the archive" if found.endswith("end") else found
+    command = ["fairbox", "topic", "show", topic]  # to delete it is for people to decide
+    return Advice(severity="note", kind="unused", topic=topic, why=why, command=command)
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):  # of a clock gone wrong
+        return str(ms)
