@@ -15,7 +15,7 @@ from fairbox_pipeline.errors import Exit, UsageError
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.jobs import sizing
 from fairbox_pipeline.jobs.reconcile import STUCK_AFTER_SECONDS
-from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.schemas import FINDINGS_TABLE
 from fairbox_pipeline.transforms.causes import dead_causes, waits
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def figures(context: Context) -> Figures:
 
 def _advice(context: Context) -> list[advice.Advice]:
     read, options = context.warehouse.read, context.options
-    messages = read(MESSAGES_TABLE)
+    messages = context.messages()
     sized = context.found.get("sizing") or sizing.figures(context)
     loads: list[advice.Row] = sized["topics"]
     if sized["without_messages"] or any(load["shards_from"] != "seen" for load in loads):
@@ -60,7 +60,7 @@ def _advice(context: Context) -> list[advice.Advice]:
     every = [
         *advice.of_load(loads),
         *advice.of_findings(_rows(findings), places, after),
-        *advice.of_causes(_rows(dead_causes(messages, read(EVENTS_TABLE), MOST_CAUSES))),
+        *advice.of_causes(_rows(dead_causes(messages, context.events(), MOST_CAUSES))),
         *advice.of_waits(_rows(waits(messages))),
         *advice.of_disuse(loads, sized["without_messages"]),
     ]
