@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "archive/"
 _BUCKET: Final = "ArchiveBucket"
-_MUST_BE_NONE: Final = ("lost", "out_of_order", "stuck", "outstanding")
-"""Not `wrong_shard`: it infers the number of shards from the greatest shard seen, and some topics
-here have too few messages for that."""
+_MUST_BE_NONE: Final = ("lost", "out_of_order", "stuck", "wrong_shard", "outstanding")
 
 
 @dataclass(frozen=True, slots=True)
