@@ -71,6 +71,18 @@ _KEYS: Final = (
             "`without_body`, `refused`: n}"
         ),
     ),
+    (
+        "`trace`",
+        (
+            "`question` {option: values}; `messages`, by first event: `ref` `asked` `topic` `id` "
+            "`state` `partition_key` `content_type` `size` `batch_item` `due` `traceparent` "
+            "`first_at` `last_at` `events` (`event` `at` `subscription` `destination` `attempt` "
+            "`reason`); `links`: `kind` (`copy`, `replay`, `completion`) `name` (subscription, "
+            "replay, batch) `source` `target` (refs; null: not among the messages) `id` (of the "
+            "target); `limit`; `cut`: those of `messages`, `replays`, `events` of which there are "
+            "more"
+        ),
+    ),
     ("`report`", "`page`: where the HTML file is"),
     ("`all`", "`history`, `reconcile`, `report`: the figures of each"),
     (
@@ -106,6 +118,9 @@ _MEANINGS: Final = """\
   shard seen, if that puts every key right; else those from 1 to 1,000 that put the most keys right,
   if they are half of the keys or more. Messages that some number explains are never named, however
   few they are. Not judged without its `added`.
+- **Copies** in `trace`: messages with the same id, on the topic that a subscription's destination
+  `topic:` names. **Completions**: messages on topics `fairbox.batches.*` whose partition key is the
+  batch of the item. Events of one second are in the order of their attempts.
 - **Batches**: a message with a batch item acks it when it is `delivered` and fails it when it is
   `dead`; of several messages for one item the first outcome stands. `agrees`: the tracker says the
   same of every item; what a message still carries may have been settled by a call. Null: there
@@ -115,7 +130,7 @@ _ARGUMENTS: Final = (
     (
         "`--archive URI`",
         "all",
-        "folder of the archive, or of a part of it; files end in `.json.gz`",
+        "folder of the archive, or of a part of it; files end in `.json.gz`. Not of `trace`",
     ),
     ("`--warehouse URI`", "all", "folder of the tables; made by the first run"),
     (
@@ -124,7 +139,8 @@ _ARGUMENTS: Final = (
         (
             "the messages whose first event is on or after T, or before T, are what the figures "
             "show: ISO 8601 (UTC unless it says otherwise) or ms. `batches` and `replay` look at "
-            "all. The run takes every new line in any case"
+            "all. The run takes every new line in any case. Of `trace`: when the first event of a "
+            "message was"
         ),
     ),
     ("`--json`", "all", "one JSON object on standard output"),
@@ -158,6 +174,13 @@ _ARGUMENTS: Final = (
     ("`--replay ID`", "`replay`", "goes on with this one; else a new one begins"),
     ("`--rate N`, `--lanes N`", "`replay`", "messages a second at most, 100; side by side, 8"),
     ("`--dry-run`", "`replay`", "counts and cost alone"),
+    (
+        "`REF` `--id ID` `--traceparent TP` `--batch B` `--key TOPIC KEY`",
+        "`trace`",
+        "which messages, by one of these: [how-to](../how-to/analyse-history.md#trace-a-message)",
+    ),
+    ("`--limit N`", "`trace`", "messages shown at most, 100; up to 1,000"),
+    ("`--svg FILE`", "`trace`", "a picture, into a local file"),
     ("`--page URI`", "`report`", "where it goes; `report.html` in the warehouse"),
 )
 _VARIABLES: Final = (
@@ -183,8 +206,9 @@ def parts(note: str, table: MakeTable) -> Iterable[str]:
     yield "`fairbox-pipeline JOB --archive URI --warehouse URI [--since T] [--until T] [--json]`"
     yield table(("job", "does"), [(f"`{name}`", about) for name, about in JOBS.items()])
     yield (
-        "Every job first takes what is new in the archive into the tables, as `history` does. A "
-        "job is also a module with `main(argv)`: `python -m fairbox_pipeline.jobs.history`."
+        "Every job but `trace` first takes what is new in the archive into the tables, as "
+        "`history` does; `trace` reads the tables and writes none. A job is also a module with "
+        "`main(argv)`: `python -m fairbox_pipeline.jobs.history`."
     )
     yield table(("argument", "job", "what it is"), _ARGUMENTS)
     yield table(("variable", "what it is"), _VARIABLES)

@@ -23,7 +23,7 @@ class PipelineError(Exception):
 
 
 class UsageError(PipelineError):
-    """An argument does not fit: a time, a folder that is not there, an input of another form."""
+    """An argument does not fit: a time, a place or message not there, an input of another form."""
 
     exit_code = Exit.USAGE
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fairbox_pipeline.windows import Window
 
 Figures = dict[str, Any]
-_FAILURES: Final = (PipelineError, Py4JJavaError, PySparkException)
+FAILURES: Final = (PipelineError, Py4JJavaError, PySparkException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def combine(
                     raise PipelineError(f"not run, because {broken[0]} failed")
                 with context.teller.step(job.name):
                     found[job.name] = job.figures(replace(context, found=found))
-            except _FAILURES as exc:
-                error = _one_line(exc)
+            except FAILURES as exc:
+                error = one_line(exc)
                 context.teller.say(f"{job.name}: {error}")
                 context.spark.catalog.clearCache()
                 found[job.name] = {"failed": str(error), "code": int(error.exit_code)}
@@ -135,8 +135,8 @@ def run(job: Job, argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         figures = _figures(job, options, parser)
-    except _FAILURES as exc:
-        error = _one_line(exc)
+    except FAILURES as exc:
+        error = one_line(exc)
         Teller().say(str(error))
         return int(error.exit_code)
     parts = figures if job.combined else {job.name: figures}
@@ -148,7 +148,8 @@ def run(job: Job, argv: Sequence[str] | None = None) -> int:
     return next((part["code"] for part in parts.values() if "failed" in part), int(Exit.OK))
 
 
-def _one_line(exc: BaseException) -> PipelineError:
+def one_line(exc: BaseException) -> PipelineError:
+    """Return a failure as an error whose message is one line."""
     return exc if isinstance(exc, PipelineError) else failure(exc)
 
 

@@ -10,11 +10,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.errors import ConflictError, PipelineError, VersionError
+from fairbox_pipeline.errors import ConflictError, PipelineError, UsageError, VersionError
 from fairbox_pipeline.schemas import NAMESPACE, TABLES, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -80,6 +80,19 @@ class Warehouse:
             metadata = found[table.name]
             if metadata is None or metadata.currentSnapshot() is None:
                 self._create(table)
+
+    def require(self, tables: Iterable[Table]) -> None:
+        """Refuse a warehouse that lacks tables, or has them of a newer version; write nothing.
+
+        Raises:
+            UsageError: a table is missing.
+            VersionError: a table is of a newer version, or of none.
+        """
+        for table in tables:
+            metadata = self._found(table)
+            if metadata is None or metadata.currentSnapshot() is None:
+                raise UsageError(f"the warehouse has no table {table.full_name}: run history first")
+            _is_older(table, metadata)
 
     @cached_property
     def _catalog(self) -> Any:
