@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from aws_cdk import CfnElement, Duration, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kinesisfirehose as firehose
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
+from aws_cdk.aws_kinesisfirehose import CfnDeliveryStream as _Firehose
 from constructs import Construct
 
 from stacks.components.buckets import private_bucket
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 PREFIX: Final = "archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/"
 ERROR_PREFIX: Final = "errors/!{firehose:error-output-type}/dt=!{timestamp:yyyy-MM-dd}/"
 FILE_EXTENSION: Final = ".json.gz"
-_Firehose = firehose.CfnDeliveryStream
 
 
 class Archive(Construct):
