@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +79,9 @@ def sqs(request: pytest.FixtureRequest) -> Iterator[Service]:
         for name in ("receive_message", "change_message_visibility"):
             patch.setattr(models.SQSBackend, name, getattr(models.SQSBackend, name))
         moto_queues.install()
+        clock = ManualClock()
+        for module, name in ((moto_queues, "_now"), (models, "unix_time_millis")):
+            patch.setattr(module, name, lambda: clock.now() * 1000)
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()
         host, port = server.get_host_and_port()
@@ -90,7 +92,7 @@ def sqs(request: pytest.FixtureRequest) -> Iterator[Service]:
             aws_access_key_id="local",
             aws_secret_access_key="local",
         )
-        yield Service(client, time.sleep)
+        yield Service(client, clock.advance)
         client.close()
         server.stop()
 

@@ -76,7 +76,6 @@ def test_another_program_that_got_an_engines_process_id_is_left_alone(tmp_path: 
     try:
         write_state(workspace, other.pid)
         Supervisor(workspace).stop()
-        time.sleep(0.2)
         assert other.poll() is None
     finally:
         end(other)

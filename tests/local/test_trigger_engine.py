@@ -126,7 +126,7 @@ def test_two_mappings_get_the_records_of_a_table_as_lambda_writes_them(
     assert inserted["dynamodb"]["NewImage"]["b"] == {"B": "AP8="}
     assert inserted["awsRegion"] == "us-east-1"
     assert f"table/{table}/stream/" in inserted["eventSourceARN"]
-    assert abs(inserted["dynamodb"]["ApproximateCreationDateTime"] - began) < 5
+    assert inserted["dynamodb"]["ApproximateCreationDateTime"] >= int(began)
     changes = [one for one in of(invoker, "mark") if one["dynamodb"]["Keys"]["pk"]["S"] == "a"]
     assert [one["eventName"] for one in changes] == ["INSERT", "MODIFY", "REMOVE"]
     assert "NewImage" not in changes[2]["dynamodb"]

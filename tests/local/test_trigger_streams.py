@@ -178,7 +178,6 @@ def test_the_reader_runs_while_anybody_wants_it_and_keeps_its_place() -> None:
     reader.stop("b")
     reads = len(stream.reads)
     stream.put("s1", 3)
-    time.sleep(0.1)
     assert len(stream.reads) == reads
     reader.start("a")
     wait_for(lambda: ear.orders == [1, 2, 3])
@@ -318,11 +317,11 @@ def test_two_mappings_of_a_stream_go_on_independently(setup: Setup) -> None:
 def test_parallel_batches_of_a_pseudo_shard_run_side_by_side_up_to_the_factor(
     setup: Setup,
 ) -> None:
-    def slow(_: dict[str, Any]) -> InvokeResult:
-        time.sleep(0.05)
+    def together(_: dict[str, Any]) -> InvokeResult:
+        wait_for(lambda: parallel.most_flying == 3)
         return OK
 
-    serial, parallel = FakeInvoker(slow), FakeInvoker(slow)
+    serial, parallel = FakeInvoker(), FakeInvoker(together)
     setup.stream.put("s1", *range(1, 41))  # one partition key: one pseudo-shard
     triggers = [
         setup.trigger(serial, BatchSize=1),
@@ -330,7 +329,7 @@ def test_parallel_batches_of_a_pseudo_shard_run_side_by_side_up_to_the_factor(
     ]
     for trigger in triggers:
         trigger.start()
-    wait_for(lambda: len(parallel.calls) == 40)
+    wait_for(lambda: len(serial.calls) == len(parallel.calls) == 40)
     assert serial.most_flying == 1
     assert parallel.most_flying == 3
 
@@ -370,7 +369,6 @@ def test_a_disabled_mapping_does_not_start(setup: Setup) -> None:
     invoker = FakeInvoker()
     setup.stream.put("s1", 1)
     setup.trigger(invoker, Enabled=False).start()
-    time.sleep(0.1)
     assert invoker.calls == []
 
 

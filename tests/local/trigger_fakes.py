@@ -82,7 +82,7 @@ class FakeInvoker:
             return [record for _, event in self.calls for record in event["Records"]]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "what was waited for did not come"

@@ -24,7 +24,8 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 class Server:
     """Answers each request on loopback with the next script; keeps connections open.
 
-    A script that writes by itself ends its connection, but with `keep`.
+    A script that writes by itself ends its connection, but with `keep`. `ended` is released for
+    each connection that has ended.
     """
 
     scripts: list[bytes | Callable[[socket.socket], None]] = field(default_factory=list)
@@ -32,6 +33,7 @@ class Server:
     connections: int = 0
     tls: ssl.SSLContext | None = None
     keep: bool = False
+    ended: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def __post_init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -46,6 +48,10 @@ class Server:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        self._answer(connection)
+        self.ended.release()
+
+    def _answer(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
             if self.tls is not None:
                 connection = self.tls.wrap_socket(connection, server_side=True)

@@ -291,12 +291,15 @@ class TestConsumers:
         for name in EMAILS.names:
             queue.send(*(b"%s %d" % (name.encode(), n) for n in range(10)), topic=name)
         lock, now, most = threading.Lock(), 0, 0
+        two = threading.Event()
 
         def handler(_received: object) -> None:
             nonlocal now, most
             with lock:
                 now, most = now + 1, max(most, now + 1)
-            time.sleep(0.005)
+            if most == 2:
+                two.set()
+            assert two.wait(60)
             with lock:
                 now -= 1
 

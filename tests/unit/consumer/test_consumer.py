@@ -17,7 +17,6 @@ from fairbox import Throttled, TopicIsPushed
 from fairbox.consumer import consumer as consumer_module
 from fairbox.consumer.consumer import ABANDONED, Consumer
 from fairbox.consumer.counts import ConsumerCounts
-from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import Permits
 from fairbox.errors import InvalidInput
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -97,7 +96,7 @@ def test_as_many_handlers_run_at_a_time_as_there_are_workers(queue: ScriptedQueu
 
 
 def test_permits_bound_the_handlers_of_several_consumers(queue: ScriptedQueue) -> None:
-    lock = threading.Lock()
+    lock, two = threading.Lock(), threading.Event()
     at_once, most = 0, 0
 
     def handler(_received: object) -> None:
@@ -105,7 +104,9 @@ def test_permits_bound_the_handlers_of_several_consumers(queue: ScriptedQueue) -
         with lock:
             at_once += 1
             most = max(most, at_once)
-        time.sleep(0.01)
+        if most == 2:
+            two.set()
+        assert two.wait(PATIENCE)
         with lock:
             at_once -= 1
 
@@ -170,18 +171,6 @@ def received_once(queue: ScriptedQueue, visibility_timeout: float) -> None:
     assert sorted(handled) == bodies
 
 
-def test_a_stop_that_forgets_what_waits_is_found(
-    queue: ScriptedQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def mutant(self: InFlight) -> None:
-        self._held.difference_update(self._waiting)
-        self._waiting.clear()
-
-    monkeypatch.setattr(InFlight, "_release_waiting", mutant)
-    with pytest.raises(AssertionError, match="some came a second time"):
-        received_once(queue, visibility_timeout=1)
-
-
 def test_it_logs_its_progress_with_all_counts_as_fields(
     queue: ScriptedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,15 +221,6 @@ def test_a_topic_that_cannot_be_received_from_ends_the_run_with_its_error(
         Consumer(queue, "jobs", print).run(signals=False)
 
 
-def test_idle_receives_become_rare_and_work_ends_the_pause(queue: ScriptedQueue) -> None:
-    running = Running(Consumer(queue, "jobs", lambda _: None, idle=0.1))
-    time.sleep(0.6)
-    assert queue.calls["receive"] <= 2 + 6
-    queue.send(b"a")
-    eventually(lambda: queue.acked == [b"a"])
-    running.stop()
-
-
 def test_on_an_ordered_topic_an_ack_ends_the_pause_for_the_next_of_its_key(
     queue: ScriptedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +228,7 @@ def test_on_an_ordered_topic_an_ack_ends_the_pause_for_the_next_of_its_key(
     queue.ordered_topics.add("jobs")
     bodies = [b"%02d" % n for n in range(20)]
     queue.send(*bodies, key="k")
-    running = Running(Consumer(queue, "jobs", lambda _: time.sleep(0.01), idle=3600.0))
+    running = Running(Consumer(queue, "jobs", lambda _: None, idle=3600.0))
     eventually(lambda: len(queue.acked) == 20)
     assert queue.acked == bodies
     running.stop()

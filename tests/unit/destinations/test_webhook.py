@@ -10,7 +10,7 @@ import ipaddress
 import socket
 import ssl
 import struct
-import time
+import threading
 from email.utils import format_datetime
 from typing import TYPE_CHECKING
 
@@ -140,13 +140,9 @@ def test_connections_are_used_again_and_one_that_was_closed_is_opened_anew(serve
     assert webhook.send([stored(), stored()], 5) == [TAKEN] * 2
     assert server.connections == 1
 
-    def answer_and_close(connection: socket.socket) -> None:
-        connection.sendall(OK)
-        connection.close()
-
-    server.scripts = [answer_and_close]
+    server.scripts = [lambda connection: connection.sendall(OK)]
     assert webhook.send([stored()], 5) == [TAKEN]
-    time.sleep(0.05)
+    assert server.ended.acquire(timeout=60)
     assert webhook.send([stored()], 5) == [TAKEN]
     assert server.connections == 2
     assert len(server.requests) == 4
@@ -159,14 +155,15 @@ def test_a_connection_with_unread_answer_is_not_used_again(server: Server) -> No
 
 
 def silent(connection: socket.socket) -> None:
-    time.sleep(3)
+    connection.recv(1)  # until the caller has hung up
 
 
 def dripping(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\n")
-    for _ in range(30):
+    hung_up = threading.Event()
+    while True:  # until the caller has hung up
         connection.sendall(b"x: y\r\n")
-        time.sleep(0.1)
+        hung_up.wait(0.1)
 
 
 def resetting(connection: socket.socket) -> None:
@@ -179,16 +176,14 @@ def test_an_answer_that_does_not_come_in_time_is_refused_in_time(
     server: Server, slow: Callable[[socket.socket], None]
 ) -> None:
     server.scripts = [slow]
-    began = time.monotonic()
     outcome = server.webhook().send([stored()], 0.5)
     assert outcome == [Outcome("refused", "no answer in 0.5 s", fault="destination")]
-    assert time.monotonic() - began < 2
 
 
 def test_a_status_that_came_counts_though_its_body_does_not_end(server: Server) -> None:
     def endless(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        time.sleep(3)
+        connection.recv(1)  # until the caller has hung up
 
     server.scripts = [endless]
     assert server.webhook().send([stored()], 0.5) == [TAKEN]
@@ -203,7 +198,6 @@ def test_a_connection_that_is_reset_is_refused(server: Server) -> None:
 
 def test_where_nobody_listens_is_unreachable(server: Server) -> None:
     server.close()
-    time.sleep(0.05)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     caller = Caller(Url.parse(f"http://127.0.0.1:{port}/"), allow_private=True)
@@ -220,16 +214,16 @@ def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     assert outcome == Outcome("unreachable", "the host's name cannot be resolved")
 
 
-def hanging(host: str, port: int) -> Sequence[str]:
-    time.sleep(1)
-    return []
-
-
 def test_a_resolver_that_hangs_is_left_behind_in_time() -> None:
-    began = time.monotonic()
+    answers = threading.Event()
+
+    def hanging(host: str, port: int) -> Sequence[str]:
+        answers.wait(60)
+        return []
+
     with pytest.raises(TimeoutError):
         within(0.1, hanging, "x", 1)
-    assert time.monotonic() - began < 0.9
+    answers.set()
 
 
 PRIVATE = [
@@ -363,10 +357,8 @@ def test_a_slow_answer_over_tls_is_cut_in_time_too(server: Server, tmp_path: Pat
     server.scripts = [dripping]
     url = Url.parse(f"https://hook.example:{server.port}/")
     caller = Caller(url, allow_private=True, lookup=lambda _h, _p: ["127.0.0.1"], tls=trusting)
-    began = time.monotonic()
     outcome = Webhook(caller, clock=FixedClock()).send([stored()], 0.5)
     assert outcome == [Outcome("refused", "no answer in 0.5 s", fault="destination")]
-    assert time.monotonic() - began < 2
 
 
 def test_a_body_over_the_limit_is_refused_or_goes_as_its_address(server: Server) -> None:
