@@ -22,7 +22,7 @@ env: .local/stamps/python
 .local/stamps/python: requirements.lock pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml simulation/pyproject.toml | .local/uv/bin/uv
 	@echo "fairbox: installing the locked Python environment into .venv"
 	@test -x .venv/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv
-	@$(UV) pip sync --python .venv --require-hashes --compile-bytecode requirements.lock
+	@$(UV) pip sync --quiet --python .venv --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python .venv --no-deps --editable layers/fairbox --editable pipeline --editable simulation
 	@mkdir -p .local/stamps && touch $@
 
@@ -136,17 +136,17 @@ lint: env
 	@.venv/bin/lint-imports --no-cache
 	@.venv/bin/mypy
 
-# three workers on two cores: a third of the time they wait for engines and windows
-WORKERS = 3
+# twice as many as cores: they wait for engines and for the functions' processes
+WORKERS ?= 4
 PYTEST = .venv/bin/pytest -n $(WORKERS) --no-loadscope-reorder
 CHOSEN = $(FOLDER) $(if $(K),-k "$(K)")
 
-# what a contributor runs; K=expression or FOLDER=tests/x: those tests alone, the extended included
+# what decides, here and in CI; K=expression or FOLDER=tests/x: those tests alone, the night's included
 .PHONY: test
 test: engines lint
 	@$(PYTEST) $(if $(K)$(FOLDER),$(CHOSEN),-m "not extended")
 
-# what CI runs
+# the night: everything; K and FOLDER as above
 .PHONY: test-all
 test-all: engines lint
 	@$(PYTEST) $(CHOSEN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,7 @@ from local.engines import installation
 from local.engines.servers import DynamoDbLocal
 from local.workspace import Workspace
 from tests.support.iam.plugin import IamSimulation
+from tests.support.night import is_nightly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +22,14 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 
-# machines differ in speed, and no test may depend on it
-settings.register_profile("fairbox", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# machines differ in speed, and no run differs from another
+settings.register_profile(
+    "fairbox",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("fairbox")
 
 
@@ -53,12 +62,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolde
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hold what functions ask of AWS to their roles."""
+    """Hold what functions ask of AWS to their roles, and give children their interrupts back."""
+    # a shell starts its background jobs with interrupts ignored, and their children inherit that
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(IamSimulation(config), "iam")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the command that runs again what failed."""
+    failed = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    tests = dict.fromkeys(shlex.quote(report.nodeid) for report in failed)
+    if tests:
+        terminalreporter.write_line(f"again: .venv/bin/pytest {' '.join(tests)}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long folders, and in `tests/e2e` with its applications of their own."""
+    """Mark the tests of the night; begin with the long folders and applications of their own."""
+    for item in items:
+        if is_nightly(item.nodeid):
+            item.add_marker(pytest.mark.extended)
+
     places = (*OWN, *SHARED, *LONG)
 
     def place(item: pytest.Item) -> int:

@@ -280,6 +280,8 @@ SCENARIOS = [
 ]  # fmt: skip
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 LONG = {
+    "a window against reap",
+    "reap against last ack",
     "a large add against seal",
     "a nested batch's end repeated after its item was retried",
     "a nested batch's last ack",
@@ -332,6 +334,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("mutant", "scenario"), MUTANTS, ids=lambda v: getattr(v, "__name__", str(v)).replace(" ", "-")
 )

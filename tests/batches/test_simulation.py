@@ -79,6 +79,7 @@ def test_without_faults_all_batches_complete() -> None:
     assert _broken(World(calm), range(100)) == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", seeds(COMPARED_RANGES))
 def test_the_lean_database_answers_as_the_engine_of_the_testing_module(number: int) -> None:
     lean, engine = World(STORMY, database=LeanDatabase), World(STORMY, database=MemoryDatabase)
@@ -119,6 +120,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_mutant_is_found(mutant: Callable[[Batches], None]) -> None:
     assert any(broken for _, broken in simulate(World(USUAL, mutant), FOUND_WITHIN))

@@ -151,6 +151,7 @@ def test_seal_waits_while_acks_arrive_from_others(world: World) -> None:
     assert (shown["complete"], shown["acked"], shown["state"]) == (True, 30, "complete")
 
 
+@pytest.mark.extended  # starts processes, for seconds
 def test_who_waits_for_a_batch_that_is_cancelled_ends_with_1(world: World) -> None:
     batch = world.json("batch", "open")["id"]
     world.batches.add(batch, 3, request_id="r")
@@ -235,6 +236,7 @@ def test_a_setting_or_a_database_that_is_missing_is_one_line(world: World) -> No
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.extended  # starts processes, for seconds
 def test_a_reader_that_has_seen_enough_ends_a_list_quietly(world: World) -> None:
     batch = world.json("batch", "open")["id"]
     world.batches.add(batch, 50_000, request_id="r")

@@ -52,6 +52,7 @@ def _run(endpoint: str, world: World, batch: str) -> list[Done]:
                 process.kill()
 
 
+@pytest.mark.extended  # processes under load
 def test_sixteen_processes_complete_one_batch_once(
     dynamodb_local_endpoint: str, world: World
 ) -> None:

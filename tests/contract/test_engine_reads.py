@@ -263,6 +263,7 @@ class TestBatches:
             with pytest.raises(ParamValidationError):
                 call(**request)
 
+    @pytest.mark.extended  # size
     def test_a_read_of_more_than_16_mb_comes_in_parts(self, client: Any, table: str) -> None:
         keys = [key("a", f"{n:03d}") for n in range(50)]
         for item in keys:

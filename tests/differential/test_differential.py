@@ -27,7 +27,13 @@ WORDED_FREELY = {"ValidationException", "ParamValidationError"}
 """Codes whose messages differ in words, and in which of several faults they name first."""
 USUAL, ALL = 100, 1_500
 """Requests of each kind in `make test`, and in `make test-all`."""
-KINDS = pytest.mark.parametrize("kind", [cases, library_cases], ids=["free", "library"])
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(cases, id="free", marks=pytest.mark.extended),
+        pytest.param(library_cases, id="library"),
+    ],
+)
 
 
 class Repeatable(HypothesisProvider):
@@ -158,6 +164,7 @@ def test_a_known_difference_still_occurs(pair: Pair, known: Difference) -> None:
     assert level[0] == level[1]
 
 
+@pytest.mark.extended  # a test of the test
 def test_an_engine_that_loses_a_write_or_answers_otherwise_is_found(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -340,6 +340,7 @@ def test_every_verb_of_the_command_line_is_in_a_scene() -> None:
     assert played | {"shell", "smoke"} == tree()  # which have tests of their own
 
 
+@pytest.mark.extended  # tests/cli has each verb in memory
 @pytest.mark.parametrize(
     "name",
     [
@@ -396,6 +397,7 @@ class ShellTerminal:
             self.terminal.until(pattern)
 
 
+@pytest.mark.extended  # tests/cli/test_shell has a terminal
 def test_every_verb_of_the_shell_works_on_a_terminal(stage: Stage, tmp_path: Path) -> None:
     topic = stage.topic("cli-shell", shards=1)
     program = Cli(stage, tmp_path)

@@ -47,6 +47,7 @@ def test_what_the_emulators_answer_is_sound_and_the_rest_is_not_checked(
     assert doctor("--check", "streams", "--check", "permissions")[0] == 0
 
 
+@pytest.mark.extended  # tests/stacks/test_doctor has each finding
 def test_what_is_broken_is_found_and_found_whole_again(
     stage: Stage, doctor: Callable[..., tuple[int, list[Any]]]
 ) -> None:

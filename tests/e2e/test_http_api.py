@@ -64,6 +64,7 @@ def test_a_message_goes_from_the_api_to_its_destination(stage: Stage) -> None:
     assert (status, kind, problem["status"]) == (404, "application/problem+json", 404)
 
 
+@pytest.mark.extended  # tests/functions has each route
 def test_topics_and_subscriptions_are_made_through_the_api(stage: Stage) -> None:
     name, queue = "made-by-api", stage.queue()
     settings = {"shards": 2, "retry": {"max_attempts": 3, "base": SOON.base, "cap": SOON.cap}}
@@ -125,6 +126,7 @@ def test_a_route_that_is_none_is_not_found(stage: Stage) -> None:
     assert call(stage, "GET", "/nowhere")[0] == 404
 
 
+@pytest.mark.extended  # tests/functions has each route
 def test_the_figures_count_what_is_outstanding(stage: Stage) -> None:
     topic = stage.topic("counted")
     for n in range(3):
@@ -138,6 +140,7 @@ def test_the_figures_count_what_is_outstanding(stage: Stage) -> None:
     eventually(lambda: [one["outstanding"] for one in figures()] == [3], failing=figures)
 
 
+@pytest.mark.extended  # tests/functions has each route
 def test_a_queue_is_received_settled_and_redriven_through_the_api(stage: Stage) -> None:
     topic = stage.topic("pulled-by-api", shards=1)
     for n in range(5):

@@ -227,6 +227,7 @@ def project(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.mark.extended  # runs of pytest
 @pytest.mark.parametrize("arguments", [["test_it.py"], ["-n", "1", "test_it.py"]])
 def test_a_run_with_a_call_that_no_grant_allows_fails_and_names_it(
     project: Callable[..., subprocess.CompletedProcess[str]], arguments: list[str]
@@ -239,6 +240,7 @@ def test_a_run_with_a_call_that_no_grant_allows_fails_and_names_it(
     assert line.endswith("test_it.py::test_of_a_call")
 
 
+@pytest.mark.extended  # runs of pytest
 @pytest.mark.parametrize(
     ("arguments", "whole"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from fairbox import Subscription, Topic
 from fairbox.batches.models import ORPHANED_TOPIC
 
@@ -17,8 +18,6 @@ from tests.functions.running import Context, Functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
 LONG = Context(900_000)
 
@@ -141,6 +140,7 @@ def test_two_repairs_find_and_count_once(monkeypatch: pytest.MonkeyPatch) -> Non
     everywhere(monkeypatch, "repair", check)
 
 
+@pytest.mark.extended
 def test_two_cleanups_reap_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(overlap: Overlap, at: int) -> None:
         functions = overlap.functions

@@ -209,6 +209,7 @@ def _expanding(connection: socket.socket) -> None:
         connection.sendall(head.encode() + bomb)
 
 
+@pytest.mark.extended  # its time is that of the caller's limit
 @pytest.mark.parametrize(
     ("script", "verdict"),
     [

@@ -132,6 +132,7 @@ def post(url: str, body: Any) -> tuple[int, Any, bytes]:
         return answer.status, answer.headers, answer.read()
 
 
+@pytest.mark.extended  # tests/e2e runs the whole application
 def test_an_application_runs_from_its_templates(
     make: Callable[..., LocalApplication], engine_root: Workspace
 ) -> None:
@@ -217,6 +218,7 @@ def test_an_unknown_resource_or_trigger_stops_the_start(
         pass
 
 
+@pytest.mark.extended  # starts an application of its own
 def test_a_refused_trigger_ends_what_had_started(make: Callable[..., LocalApplication]) -> None:
     class Refusing(Recorder):
         def attach(self, *_: Any, **__: Any) -> Sequence[Any]:

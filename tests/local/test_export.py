@@ -57,6 +57,7 @@ def checksum(content: bytes) -> str:
     return base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
 
+@pytest.mark.extended
 @pytest.mark.engine
 def test_an_export_holds_every_item_and_checksums_that_agree(
     dynamodb: Any, variables: dict[str, str], tmp_path: Path
@@ -99,6 +100,7 @@ def test_an_export_holds_every_item_and_checksums_that_agree(
     assert sorted(found, key=lambda i: i["sk"]["S"]) == wanted
 
 
+@pytest.mark.extended  # starts an engine of its own
 @pytest.mark.engine
 def test_every_table_that_the_variables_name_is_exported(
     dynamodb: Any, variables: dict[str, str], tmp_path: Path

@@ -32,15 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(900))  # the first test starts a JVM
 
 
-@pytest.fixture(autouse=True)
-def _no_sockets_left() -> Iterator[None]:
-    """Collect the sockets that PySpark leaves, before another test hears of them."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[SparkSession]:
     iceberg.install(Workspace())
@@ -55,9 +46,13 @@ def _shared() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def spark(_shared: SparkSession, tmp_path: Path) -> SparkSession:
+def spark(_shared: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
     """A session with an empty warehouse of its own."""
-    return session.open_session(str(tmp_path / "warehouse"))
+    yield session.open_session(str(tmp_path / "warehouse"))
+    # the sockets that PySpark leaves, before another test hears of them
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @dataclass

@@ -79,6 +79,7 @@ def topics_file(folder: Path, **shards: int) -> Path:
     return file
 
 
+@pytest.mark.extended  # three runs
 def test_sizing_takes_the_present_shards_from_a_list_from_an_export_or_from_the_keys(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_sizing_takes_the_present_shards_from_a_list_from_an_export_or_from_the_
     assert sized("--outstanding", str(export)) == (14, "export", resize)
 
 
+@pytest.mark.extended  # a run each
 @pytest.mark.parametrize("line", ["{", "[]", '{"name": "orders", "shards": "8", "epochs": []}'])
 def test_a_list_of_topics_of_another_form_is_refused(
     pipeline: Pipeline, tmp_path: Path, line: str
@@ -142,6 +144,7 @@ def commands(found: dict[str, Any]) -> list[tuple[str, str, str, str | None]]:
     return [(a["severity"], a["kind"], a["topic"], a["shell"]) for a in found["advice"]]
 
 
+@pytest.mark.extended  # a run of every job
 def test_advice_says_what_is_known_and_the_command(troubled: Pipeline, tmp_path: Path) -> None:
     found = troubled.run("advise")
     places = f"--archive {troubled.archive} --warehouse {troubled.warehouse}"
@@ -193,6 +196,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return record
 
 
+@pytest.mark.extended  # a run of every job
 def test_apply_runs_each_command_without_a_shell_and_tells_what_failed(
     troubled: Pipeline, recorded: Path
 ) -> None:
@@ -206,6 +210,7 @@ def test_apply_runs_each_command_without_a_shell_and_tells_what_failed(
     assert "failed, exit code 3: fairbox dlq redrive orders" in told.err
 
 
+@pytest.mark.extended  # a run of every job
 def test_apply_asks_and_without_a_terminal_refuses(
     troubled: Pipeline, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

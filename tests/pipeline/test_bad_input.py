@@ -99,6 +99,7 @@ def test_a_malformed_line_is_kept_with_its_file_and_number(pipeline: Pipeline) -
     assert rows[1]["reason"] == "at is not an integer"
 
 
+@pytest.mark.extended  # test_lines has the rule
 def test_fields_that_are_new_or_changed_are_kept_aside(pipeline: Pipeline) -> None:
     put(pipeline, "a", line("added", 1, novel=[1], size="big", headers={"h": "v"}))
     assert pipeline.run("history")["malformed"] == 0
@@ -177,6 +178,7 @@ def test_the_tables_of_a_named_deployment_lie_in_a_namespace_of_their_own(
     assert others.property_of(EVENTS_TABLE, "theirs") is None
 
 
+@pytest.mark.extended  # a run each
 def test_a_list_of_outstanding_messages_of_another_form_is_refused(
     pipeline: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

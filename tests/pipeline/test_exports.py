@@ -77,6 +77,7 @@ def test_a_full_export_gives_every_message_with_its_attributes(
     assert snapshot.time == "2026-11-19T05:00:00Z"
 
 
+@pytest.mark.extended
 def test_an_empty_table_is_an_empty_snapshot(spark: SparkSession, bucket: Bucket) -> None:
     assert ids(exports.messages(spark, [str(bucket.full([]))])) == []
 
@@ -153,6 +154,7 @@ def test_a_manifest_that_was_altered_is_refused(
         exports.messages(spark, [str(folder)])
 
 
+@pytest.mark.extended
 def test_a_data_file_that_was_altered_cut_or_lost_is_refused(
     spark: SparkSession, bucket: Bucket
 ) -> None:
@@ -217,6 +219,7 @@ def test_an_attribute_of_another_type_is_named_and_never_null(
     assert told in report
 
 
+@pytest.mark.extended
 def test_trackers_come_with_their_bits(spark: SparkSession, bucket: Bucket) -> None:
     records: list[Any] = [
         Root("b", "sealed", 5, "u", bits=1, next_group=1, total=9, failed=0),
@@ -262,6 +265,7 @@ def test_reconcile_takes_an_export_for_what_the_outbox_holds(
     }
 
 
+@pytest.mark.extended  # a run of its own
 def test_an_altered_export_stops_reconcile_in_one_line(pipeline: Pipeline, tmp_path: Path) -> None:
     write(pipeline.archive, [added(0)])
     folder = Bucket(tmp_path / "bucket").full([item(1)])

@@ -94,6 +94,7 @@ def test_parts_in_any_order_give_the_tables_of_the_whole(
     assert "0 lines" not in pipeline.said
 
 
+@pytest.mark.extended  # runs of every job
 def test_a_second_run_reads_no_file_and_prints_the_same(pipeline: Pipeline) -> None:
     random_archive(8).write(pipeline.archive)
     first = pipeline.run("history")

@@ -186,6 +186,7 @@ def check_content(taken: list[Any]) -> None:
         assert message.headers["traceparent"] == f"t{n}"
 
 
+@pytest.mark.extended  # test_putting_back does it in memory
 @pytest.mark.engine
 def test_a_replay_puts_back_what_is_chosen_and_nothing_twice(
     pipeline: Pipeline,

@@ -189,6 +189,7 @@ def lines_of_everything() -> list[dict[str, Any]]:
     return lines
 
 
+@pytest.mark.extended  # a run of every job
 def test_the_page_holds_every_part_and_nothing_of_the_data_runs(pipeline: Pipeline) -> None:
     write(pipeline.archive, lines_of_everything())
     pipeline.run("reconcile")

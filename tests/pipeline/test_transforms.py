@@ -280,6 +280,7 @@ def misplaced(spark: SparkSession, rows: list[dict[str, Any]]) -> list[tuple[str
     return sorted((row["id"], row["detail"]) for row in found)
 
 
+@pytest.mark.extended
 def test_few_messages_that_miss_the_highest_shards_are_in_no_wrong_shard(
     spark: SparkSession,
 ) -> None:
@@ -298,6 +299,7 @@ def test_few_messages_that_miss_the_highest_shards_are_in_no_wrong_shard(
     assert MAX_SHARDS == sharding.MAX_SHARDS
 
 
+@pytest.mark.extended
 def test_what_one_width_explains_but_for_a_few_is_named_by_that_width(spark: SparkSession) -> None:
     keys = [f"key {n}" for n in range(12)]
     right = shard_number("odd", 8)
@@ -308,12 +310,14 @@ def test_what_one_width_explains_but_for_a_few_is_named_by_that_width(spark: Spa
     assert misplaced(spark, far) == [("odd", f"belongs to shard {right} of 8")]
 
 
+@pytest.mark.extended
 def test_of_two_that_exclude_each_other_none_is_named(spark: SparkSession) -> None:
     rows = placed(8, "a", a=0) + placed(8, "a", a=1)
     rows[1]["id"] = "b"
     assert misplaced(spark, rows) == []
 
 
+@pytest.mark.extended
 def test_where_another_hash_places_messages_the_greatest_shard_counts(spark: SparkSession) -> None:
     rows = placed(4, **{f"key {n}": n % 4 for n in range(80)})
     (widths,) = shard_widths(messages(spark, *rows)).collect()
@@ -322,6 +326,7 @@ def test_where_another_hash_places_messages_the_greatest_shard_counts(spark: Spa
     assert [id_ for id_, _ in misplaced(spark, rows)] == sorted(wrong)
 
 
+@pytest.mark.extended
 def test_a_key_of_many_messages_proves_no_more_than_one(spark: SparkSession) -> None:
     rows = placed(8, "a", "b", "c", "d")
     many = [rows[0] | {"id": f"again {n}", "shard": 1 - rows[0]["shard"] % 2} for n in range(20)]

@@ -158,7 +158,14 @@ def test_settings_of_a_release_are_understood(files: Mapping[str, Any]) -> None:
             assert settings.required(name) == value
 
 
-@pytest.mark.parametrize("fleet", ["today's", "today's, items of the next minor", "both at once"])
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        pytest.param("today's", marks=pytest.mark.extended),
+        pytest.param("today's, items of the next minor", marks=pytest.mark.extended),
+        "both at once",
+    ],
+)
 def test_the_work_of_a_release_is_finished(files: Mapping[str, Any], fleet: str) -> None:
     extra = UNKNOWN if fleet != "today's" else None
     wrap: Any = NextMinor if fleet == "both at once" else lambda client: client

@@ -134,6 +134,7 @@ def test_an_audit_passes_only_where_it_was_answered(
     assert said in told.out + told.err
 
 
+@pytest.mark.extended  # a call that waits for its retries
 def test_an_audit_whose_service_is_away_says_so_and_fails() -> None:
     environment = dict.fromkeys(
         ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), "http://127.0.0.1:9"

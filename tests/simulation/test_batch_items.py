@@ -26,16 +26,18 @@ SEEDS = 8
 MESSAGES = 60
 
 
-@pytest.mark.parametrize("seed", seeds(SEEDS, usual=2))
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_every_item_is_settled_once_and_rightly_whatever_fails(seed: int) -> None:
     assert run_batch_items(seed, Chaos(), MESSAGES) == []
 
 
+@pytest.mark.extended  # more worlds
 @pytest.mark.parametrize("seed", seeds(1000, 1003))
 def test_destinations_that_refuse_settle_every_item_rightly(seed: int) -> None:
     assert run_batch_items(seed, CALM, MESSAGES) == []
 
 
+@pytest.mark.extended  # more worlds
 @pytest.mark.parametrize("seed", seeds(2000, 2003))
 def test_a_storm_settles_every_item_rightly(seed: int) -> None:
     chaos = Chaos(tables=0.15, kills=0.15, repeats=0.3, interleaved=0.2, refused=0.2)

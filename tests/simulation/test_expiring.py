@@ -16,11 +16,12 @@ from tests.support.seeds import seeds
 MESSAGES = 150
 
 
-@pytest.mark.parametrize("seed", seeds(12, usual=2))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_no_message_expires_early_or_while_it_is_held_and_none_stays(seed: int) -> None:
     assert run_expiring(seed, Chaos(), MESSAGES) == []
 
 
+@pytest.mark.extended  # only to see that its events happen
 def test_messages_expire_and_are_taken_in_one_world() -> None:
     world = ExpiringWorld(3, CALM)
     assert finish_expiring(world, MESSAGES) == []

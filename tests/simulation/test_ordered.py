@@ -36,6 +36,7 @@ def test_without_faults_of_ours_nothing_comes_twice(seed: int, on_dead: OnDead) 
     assert run_ordered(seed, CALM, MESSAGES, on_dead).breaches == []
 
 
+@pytest.mark.extended  # more worlds
 @pytest.mark.parametrize("chaos", [AT_ONCE, pytest.param(LATE_WORKERS, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("seed", seeds(2000, 2003))
 def test_two_visits_at_once_never_reorder_first_deliveries(seed: int, chaos: Chaos) -> None:

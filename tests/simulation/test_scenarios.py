@@ -35,6 +35,7 @@ def traced(hash_seed: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.extended  # two processes over every scenario
 def test_a_seed_of_every_scenario_repeats_to_the_last_call_in_another_process() -> None:
     one, other = (json.loads(p.communicate()[0]) for p in [traced("1"), traced("2")])
     assert one == other
@@ -99,6 +100,7 @@ class TestManyWorlds:
         assert tally.first == {"lost": Failure(Share(7, 10), lost)}
         assert seen == [500, 1000, 1500, 2000, 2005]
 
+    @pytest.mark.extended
     def test_processes_come_to_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runner, "CHUNK", 20)  # so that a few batches are several parts
         plan = Plan(SCENARIOS["batches"], Chaos(), seed=3, count=70)

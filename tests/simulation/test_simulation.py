@@ -37,17 +37,20 @@ def test_every_guarantee_holds_whatever_fails(seed: int) -> None:
     assert run(World(seed, Chaos()), MESSAGES) == []
 
 
+@pytest.mark.extended  # more worlds
 @pytest.mark.parametrize("seed", seeds(1000, 1010))
 def test_without_faults_of_ours_nothing_comes_twice(seed: int) -> None:
     assert run(World(seed, CALM), MESSAGES) == []
 
 
+@pytest.mark.extended  # more worlds
 @pytest.mark.parametrize("seed", seeds(2000, 2005))
 def test_an_unready_world_loses_nothing(seed: int) -> None:
     chaos = Chaos(tables=0.2, kills=0.15, throttled=0.2, away=0.2, refused=0.1)
     assert run(World(seed, chaos), MESSAGES) == []
 
 
+@pytest.mark.extended  # more worlds
 @pytest.mark.parametrize("seed", seeds(3000, 3008))
 def test_destinations_that_fail_hang_throttle_and_come_back_lose_nothing(seed: int) -> None:
     assert run(World(seed, replace(CALM, outages=0.5)), MESSAGES) == []

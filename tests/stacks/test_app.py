@@ -65,6 +65,7 @@ def test_it_obeys_the_cdk_command_line(tmp_path: Path) -> None:
     assert '"DeletionProtectionEnabled": false' in template
 
 
+@pytest.mark.extended  # a synthesis each; test_config has the rule
 def test_a_setting_that_does_not_fit_is_one_line(tmp_path: Path) -> None:
     done = run("-c", "log_retention_days=31", "--output", str(tmp_path))
     assert done.returncode == 1
@@ -78,6 +79,7 @@ def test_a_context_value_without_a_name_is_a_usage_error() -> None:
     assert "KEY=VALUE" in done.stderr
 
 
+@pytest.mark.extended  # a program each
 @pytest.mark.parametrize(
     ("setting", "found"),
     [

@@ -33,6 +33,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return assets.build_layers(ROOT, tmp_path_factory.mktemp("layers"))
 
 
+@pytest.mark.extended  # builds of their own
 def test_two_builds_in_two_folders_are_the_same_to_the_byte(
     built: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_layer_holds_what_functions_run_and_nothing_else(built: tuple[Path, 
     assert {path.parts[0] for path in files} == {"fairbox"}
 
 
+@pytest.mark.extended  # builds of their own
 @pytest.mark.parametrize("package", assets.NOT_SHIPPED)
 def test_a_comment_in_what_is_not_shipped_changes_no_layer_and_no_job(
     package: str, tmp_path: Path

@@ -111,6 +111,7 @@ def test_a_removal_wakes_no_cascade(assembly: Assembly) -> None:
     assert not any(compile_pattern(one["Pattern"])(event) for one in filters)
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_settings_reach_the_cleanup(local_assembly: Assembly, assembly: Assembly) -> None:
     for found in (assembly, local_assembly):
         cleanup = found.functions()["clean_orphans"]

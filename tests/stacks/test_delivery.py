@@ -225,6 +225,7 @@ def test_all_doorbell_queues_start_visits_that_fail_one_by_one(assembly: Assembl
     assert found["DoorbellsLater"]["BatchSize"] == 10
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_visits_apart_take_no_workers_of_shared_visits(local_assembly: Assembly) -> None:
     found = {
         plain(one["EventSourceArn"]): one["ScalingConfig"]["MaximumConcurrency"]
@@ -317,6 +318,7 @@ def test_functions_are_told_what_they_use_and_no_more(assembly: Assembly, name: 
     assert found == SHARED | service | ENVIRONMENTS[name]
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_the_local_application_tells_functions_what_a_deployment_tells_them(
     assembly: Assembly, local_assembly: Assembly
 ) -> None:
@@ -347,6 +349,7 @@ def test_functions_run_alike(assembly: Assembly) -> None:
         assert "ApplicationLogLevel" not in logging  # INFO: the SDK writes bodies at DEBUG
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_a_new_account_need_reserve_nothing_and_scheduled_work_reserves_where_it_is_told_to(
     assembly: Assembly, checked: tuple[Assembly, object]
 ) -> None:
@@ -372,6 +375,7 @@ def test_the_page_of_quotas_says_how_many_functions_run_at_once(assembly: Assemb
     assert f"{at_once} functions at once" in page
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_webhook_secrets_are_named_to_visits_where_there_are_any(
     checked: tuple[Assembly, object],
 ) -> None:

@@ -346,6 +346,7 @@ def aws() -> Iterator[Callable[[], dict[str, str]]]:
     server.stop()
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_the_program_checks_synthesises_shows_and_calls_the_cdk(
     aws: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:

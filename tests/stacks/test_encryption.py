@@ -102,6 +102,7 @@ def test_the_key_has_a_stack_of_its_own_that_outlives_the_setting(keyed: Assembl
     assert manifest["FairboxKey"]["properties"]["terminationProtection"] is True
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_older_data_stay_readable_when_the_setting_no_longer_names_their_key() -> None:
     former = "arn:aws:kms:us-east-1:111122223333:key/former"
     found = {

@@ -237,6 +237,7 @@ def dashboard(assembly: Assembly) -> str:
     return plain(found["DashboardBody"])
 
 
+@pytest.mark.extended  # a synthesis each
 @pytest.mark.parametrize("level", LEVELS)
 def test_functions_that_write_figures_of_topics_have_the_setting_and_no_others(
     assemblies: dict[str, Assembly], level: str
@@ -251,6 +252,7 @@ def test_functions_that_write_figures_of_topics_have_the_setting_and_no_others(
     assert set(found.values()) == {level, None}
 
 
+@pytest.mark.extended  # a synthesis each
 @pytest.mark.parametrize("level", LEVELS)
 def test_only_who_ranks_topics_may_write_the_list(
     assemblies: dict[str, Assembly], level: str
@@ -260,6 +262,7 @@ def test_only_who_ranks_topics_may_write_the_list(
     assert ("Deliveries" in allowed) == (level == "busiest")
 
 
+@pytest.mark.extended  # a synthesis each
 @pytest.mark.parametrize("level", LEVELS)
 def test_alarms_are_the_same_with_each_detail(assemblies: dict[str, Assembly], level: str) -> None:
     assert alarms(assemblies[level]) == alarms(assemblies["busiest"])

@@ -233,6 +233,7 @@ def test_the_parameter_fits_with_the_longest_names(assembly: Assembly) -> None:
     assert parameter["Type"] == "String"
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_the_policies_fit_with_the_longest_name_and_a_key(longest: Assembly) -> None:
     """IAM takes 6,144 characters, spaces aside, of the policy as it stands in the account."""
     long = {
@@ -260,6 +261,7 @@ def test_the_policies_fit_with_the_longest_name_and_a_key(longest: Assembly) -> 
         assert 1000 < len(text) < 6144, (name, len(text))
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_an_address_is_told_of_alarms(longest: Assembly, assembly: Assembly) -> None:
     (subscription,) = longest.of_type("AWS::SNS::Subscription").values()
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")
@@ -268,6 +270,7 @@ def test_an_address_is_told_of_alarms(longest: Assembly, assembly: Assembly) -> 
     assert "AWS::SNS::Subscription" not in kinds
 
 
+@pytest.mark.extended  # a synthesis of its own
 def test_nobody_to_tell_is_a_warning_of_the_synthesis(
     assembly: Assembly, longest: Assembly, local_assembly: Assembly
 ) -> None:

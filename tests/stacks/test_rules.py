@@ -47,6 +47,7 @@ def test_findings_are_accepted_one_by_one_with_a_reason() -> None:
         assert "acknowledge(self, " not in text
 
 
+@pytest.mark.extended  # a linter over every template
 @pytest.mark.parametrize(
     # `checked` has every resource of the other
     "which",

@@ -124,6 +124,7 @@ def test_no_ids_change_nothing(app: MemoryApplication) -> None:
     assert app.batches.ack([]).changed == 0
 
 
+@pytest.mark.extended  # size
 def test_a_hundred_thousand_ids_go_in_one_call(app: MemoryApplication) -> None:
     batch = app.batches.open().id
     groups = app.batches.add(batch, 100_000, request_id="r")

@@ -123,7 +123,7 @@ def _restored(value: Any) -> Any:
 
 
 class TestUnreadable:
-    @settings(max_examples=70)
+    @settings(max_examples=25)
     @given(st.data())
     def test_any_change_of_a_message_is_read_or_unreadable(self, data: st.DataObject) -> None:
         item = data.draw(st.composite(mutated)(item_of(data.draw(strategies.stored()))))
@@ -134,7 +134,7 @@ class TestUnreadable:
         assert len(stored.message.body) == stored.size or stored.offloaded is not None
         assert stored.ref.topic == item["pk"]["S"].split("#")[1]
 
-    @settings(max_examples=70)
+    @settings(max_examples=25)
     @given(st.data())
     def test_any_change_of_a_stream_image_is_read_or_unreadable(self, data: st.DataObject) -> None:
         image = through_json(item_of(data.draw(strategies.stored())))
@@ -150,14 +150,14 @@ class TestUnreadable:
             read_record({"eventName": "INSERT", "eventID": "1", "dynamodb": body})
         assert record_lane({"dynamodb": body})[0] in ("ready", "later")
 
-    @settings(max_examples=70)
+    @settings(max_examples=25)
     @given(st.data())
     def test_any_change_of_a_shard_row_is_read_or_unreadable(self, data: st.DataObject) -> None:
         item = data.draw(st.composite(mutated)(shard_item(data.draw(strategies.rows))))
         with contextlib.suppress(Unreadable):
             read_shard(item)
 
-    @settings(max_examples=70)
+    @settings(max_examples=25)
     @given(st.data())
     def test_any_change_of_a_ledger_row_is_read_or_unreadable(self, data: st.DataObject) -> None:
         row = ledger_item("orders", data.draw(strategies.deliveries()), ("1", "2"), 9)
@@ -168,7 +168,7 @@ class TestUnreadable:
             with contextlib.suppress(Unreadable):
                 list(read_ledger(item))
 
-    @settings(max_examples=70)
+    @settings(max_examples=25)
     @given(st.data())
     def test_any_change_of_a_topic_is_read_or_unreadable(self, data: st.DataObject) -> None:
         state = data.draw(strategies.topics())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from fairbox import Message, RetryPolicy, Subscription
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.model.walk_positions import Places, audience_text
@@ -65,6 +66,7 @@ def test_doorbells_of_a_paused_subscription_with_a_limit_do_not_pile_up() -> Non
     assert most <= 20
 
 
+@pytest.mark.extended  # hours of a dead webhook
 def test_doorbells_of_a_dead_webhook_do_not_pile_up() -> None:
     app = App("hook")
     app.at("hook").quick = False

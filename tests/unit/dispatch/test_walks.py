@@ -60,6 +60,7 @@ def taken(app: App, name: str) -> set[str]:
     return set(app.at(name).ids)
 
 
+@pytest.mark.extended  # size
 def test_a_healthy_subscription_gets_its_backlog_behind_what_waits_for_a_paused_one() -> None:
     app = paused_beside_healthy(1500)
     lost = app.add(100)
@@ -68,6 +69,7 @@ def test_a_healthy_subscription_gets_its_backlog_behind_what_waits_for_a_paused_
     assert {r.id for r in lost} <= taken(app, "healthy")
 
 
+@pytest.mark.extended  # size
 def test_delayed_messages_behind_those_of_a_paused_one_come_when_they_are_due() -> None:
     app = App("healthy", "paused")
     app.outbox.pause_subscription("orders", "paused")
@@ -90,6 +92,7 @@ def test_delayed_messages_behind_those_of_a_paused_one_come_when_they_are_due() 
     assert max(late) <= 5
 
 
+@pytest.mark.extended  # size
 def test_after_a_short_outage_everything_is_taken_among_what_waits_for_a_paused_one() -> None:
     app = paused_beside_healthy(3000)
     app.at("healthy").answer = lambda _: Outcome("unreachable", "away")

@@ -254,7 +254,7 @@ class TestProducers:
         assert self.spent(app, topics, names) <= 2
         assert topics.get("t005") == app.outbox.topic("t005")
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(st.integers(0, 10**6), st.booleans())
     def test_no_copy_is_used_thirty_seconds_after_its_topic_changed(
         self, seed: int, old: bool

@@ -50,7 +50,7 @@ class World:
 
 
 class TestTopics:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(steps)
     def test_every_reader_finds_every_message_and_adding_one_again_finds_it(
         self, steps: list[tuple[str, int]]

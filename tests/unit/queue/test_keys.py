@@ -102,6 +102,7 @@ class TestWaitingKeys:
         assert shop.row().aside.count == 0
         assert not [i for i in shop.engine.items("deliveries") if i["pk"]["S"].startswith("waits#")]
 
+    @pytest.mark.extended  # size
     def test_more_than_a_row_holds_may_wait(self) -> None:
         shop = Shop()
         shop.fail(MAX_ENTRIES + 20)

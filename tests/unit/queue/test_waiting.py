@@ -113,6 +113,7 @@ def test_a_loop_without_waits_does_not_end_before_a_message_behind_many_in_fligh
     assert len(scene.queue.receive("jobs")) == 1
 
 
+@pytest.mark.extended  # many worlds
 @pytest.mark.parametrize("shards", WIDTHS)
 @ORDERINGS
 def test_an_idle_receiver_reads_fifteen_units_a_minute(shards: int, ordering: Ordering) -> None:
@@ -126,6 +127,7 @@ def test_an_idle_receiver_reads_fifteen_units_a_minute(shards: int, ordering: Or
     assert scene.calls / minutes <= 30
 
 
+@pytest.mark.extended  # many worlds
 @ORDERINGS
 def test_a_receiver_that_waited_for_long_receives_within_seconds(ordering: Ordering) -> None:
     scene = Scene(300, ordering)
@@ -139,6 +141,7 @@ def test_a_receiver_that_waited_for_long_receives_within_seconds(ordering: Order
     assert max(times) < 3.3  # 1 s until the relay tells, 2.13 s until the row is read again
 
 
+@pytest.mark.extended  # many worlds
 def test_a_message_just_before_news_are_relied_on_is_received() -> None:
     for tenth in range(60):
         scene = Scene(64)

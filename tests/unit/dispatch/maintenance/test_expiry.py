@@ -341,6 +341,7 @@ class TestCrashes:
             assert [e["id"] for e in app.events("delivered")] == [held[0].message.id]
 
 
+@pytest.mark.extended  # size
 class TestBounds:
     def test_a_run_ends_at_its_deadline_and_the_next_goes_on(self) -> None:
         app = Jobs()

@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from fairbox import Message, MessageRef, Subscription, Topic
 from fairbox.aws.sqs_doorbells import decode
 from fairbox.codec.shards import BUCKETS, bucket, shard_item
@@ -105,6 +106,7 @@ def places(doorbells: Sequence[Doorbell]) -> set[tuple[str, int]]:
     return {(d.topic, d.shard) for d in doorbells}
 
 
+@pytest.mark.extended  # size
 def test_twenty_thousand_shards_are_visited_in_one_run_ten_doorbells_a_call() -> None:
     world = Overdue({f"t{n}": 20 for n in range(1000)})
     began = world.clock.now()
@@ -118,6 +120,7 @@ def test_twenty_thousand_shards_are_visited_in_one_run_ten_doorbells_a_call() ->
     assert busiest <= HEADS_A_SECOND + 160
 
 
+@pytest.mark.extended  # 20,000 shards
 def test_what_a_run_does_not_reach_the_next_ones_do_in_the_time_that_was_told() -> None:
     world = Overdue({f"t{n}": 20 for n in range(1000)}, read=0.2)
     sweep = world.sweep()

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from fairbox import Message, RetryPolicy, Subscription
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ordered.key_order import CHECK_MS
@@ -21,7 +22,6 @@ from tests.support.application import POISONED, REFUSED, THROTTLED, App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
 
@@ -109,6 +109,7 @@ def test_what_was_refused_is_held_with_its_first_id_and_due_time_for_one_write()
     assert sent(app, "k") == []
 
 
+@pytest.mark.extended  # size
 def test_reads_are_bounded_with_5000_followers_behind_a_held_key() -> None:
     app, refs = held_back(5000)
     assert row(app).start == refs[-1].id
@@ -118,6 +119,7 @@ def test_reads_are_bounded_with_5000_followers_behind_a_held_key() -> None:
     assert len(sent(app, "other")) == 1
 
 
+@pytest.mark.extended  # size
 def test_a_due_key_costs_one_get_and_its_followers_are_read_once_when_it_is_through() -> None:
     app, refs = held_back(5000)
     app.clock.advance(10_100)  # two seconds for each of them

@@ -279,6 +279,7 @@ def test_an_outage_costs_next_to_nothing_and_one_dead_letter_in_ten_probes_at_mo
     assert len(set(app.at("a").ids)) + len(app.dead()) == cost.messages
 
 
+@pytest.mark.extended  # mutants
 class TestWithoutItsParts:
     """Mutants: what the tests above look for is found where it is missing."""
 
