@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOOPBACK = "127.0.0.1"
+_OWN_PORTS = range(20_000, 32_768)
+_TRIES = 100
 REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDER_VARIABLE = "FAIRBOX_LOCAL_FOLDER"
 
@@ -95,19 +98,35 @@ class Ports:
         return cls(api=0, dynamodb=0, services=0)
 
 
-def choose_port(wanted: int, purpose: str) -> int:
+def choose_port(wanted: int, purpose: str, rng: random.Random | None = None) -> int:
     """Return the wanted port, or a free one for 0.
+
+    A free one lies below those that systems give to outgoing connections: else any connection
+    could take it before a server listens there.
 
     Raises:
         LocalError: the port is taken; the message names the variable that changes it.
     """
+    if wanted:
+        if _is_free(wanted):
+            return wanted
+        raise LocalError(
+            f"port {wanted} for {purpose} is taken: stop what listens there, or set "
+            f"FAIRBOX_LOCAL_{purpose.upper()}_PORT to another port"
+        )
+
+    choices = (rng or random.SystemRandom()).sample(_OWN_PORTS, _TRIES)
+    free = next((port for port in choices if _is_free(port)), None)
+    if free is None:
+        raise LocalError(f"no free port for {purpose}: {_TRIES} of {_OWN_PORTS} are taken")
+    return free
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((LOOPBACK, wanted))
-        except OSError as exc:
-            raise LocalError(
-                f"port {wanted} for {purpose} is taken: stop what listens there, or set "
-                f"FAIRBOX_LOCAL_{purpose.upper()}_PORT to another port"
-            ) from exc
-        return int(probe.getsockname()[1])
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

@@ -145,7 +145,7 @@ class Stage:
             region_name=app.env["AWS_REGION"],
             aws_access_key_id=app.env["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=app.env["AWS_SECRET_ACCESS_KEY"],
-            config=Config(connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 1}),
+            config=Config(connect_timeout=60, read_timeout=60, retries={"total_max_attempts": 1}),
         )
         self.outbox = Outbox(
             self.dynamodb,

@@ -22,7 +22,7 @@ from tests.support.webhook_server import Server, status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECONDS: Final = 3.0
+SECONDS: Final = 20.0
 DAY: Final = 86_400
 GUARD_SECONDS: Final = 60.0
 MEMORY: Final = 4_000_000

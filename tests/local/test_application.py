@@ -128,7 +128,7 @@ def post(url: str, body: Any) -> tuple[int, Any, bytes]:
     asked = urllib.request.Request(  # noqa: S310 - loopback
         url, data=json.dumps(body).encode(), headers={"content-type": "application/json"}
     )
-    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+    with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
         return answer.status, answer.headers, answer.read()
 
 

@@ -164,7 +164,7 @@ def test_a_process_that_ends_is_reported_and_replaced(invoker: LocalInvoker) -> 
 def test_a_killed_process_is_reported_and_replaced(invoker: LocalInvoker) -> None:
     pid = call(invoker)["pid"]
     with ThreadPoolExecutor(1) as pool:
-        busy = pool.submit(call, invoker, action="sleep", seconds=15)
+        busy = pool.submit(call, invoker, action="sleep", seconds=60)
         wait_for(lambda: state_of(pid) == "S")
         assert invoker.kill("Sample") == 1
         failed = busy.result()
@@ -184,7 +184,7 @@ def test_a_process_killed_while_idle_is_replaced_without_an_error(invoker: Local
 def test_a_process_over_its_time_is_killed(tmp_path: Path) -> None:
     with running(tmp_path, timeout=0.5) as invoker:
         pid = call(invoker)["pid"]
-        failed = call(invoker, action="sleep", seconds=15)
+        failed = call(invoker, action="sleep", seconds=60)
         assert failed["errorType"] == "Sandbox.Timedout"
         assert failed["errorMessage"].endswith("Task timed out after 0.50 seconds")
         assert not Path(f"/proc/{pid}").exists()
@@ -231,7 +231,7 @@ def test_processes_are_told_by_how_often_they_were_called(tmp_path: Path) -> Non
 
 def test_closing_ends_all_processes_and_whoever_waits(invoker: LocalInvoker) -> None:
     with ThreadPoolExecutor(3) as pool:
-        calls = [pool.submit(call, invoker, action="sleep", seconds=15) for _ in range(3)]
+        calls = [pool.submit(call, invoker, action="sleep", seconds=60) for _ in range(3)]
         wait_for(lambda: len(invoker.pool("Sample").pids()) == 2)
         pids = invoker.pool("Sample").pids()
         invoker.close()

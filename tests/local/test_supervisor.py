@@ -64,7 +64,7 @@ def test_engines_that_a_killed_supervisor_left_are_ended(tmp_path: Path) -> None
     try:
         write_state(workspace, engine.pid)
         assert Supervisor(workspace).stop() is False
-        assert engine.wait(20) == -9
+        assert engine.wait(60) == -9
         assert not (workspace.run / "up.json").exists()
     finally:
         end(engine)

@@ -113,7 +113,7 @@ def test_invocations_of_a_schedule_may_overlap(run: Callable[..., ScheduleTrigge
     go_on = threading.Event()
 
     def answer(_: dict[str, Any]) -> InvokeResult:
-        go_on.wait(5)
+        go_on.wait(60)
         return OK
 
     invoker = FakeInvoker(answer)

@@ -361,7 +361,7 @@ class TestConsumers:
 
 def run_until(consumers: Any, holds: Callable[[], bool]) -> ConsumerCounts:
     def watch() -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not holds() and time.monotonic() < deadline:
             time.sleep(0.005)
         consumers.stop()

@@ -243,7 +243,6 @@ def test_what_waits_long_in_a_stop_is_still_extended(queue: ScriptedQueue) -> No
     eventually(lambda: running.consumer.counts.received == 1)
     running.consumer.stop()
     eventually(lambda: len(queue.extensions) >= 3)
-    assert queue.receive("jobs") == []
     go.set()
     assert running.ended() == ConsumerCounts(received=1, acked=1)
 

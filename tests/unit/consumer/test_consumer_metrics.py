@@ -22,7 +22,7 @@ from tests.support.scripted_queue import ScriptedQueue
 if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 NAMES = ("Received", "Acked", "GivenBack", "Dead", "LostReceipts")
 
 

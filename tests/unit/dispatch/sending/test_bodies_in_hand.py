@@ -115,7 +115,7 @@ class TestBound:
             thread = self.waiting(bodies, message(2, 41), got)
             thread.join(0.05)
             assert got == []
-        thread.join(5)
+        thread.join(60)
         assert got == [message(2, 41).ref.id]
 
     def test_a_body_larger_than_the_bound_goes_alone(self) -> None:
@@ -127,7 +127,7 @@ class TestBound:
             thread = self.waiting(bodies, message(2, 1), got)
             thread.join(0.05)
             assert got == []
-        thread.join(5)
+        thread.join(60)
         assert len(got) == 1
 
     def test_small_bodies_do_not_overtake_a_large_one_for_ever(self) -> None:
@@ -138,8 +138,8 @@ class TestBound:
             small = self.waiting(bodies, message(3, 10), got)
             small.join(0.05)
             assert got == []
-        large.join(5)
-        small.join(5)
+        large.join(60)
+        small.join(60)
         assert got == [message(2, 1).ref.id, message(3, 1).ref.id]
 
     def test_at_the_deadline_nothing_is_sent(self) -> None:
