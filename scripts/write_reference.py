@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -115,7 +116,10 @@ def _library() -> Iterable[str]:
 
 def _class(cls: Any, level: int = 2) -> Iterable[str]:
     yield f"{'#' * level} {cls.__name__}"
-    yield _code(signature(cls.__name__, cls))
+    if issubclass(cls, Enum):  # its signature is that of Enum, which differs between Pythons
+        yield _code("\n".join(f"{cls.__name__}.{member.name}" for member in cls))
+    else:
+        yield _code(signature(cls.__name__, cls))
     yield markdown(cls.__doc__ or "")
     for name, member in public_members(cls):
         doc = inspect.getdoc(getattr(cls, name)) or ""
