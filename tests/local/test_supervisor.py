@@ -76,7 +76,8 @@ def test_another_program_that_got_an_engines_process_id_is_left_alone(tmp_path: 
     try:
         write_state(workspace, other.pid)
         Supervisor(workspace).stop()
-        assert other.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.2)
     finally:
         end(other)
 

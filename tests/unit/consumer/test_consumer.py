@@ -143,11 +143,6 @@ def test_a_stop_finishes_what_is_worked_on_and_releases_what_waits(queue: Script
 
 
 def test_after_a_clean_drain_nothing_is_received_a_second_time(queue: ScriptedQueue) -> None:
-    received_once(queue, visibility_timeout=30)
-
-
-def received_once(queue: ScriptedQueue, visibility_timeout: float) -> None:
-    """Hold six consumers, one after the other, to receiving each message once."""
     bodies = [b"%03d" % n for n in range(200)]
     queue.send(*bodies)
     handled: list[bytes] = []
@@ -158,7 +153,7 @@ def received_once(queue: ScriptedQueue, visibility_timeout: float) -> None:
         counts.append(received.receive_count)
         time.sleep(0.001)
 
-    consumer = partial(Consumer, queue, "jobs", handler, visibility_timeout=visibility_timeout)
+    consumer = partial(Consumer, queue, "jobs", handler)
     for _ in range(5):  # each of them stopped on the way
         there = len(handled)
         running = Running(consumer(concurrency=4, prefetch=8))
