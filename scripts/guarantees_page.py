@@ -24,8 +24,7 @@ with one rule broken; its test fails unless the invariants find the breach.
 [Simulate](../how-to/simulate.md) describes how to run the worlds."""
 _ELSEWHERE: Final = """\
 Other tests check these guarantees: models, properties, measures of cost, and contracts that run
-against memory and DynamoDB Local alike. Their mutants run a test of the guarantee with one rule
-broken, and fail unless that test fails."""
+against memory and DynamoDB Local alike."""
 
 
 def parts(note: str, table: Table) -> Iterable[str]:
@@ -42,7 +41,7 @@ def parts(note: str, table: Table) -> Iterable[str]:
     yield _ELSEWHERE
     for heading, group in elsewhere.GROUPS.items():
         yield f"### {heading}"
-        yield table(("guarantee", "tests", "mutants"), map(_elsewhere, group))
+        yield table(("guarantee", "tests"), map(_elsewhere, group))
     yield "## Faults"
     yield "The faults of each scenario; `--without FAULT` leaves one out."
     yield table(("fault", *SCENARIOS), [_fault(field.name) for field in fields(Chaos)])
@@ -61,11 +60,7 @@ def _simulated(guarantee: Guarantee) -> Sequence[str]:
 
 
 def _elsewhere(guarantee: Guarantee) -> Sequence[str]:
-    return (
-        _linked(guarantee),
-        _lines(map(_test, guarantee.checks)),
-        _lines(map(_test, guarantee.mutants)),
-    )
+    return (_linked(guarantee), _lines(map(_test, guarantee.checks)))
 
 
 def _fault(fault: str) -> Sequence[str]:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Subscription
-from fairbox.aws import sqs_doorbells
-from fairbox.dispatch.sending import rate_limits
 from fairbox.testing.sqs import SqsFaults
 
 from benchmarks import rate
@@ -111,31 +109,3 @@ def test_an_ordered_backlog_is_delivered_at_the_rate() -> None:
     backlog.run(60)
     assert 0.95 * 600 <= backlog.sent.total() <= 640
     assert backlog.meter.reading().rru / backlog.sent.total() <= 4
-
-
-class TestMutants:
-    """A fault in any place of the chain is found."""
-
-    @staticmethod
-    def finds(message: str, **world: Any) -> None:
-        with pytest.raises(AssertionError, match=message):
-            at_the_rate(Backlog(**{"rate": 10, "shards": 8, "messages": 1_500, **world}), 60)
-
-    def test_doorbells_that_are_each_their_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sqs_doorbells, "_dedup_id", lambda _: None)
-        self.finds("one visit a second")
-
-    def test_a_bucket_that_forgets_what_late_visits_did_not_take(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(rate_limits, "LATE_MS", 0)
-        self.finds("<=")
-
-    def test_shards_that_are_all_visited_each_second(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        turn = rate_limits.next_turn
-
-        def eager(*args: Any, served: bool) -> int:
-            return turn(*args, served=True)
-
-        monkeypatch.setattr(rate_limits, "next_turn", eager)
-        self.finds("fewer than messages", rate=1, messages=300)

@@ -15,7 +15,6 @@ from fairbox import (
     MessagesClaimed,
     Queue,
     RetryPolicy,
-    StaleReceipt,
     Subscription,
     TransactionCancelled,
 )
@@ -23,7 +22,6 @@ from fairbox.api.publish_routes import Publisher
 from fairbox.api.request import JSON_TYPE, Request
 from fairbox.codec.messages import read_message
 from fairbox.destinations.topic import PulledTopic, add_to_topic
-from fairbox.dynamodb.message_inserts import MessageInserts
 from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 from fairbox.testing.faults import Fault
@@ -35,8 +33,6 @@ from tests.support.outbox_fixture import Setup
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.codec.keys import Item
-    from fairbox.dynamodb.message_inserts import Key
 
 TOPICS: Final = ("orders", "jobs", "lines", "keyed")
 """Pushed, pulled, pulled and ordered, and pulled with a deduplication window."""
@@ -304,35 +300,6 @@ def test_a_retry_of_a_single_add_keeps_the_claim_that_came_between(setup: Adding
     setup.outbox.tables.calls.client = setup.client
     setup.queue.ack(late.held)
     assert setup.outbox.outstanding_count("jobs") == 0
-
-
-def _put_twice(inserts: MessageInserts, items: dict[Key, Item]) -> dict[Key, Item]:
-    """Put items as before: until the answer comes."""
-    puts = [{"PutRequest": {"Item": item}} for item in items.values()]
-    assert not inserts._calls.batch_write(inserts._outbox, puts)
-    return {}
-
-
-class TestMutants:
-    def test_a_bulk_add_that_puts_is_found(
-        self, setup: AddingRig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(MessageInserts, "_put", _put_twice)
-        blind = partial(MessageInserts.add_many, new=True)
-        monkeypatch.setattr(MessageInserts, "add_many", lambda self, made, **_: blind(self, made))
-        with pytest.raises(AssertionError):
-            check(setup, "jobs", [AddingRig.claim], AddingRig.add_many)
-        with pytest.raises(AssertionError):
-            check(setup, "jobs", [AddingRig.claim], AddingRig.hop)
-
-    def test_a_put_that_is_made_twice_is_found(
-        self, setup: AddingRig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(MessageInserts, "_put", _put_twice)
-        with pytest.raises((AssertionError, StaleReceipt)):
-            test_a_retry_of_a_lost_answer_keeps_the_claim_that_came_between(
-                setup, "batch_write_item", new=True, unprocessed=False
-            )
 
 
 def test_new_messages_go_25_a_call_either_way(setup: AddingRig) -> None:

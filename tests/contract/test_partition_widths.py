@@ -19,7 +19,6 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.dispatch.ordered.resize_barrier import ResizeBarrier
 from fairbox.model.epochs import Epoch
 from fairbox.model.sharding import partition_name, partition_number
 
@@ -316,20 +315,6 @@ class TestUnderLoad:
         traffic = run(setup, seed, 15)
         assert (traffic.lost, traffic.out_of_order) == (0, [])
         assert [item for item in setup.items() if item["sk"]["S"] != "!"] == []
-
-    def test_a_partition_that_does_not_wait_for_others_would_break_the_order(
-        self, setup: QueueRig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(ResizeBarrier, "_partitions", lambda *_: [])
-        setup.send(*KEYS)
-        setup.clock.advance(3)
-        held = setup.receive()
-        assert held
-        setup.resize(5)
-        setup.send(*KEYS)
-        setup.clock.advance(4)
-        early = {one.message.partition_key for _ in range(20) for one in setup.receive()}
-        assert early & {one.message.partition_key for one in held}
 
 
 def test_the_row_of_the_logical_name_keeps_the_history(setup: QueueRig) -> None:

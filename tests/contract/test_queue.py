@@ -19,11 +19,8 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.client.outbox import Outbox
 from fairbox.client.receives import NEVER, Receives
 from fairbox.codec import attributes as attr
-from fairbox.dynamodb import claims
-from fairbox.dynamodb.message_edits import Edits
 from fairbox.model.key_claims import MAX_ENTRIES
 from fairbox.model.receipts import Receipt
 from fairbox.testing.faults import Fault
@@ -702,48 +699,6 @@ class TestOperating:
         (ref,) = setup.send(topic, partition_key="k")  # which nobody holds any more
         assert setup.one(topic).message.id == ref.id
         setup.queue.ack(r.receipt for r in held)  # what is gone counts as acknowledged
-
-
-@TOPICS
-class TestMutants:
-    """Each breaks one rule on purpose; what holds that rule must fail."""
-
-    def test_a_cancel_that_is_only_said_is_found(
-        self, setup: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(Outbox, "cancel", lambda *_, **__: None)
-        with pytest.raises(AssertionError, match="contains one more item"):
-            TestOperating().test_a_cancelled_message_is_not_received(setup, topic)
-
-    def test_changing_what_is_held_is_found(
-        self, setup: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        shipped = Edits.find
-
-        def mutant(self: Edits, ref: MessageRef, _: int, *, ordered: bool) -> Any:
-            return shipped(self, ref, 1 << 60, ordered=ordered)  # when every claim has ended
-
-        monkeypatch.setattr(Edits, "find", mutant)
-        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-            TestOperating().test_what_is_held_is_neither_edited_nor_moved_nor_cancelled(
-                setup, topic
-            )
-
-    def test_a_claim_that_asks_for_no_edit_is_found(
-        self, setup: QueueRig, topic: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        if topic == "none":
-            shipped = claims._fences
-            monkeypatch.setattr(
-                claims,
-                "_fences",
-                lambda m: {n: v for n, v in shipped(m).items() if n != attr.EDITS},
-            )
-        else:
-            write = Edits._write  # without a new version of the shard's row
-            monkeypatch.setattr(Edits, "_write", lambda *given, **_: write(*given))
-        with pytest.raises(AssertionError, match="edited"):
-            TestOperating().test_a_claim_that_began_before_an_edit_does_not_stand(setup, topic)
 
 
 class TestRescheduling:

@@ -9,7 +9,6 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError
 from fairbox import Message, Subscription, Topic
 from fairbox.aws.clients import make_client
-from fairbox.aws.s3_archive import S3Archive
 from fairbox.errors import Unavailable
 from fairbox.model.ids import IdGenerator
 
@@ -151,18 +150,6 @@ def test_an_archive_that_answers_nowhere_ends_long_before_the_function_does(
         failing.mark()
     assert len(calls) == 3
     assert clock.now() - began < function_specifications()["mark_delivered"].timeout / 2
-
-
-def test_an_archive_that_waits_for_firehose_alone_is_found(
-    failing: Failing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse_too(*_: Any) -> None:
-        raise Unavailable("put_record_batch", "throttled")
-
-    monkeypatch.setattr(S3Archive, "put", refuse_too)
-    failing.firehose.service.throttle = refuse
-    with pytest.raises(Unavailable):
-        failing.mark()
 
 
 @pytest.mark.extended  # 10,000 records through the handler

@@ -51,11 +51,6 @@ COUNTS: Final = (
                 ".test_a_message_whose_state_cannot_be_written_at_all_dies_at_once"
             ),
         ),
-        mutants=(
-            f"{_HISTORY}::TestMutants.test_texts_that_are_not_cut_cost_more",
-            f"{_HISTORY}::TestMutants.test_a_history_that_is_dropped_is_missed",
-            f"{_HISTORY}::TestMutants.test_a_state_that_is_only_too_large_is_tried_for_ever",
-        ),
     ),
     Guarantee(
         text=(
@@ -72,10 +67,6 @@ COUNTS: Final = (
                 ".test_a_visit_stays_below_three_times_the_largest_body_and_64_mib"
             ),
         ),
-        mutants=(
-            f"{_BODIES}::TestMutants.test_bodies_that_are_not_shared_are_found",
-            f"{_BODIES}::TestMutants.test_calls_that_do_not_wait_are_found",
-        ),
     ),
     Guarantee(
         text=(
@@ -87,10 +78,6 @@ COUNTS: Final = (
             f"{_BODY_LIMITS}::TestSns.test_with_a_bucket_it_gets_the_address",
             f"{_BODY_LIMITS}::TestSns.test_without_one_it_is_refused_and_nothing_is_written",
             f"{_BODY_LIMITS}::test_what_is_found_only_later_dies_at_the_first_attempt",
-        ),
-        mutants=(
-            f"{_BODY_LIMITS}::TestMutants.test_a_publisher_that_does_not_ask_is_found",
-            f"{_BODY_LIMITS}::TestMutants.test_an_attempt_that_is_not_the_last_is_found",
         ),
     ),
     Guarantee(
@@ -105,15 +92,6 @@ COUNTS: Final = (
             ),
             f"{_GIVEN_UP}::TestCounts.test_an_outbox_too_large_for_one_run_is_corrected",
         ),
-        mutants=(
-            f"{_RECOUNTS}::TestMutants.test_changes_that_nobody_keeps_are_missed",
-            (
-                f"{_RECOUNTS}::TestMutants"
-                ".test_an_end_before_marking_has_met_the_fences_is_too_early"
-            ),
-            (f"{_RECOUNTS}::TestMutants.test_fences_before_the_lanes_are_read_are_met_too_early"),
-            f"{_RECOUNTS}::TestMutants.test_changes_that_cancel_must_move_the_sequence_number",
-        ),
     ),
     Guarantee(
         text="A count that is in doubt hides no message from the sweep and the metrics.",
@@ -122,7 +100,6 @@ COUNTS: Final = (
             f"{_GIVEN_UP}::TestCounts.test_removals_that_were_given_up_hide_no_message",
             f"{_GIVEN_UP}::TestCounts.test_a_delayed_message_behind_a_wrong_count_is_seen",
         ),
-        mutants=(f"{_GIVEN_UP}::TestMutants.test_a_doubt_that_lists_no_row_hides_messages",),
     ),
     Guarantee(
         text="A record or object that cannot be handled stops no other, and is kept and told.",
@@ -134,7 +111,6 @@ COUNTS: Final = (
                 ".test_one_stops_neither_the_others_nor_retiring_nor_the_scan"
             ),
         ),
-        mutants=(f"{_ASIDE}::TestMutants.test_a_record_that_is_only_dropped_is_missed",),
     ),
 )
 
@@ -143,7 +119,6 @@ QUEUE: Final = (
         text="A receive reads no more behind 100,000 messages than behind 1,000.",
         page=f"{_QUEUE}#costs",
         checks=(f"{_COSTS}::test_a_receive_costs_the_same_whatever_lies_behind",),
-        mutants=(f"{_COSTS}::test_a_receive_that_reads_all_that_waits_is_found",),
     ),
     Guarantee(
         text="What was cancelled is not received, and what is held is not edited.",
@@ -155,11 +130,6 @@ QUEUE: Final = (
                 ".test_what_is_held_is_neither_edited_nor_moved_nor_cancelled"
             ),
             f"{_CONTRACT}::TestOperating.test_a_claim_that_began_before_an_edit_does_not_stand",
-        ),
-        mutants=(
-            f"{_CONTRACT}::TestMutants.test_a_cancel_that_is_only_said_is_found",
-            f"{_CONTRACT}::TestMutants.test_changing_what_is_held_is_found",
-            f"{_CONTRACT}::TestMutants.test_a_claim_that_asks_for_no_edit_is_found",
         ),
     ),
     Guarantee(
@@ -180,7 +150,6 @@ QUEUE: Final = (
             (f"{_WORKERS}::test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end"),
             f"{_WORKERS}::test_a_throttled_call_is_repeated_in_time",
         ),
-        mutants=(f"{_WORKERS}::test_extending_one_by_one_is_found",),
     ),
     Guarantee(
         text="A consumer with a rate begins no more messages than the rate and its burst allow.",
@@ -189,7 +158,6 @@ QUEUE: Final = (
             f"{_RATE}::TestRateLimit.test_no_window_has_more_than_rate_and_burst",
             f"{_RATE}::test_running_until_empty_keeps_the_rate",
         ),
-        mutants=(f"{_RATE}::TestRateLimit.test_a_rate_that_saves_up_idle_time_is_found",),
     ),
     Guarantee(
         text="A partitioned queue that is resized loses nothing and keeps the order of keys.",
@@ -204,12 +172,6 @@ QUEUE: Final = (
                 ".test_a_key_goes_on_in_its_new_partition_once_its_old_one_is_done"
             ),
         ),
-        mutants=(
-            (
-                "tests/contract/test_partition_widths.py::TestUnderLoad"
-                ".test_a_partition_that_does_not_wait_for_others_would_break_the_order"
-            ),
-        ),
     ),
 )
 
@@ -221,17 +183,11 @@ SENDING: Final = (
             f"{_SHARES}::test_the_largest_gap_of_any_topic_stays_under_its_bound",
             f"{_SHARES}::test_bytes_are_shared_by_weight_whatever_the_sizes",
         ),
-        mutants=(
-            f"{_SHARES}::test_shares_and_gaps_hold_where_the_mutants_break_them",
-            f"{_SHARES}::test_a_round_robin_over_messages_is_found",
-            f"{_SHARES}::test_carrying_over_served_topics_first_is_found",
-        ),
     ),
     Guarantee(
         text="Direct messages take up to half of what is sent while topics wait.",
         page="explanation/fairness.md#a-cycle",
         checks=(f"{_CALLS}::test_direct_messages_take_at_most_half_while_topics_wait",),
-        mutants=(f"{_CALLS}::test_a_direct_queue_without_bound_is_found",),
     ),
     Guarantee(
         text="An outage costs next to nothing, and one dead letter in ten probes at most.",
@@ -243,25 +199,12 @@ SENDING: Final = (
             ),
             f"{_CIRCUITS}::test_while_it_is_open_nothing_is_sent_written_read_or_rung_for",
         ),
-        mutants=(
-            f"{_CIRCUITS}::TestWithoutItsParts.test_without_circuits_an_outage_kills",
-            (
-                f"{_CIRCUITS}::TestWithoutItsParts"
-                ".test_without_the_limit_of_one_probe_a_backlog_is_tried"
-            ),
-        ),
     ),
     Guarantee(
         text="One poisoned message cuts off no destination that takes all others.",
         page="explanation/circuits.md#errors-that-count-against-a-destination",
         checks=(
             f"{_CIRCUITS}::test_one_poisoned_message_opens_nothing_however_often_it_is_refused",
-        ),
-        mutants=(
-            (
-                f"{_CIRCUITS}::TestWithoutItsParts"
-                ".test_counting_every_refusal_one_poisoned_message_opens_it"
-            ),
         ),
     ),
     Guarantee(
@@ -270,10 +213,6 @@ SENDING: Final = (
         checks=(
             (f"{_LIMITS}::TestPauses.test_a_paused_subscription_gets_nothing_and_the_others_go_on"),
             f"{_LIMITS}::TestPauses.test_resumed_it_gets_all_that_waited_at_once_and_once",
-        ),
-        mutants=(
-            f"{_LIMITS}::TestWithoutItsParts.test_a_pause_that_holds_nothing_up_is_found",
-            f"{_LIMITS}::TestWithoutItsParts.test_a_resume_that_rings_for_nothing_is_found",
         ),
     ),
     Guarantee(
@@ -285,13 +224,6 @@ SENDING: Final = (
                 ".test_visits_at_a_time_and_messages_a_call_never_exceed_it"
             ),
             f"{_LIMITS}::TestRates.test_a_rate_is_kept_and_used_while_there_is_a_backlog",
-        ),
-        mutants=(
-            (
-                f"{_LIMITS}::TestWithoutItsParts"
-                ".test_calls_as_large_as_a_destination_takes_are_found"
-            ),
-            f"{_LIMITS}::TestWithoutItsParts.test_a_bucket_that_is_always_full_is_found",
         ),
     ),
 )
@@ -308,10 +240,6 @@ ACTS: Final = (
                 ".test_only_the_subscriptions_that_it_died_for_get_it_again"
             ),
         ),
-        mutants=(
-            f"{_REDRIVE}::TestMutants.test_a_redrive_that_leaves_its_dead_letter_is_found",
-            f"{_REDRIVE}::TestMutants.test_a_redrive_to_all_is_found",
-        ),
     ),
     Guarantee(
         text="What is purged is gone, counted, and in the archive with the reason.",
@@ -319,7 +247,6 @@ ACTS: Final = (
         checks=(
             (f"{_PURGE}::TestGoing.test_what_is_purged_is_gone_counted_and_told_with_the_reason"),
         ),
-        mutants=(f"{_PURGE}::test_a_purge_without_one_of_its_parts_is_found",),
     ),
     Guarantee(
         text="A message that is skipped for one subscription goes to all others and not to that, "
@@ -332,11 +259,6 @@ ACTS: Final = (
             ),
             f"{_SKIPS}::TestOneOfSeveral.test_its_batch_item_is_acked_whichever_comes_last",
             f"{_SKIPS}::TestTheOnlyOne.test_on_an_ordered_topic_its_key_goes_on_at_once",
-        ),
-        mutants=(
-            f"{_SKIPS}::TestMutants.test_a_skip_that_is_told_as_a_delivery_is_found",
-            f"{_SKIPS}::TestMutants.test_a_skip_that_leaves_the_key_held_is_found",
-            f"{_SKIPS}::TestMutants.test_items_that_only_a_last_delivery_acks_are_found",
         ),
     ),
 )
@@ -354,7 +276,6 @@ ADDING: Final = (
                 "::test_every_put_and_update_has_a_condition_or_its_reason"
             ),
         ),
-        mutants=(f"{_ADDING}::TestMutants.test_a_bulk_add_that_puts_is_found",),
     ),
     Guarantee(
         text="A repeated call of an add never takes a message from the consumer that claimed it "
@@ -364,7 +285,6 @@ ADDING: Final = (
             f"{_ADDING}::test_a_retry_of_a_lost_answer_keeps_the_claim_that_came_between",
             f"{_ADDING}::test_a_retry_of_a_single_add_keeps_the_claim_that_came_between",
         ),
-        mutants=(f"{_ADDING}::TestMutants.test_a_put_that_is_made_twice_is_found",),
     ),
 )
 
@@ -378,7 +298,6 @@ ARCHIVE: Final = (
             f"{_ARCHIVE}::test_nothing_is_missing_once_what_waits_has_been_moved",
             (f"{_ARCHIVE}::test_ten_thousand_lines_are_archived_whatever_firehose_throttles"),
         ),
-        mutants=(f"{_ARCHIVE}::test_an_archive_that_forgets_what_was_throttled_is_found",),
     ),
     Guarantee(
         text="Ledger and counts are written whatever Firehose throttles.",
@@ -389,7 +308,6 @@ ARCHIVE: Final = (
                 "::test_ledger_and_counts_are_written_though_firehose_throttles_everything"
             ),
         ),
-        mutants=(f"{_FUNCTIONS}::test_an_archive_that_waits_for_firehose_alone_is_found",),
     ),
 )
 
@@ -412,14 +330,6 @@ INBOX: Final = (
                 f"{_INBOX}::TestExpiry"
                 ".test_an_item_counts_until_its_time_and_not_after_deleted_or_not"
             ),
-        ),
-        mutants=(
-            f"{_INBOX}::TestMutants.test_a_put_without_a_condition_processes_twice",
-            (
-                f"{_INBOX}::TestMutants"
-                ".test_a_key_without_the_subscription_loses_the_second_ones_message"
-            ),
-            f"{_INBOX}::TestMutants.test_an_inbox_that_does_not_see_the_old_item_never_ends",
         ),
     ),
 )

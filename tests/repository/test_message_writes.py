@@ -65,12 +65,3 @@ def test_every_put_and_update_has_a_condition_or_its_reason() -> None:
         for site in unconditional(path.read_text(encoding="utf-8"), path.stem)
     }
     assert found == set(UNCONDITIONAL)
-
-
-def test_a_put_that_forgets_its_condition_is_found() -> None:
-    source = (TABLES / "message_inserts.py").read_text(encoding="utf-8")
-    before = set(unconditional(source, "message_inserts"))
-    condition = '"ConditionExpression": "attribute_not_exists(#pk)",'
-    assert condition in source
-    found = set(unconditional(source.replace(condition, ""), "message_inserts")) - before
-    assert found == {"message_inserts.put_new"}

@@ -12,8 +12,7 @@ FILES: Final = (
     "tests/e2e/test_failures.py",
     "tests/e2e/test_smoke.py",
     "tests/fuzz/test_api.py",
-    "tests/local/test_chaos_account.py",
-    "tests/local/test_soak.py",
+    "tests/fuzz/test_gateway.py",
     "tests/pipeline/test_archive_files.py",
     "tests/pipeline/test_batch_progress.py",
     "tests/pipeline/test_daily.py",
@@ -24,7 +23,6 @@ FILES: Final = (
     "tests/stacks/test_rehearsal.py",
     "tests/stacks/test_spark_submit.py",
     "tests/unit/dispatch/test_walk_worlds.py",
-    "tests/unit/queue/test_waiting_mutants.py",
 )
 """Folders and files."""
 MUTANTS: Final = "::TestMutants::"

@@ -13,16 +13,16 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.doorbell_records import answer_doorbells
-from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.visits import Visits
 from fairbox.testing.application import MemoryApplication
-from fairbox.testing.doorbell_queues import APART, LATER, NOW
+from fairbox.testing.doorbell_queues import APART, NOW
 from fairbox.testing.sqs_trigger import SqsTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fairbox.aws.sqs_doorbells import SqsDoorbells
     from fairbox.dispatch.sending.sender import Begin, Finish
     from fairbox.testing.clock import ManualClock
     from fairbox.testing.memory import MemoryDynamoDB
@@ -62,7 +62,6 @@ class VisitWorkers:
     """An application whose visits take time, each in one of some workers.
 
     Args:
-        apart: whether visits apart have a queue, and workers, of their own.
         wrap: puts something around the tables.
 
     Attributes:
@@ -71,15 +70,11 @@ class VisitWorkers:
         began: when the simulation begins.
     """
 
-    def __init__(
-        self, *, apart: bool = True, wrap: Callable[[MemoryDynamoDB], Any] = lambda engine: engine
-    ) -> None:
+    def __init__(self, *, wrap: Callable[[MemoryDynamoDB], Any] = lambda engine: engine) -> None:
         self.app = MemoryApplication(wrap=wrap)
         self.clock = self.app.clock
         queues = self.app.doorbells
         self.bells: SqsDoorbells = queues
-        if not apart:
-            self.bells = SqsDoorbells(queues.sqs, NOW, LATER, clock=self.clock, groups=lambda _: 8)
         self.began = self.clock.now()
         self._numbers = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []

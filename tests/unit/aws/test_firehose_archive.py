@@ -291,10 +291,3 @@ BATCHES = [lines(200, start=start, size=20_000) for start in range(0, 2_000, 200
 
 def test_nothing_is_missing_once_what_waits_has_been_moved(made: Setup) -> None:
     assert loss(made, made.archive, BATCHES) == 0
-
-
-def test_an_archive_that_forgets_what_was_throttled_is_found(
-    made: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(S3Archive, "put", lambda *_: None)
-    assert loss(made, made.archive, BATCHES) > 0

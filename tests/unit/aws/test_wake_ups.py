@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
-from fairbox.aws import sqs_doorbells
 from fairbox.aws.sqs_doorbells import SqsDoorbells, decode
 from fairbox.dispatch.ports import Doorbell
 from fairbox.model.clock import milliseconds
@@ -100,39 +99,6 @@ def test_every_doorbell_is_followed_by_a_visit_in_its_time(
     bells.run(20)
     assert not bells.lost()
     assert len(bells.visits) < len(bells.rung)
-
-
-class TestMutants:
-    """Ids that say too little, and slots that are too near, lose wake-ups."""
-
-    def test_an_id_without_the_time_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        dedup_id = sqs_doorbells._dedup_id
-        monkeypatch.setattr(
-            sqs_doorbells, "_dedup_id", lambda d: dedup_id(replace(d, not_before=1))
-        )
-        bells = Bells(0)
-        bells.run(20)
-        assert bells.lost()
-
-    def test_a_slot_that_is_not_ahead_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sqs_doorbells, "_AHEAD_MS", 0)
-        assert any(self.lost(seed) for seed in range(40))
-
-    def test_a_visit_that_may_ring_for_its_own_second_is_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(
-            sqs_doorbells,
-            "_in_slot",
-            lambda d, _: replace(d, not_before=-(-d.not_before // 1000) * 1000),
-        )
-        assert any(self.lost(seed) for seed in range(40))
-
-    @staticmethod
-    def lost(seed: int) -> list[Doorbell]:
-        bells = Bells(seed)
-        bells.run(20)
-        return bells.lost()
 
 
 def test_a_doorbell_for_now_is_its_own_and_one_that_names_messages_too() -> None:

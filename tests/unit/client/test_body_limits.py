@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BodyTooLarge, Message, Outbox, Subscription, Topic
-from fairbox.client import publishing
 from fairbox.client.body_limits import ALWAYS_FIT
 from fairbox.codec.messages import read_message
-from fairbox.destinations import batching
 from fairbox.destinations.body_limits import excess
-from fairbox.destinations.outcomes import refused
 from fairbox.destinations.sns import Sns
 from fairbox.model.bodies import ARCHIVED_UP_TO
 from fairbox.model.topics import SCHEMES
@@ -145,19 +142,3 @@ def test_a_topic_without_subscriptions_has_no_limit() -> None:
     app.outbox.create_topic(Topic("pulled"))
     without_bucket(app).add(text(HEX, topic="pulled"))
     assert len(app.lying()) == 1
-
-
-class TestMutants:
-    """Rules broken on purpose: the checks above must fail."""
-
-    def test_a_publisher_that_does_not_ask_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(publishing, "too_large", lambda *_: None)
-        with pytest.raises(pytest.fail.Exception):
-            TestSns().test_without_one_it_is_refused_and_nothing_is_written()
-
-    def test_an_attempt_that_is_not_the_last_is_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(batching, "too_large", lambda size, _: refused(f"{size} bytes"))
-        with pytest.raises((AssertionError, ValueError)):
-            test_what_is_found_only_later_dies_at_the_first_attempt()

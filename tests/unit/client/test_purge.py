@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, Message, MessageRef, MessagesNotFound, UnknownTopic
-from fairbox.codec.dead_letters import purged_item
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb import purges
-from fairbox.dynamodb.purges import Purges
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
@@ -19,8 +16,6 @@ from tests.support.application import POISONED, REFUSED, THROTTLED, App
 from tests.support.dead_letters import ids, killed, lying, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fairbox.model.stored_messages import DeadLetter
 
 
@@ -111,46 +106,6 @@ class TestGoing:
         assert (progress.failed, progress.pending, progress.acked) == (1, 1, 0)
         app.batches.ack(items[1:])
         assert app.batches.progress(batch).complete
-
-
-def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delete dead letters, and leave no mark."""
-
-    def mutant(self: Purges, letters: list[DeadLetter], _: str) -> list[str]:
-        for letter in letters:
-            assert letter.stored is not None
-            self._dead.remove(letter.stored)
-        return ["purged"] * len(letters)
-
-    monkeypatch.setattr(Purges, "purge", mutant)
-
-
-def unmoved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the dead letters where they are."""
-    monkeypatch.setattr(Purges, "purge", lambda _, letters, __: ["purged"] * len(letters))
-
-
-def unexplained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave marks without the reason."""
-    monkeypatch.setattr(purges, "purged_item", lambda letter, _: purged_item(letter, ""))
-
-
-@pytest.mark.parametrize(
-    ("mutant", "found"),
-    [
-        (unmoved, r"== \(\[\], \[\]\)"),
-        (unmarked, r"assert \(0, 3, \d+\) == \(0, 0, None\)"),
-        (unexplained, "of no use"),
-    ],
-)
-def test_a_purge_without_one_of_its_parts_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-    mutant: Callable[[pytest.MonkeyPatch], None],
-    found: str,
-) -> None:
-    mutant(monkeypatch)
-    with pytest.raises(AssertionError, match=found):
-        TestGoing().test_what_is_purged_is_gone_counted_and_told_with_the_reason()
 
 
 class TestOthers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,11 +19,8 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.outbox import Outbox
-from fairbox.codec import attributes as attr
-from fairbox.codec.dead_letters import returning_item
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb import message_states, redrives
 from fairbox.dynamodb.tables import Tables
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
@@ -414,34 +410,6 @@ class TestCrashes:
         app.outbox.redrive("orders")
         app.outbox.cancel([])
         assert [m.ref for m in redriven(app)] == [ref]
-
-
-class TestMutants:
-    """Each breaks one rule on purpose; what holds that rule must fail."""
-
-    def test_a_redrive_that_leaves_its_dead_letter_is_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        nowhere = {"sk": {"S": "nowhere"}}
-
-        def elsewhere(table: str, letter: StoredMessage) -> Any:
-            return {
-                "TableName": table,
-                "Key": message_states.unchanged(table, letter)["Key"] | nowhere,
-            }
-
-        mutant = SimpleNamespace(unchanged=elsewhere, update=message_states.update)
-        monkeypatch.setattr(redrives, "message_states", mutant)
-        with pytest.raises(AssertionError, match="inserted"):
-            TestCrashes().test_two_redrives_at_once_bring_it_back_once()
-
-    def test_a_redrive_to_all_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def mutant(letter: StoredMessage) -> Any:
-            return {n: v for n, v in returning_item(letter).items() if n != attr.PENDING}
-
-        monkeypatch.setattr(redrives, "returning_item", mutant)
-        with pytest.raises(AssertionError, match="contains one more item"):
-            TestComingBack().test_only_the_subscriptions_that_it_died_for_get_it_again()
 
 
 def test_a_pulled_topic_gets_its_dead_letters_back_to_be_read() -> None:

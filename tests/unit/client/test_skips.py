@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import (
@@ -17,10 +17,7 @@ from fairbox import (
     UnknownSubscription,
     UnknownTopic,
 )
-from fairbox.client import skips
-from fairbox.client.skips import MessageSkips
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dispatch.stream import marking
 from fairbox.testing import Fault, FaultyDynamoDB
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +26,6 @@ from tests.support.application import POISONED, REFUSED, App
 
 if TYPE_CHECKING:
     from fairbox import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
 
 PATIENT = RetryPolicy(base=600, cap=600, max_attempts=50)
 ITEM = "0199c82c-c000-7611-a29f-000000000000:0:0"
@@ -331,30 +327,3 @@ class TestRemovedSubscriptions:
         app.run(180)
         assert app.at("billing").ids == [ref.id for ref in refs]
         assert (outstanding(app), told(app, "purged")) == ([], [])
-
-
-class TestMutants:
-    def test_a_skip_that_is_told_as_a_delivery_is_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def forgetful(*given: Any) -> StoredMessage:
-            return replace(without(*given), skipped={})
-
-        without = skips._without
-        monkeypatch.setattr(skips, "_without", forgetful)
-        with pytest.raises(AssertionError):
-            TestOneOfSeveral().test_the_others_get_it_and_the_archive_names_the_one_that_does_not()
-
-    def test_a_skip_that_leaves_the_key_held_is_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(MessageSkips, "_release", lambda *_: None)
-        with pytest.raises(AssertionError):
-            TestTheOnlyOne().test_on_an_ordered_topic_its_key_goes_on_at_once()
-
-    def test_items_that_only_a_last_delivery_acks_are_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(marking, "taken_before_skip", lambda *_: False)
-        with pytest.raises(AssertionError):
-            TestOneOfSeveral().test_its_batch_item_is_acked_whichever_comes_last("taken")

@@ -76,12 +76,6 @@ def test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end(seconds: 
     assert len(sizes) <= 40 * 6 * 1.3  # 40 calls each 10 s
 
 
-def test_extending_one_by_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairbox.consumer.extension.CALL_SIZE", 1)
-    with pytest.raises(AssertionError, match="late"):
-        test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end(0.05)
-
-
 def test_a_queue_that_extends_one_by_one_is_asked_so() -> None:
     busy = Busy(30, plain=True)
     busy.clock.advance(10)

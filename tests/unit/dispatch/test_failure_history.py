@@ -11,7 +11,6 @@ from fairbox.codec.failures import LEAST_TEXT, bare, fitted
 from fairbox.codec.item_size import item_size
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import read_message, states_value
-from fairbox.dispatch import decisions
 from fairbox.dispatch.ports import Outcome
 from fairbox.model.bodies import OFFLOAD_OVER
 from fairbox.model.messages import MAX_HEADERS_BYTES
@@ -265,33 +264,3 @@ class TestLimitOfSubscriptions:
         )
         app.outbox.add_subscription(Subscription("orders", "s7", "sqs:other"))
         assert len(app.outbox.topic("orders").subscriptions) == MAX_SUBSCRIPTIONS
-
-
-class TestMutants:
-    """Rules broken on purpose: the checks above must fail."""
-
-    def test_texts_that_are_not_cut_cost_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(decisions, "fitted", lambda stored, **_: stored)
-        died = death(1, BODIES["1_kb"])
-        assert died.wru / died.attempts > 1.1
-
-    def test_a_history_that_is_dropped_is_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        shipped = fitted
-        monkeypatch.setattr(decisions, "fitted", lambda stored, **_: bare(shipped(stored)))
-        assert faults(death(2, 0), 2) != []
-
-    def test_subscriptions_that_wait_apart_write_more_often(self) -> None:
-        together, apart = death(5, 700), death(5, 700, apart=True)
-        assert apart.wru > 2 * together.wru
-
-    def test_a_state_that_is_only_too_large_is_tried_for_ever(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def stubborn(writer: Any, before: Any, decision: Any, *_: Any) -> Any:
-            return decision, writer._save(before, decision)
-
-        monkeypatch.setattr(decisions.OutcomeWriter, "_save_what_fits", stubborn)
-        with pytest.raises(ValueError, match="not enough values"):
-            TestDeath().test_a_message_whose_state_cannot_be_written_at_all_dies_at_once(
-                carried=False
-            )

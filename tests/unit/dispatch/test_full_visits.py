@@ -107,15 +107,6 @@ def test_answers_of_different_times_leave_no_more_than_the_end_of_a_visit_empty(
     check(Simulation(100, spread=0.5), 100, 0.9)
 
 
-def test_visits_that_wait_for_a_page_s_last_answer_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Dispatcher, "_flows", lambda *_: False)
-    simulation = Simulation(100, spread=0.5)
-    simulation.run(SECONDS)
-    assert simulation.pace() < 0.85 * 50
-
-
 @pytest.mark.parametrize("limit", [8, 100])
 def test_pages_that_overlap_cost_no_further_reads_or_writes(
     limit: int, monkeypatch: pytest.MonkeyPatch

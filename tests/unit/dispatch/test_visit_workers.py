@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox import Message, Subscription, Topic
 from fairbox.dispatch.ports import TAKEN, Doorbell, Limits, Outcome
-from fairbox.dispatch.sending.sender import Sender
-from fairbox.dispatch.sending.slow_destinations import SlowDestinations
 from fairbox.testing.application import MemoryDestination
 
 from tests.support.visit_workers import VisitWorkers
 
 if TYPE_CHECKING:
-    import pytest
     from fairbox.model.stored_messages import StoredMessage
 
 SLOW: Final = 30  # topics with a webhook of two seconds
@@ -27,8 +24,8 @@ LEARNT: Final = 5.0  # seconds until each process has met a slow line
 class Simulation(VisitWorkers):
     """An ordered topic beside so many topics with a slow webhook."""
 
-    def __init__(self, slow: int, *, apart: bool = True) -> None:
-        super().__init__(apart=apart)
+    def __init__(self, slow: int) -> None:
+        super().__init__()
         self.waits: list[float] = []
         self.taken = 0
         for name in ("ordered", *(f"slow{n}" for n in range(slow))):
@@ -85,24 +82,3 @@ def test_thirty_slow_webhooks_take_no_worker_that_an_ordered_topic_needs() -> No
     assert len(busy) == len(quiet) > 100
     assert p99(busy) < 1.5 * p99(quiet)
     assert beside.taken > 0.5 * SLOW * SLOW_RATE * SECONDS
-
-
-def harm(*, apart: bool = True) -> float:
-    return p99(waits(Simulation(SLOW, apart=apart))) / p99(waits(Simulation(0, apart=apart)))
-
-
-def test_visits_that_all_share_workers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sender, "apart", lambda *_: False)
-    monkeypatch.setattr(SlowDestinations, "slow", lambda *_: False)
-    assert harm() > 10
-
-
-def test_one_queue_for_all_visits_is_found() -> None:
-    assert harm(apart=False) > 10
-
-
-def test_processes_that_each_wait_for_each_slow_line_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(SlowDestinations, "avoided", SlowDestinations.slow)
-    assert harm() > 10

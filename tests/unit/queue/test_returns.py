@@ -12,15 +12,12 @@ from fairbox.codec.hints import SHARDS_A_ROW, hint_values, read_hint
 from fairbox.codec.item_size import item_size
 from fairbox.codec.keys import hint_key
 from fairbox.codec.segments import read_segment, segment_item, segment_of
-from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.segments import SegmentRows
 from fairbox.errors import Throttled, Unreadable
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import MessageRef
 from fairbox.model.segments import MOST, Held, Segment, joined, segments_of
 from fairbox.model.stored_messages import Hint
-from fairbox.queue import looks, unordered
-from fairbox.queue.looks import Looks
 from fairbox.testing import CostMeter, ManualClock
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
@@ -402,41 +399,6 @@ def test_a_message_given_back_under_a_slow_clock_is_found(monkeypatch: pytest.Mo
     shop.other(slow).nack(held[100].receipt, 0)
     (back,) = shop.wait_for(1)
     assert back.message.id == held[100].message.id
-
-
-MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "segments are not filed": lambda patch: patch.setattr(SegmentRows, "statements", lambda *_: []),
-    "what is still held is not filed again": lambda patch: patch.setattr(
-        looks, "segments_of", lambda *_: []
-    ),
-    "a look is not called for": lambda patch: patch.setattr(HintRows, "come_back", lambda *_: None),
-    "segments are not looked at": lambda patch: patch.setattr(
-        Looks, "_segments", lambda _self, _look, _hint, after: after
-    ),
-    "what others won is not filed": lambda patch: patch.setattr(
-        unordered.UnorderedReceive, "_file_lost", lambda *_: None
-    ),
-}
-FINDERS: tuple[Callable[[], None], ...] = (
-    lambda: test_a_crashed_consumers_message_comes_back_in_time(300, 1),
-    test_a_message_that_was_extended_comes_back_when_its_extension_ends,
-    test_messages_that_were_released_come_back_at_once,
-    test_a_claim_that_another_won_for_a_shorter_time_ends_in_time,
-)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_what_would_make_messages_late_is_found(
-    mutant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    MUTANTS[mutant](monkeypatch)
-    found = 0
-    for finder in FINDERS:
-        try:
-            finder()
-        except (AssertionError, ValueError):
-            found += 1
-    assert found
 
 
 def keys(count: int) -> list[str]:

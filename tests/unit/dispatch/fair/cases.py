@@ -11,7 +11,7 @@ from fairbox.dispatch.ports import Limits
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 KB = 1024
 
@@ -55,14 +55,9 @@ class Load:
         return max(self.sizes[topic])
 
 
-def saturate(
-    load: Load,
-    limits: Limits,
-    calls: int,
-    make: Callable[[], Pending[Note]] = Pending,
-) -> list[list[Note]]:
+def saturate(load: Load, limits: Limits, calls: int) -> list[list[Note]]:
     """Make so many calls while every topic keeps a call and its mini-batch waiting."""
-    pending = make()
+    pending: Pending[Note] = Pending()
     added: dict[str, int] = defaultdict(int)
     waiting: dict[str, int] = defaultdict(int)
     made = []

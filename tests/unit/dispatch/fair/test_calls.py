@@ -6,17 +6,15 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import pytest
 from fairbox.dispatch.fair import Pending, Work
 from fairbox.dispatch.ports import Limits
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.dispatch.fair.cases import KB, Note
-from tests.unit.dispatch.fair.mutants import UnboundedDirect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 LIMITS = Limits(5, 100)
 
@@ -140,11 +138,9 @@ def test_a_call_carries_one_message_of_a_key_and_goes_on_with_other_topics() -> 
     assert ["".join(note.topic for note in call) for call in calls] == ["ouuu", "o"]
 
 
-def direct_and_topics(
-    make: Callable[[], Pending[Note]], limits: Limits, sizes: tuple[int, int], calls: int
-) -> list[list[Note]]:
+def direct_and_topics(limits: Limits, sizes: tuple[int, int], calls: int) -> list[list[Note]]:
     """A flood of direct messages beside a topic that always waits."""
-    pending = make()
+    pending: Pending[Note] = Pending()
     for n in range(calls * limits.messages + 1):
         direct = Note("d", n, sizes[0], direct=True)
         pending.add(Work(direct, "d", size=sizes[0], direct=True))
@@ -152,10 +148,8 @@ def direct_and_topics(
     return [pending.next_call(limits) for _ in range(calls)]
 
 
-def check_direct(
-    limits: Limits, sizes: tuple[int, int], make: Callable[[], Pending[Note]] = Pending
-) -> None:
-    made = direct_and_topics(make, limits, sizes, 20)
+def check_direct(limits: Limits, sizes: tuple[int, int]) -> None:
+    made = direct_and_topics(limits, sizes, 20)
     for first in range(20):
         for last in range(first, 20):
             window = [note for call in made[first : last + 1] for note in call if note.direct]
@@ -180,9 +174,3 @@ def test_direct_messages_go_first_and_take_all_where_no_topic_waits() -> None:
     first, second, third = drained(filled(these), Limits(10, 100))
     assert [note.topic for note in first] == ["d"] * 5 + ["t"] + ["d"] * 4
     assert (len(second), len(third)) == (10, 1)
-
-
-def test_a_direct_queue_without_bound_is_found() -> None:
-    check_direct(Limits(10, 100), (1, 1))
-    with pytest.raises(AssertionError):
-        check_direct(Limits(10, 100), (1, 1), UnboundedDirect)

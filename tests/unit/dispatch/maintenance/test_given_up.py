@@ -11,7 +11,7 @@ from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dynamodb import repair_cursor
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
-from fairbox.model.stored_messages import NEVER_MS, ShardRow
+from fairbox.model.stored_messages import NEVER_MS
 
 from tests.support.application import REFUSED, THROTTLED, App
 
@@ -256,13 +256,3 @@ class TestFailingObjects:
         app.engine.put_item(TableName="outbox", Item=item)
         assert app.repair().doubtful == 0
         assert app.row().ready == 2
-
-
-class TestMutants:
-    def test_a_doubt_that_lists_no_row_hides_messages(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(ShardRow, "doubted", lambda row, _: replace(row, recount=0))
-        monkeypatch.setattr(ShardRow, "odd", False)
-        with pytest.raises(AssertionError):
-            TestCounts().test_removals_that_were_given_up_hide_no_message()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +13,6 @@ from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance import recount
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.ports import Outcome
-from fairbox.dispatch.stream import marking
-from fairbox.dispatch.stream.marking import Marking, apply_changes
 from fairbox.dynamodb import recounts as recount_tables
 from fairbox.dynamodb.recounts import RecountTable
 from fairbox.errors import FairboxError
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.recounts import Recount
     from fairbox.model.stored_messages import ShardRow
 
 SHARD = ("orders", 0, 0)
@@ -253,45 +249,3 @@ def test_the_seeds_recount_under_traffic_and_correct_counts() -> None:
     shards = [busy(seed) for seed in range(4)]
     assert sum(shard.ended for shard in shards) >= 4
     assert sum(shard.corrected for shard in shards) >= 2
-
-
-class TestMutants:
-    """Each breaks one rule of the recount; seeds that do not see it would prove nothing."""
-
-    def finds(self, first: int = 0) -> bool:
-        """Whether one of a few seeds shows a breach, beginning with one that did."""
-        return any(busy(seed).breaches() for seed in range(first, first + 8))
-
-    def test_changes_that_nobody_keeps_are_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Marking, "_log", lambda *_: None)
-        monkeypatch.setattr(recount, "_passed", lambda *_: True)
-        assert self.finds()
-
-    def test_an_end_before_marking_has_met_the_fences_is_too_early(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(recount, "_passed", lambda *_: True)
-        assert self.finds()
-
-    def test_fences_before_the_lanes_are_read_are_met_too_early(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        begin, fence = recount.Recounts._begin, recount.Recounts._fence
-
-        def mutant(self: Recounts, asked: Recount, row: ShardRow) -> Recount | None:
-            begun = begin(self, asked, row)
-            return begun and replace(begun, fences=fence(self, begun))
-
-        monkeypatch.setattr(recount.Recounts, "_begin", mutant)
-        monkeypatch.setattr(recount.Recounts, "_fence", lambda _, begun: begun.fences)
-        assert self.finds(first=18)
-
-    def test_changes_that_cancel_must_move_the_sequence_number(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def mutant(row: ShardRow, changes: Any, **more: Any) -> ShardRow:
-            after = apply_changes(replace(row, recount=None), changes, **more)
-            return replace(after, recount=row.recount)
-
-        monkeypatch.setattr(marking, "apply_changes", mutant)
-        assert self.finds()

@@ -205,28 +205,6 @@ class TestPeak:
         assert 3 * MAX_BODY_BYTES + 2 * BYTES_IN_HAND <= 512 * MIB - 160 * MIB
 
 
-class TestMutants:
-    """Rules broken on purpose: the checks above must fail."""
-
-    def test_bodies_that_are_not_shared_are_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(BodiesInHand, "_give_back", forgetting(BodiesInHand._give_back))
-        with pytest.raises(AssertionError):
-            TestFetching().test_calls_share_a_body_while_they_hold_it_and_after()
-
-    def test_calls_that_do_not_wait_are_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(BodiesInHand, "_room", lambda *_: True)
-        with pytest.raises(AssertionError):
-            TestBound().test_a_call_waits_until_others_have_given_enough_back()
-
-
-def forgetting(shipped: Any) -> Any:
-    def mutant(self: BodiesInHand, *arguments: Any) -> None:
-        shipped(self, *arguments)
-        self.forget()
-
-    return mutant
-
-
 def run(port: int, *arguments: int) -> dict[str, int]:
     command = [sys.executable, "-m", "tests.support.large_body_visit", str(port)]
     done = subprocess.run(

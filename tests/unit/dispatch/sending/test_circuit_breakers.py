@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from fairbox import RetryPolicy, Subscription
@@ -11,14 +11,11 @@ from fairbox.codec.messages import read_message
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dispatch.relay import Relay
-from fairbox.dispatch.sending import circuit_breakers as circuits
-from fairbox.dispatch.sending.circuit_breakers import Gate
-from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW, SubscriptionStatus
+from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW
 from fairbox.testing.application import OUTBOX
 
 from tests.support.application import App
 
-AWAY = Outcome("unreachable", "nobody there")
 BROKEN = Outcome("refused", "HTTP 500", fault="destination")
 BAD = Outcome("refused", "HTTP 400")
 LATE = Outcome("throttled", "slow down", retry_after=120)
@@ -277,54 +274,3 @@ def test_an_outage_costs_next_to_nothing_and_one_dead_letter_in_ten_probes_at_mo
     app.run(1500)
     assert app.lying() == []
     assert len(set(app.at("a").ids)) + len(app.dead()) == cost.messages
-
-
-@pytest.mark.extended  # mutants
-class TestWithoutItsParts:
-    """Mutants: what the tests above look for is found where it is missing."""
-
-    def test_without_circuits_an_outage_kills(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Gate, "_count", lambda *_: None)
-        app = App("a", retry=RetryPolicy(max_attempts=3))
-        outage(app, 120, BROKEN)
-        assert len(app.dead()) > app.at("a").calls / 10
-
-    def test_without_the_limit_of_one_probe_a_backlog_is_tried(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(Gate, "_pass", lambda _self, _name, line: line)
-        monkeypatch.setattr(Gate, "ready", lambda *_: True)
-        app = patient("a")
-        opened(app)
-        calls = app.at("a").calls
-        app.clock.advance(3)
-        app.add(50)
-        app.relay()
-        assert app.at("a").calls > calls + 1
-
-    def test_counting_every_refusal_one_poisoned_message_opens_it(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(
-            circuits, "_judge", lambda _, a: ("taken" if a[0][1].taken else "failure", a[0][1])
-        )
-        app = patient("a")
-        app.at("a").answer = lambda _: BAD
-        app.add()
-        app.run(600)
-        assert app.outbox.topic("orders").standing("a").circuit != "closed"
-
-    def test_a_circuit_that_never_closes_leaves_all_lying(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        closed = SubscriptionStatus.closed
-        monkeypatch.setattr(
-            SubscriptionStatus,
-            "closed",
-            lambda self: replace(closed(self), circuit="open", until=1 << 50),
-        )
-        app = patient("a")
-        opened(app)
-        app.at("a").answer = lambda _: TAKEN
-        app.run(4000, step=10)
-        assert app.lying()

@@ -10,12 +10,10 @@ from fairbox import Subscription, Topic, TopicConflict, UnknownSubscription, Unk
 from fairbox.aws.sqs_doorbells import decode, encode
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
-from fairbox.dispatch.sending import rate_limits as rates
 from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.dynamodb.circuits import CircuitRows
 from fairbox.errors import InvalidInput
 from fairbox.model.epochs import Epoch
-from fairbox.model.subscription_status import SubscriptionStatus
 from fairbox.model.topics import TopicState
 from fairbox.testing import ManualClock
 from fairbox.testing.doorbell_queues import NOW, DoorbellQueues
@@ -267,35 +265,6 @@ class TestLimitsInFlight:
         app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a"))
         (there,) = app.outbox.topic("orders").subscriptions
         assert (there.max_in_flight, there.rate) == (None, None)
-
-
-class TestWithoutItsParts:
-    """Mutants: what the tests above look for is found where it is missing."""
-
-    def test_a_pause_that_holds_nothing_up_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(SubscriptionStatus, "admits", lambda *_: "all")
-        monkeypatch.setattr(SubscriptionStatus, "ready", property(lambda _: True))
-        with pytest.raises(AssertionError, match="assert 1 == 0"):
-            TestPauses().test_a_paused_subscription_gets_nothing_and_the_others_go_on()
-
-    def test_a_resume_that_rings_for_nothing_is_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("fairbox.client.topic_administration.waking_bells", lambda *_: [])
-        with pytest.raises(AssertionError, match="== 250"):
-            TestPauses().test_resumed_it_gets_all_that_waited_at_once_and_once()
-
-    def test_calls_as_large_as_a_destination_takes_are_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(Gate, "in_flight_limit", lambda *_, **__: None)
-        with pytest.raises(AssertionError, match="None is not None"):
-            TestLimitsInFlight().test_visits_at_a_time_and_messages_a_call_never_exceed_it(3, 1, 3)
-
-    def test_a_bucket_that_is_always_full_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rates, "take", lambda spent, _now, _rate, wanted: (wanted, spent + 1))
-        with pytest.raises(AssertionError, match="all"):
-            TestRates().test_a_rate_is_kept_and_used_while_there_is_a_backlog()
 
 
 def test_a_doorbell_with_a_time_is_read_back() -> None:

@@ -263,12 +263,3 @@ class TestTime:
         with pytest.raises(Unreadable):
             in_threads([call(n) for n in range(30)])
         assert len(done) == 29
-
-
-class TestMutants:
-    def test_a_record_that_is_only_dropped_is_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Marking, "_take_by_key", lambda *_: None)
-        with pytest.raises((AssertionError, ValueError)):
-            TestRecords().test_one_is_kept_and_counted_and_the_others_are_marked(
-                "KeyError", lambda r: r.pop("eventID")
-            )
