@@ -18,6 +18,7 @@ from tests.support.night import is_nightly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from xdist.remote import Producer
 
@@ -31,8 +32,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fairbox")
+settings.register_profile("by day", max_examples=50)  # the night draws 100
 
 
+BY_DAY = "not extended"
+"""The expression by which `make test` chooses its tests."""
 GROUPS = ("tests/e2e/", "tests/pipeline/", "tests/stacks/")
 """Folders whose tests share what is dear to start; a worker takes each whole."""
 LONG = (*GROUPS, "tests/simulation/", "tests/batches/", "tests/local/", "tests/contract/")
@@ -62,7 +66,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolde
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hold what functions ask of AWS to their roles, and give children their interrupts back."""
+    """Draw fewer examples by day; hold functions to their roles; let children be interrupted."""
+    if config.option.markexpr == BY_DAY:
+        settings.load_profile("by day")
     # a shell starts its background jobs with interrupts ignored, and their children inherit that
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,12 +83,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"again: .venv/bin/pytest {' '.join(tests)}")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Read no file of the night by day: some import what only the night's set-up installs."""
+    by_day = config.option.markexpr == BY_DAY
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return True if by_day and is_nightly(name) else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the night; begin with the long folders and applications of their own."""
     for item in items:
         if is_nightly(item.nodeid):
             item.add_marker(pytest.mark.extended)
+        if item.get_closest_marker("extended"):
+            item.add_marker(pytest.mark.timeout(1800))  # as many as the night needs
 
     places = (*OWN, *SHARED, *LONG)
 

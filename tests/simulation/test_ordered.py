@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.topics import OnDead
 
-MESSAGES = 1200
+MESSAGES = 600
 SEEDS = 8
 AT_ONCE = replace(CALM, interleaved=0.02)  # a second visit of the same shard, no other fault
 LATE_WORKERS = replace(CALM, interleaved=0.15, refused=0.3)

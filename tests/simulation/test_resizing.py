@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairbox.model.epochs import Epoch
 
 SEEDS = 6
-MESSAGES = 1200
+MESSAGES = 600
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
