@@ -9,9 +9,11 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 UV_VERSION := 0.13.8
 UV := .local/uv/bin/uv
 RUN := .venv/bin/python
+ENGINES := $(RUN) scripts/engines.py
 
+# what contributors need: the set-up of `make test`
 .PHONY: env
-env: .local/stamps/python
+env: .local/stamps/test
 
 .local/uv/bin/uv:
 	@test -n "$(PYTHON)" || { echo "fairbox: Python 3.11, 3.12 or 3.13 is missing: apt-get install python3 python3-venv"; exit 1; }
@@ -19,54 +21,72 @@ env: .local/stamps/python
 	@$(PYTHON) -m venv .local/uv || { echo "fairbox: python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	@.local/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-.local/stamps/python: requirements.lock pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml simulation/pyproject.toml | .local/uv/bin/uv
-	@echo "fairbox: installing the locked Python environment into .venv"
-	@test -x .venv/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv
-	@$(UV) pip sync --quiet --python .venv --require-hashes requirements.lock
-	@$(UV) pip install --quiet --python .venv --no-deps --editable layers/fairbox --editable pipeline --editable simulation
+# made anew with every lock, so that nothing stays that the lock has no longer
+.venv/pyvenv.cfg: requirements.lock | .local/uv/bin/uv
+	@$(UV) venv --quiet --clear --python $(PYTHON) .venv && touch $@
+
+# each set-up holds what its targets need; the lock gives versions and hashes
+LIBRARY := --editable 'layers/fairbox[cli,functions]'
+SETUP_local := $(LIBRARY) --group local
+SETUP_demo := $(SETUP_local) --editable pipeline
+SETUP_test := $(LIBRARY) --group test --editable pipeline --editable simulation
+SETUP_night := $(SETUP_test) --group night
+
+.local/stamps/%: .venv/pyvenv.cfg pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml simulation/pyproject.toml
+	@echo "fairbox: installing locked packages into .venv (set-up: $*)"
+	@$(UV) pip install --quiet --python .venv --constraint requirements.lock $(SETUP_$*)
 	@mkdir -p .local/stamps && touch $@
 
 .PHONY: lock
 lock: .local/uv/bin/uv
 	@scripts/lock.sh
 
-.PHONY: engines
-engines: env
-	@$(RUN) scripts/engines.py
+# at once, since packages and engines wait for the network
+.PHONY: engines fetch assembly
+engines: .local/stamps/local
+	@$(MAKE) --no-print-directory --jobs 2 .local/stamps/demo fetch
+
+fetch: .local/stamps/local
+	@$(ENGINES)
+
+assembly: .local/stamps/local
+	@$(RUN) -m local synthesise
 
 .PHONY: up
-up: engines
+up: .local/stamps/local
+	@$(ENGINES) --only dynamodb
 	@$(RUN) -m local up
 
 .PHONY: down
-down: env
+down: .local/stamps/local
 	@$(RUN) -m local down
 
 FOLDER ?=
 
 .PHONY: export
-export: env
+export: .local/stamps/local
 	@$(RUN) -m local export $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: pipeline-package
-pipeline-package: env
+pipeline-package: .local/stamps/local
 	@$(RUN) scripts/package_pipeline.py
 
 BENCH ?=
 
 .PHONY: bench
-bench: engines
+bench: env
+	@$(ENGINES)
 	@$(RUN) -m benchmarks $(BENCH)
 
 # known vulnerabilities of what is locked; 2: nobody could be asked
 .PHONY: audit
-audit: env
+audit: .local/stamps/night
 	@$(RUN) scripts/audit.py
 
 CONTEXT ?=
 
 .PHONY: synth
-synth: env
+synth: .local/stamps/local
 	@$(RUN) app.py $(CONTEXT)
 	@echo "fairbox: the templates of every stack are in cdk.out"
 
@@ -74,7 +94,7 @@ CDK_VERSION := 2.1148.1
 CDK := .local/cdk/node_modules/.bin/cdk
 NODE_BIN = $$($(RUN) -c 'from stacks.node import bin_folder; print(bin_folder())')
 
-$(CDK): | .local/stamps/python
+$(CDK): | .local/stamps/local
 	@echo "fairbox: installing the CDK command line $(CDK_VERSION) into .local/cdk"
 	@node="$(NODE_BIN)" && PATH="$$node:$$PATH" \
 	  node "$$node/../lib/node_modules/npm/bin/npm-cli.js" install \
@@ -84,7 +104,7 @@ YES ?=
 ADOPT ?=
 
 .PHONY: deploy
-deploy: env $(CDK)
+deploy: .local/stamps/local $(CDK)
 	@PATH="$(NODE_BIN):$$PATH" $(RUN) scripts/deploy.py --cdk $(CDK) $(CONTEXT) \
 	  $(if $(YES),--yes) $(if $(ADOPT),--adopt)
 
@@ -111,7 +131,8 @@ simulate: env
 N ?=
 
 .PHONY: demo
-demo: engines
+demo: .local/stamps/local
+	@$(MAKE) --no-print-directory --jobs 3 .local/stamps/demo fetch assembly
 	@$(RUN) -m local.demo $(if $(N),-n $(N))
 
 CASES ?= 10000
@@ -119,13 +140,13 @@ SEED ?=
 URL ?=
 
 .PHONY: fuzz-api
-fuzz-api: env
+fuzz-api: .local/stamps/night
 	@$(RUN) -m tests.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL))
 
 MINUTES ?= 10
 
 .PHONY: fuzz
-fuzz: env
+fuzz: .local/stamps/night
 	@$(RUN) -m tests.fuzz.guided --minutes $(MINUTES)
 
 .PHONY: lint
@@ -141,20 +162,22 @@ WORKERS ?= 4
 PYTEST = .venv/bin/pytest -n $(WORKERS) --no-loadscope-reorder
 CHOSEN = $(FOLDER) $(if $(K),-k "$(K)")
 
-# what decides, here and in CI; K=expression or FOLDER=tests/x: those tests alone, the night's included
+# what decides, here and in CI; K=expression or FOLDER=tests/x: of its tests those alone
 .PHONY: test
-test: engines lint
-	@$(PYTEST) $(if $(K)$(FOLDER),$(CHOSEN),-m "not extended")
+test: lint
+	@$(ENGINES)
+	@$(PYTEST) -m "not extended" $(CHOSEN)
 
 # the night: everything; K and FOLDER as above
 .PHONY: test-all
-test-all: engines lint
+test-all: .local/stamps/night lint
+	@$(ENGINES)
 	@$(PYTEST) $(CHOSEN)
 
 # neither an engine nor a JVM
 .PHONY: test-unit
 test-unit: env
-	@$(PYTEST) tests/unit $(if $(K),-k "$(K)")
+	@$(PYTEST) -m "not extended" tests/unit $(if $(K),-k "$(K)")
 
 MINUTES ?= 10
 SEED ?=

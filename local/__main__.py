@@ -1,4 +1,4 @@
-"""`python -m local up|down|status|export`: the local application in the background."""
+"""`python -m local up|down|status|export|synthesise`: the local application in the background."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def main(arguments: list[str] | None = None) -> None:
             print("fairbox: ended" if supervisor.stop() else "fairbox: nothing ran")
         elif chosen.command == "serve":
             supervisor.serve(chosen.assembly, durable=chosen.durable)
+        elif chosen.command == "synthesise":
+            synthesise(workspace)
         elif chosen.command == "export":
             _export(supervisor, chosen.folder or workspace.root / "exports")
         else:
@@ -50,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     export = commands.add_parser("export", help="export the tables as DynamoDB does to S3")
     export.add_argument("--folder", type=Path, help="stands for the bucket (.local/exports)")
+    commands.add_parser("synthesise", help="write the application's templates, if they are stale")
     commands.add_parser("down", help="end what `up` started")
     commands.add_parser("status", help="show the addresses")
     return parser
