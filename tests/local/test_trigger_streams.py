@@ -308,6 +308,7 @@ def test_two_mappings_of_a_stream_go_on_independently(setup: Setup) -> None:
     first.start()
     second.start()
     wait_for(lambda: len(orders(healthy)) == 10 and second.iterator_age() == 0.0)
+    wait_for(lambda: orders(stuck))
     assert set(orders(stuck)) == {1}
     assert len([one for one in setup.stream.reads if one == "s1"]) > 0
     assert first.iterator_age() > 0
