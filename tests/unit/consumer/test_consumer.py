@@ -25,6 +25,8 @@ from tests.support.scripted_queue import Lines, ScriptedQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fairbox.consumer.ports import Received
+
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
 
@@ -185,18 +187,16 @@ def test_it_logs_its_progress_with_all_counts_as_fields(
 def test_a_stop_waits_for_a_handler_no_longer_than_its_limit(queue: ScriptedQueue) -> None:
     queue.send(b"hangs", b"waits")
     log = Lines()
-    go = threading.Event()
+    began, go = threading.Event(), threading.Event()
+
+    def handler(_received: Received) -> None:
+        began.set()
+        go.wait(PATIENCE)
+
     running = Running(
-        Consumer(
-            queue,
-            "jobs",
-            lambda _: go.wait(PATIENCE),
-            concurrency=1,
-            shutdown_timeout=0.05,
-            log=log,
-        )
+        Consumer(queue, "jobs", handler, concurrency=1, shutdown_timeout=0.05, log=log)
     )
-    eventually(lambda: running.consumer.counts.received == 2)
+    eventually(lambda: running.consumer.counts.received == 2 and began.is_set())
     assert running.stop() == ConsumerCounts(received=2, released=1, abandoned=1)
     assert queue.entry(b"hangs").history == [ABANDONED.reason]
     assert queue.entry(b"hangs").count == 1

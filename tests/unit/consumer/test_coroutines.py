@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.consumer.consumer import Consumer, start_thread
+from fairbox.testing import ManualClock
 
 from tests.support.scripted_queue import ScriptedQueue
 from tests.unit.consumer.test_consumer import PATIENCE, Running, eventually
@@ -95,6 +96,7 @@ def test_a_plain_function_over_its_limit_loses_its_message_and_keeps_its_worker(
     queue: ScriptedQueue,
 ) -> None:
     returns = threading.Event()
+    clock = ManualClock(time.monotonic())
     began: list[bytes] = []
 
     def handler(received: Received) -> None:
@@ -104,8 +106,19 @@ def test_a_plain_function_over_its_limit_loses_its_message_and_keeps_its_worker(
 
     queue.send(b"slow", b"next")
     running = Running(
-        Consumer(queue, "jobs", handler, concurrency=1, prefetch=0, max_attempts=1, time_limit=0.02)
+        Consumer(
+            queue,
+            "jobs",
+            handler,
+            concurrency=1,
+            prefetch=0,
+            max_attempts=1,
+            time_limit=0.02,
+            now=clock.now,
+        )
     )
+    eventually(lambda: began == [b"slow"])
+    clock.advance(1)
     eventually(lambda: b"slow" in queue.dead)
     assert began == [b"slow"]
     returns.set()
