@@ -32,9 +32,12 @@ SETUP_demo := $(SETUP_local) --editable pipeline
 SETUP_test := $(LIBRARY) --group test --editable pipeline --editable simulation
 SETUP_night := $(SETUP_test) --group night
 
+# Spark comes as a source: uv packs its 400 MB of jars only to unpack them
+SPARK := --config-settings-package pyspark:--build-option=--compression=stored
+
 .local/stamps/%: .venv/pyvenv.cfg pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml simulation/pyproject.toml
 	@echo "fairbox: installing locked packages into .venv (set-up: $*)"
-	@$(UV) pip install --quiet --python .venv --constraint requirements.lock $(SETUP_$*)
+	@$(UV) pip install --quiet --python .venv --constraint requirements.lock $(SPARK) $(SETUP_$*)
 	@mkdir -p .local/stamps && touch $@
 
 .PHONY: lock
