@@ -89,12 +89,13 @@ def test_twenty_thousand_messages_that_wait_a_week_for_one_cost_the_other_little
     assert list(late(waiting, READY_SECONDS)) == []
     waiting.clock.set(waiting.clock.now() + 7 * 24 * 3600)
     waiting.timeline.sleep(120)
-    assert waiting.meter.reading().rru <= 2 * waiting.sent
+    # 1.04 a message; 1.46 where each walk begins at the head
+    assert waiting.meter.reading().rru <= 1.2 * waiting.sent
     waiting.meter.reset()
     waiting.resume(paused)
     waiting.timeline.sleep(1800)
     assert len(paused.destination.taken) == 20_000
-    assert waiting.meter.reading().rru <= 2 * 20_000
+    assert waiting.meter.reading().rru <= 0.1 * 20_000
 
 
 class TestMutants:
