@@ -8,33 +8,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import (
-    agreement,
-    archive,
-    attempts,
     batches,
-    batches_speed,
     cold_start,
-    consumer,
     cost,
     cost_scenarios,
     fairness,
-    growth,
-    hashing,
     latency,
-    metrics,
-    ordered,
-    outage,
     pipeline,
     queue,
-    queue_idle,
-    queue_keys,
-    queue_matrix,
-    queue_returns,
-    queue_steps,
-    queue_throughput,
-    rate,
-    resize,
-    siblings,
     throughput,
     topics,
 )
@@ -47,39 +28,15 @@ if TYPE_CHECKING:
 Measured = tuple[list[Figure], list[str]]  # figures, and what is wrong with them
 
 
-def _cost() -> Measured:
-    figures = [*cost.figures(), *cost_scenarios.figures()]
-    agreed, differences = agreement.compare()
-    return [*figures, agreed], [f"the meter and the engine differ: {d}" for d in differences]
-
-
 BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
-    "cost": _cost,
-    "batches": batches.figures,
-    "batches_speed": batches_speed.figures,
+    "cost": lambda: ([*cost.figures(), *cost_scenarios.figures()], []),
+    "batches": lambda: (batches.figures(), []),
     "queue": lambda: (queue.figures(), []),
-    "growth": growth.figures,
     "topics": topics.figures,
-    "hash": lambda: (hashing.figures(), []),
-    "queue_idle": queue_idle.figures,
-    "queue_keys": lambda: (queue_keys.figures(), []),
-    "queue_matrix": lambda: (queue_matrix.figures(), []),
-    "queue_returns": queue_returns.figures,
-    "queue_steps": queue_steps.figures,
-    "consumer": consumer.figures,
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
-    "queue_throughput": queue_throughput.figures,
     "fairness": lambda: (fairness.figures(), []),
-    "rate": rate.figures,
-    "resize": lambda: (resize.figures(), []),
-    "ordered": ordered.figures,
-    "attempts": attempts.figures,
-    "outage": lambda: (list(outage.figures()), []),
-    "metrics": lambda: (metrics.figures(), []),
-    "siblings": siblings.figures,
     "latency": lambda: (latency.figures(), []),
-    "archive": lambda: (archive.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }
 

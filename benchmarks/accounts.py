@@ -62,14 +62,6 @@ class Accounts:
             if (not actors or actor in actors) and operation in (None, called)
         )
 
-    def by_place(self) -> dict[tuple[str, str, str], tuple[float, float]]:
-        """Return the units of all actors by operation, table and index, without zeros."""
-        found: dict[tuple[str, str, str], tuple[float, float]] = {}
-        for place in self._wru:
-            wru, rru = found.get(place[1:], (0.0, 0.0))
-            found[place[1:]] = wru + self._wru[place], rru + self._rru[place]
-        return {place: units for place, units in found.items() if any(units)}
-
 
 def _sum(costs: Mapping[Place, float], actors: tuple[str, ...], at: dict[str, str]) -> float:
     names = ("actor", "operation", "table", "index")

@@ -15,7 +15,6 @@ from fairbox.dispatch.fair import QUANTUM, Cycles, Pending, Work
 from fairbox.dispatch.ports import Limits
 from fairbox.testing import ManualClock
 
-from benchmarks import fairness_slow
 from benchmarks.figures import Figure
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ class Stream:
 
 
 def figures() -> list[Figure]:
-    """Return the figures; the one of a slow destination runs the local application."""
-    return [*shares(), *planning(), *skew(), *fairness_slow.figures()]
+    """Return the figures of shares, planning and skew."""
+    return [*shares(), *planning(), *skew()]
 
 
 def streams(rng: random.Random) -> list[Stream]:

@@ -1,4 +1,4 @@
-"""The pipeline's figures: rows a second beside DuckDB and inferred Spark, growth, memory, reruns.
+"""The pipeline's figures: rows a second, growth, memory, reruns.
 
 Every run is a process of its own on two cores, without the start of the JVM. The fixed cost of a
 run (creating tables, compiling queries) is that of an archive of a hundred events; the rest of a
@@ -21,11 +21,11 @@ from typing import Final
 
 from benchmarks.figures import Figure, show
 from benchmarks.pipeline_archive import write_archive
-from benchmarks.pipeline_baselines import CORES
 from local.workspace import LocalError, Workspace
 
 SIZES: Final = (200_000, 2_000_000, 5_000_000)
 FEW: Final = 100
+CORES: Final = 2
 _SECONDS: Final = 3_600
 _LOOK_SECONDS: Final = 0.2
 
@@ -40,13 +40,12 @@ class Run:
 
 
 def figures(sizes: tuple[int, ...] = SIZES) -> list[Figure]:
-    """Measure archives of so many lines; compare the last but one with other tools.
+    """Measure archives of so many lines.
 
     Raises:
         LocalError: a run fails.
     """
     folder = Workspace().root / "bench" / "pipeline"
-    compared = sizes[-2] if len(sizes) > 1 else sizes[0]
     fixed = _history(_archive(folder, FEW), folder / "w").seconds
     rows = [Figure("pipeline.fixed_seconds", "s", fixed)]
     marginal: dict[int, float] = {}
@@ -59,23 +58,14 @@ def figures(sizes: tuple[int, ...] = SIZES) -> list[Figure]:
         base = marginal[sizes[0]]
         rows += [
             Figure(f"{name}.seconds", "s", first.seconds),
+            Figure(f"{name}.rows_per_second", "1/s", size / first.seconds),
             Figure(f"{name}.us_per_row", "us", marginal[size], base, f"{sizes[0]} rows"),
             Figure(f"{name}.peak_memory", "MB", first.peak_mb),
             Figure(f"{name}.second_run", "s", again.seconds, first.seconds, "first run"),
         ]
-        if size == compared:
-            rows += _beside_others(archive, folder, size, first.seconds)
         shutil.rmtree(archive)
     shutil.rmtree(folder)
     return rows
-
-
-def _beside_others(archive: Path, folder: Path, size: int, seconds: float) -> list[Figure]:
-    rate = size / seconds
-    return [
-        Figure("pipeline.rows_per_second", "1/s", rate, size / _baseline(name, archive, folder), of)
-        for name, of in (("duckdb", "DuckDB"), ("inferred", "Spark, schema inferred"))
-    ]
 
 
 def _archive(folder: Path, events: int) -> Path:
@@ -93,13 +83,6 @@ def _history(archive: Path, warehouse: Path, *, keep: bool = False) -> Run:
     out, err, peak = _measured(command)
     told = err.partition(" files in ")[2].partition(" s;")[0]
     return Run(float(told), peak, json.loads(out)["events"])
-
-
-def _baseline(name: str, archive: Path, folder: Path) -> float:
-    command = [sys.executable, "-m", "benchmarks.pipeline_baselines", name]
-    out, _, _ = _measured([*command, str(archive), str(folder / name)])
-    shutil.rmtree(folder / name)
-    return float(out)
 
 
 def _measured(command: list[str]) -> tuple[str, str, float]:

@@ -10,7 +10,6 @@ from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 
 from benchmarks.figures import Figure
-from benchmarks.queue_contention import Contention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,20 +28,12 @@ _SETTLED_SECONDS: Final = 3.0
 _BETWEEN_SECONDS: Final = 0.05
 
 
-def figures(
-    *,
-    messages: int = 1000,
-    backlogs: Sequence[int] = (1, 1_000, 100_000),
-    consumers: int = 16,
-    contended: int = 4000,
-) -> list[Figure]:
+def figures(*, messages: int = 1000, backlogs: Sequence[int] = (1, 1_000, 100_000)) -> list[Figure]:
     """Return the figures of the queue.
 
     Args:
         messages: number for the cost per message: sent 25 a call, received and acked ten a call.
         backlogs: sizes of the backlogs at which one receive is measured.
-        consumers: number of competing consumers at eight shards, for lost claims and their cost.
-        contended: messages that these acknowledge, of twice as many.
     """
     found: list[Figure] = []
     orderings: tuple[tuple[str, Ordering], ...] = (("unordered", "none"), ("ordered", "key"))
@@ -66,21 +57,7 @@ def figures(
             for backlog in backlogs
         ]
     in_flight = _Metered("none", shards=8).in_flight(_IN_FLIGHT)
-    found.append(Figure("queue.receive_rru_300_in_flight", "RRU", in_flight))
-    return found + _contended(consumers, contended)
-
-
-def _contended(consumers: int, messages: int) -> list[Figure]:
-    """Return the cost of a message with competing consumers, and the share of lost claims."""
-    done = Contention(consumers, messages=messages, backlog=2 * messages).run()
-    name = f"queue.{{}}.{consumers}_consumers"
-    return [
-        Figure(name.format("claims_lost_share"), "ratio", done.lost_share),
-        Figure(name.format("wru_per_message"), "WRU", done.wru / done.messages),
-        Figure(name.format("rru_per_message"), "RRU", done.rru / done.messages),
-        Figure(name.format("calls_per_message"), "calls", done.calls / done.messages),
-        Figure(name.format("passed_over"), "messages", done.passed_over),
-    ]
+    return [*found, Figure("queue.receive_rru_300_in_flight", "RRU", in_flight)]
 
 
 class _Metered:

@@ -18,7 +18,7 @@ from fairbox.queue.watch import Watch
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
-from benchmarks.queue_timeline import SlowClient, Stage
+from tests.support.timeline import SlowClient, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
