@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.fair import QUANTUM, Cycles, Pending, Work
 from fairbox.dispatch.ports import Limits
-from fairbox.testing import ManualClock
 
 from benchmarks.figures import Figure
 
@@ -170,7 +169,7 @@ def _microseconds_a_message(idle: int, active: int = 100, count: int = 20_000) -
 
 def _microseconds_a_pair(idle: int, destinations: int = 20, topics: int = 50) -> float:
     """Time cycles over active pairs beside destinations that have nothing to do."""
-    cycles: Cycles[str, int] = Cycles(ManualClock(), limits=lambda _: SQS, fill=False)
+    cycles: Cycles[str, int] = Cycles(limits=lambda _: SQS, fill=False)
     for number in range(idle):
         cycles.add(f"idle-{number}", Work(0, "t", size=KB))
     for destination, _ in cycles.cycle():
@@ -211,7 +210,7 @@ def largest_skew(depth: int, *, fill: bool) -> int:
     A client's turn costs a unit per message read, and seven for writing its buffer.
     """
     whole = Limits(max(depth, 1), 1024 * 1024 * KB)
-    cycles: Cycles[int, int] = Cycles(ManualClock(), limits=lambda _: whole, fill=fill)
+    cycles: Cycles[int, int] = Cycles(limits=lambda _: whole, fill=fill)
     for client in range(CLIENTS):
         for number in range(depth):
             cycles.add(client, Work(number, "shared", size=KB))

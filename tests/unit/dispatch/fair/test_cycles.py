@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from fairbox.dispatch.fair import Cycles, Work
 from fairbox.dispatch.ports import Limits
-from fairbox.testing.clock import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +16,8 @@ TEN = Limits(10, 1 << 20)
 ONE = Limits(1, 1 << 20)
 
 
-def cycles(fill: bool = True) -> tuple[Cycles[str, int], ManualClock]:
-    clock = ManualClock()
-    return Cycles(clock, limits=lambda _: TEN, fill=fill), clock
+def cycles(fill: bool = True) -> Cycles[str, int]:
+    return Cycles(limits=lambda _: TEN, fill=fill)
 
 
 def given_to(found: Cycles[str, int]) -> dict[str, list[int]]:
@@ -27,7 +25,7 @@ def given_to(found: Cycles[str, int]) -> dict[str, list[int]]:
 
 
 def test_who_was_given_a_call_gets_no_other_until_it_is_answered() -> None:
-    turns, _ = cycles()
+    turns = cycles()
     for n in range(25):
         turns.add("slow", Work(n, "t"))
         turns.add("fast", Work(n, "t"))
@@ -41,7 +39,7 @@ def test_who_was_given_a_call_gets_no_other_until_it_is_answered() -> None:
 
 def several(in_flight: int, limits: Limits = ONE) -> Cycles[str, int]:
     turns: Cycles[str, int] = Cycles(
-        ManualClock(), limits=lambda _: limits, in_flight=lambda d: in_flight if d == "a" else None
+        limits=lambda _: limits, in_flight=lambda d: in_flight if d == "a" else None
     )
     for n in range(20):
         for destination in ("a", "b"):
@@ -87,33 +85,8 @@ def test_no_order_of_answers_lets_more_be_in_flight(
     assert seen == list(range(20))
 
 
-def test_who_rests_is_visited_when_it_has_rested_and_loses_nothing() -> None:
-    turns, clock = cycles()
-    turns.add("a", Work(1, "t"))
-    turns.rest("a", 5)
-    turns.add("a", Work(2, "t"))
-    assert given_to(turns) == {}
-    assert turns.wakes == clock.now() + 5
-    clock.advance(4.9)
-    assert given_to(turns) == {}
-    clock.advance(0.2)
-    assert given_to(turns) == {"a": [1, 2]}
-    assert turns.wakes is None
-
-
-def test_a_longer_rest_replaces_a_shorter_one() -> None:
-    turns, clock = cycles()
-    turns.add("a", Work(1, "t"))
-    turns.rest("a", 1)
-    turns.rest("a", 10)
-    clock.advance(5)
-    assert given_to(turns) == {}
-    clock.advance(5)
-    assert given_to(turns) == {"a": [1]}
-
-
 def test_what_is_dropped_is_forgotten_and_what_comes_later_is_not() -> None:
-    turns, _ = cycles()
+    turns = cycles()
     turns.add("a", Work(1, "t"))
     turns.drop("a")
     assert (given_to(turns), len(turns)) == ({}, 0)
@@ -125,7 +98,7 @@ def test_what_is_dropped_is_forgotten_and_what_comes_later_is_not() -> None:
 def test_a_message_reaches_all_destinations_that_are_ready_in_the_same_cycle(
     messages: Sequence[tuple[str, int]],
 ) -> None:
-    turns, _ = cycles(fill=False)
+    turns = cycles(fill=False)
     for destination in ("a", "b", "c"):
         for n, (topic, size) in enumerate(messages):
             turns.add(destination, Work(n, topic, size=size))
@@ -145,14 +118,14 @@ def test_idle_and_unready_destinations_are_not_looked_at() -> None:
         asked.append(destination)
         return TEN
 
-    turns: Cycles[str, int] = Cycles(ManualClock(), limits=limits)
+    turns: Cycles[str, int] = Cycles(limits=limits)
     for n in range(1000):
         turns.add(f"idle-{n}", Work(n, "t"))
     for destination, _ in turns.cycle():
         turns.answered(destination)  # nothing is left for it
     for n in range(1000):
-        turns.add(f"resting-{n}", Work(n, "t"))
-        turns.rest(f"resting-{n}", 60)
+        turns.add(f"busy-{n}", Work(n, "t"))
+    list(turns.cycle())  # nobody answers
     asked.clear()
     turns.add("active", Work(0, "t"))
     assert given_to(turns) == {"active": [0]}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from heapq import heappop, heappush
-from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fairbox.dispatch.fair.pending_work import Pending
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from fairbox.dispatch.fair.pending_work import Work
-    from fairbox.model.clock import Clock
 
 D = TypeVar("D", bound="Hashable")
 T = TypeVar("T")
@@ -23,12 +20,11 @@ T = TypeVar("T")
 class Cycles(Generic[D, T]):
     """The next calls, over many destinations.
 
-    A destination is ready when work waits for it, it has room for another call, and it does not
-    rest. All others cost nothing, however many they are. In a cycle each ready destination gets one
-    call, so that a message reaches all of them in the same cycle.
+    A destination is ready when work waits for it and it has room for another call. All others cost
+    nothing, however many they are. In a cycle each ready destination gets one call, so that a
+    message reaches all of them in the same cycle.
 
     Args:
-        clock: the time, for destinations that rest.
         limits: of a destination's next call.
         size: bytes that an item takes of a destination's call; by default its work's size.
         skip: says which items are not to be sent; they are forgotten.
@@ -39,7 +35,6 @@ class Cycles(Generic[D, T]):
 
     def __init__(
         self,
-        clock: Clock,
         *,
         limits: Callable[[D], Limits],
         size: Callable[[D, T], int] | None = None,
@@ -47,7 +42,6 @@ class Cycles(Generic[D, T]):
         fill: bool = True,
         in_flight: Callable[[D], int | None] = lambda _: None,
     ) -> None:
-        self._clock = clock
         self._limits = limits
         self._size = size
         self._skip = skip
@@ -56,9 +50,6 @@ class Cycles(Generic[D, T]):
         self._pending: dict[D, Pending[T]] = {}
         self._ready: dict[D, None] = {}  # in the order in which they became ready
         self._unanswered: dict[D, int] = {}  # messages
-        self._resting: dict[D, float] = {}
-        self._alarms: list[tuple[float, int, D]] = []
-        self._numbers = count()
 
     def __len__(self) -> int:
         """The number of messages that wait."""
@@ -73,13 +64,6 @@ class Cycles(Generic[D, T]):
         pending.add(work)
         self._offer(destination)
 
-    def rest(self, destination: D, seconds: float) -> None:
-        """Leave a destination and its work alone for some seconds."""
-        until = self._clock.now() + seconds
-        self._resting[destination] = until
-        self._ready.pop(destination, None)
-        heappush(self._alarms, (until, next(self._numbers), destination))
-
     def drop(self, destination: D) -> None:
         """Forget the pending work of a destination."""
         self._pending.pop(destination, None)
@@ -91,7 +75,6 @@ class Cycles(Generic[D, T]):
         A destination that was given as much as it may have in flight gets no other call before
         `answered`.
         """
-        self._wake()
         ready = list(self._ready)
         self._ready = dict.fromkeys(ready)  # to walk a dict that was large once takes long for ever
         for destination in ready:
@@ -143,23 +126,7 @@ class Cycles(Generic[D, T]):
         most = self._in_flight(destination)
         return most is None or unanswered >= most
 
-    @property
-    def wakes(self) -> float | None:
-        """The time at which the next rest ends, in seconds since 1970; None: none rests."""
-        while self._alarms and self._resting.get(self._alarms[0][2]) != self._alarms[0][0]:
-            heappop(self._alarms)
-        return self._alarms[0][0] if self._alarms else None
-
-    def _wake(self) -> None:
-        now = self._clock.now()
-        while (at := self.wakes) is not None and at <= now:
-            destination = heappop(self._alarms)[2]
-            del self._resting[destination]
-            self._offer(destination)
-
     def _offer(self, destination: D) -> None:
         """Add a destination to the ready ones, if it is ready."""
-        if destination not in self._pending or destination in self._resting:
-            return
-        if not self._busy(destination):
+        if destination in self._pending and not self._busy(destination):
             self._ready.setdefault(destination)

@@ -296,7 +296,6 @@ class _Sending:
         self.in_flight: dict[str, int] = {}
         self._subscriptions: set[Subscription] = set()
         self.cycles: Cycles[str, Job] = Cycles(
-            clock,
             limits=self._limits.__getitem__,
             size=self._size,
             skip=self._skips,
