@@ -190,10 +190,6 @@ RATE ?=
 chaos: engines
 	@$(RUN) -m local.chaos run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RATE),--rate $(RATE))
 
-.PHONY: soak
-soak: engines
-	@$(RUN) -m local.soak --minutes $(MINUTES) $(if $(RATE),--rate $(RATE)) $(if $(SEED),--seed $(SEED))
-
 SETTING ?=
 
 # deployment on paper: every setting, the upgrade from the last release and its roll-back

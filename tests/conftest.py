@@ -41,11 +41,11 @@ GROUPS = ("tests/e2e/", "tests/pipeline/", "tests/stacks/")
 """Folders whose tests share what is dear to start; a worker takes each whole."""
 LONG = (*GROUPS, "tests/simulation/", "tests/batches/", "tests/local/", "tests/contract/")
 """Folders to begin with, so that what is left for the end is short and keeps every worker busy."""
-OWN = tuple(f"tests/e2e/test_{name}.py" for name in ("chaos", "soak", "commands"))
+OWN = tuple(f"tests/e2e/test_{name}.py" for name in ("chaos", "commands"))
 """Files that start applications of their own, to begin with: an idle one beside them takes a third
 of a core."""
-SHARED = tuple(f"tests/e2e/test_{name}.py" for name in ("batches", "cli", "circuits", "storm"))
-"""Files to go on with; the storm, which runs beside them, ends with the last."""
+SHARED = tuple(f"tests/e2e/test_{name}.py" for name in ("batches", "cli", "circuits"))
+"""Files to go on with."""
 ALONE = "tests/batches/test_simulation.py"
 """A file whose tests are long and share nothing."""
 

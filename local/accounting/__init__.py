@@ -1,1 +1,1 @@
-"""The account of every message, shared by the demo, chaos runs and soak runs."""
+"""The account of every message, shared by the demo and chaos runs."""

@@ -1,4 +1,4 @@
-"""The topics of chaos and soak runs, their subscriptions, and the consumers of the pulled ones."""
+"""The topics of chaos runs, their subscriptions, and the consumers of the pulled ones."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +12,9 @@ from local.triggers.attach import TriggerSettings
 from local.workspace import Workspace
 from tests.e2e.sink import Sink
 from tests.e2e.stage import Stage, hard
-from tests.e2e.storm import Flow, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from concurrent.futures import Future
     from pathlib import Path
 
 FASTER_SCHEDULES = 12.0  # a minute takes 5 s
@@ -41,23 +38,6 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, assembly: Path) -> Works
 
 
 @pytest.fixture(scope="package")
-def storm(
-    assembly: Path, workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Future[Flow]]:
-    """The storm's flow, which runs beside the tests until one asks for its end."""
-    flow, folder = Flow(), tmp_path_factory.mktemp("durable")
-
-    def raging() -> Flow:
-        run(assembly, workspace, folder, flow)
-        return flow
-
-    with flow.stack, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(raging)
-        yield future
-        flow.ending.set()
-
-
-@pytest.fixture(scope="package")
 def sink() -> Iterator[Sink]:
     sink = Sink()
     sink.start()
@@ -66,15 +46,8 @@ def sink() -> Iterator[Sink]:
 
 
 @pytest.fixture(scope="package")
-def stage(
-    request: pytest.FixtureRequest, assembly: Path, workspace: Workspace, sink: Sink
-) -> Iterator[Stage]:
-    """The application that tests share; each makes topics and queues of its own.
-
-    The storm begins with it, where any test of the storm is to run.
-    """
-    if any("storm" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        request.getfixturevalue("storm")
+def stage(assembly: Path, workspace: Workspace, sink: Sink) -> Iterator[Stage]:
+    """The application that tests share; each makes topics and queues of its own."""
     settings = TriggerSettings(speed=FASTER_SCHEDULES)
     with LocalApplication(assembly, workspace=workspace, attach=hard(settings)) as app:
         yield Stage(app, sink, workspace.log)

@@ -17,7 +17,6 @@ from fairbox import Message, MessageRef, Outbox, RetryPolicy, Subscription, Topi
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.cloudevents import parse_structured
 from fairbox.dynamodb.delivery_store import DynamoStore
-from fairbox.model.walk_positions import LANES
 
 from local.triggers import attach
 
@@ -129,19 +128,16 @@ class Stage:
         app: the running application.
         sink: takes webhooks.
         logs: the folder of the functions' logs.
-        engine: the endpoint that the outbox uses; the application's own by default.
     """
 
-    def __init__(
-        self, app: LocalApplication, sink: Sink, logs: Path, engine: str | None = None
-    ) -> None:
+    def __init__(self, app: LocalApplication, sink: Sink, logs: Path) -> None:
         self.app = app
         self.logs = logs
         self.sink = sink
         self._names = itertools.count(1)
         self.dynamodb = boto3.client(
             "dynamodb",
-            endpoint_url=engine or app.dynamodb.endpoint,
+            endpoint_url=app.dynamodb.endpoint,
             region_name=app.env["AWS_REGION"],
             aws_access_key_id=app.env["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=app.env["AWS_SECRET_ACCESS_KEY"],
@@ -222,12 +218,6 @@ class Stage:
         """Return the topic's shard rows, whether the index lists them or not."""
         shards = [(topic, *shard) for shard in self.outbox.topic(topic).shards()]
         return self.store.shard_rows(shards)
-
-    def left(self, topic: str) -> list[object]:
-        """Return the topic's outstanding messages and, by shard, where walks go on."""
-        shards = [(topic, *place) for place in self.outbox.topic(topic).shards()]
-        pages = [self.store.read_lane(lane, *s, limit=5) for s in shards for lane in LANES]
-        return [*(page.messages for page in pages), *map(self.store.walk_position, shards)]
 
     def wait_counted(self, topic: str) -> None:
         """Wait until the rows' counts are the true counts of every shard."""

@@ -1,4 +1,4 @@
-"""Batches end to end: one announcement, never early, though the functions are killed; orphans."""
+"""An orphan of batches end to end: reported, reaped, erased."""
 
 from __future__ import annotations
 
@@ -7,77 +7,40 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox import BatchEnded
+from fairbox import BatchEnded, Batches, Subscription, Topic
 from fairbox.batches.models import ORPHANED_TOPIC
 from fairbox.testing import ManualClock
 
-from tests.e2e.fanout import FAILED, ITEMS, Fanout, batches_of, listening, run
 from tests.e2e.stage import eventually
 
 if TYPE_CHECKING:
-    from tests.e2e.stage import Stage
+    from fairbox.model.clock import Clock
+
+    from tests.e2e.stage import Queue, Stage
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(300)]
 
 DAY = 24 * 3600.0
 
 
-@pytest.fixture(scope="module")
-def fanout(stage: Stage) -> Fanout:
-    return run(stage)
+def batches_of(stage: Stage, clock: Clock | None = None) -> Batches:
+    """Return the library's batches over the stage's tables."""
+    env = stage.app.env
+    return Batches(
+        stage.dynamodb,
+        table=env["FAIRBOX_BATCHES_TABLE"],
+        outbox_table=env["FAIRBOX_OUTBOX_TABLE"],
+        deliveries_table=env["FAIRBOX_DELIVERIES_TABLE"],
+        clock=clock,
+    )
 
 
-@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
-def test_both_functions_were_killed_again_and_again_with_work_in_hand(fanout: Fanout) -> None:
-    assert fanout.killed["AckBatches"] > 2
-    assert fanout.killed["CascadeBatches"] > 0
-    assert fanout.failed_messages > 0
-
-
-@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
-def test_nothing_is_announced_while_an_item_is_pending(fanout: Fanout) -> None:
-    assert fanout.early == []
-    before = fanout.before_last
-    assert before is not None
-    assert (before.state, before.pending, before.total) == ("sealed", 1, ITEMS)
-
-
-@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
-def test_each_batch_is_announced_exactly_once(fanout: Fanout) -> None:
-    time.sleep(3)  # for a second one
-    messages = {body["id"]: body for body in fanout.announced()}
-    assert len(fanout.announced()) == len(messages) == 2
-    nested, parent = messages[fanout.batch], messages[fanout.parent]
-    assert (nested["user_key"], nested["metadata"]) == ("pages", {"run": 7})
-    assert [nested[k] for k in ("total", "acked", "failed")] == [ITEMS, ITEMS - FAILED, FAILED]
-    # an item that stands for a batch with failures has failed
-    assert [parent[k] for k in ("total", "acked", "failed")] == [2, 1, 1]
-
-
-@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
-def test_progress_is_exact_at_the_end(fanout: Fanout) -> None:
-    found = fanout.batches.progress(fanout.batch)
-    assert (found.state, found.pending, found.exact) == ("complete", 0, True)
-    assert (found.total, found.acked, found.failed) == (ITEMS, ITEMS - FAILED, FAILED)
-
-
-@pytest.mark.extended  # test_redrive completes a fan-out; the simulation kills
-def test_no_ack_is_put_aside_and_garbage_is_dropped(fanout: Fanout) -> None:
-    app = fanout.stage.app
-    queues = [name for name in app.template.of_type("AWS::SQS::Queue") if name.startswith("Acks")]
-    assert len(queues) == 2
-
-    def waiting() -> dict[str, str]:
-        asked = {
-            name: app.clients["sqs"].get_queue_attributes(
-                QueueUrl=app.template.ref(name), AttributeNames=["All"]
-            )["Attributes"]
-            for name in queues
-        }
-        kinds = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
-        return {f"{n} {kind}": asked[n][kind] for n in queues for kind in kinds}
-
-    eventually(lambda: set(waiting().values()) == {"0"}, failing=waiting)
+def listening(stage: Stage, topic: str) -> Queue:
+    """Return a queue that gets what is published on a topic of batches."""
+    queue = stage.queue()
+    stage.outbox.create_topic(Topic(topic))
+    stage.outbox.add_subscription(Subscription(topic, "test", f"sqs:{queue.url}"))
+    return queue
 
 
 @pytest.mark.extended  # waits; test_clean_orphans.py has it in memory

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-from local.accounting import journal
 from local.workspace import FOLDER_VARIABLE, REPOSITORY, Workspace
 from tests.e2e.stage import PATIENCE
 
@@ -60,33 +57,9 @@ def folder(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-@pytest.fixture
-def copied(folder: Path, tmp_path: Path) -> Path:
-    """The evidence of the run, to be changed."""
-    for part in ("journals", "state"):
-        shutil.copytree(folder / part, tmp_path / part)
-    return tmp_path
-
-
 def told(folder: Path) -> dict[str, Any]:
     """Return the account that the run wrote down."""
     return dict(json.loads((folder / "account.json").read_text()))
-
-
-def accounted(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("account", str(folder)), cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-
-
-def without(path: Path, line: dict[str, Any]) -> None:
-    """Take one line out of a journal."""
-    kept = [one for one in journal.read(path) if one != line]
-    path.unlink()
-    written = journal.Journal(path)
-    for one in kept:
-        written.write(**one)
-    written.close()
 
 
 def test_each_message_of_a_chaos_run_is_in_one_class(folder: Path) -> None:
@@ -108,45 +81,6 @@ def test_the_run_did_harm(folder: Path) -> None:
 
 def test_nothing_of_a_run_is_left_running(folder: Path) -> None:
     assert running(folder) == []
-
-
-def test_an_arrival_that_is_taken_away_is_a_loss_with_a_name(copied: Path) -> None:
-    arrivals = copied / "journals" / "arrivals"
-    lines = [line for line in journal.read_all(arrivals) if "n" in line]
-    times = Counter((line["topic"], line["taker"], line["n"]) for line in lines)
-    acked = {
-        line["n"]
-        for line in journal.read_all(copied / "journals" / "producers")
-        if line["t"] == "ok"
-    }
-    dead = {line["id"] for line in journal.read(copied / "state" / "dead.jsonl")}
-    path, line = next(
-        (path, line)
-        for path in arrivals.glob("*.jsonl")
-        for line in journal.read(path)
-        if line.get("n") in acked
-        and times[line["topic"], line["taker"], line["n"]] == 1
-        and (line.get("id") or line["ref"].split("/")[3]) not in dead
-        and line["topic"] != "chaos.copies"
-    )
-    without(path, line)
-    done = accounted(copied)
-    assert done.returncode == 1
-    assert f"lost {line['topic']} {line['taker']} {line['n']}" in done.stdout
-
-
-def test_a_row_that_is_taken_out_of_the_ledger_is_missed_by_name(copied: Path) -> None:
-    seen = {
-        line["ref"].split("/")[3]: line["n"]
-        for line in journal.read_all(copied / "journals" / "arrivals")
-        if line.get("taker") == "queue"
-    }
-    path = copied / "state" / "ledger.jsonl"
-    line = next(one for one in journal.read(path) if one["taker"] == "queue" and one["id"] in seen)
-    without(path, line)
-    done = accounted(copied)
-    assert done.returncode == 1
-    assert f"not in the ledger {line['topic']} queue {seen[line['id']]}" in done.stdout
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""Soak runs: the local application at a steady rate, under overload, and after it."""
