@@ -189,10 +189,3 @@ RATE ?=
 .PHONY: chaos
 chaos: engines
 	@$(RUN) -m local.chaos run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RATE),--rate $(RATE))
-
-SETTING ?=
-
-# deployment on paper: every setting, the upgrade from the last release and its roll-back
-.PHONY: rehearse
-rehearse: env
-	@$(RUN) -m scripts.rehearsal $(if $(SETTING),--setting $(SETTING))

@@ -1,4 +1,4 @@
-"""Write the stored and sent data of this release, and its templates, for every later release.
+"""Write the stored and sent data of this release for every later release.
 
 Run once for each release, before its tag: afterwards `--unreleased` is wrong, and no test sees it.
 """
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.rehearsal.synthesis import synthesise
-from scripts.rehearsal.templates import STORED, store
 from tests.releases.folder import CHECKSUMS, RELEASES, checksums, contents, text_of, version
 from tests.releases.world import build
 
@@ -37,10 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, content in files.items():
         (folder / name).write_text(text_of(content))
     (folder / CHECKSUMS).write_text(checksums(folder))
-    templates = STORED / f"{version()}.json"
-    store(synthesise({}), templates)
-    for written in (folder, templates):
-        print(f"wrote {written.relative_to(RELEASES.parent)}")
+    print(f"wrote {folder.relative_to(RELEASES.parent)}")
     return 0
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scripts.rehearsal.synthesis import synthesise
 from stacks.components.encryption import key_actions
 from tests.stacks.assembly import listed, plain
+from tests.stacks.conftest import synthesise
 from tests.stacks.test_permissions import EXPECTED
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.stacks.assembly import Assembly
 
 READ = {"kms:Decrypt", "kms:DescribeKey"}
@@ -103,12 +105,13 @@ def test_the_key_has_a_stack_of_its_own_that_outlives_the_setting(keyed: Assembl
 
 
 @pytest.mark.extended  # a synthesis of its own
-def test_older_data_stay_readable_when_the_setting_no_longer_names_their_key() -> None:
+def test_older_data_stay_readable_when_the_setting_no_longer_names_their_key(
+    tmp_path: Path,
+) -> None:
     former = "arn:aws:kms:us-east-1:111122223333:key/former"
     found = {
-        f"{stack.name}/{id_}": resource["Properties"]["PolicyDocument"]["Statement"]
-        for stack in synthesise({"other_keys": former})
-        for id_, resource in stack.resources.items()
+        name: resource["Properties"]["PolicyDocument"]["Statement"]
+        for name, resource in synthesise(tmp_path, {"other_keys": former}).resources.items()
         if resource["Type"] in {"AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"}
     }
     for name, statements in found.items():

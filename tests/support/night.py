@@ -20,7 +20,6 @@ FILES: Final = (
     "tests/pipeline/test_replay_plan.py",
     "tests/pipeline/test_trace.py",
     "tests/simulation/test_mutants.py",
-    "tests/stacks/test_rehearsal.py",
     "tests/stacks/test_spark_submit.py",
     "tests/unit/dispatch/test_walk_worlds.py",
 )
