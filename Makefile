@@ -146,12 +146,6 @@ URL ?=
 fuzz-api: .local/stamps/night
 	@$(RUN) -m tests.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL))
 
-MINUTES ?= 10
-
-.PHONY: fuzz
-fuzz: .local/stamps/night
-	@$(RUN) -m tests.fuzz.guided --minutes $(MINUTES)
-
 .PHONY: lint
 lint: env
 	@.venv/bin/ruff check .

@@ -1,6 +1,6 @@
 """The fuzzed readers: each reads a stranger's input and returns a value or raises one error.
 
-Run as hypothesis tests in CI, and guided by coverage with `make fuzz`.
+`test_targets.py` draws for each.
 """
 
 from __future__ import annotations
