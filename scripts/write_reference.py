@@ -29,7 +29,7 @@ from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.observability import metrics
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
-from scripts import architecture_page, doctor_page, guarantees_page, pipeline_page
+from scripts import doctor_page, guarantees_page, pipeline_page
 from scripts.cli_page import cli_page
 from scripts.docstrings import commented, constants, markdown, public_members, signature
 
@@ -74,7 +74,6 @@ def pages() -> dict[str, str]:
         "reference/doctor.md": lambda: doctor_page.parts(_NOTE, _table),
         "reference/pipeline.md": lambda: pipeline_page.parts(_NOTE, _table),
         "reference/guarantees.md": lambda: guarantees_page.parts(_NOTE, _table),
-        "explanation/architecture.md": lambda: architecture_page.parts(_NOTE, _table),
     }
     return {name: _joined(maker()) for name, maker in makers.items()}
 
