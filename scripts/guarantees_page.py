@@ -1,30 +1,31 @@
-"""The reference page of the guarantees, from the data that the tests hold to the code."""
+"""The reference page of the guarantees: their texts, and the tests that are marked with them."""
 
 from __future__ import annotations
 
+import ast
+import tomllib
+from collections import defaultdict
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairbox_simulation.chaos import Chaos
 from fairbox_simulation.scenarios import SCENARIOS
 
-from tests.guarantees import elsewhere, simulated
+from tests.support.night import is_nightly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tests.guarantees.guarantee import Guarantee
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 
+ROOT: Final = Path(__file__).resolve().parent.parent
+_MARKER: Final = "pytest.mark.guarantee"
+_EXTENDED: Final = "pytest.mark.extended"
 _INTRODUCTION: Final = """\
-The guarantees of the documents, and the tests that hold the code to each. *Invariants* judge a
-simulated world: functions that read its final state and name every breach. A *mutant* is the code
-with one rule broken; its test fails unless the invariants find the breach.
-[Simulate](../how-to/simulate.md) describes how to run the worlds."""
-_ELSEWHERE: Final = """\
-Other tests check these guarantees: models, properties, measures of cost, and contracts that run
-against memory and DynamoDB Local alike."""
+The guarantees of the documents, and the tests that hold the code to each. Tests of `simulation` and
+`batches` judge simulated worlds among faults: [Simulate](../how-to/simulate.md) describes how to
+run more of them."""
 
 
 def parts(note: str, table: Table) -> Iterable[str]:
@@ -32,55 +33,65 @@ def parts(note: str, table: Table) -> Iterable[str]:
     yield "# Guarantees"
     yield note
     yield _INTRODUCTION
-    yield "## Simulated"
-    for heading, group in simulated.GROUPS.items():
-        yield f"### {heading}"
-        head = ("guarantee", "invariants", "mutants", "scenarios", "faults", "other tests")
-        yield table(head, map(_simulated, group))
-    yield "## Checked by other tests"
-    yield _ELSEWHERE
-    for heading, group in elsewhere.GROUPS.items():
-        yield f"### {heading}"
-        yield table(("guarantee", "tests"), map(_elsewhere, group))
+    tests = marked()
+    for heading, group in guarantees().items():
+        yield f"## {heading}"
+        yield table(
+            ("guarantee", "tests"),
+            [
+                (f"[{text}](../{page})", "<br>".join(f"`{test}`" for test in tests[name]))
+                for name, (text, page) in group.items()
+            ],
+        )
     yield "## Faults"
     yield "The faults of each scenario; `--without FAULT` leaves one out."
     yield table(("fault", *SCENARIOS), [_fault(field.name) for field in fields(Chaos)])
 
 
-def _simulated(guarantee: Guarantee) -> Sequence[str]:
-    faults = _listed(guarantee.faults) if guarantee.faults else "all"
-    return (
-        _linked(guarantee),
-        _lines(name.partition(":")[2] for name in guarantee.invariants),
-        _lines(map(_test, guarantee.mutants)),
-        _listed(guarantee.scenarios),
-        faults,
-        _lines(map(_test, guarantee.checks)),
-    )
+def guarantees() -> Mapping[str, Mapping[str, tuple[str, str]]]:
+    """Return text and page of each guarantee by group and name."""
+    return tomllib.loads((ROOT / "tests/guarantees.toml").read_text(encoding="utf-8"))
 
 
-def _elsewhere(guarantee: Guarantee) -> Sequence[str]:
-    return (_linked(guarantee), _lines(map(_test, guarantee.checks)))
+def marked(*, by_day: bool = False) -> Mapping[str, Sequence[str]]:
+    """Return the tests of each guarantee by its name, as `file function`.
+
+    Args:
+        by_day: leave out those that only `make test-all` runs.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        file = path.relative_to(ROOT / "tests").as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        of_all = [ast.unparse(n) for n in tree.body if ast.unparse(n).startswith("pytestmark")]
+        for test, marks in _tests(tree, of_all):
+            extended = is_nightly(f"tests/{file}") or any(_EXTENDED in mark for mark in marks)
+            if by_day and extended:
+                continue
+            for name in _names(test):
+                found[name].append(f"{file} {test.name}")
+    return found
+
+
+def _tests(
+    parent: ast.Module | ast.ClassDef, marks: Sequence[str]
+) -> Iterator[tuple[ast.FunctionDef, Sequence[str]]]:
+    """Yield each test with the texts of its marks and those around it."""
+    for node in parent.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own = [*marks, *map(ast.unparse, node.decorator_list)]
+            if isinstance(node, ast.FunctionDef):
+                yield node, own
+            else:
+                yield from _tests(node, own)
+
+
+def _names(test: ast.FunctionDef) -> Iterator[str]:
+    for mark in test.decorator_list:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == _MARKER:
+            yield from map(ast.literal_eval, mark.args)
 
 
 def _fault(fault: str) -> Sequence[str]:
     known = ("yes" if fault in scenario.faults else "" for scenario in SCENARIOS.values())
     return f"`{fault}`", *known
-
-
-def _linked(guarantee: Guarantee) -> str:
-    return f"[{guarantee.text}](../{guarantee.page})"
-
-
-def _test(test: str) -> str:
-    """Return a test's file and function."""
-    path, _, name = test.partition("::")
-    return f"{path.removeprefix('tests/')} {name.rpartition('.')[2]}"
-
-
-def _lines(names: Iterable[str]) -> str:
-    return "<br>".join(f"`{name}`" for name in names)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

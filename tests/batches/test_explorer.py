@@ -296,6 +296,7 @@ LONG = {
 """Scenarios with thousands of states, explored in `make test-all` only."""
 
 
+@pytest.mark.guarantee("announced-once", "batch-figures", "ended-refuses")
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -61,6 +61,9 @@ def _broken(world: World, numbers: range) -> list[str]:
     ]
 
 
+@pytest.mark.guarantee(
+    "announced-once", "batch-figures", "settled-stays", "ended-refuses", "reaped-told"
+)
 @pytest.mark.parametrize("number", seeds(RANGES))
 def test_every_guarantee_holds_whatever_fails(number: int) -> None:
     world, first = World(), number * RANGE

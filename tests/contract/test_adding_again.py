@@ -194,6 +194,7 @@ def check(
     assert lying(setup, message) == before
 
 
+@pytest.mark.guarantee("adding-again")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_each_way_to_add_again_leaves_the_message_as_it_is(
@@ -203,6 +204,7 @@ def test_each_way_to_add_again_leaves_the_message_as_it_is(
     check(setup, topic, CHANGES[topic][1:], way)
 
 
+@pytest.mark.guarantee("adding-again")
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happened_to_a_message_adding_it_again_changes_nothing(
@@ -271,6 +273,7 @@ class LateAnswer:
             self.held = [r.receipt for r in received]
 
 
+@pytest.mark.guarantee("repeated-add-keeps-claims")
 @pytest.mark.parametrize(
     ("operation", "new", "unprocessed"),
     [
@@ -293,6 +296,7 @@ def test_a_retry_of_a_lost_answer_keeps_the_claim_that_came_between(
     assert setup.outbox.outstanding_count("jobs") == 0
 
 
+@pytest.mark.guarantee("repeated-add-keeps-claims")
 def test_a_retry_of_a_single_add_keeps_the_claim_that_came_between(setup: AddingRig) -> None:
     late = LateAnswer(setup, "put_item")
     setup.outbox.tables.calls.client = late

@@ -83,6 +83,7 @@ def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
     return [process.stdout.readline().strip() for _ in range(count)]
 
 
+@pytest.mark.guarantee("pulled-accounted")
 @pytest.mark.extended  # kills processes, for seconds each
 @pytest.mark.parametrize("ordering", ["none", "key"])
 def test_every_message_is_accounted_for_though_consumers_are_killed(
@@ -114,6 +115,7 @@ def test_every_message_is_accounted_for_though_consumers_are_killed(
     assert last.returncode == 0
 
 
+@pytest.mark.guarantee("clean-stop")
 def test_after_a_clean_drain_no_message_is_received_a_second_time(yard: Yard) -> None:
     yard.outbox.create_topic(Topic("jobs", shards=2, retry=RETRY))
     messages = [Message(topic="jobs", body=b"work") for _ in range(160)]

@@ -108,6 +108,7 @@ def amount(number: int, **fields: Any) -> StoredMessage:
 
 
 class TestOnce:
+    @pytest.mark.guarantee("inbox-once")
     def test_a_message_that_arrives_again_is_taken_and_changes_nothing(
         self, consumer: Consumer
     ) -> None:
@@ -121,6 +122,7 @@ class TestOnce:
         assert consumer.handle(lambda_events.sqs([twice, amount(7), twice])) == []
         assert consumer.balance == 12
 
+    @pytest.mark.guarantee("inbox-once")
     def test_duplicates_at_the_same_moment_are_processed_once(self, consumer: Consumer) -> None:
         batches = [lambda_events.sqs([amount(n)]) for n in (1, 10, 100)] * 8
         with ThreadPoolExecutor(8) as pool:
@@ -133,6 +135,7 @@ class TestOnce:
             assert consumer.handle(batch) == []
         assert consumer.balance == 111
 
+    @pytest.mark.guarantee("inbox-once")
     def test_a_consumer_that_dies_after_its_transaction_does_not_repeat_it(
         self, consumer: Consumer
     ) -> None:
@@ -164,6 +167,7 @@ class TestOnce:
         assert consumer.handle(batch) == []
         assert consumer.balance == 5
 
+    @pytest.mark.guarantee("inbox-once")
     def test_two_subscriptions_process_a_message_once_each(
         self, client: Any, table: str, clock: ManualClock
     ) -> None:
@@ -220,6 +224,7 @@ class TestOtherRefusals:
         assert consumer.handle(batch) == []
         assert consumer.balance == 5
 
+    @pytest.mark.guarantee("inbox-once")
     def test_a_conflict_fails_the_record_and_is_repeated(self, consumer: Consumer) -> None:
         faulty = FaultyDynamoDB(consumer.client, random.Random(1))
         consumer.client = faulty
@@ -302,6 +307,7 @@ class TestBatches:
 
 
 class TestExpiry:
+    @pytest.mark.guarantee("inbox-once")
     def test_an_item_counts_until_its_time_and_not_after_deleted_or_not(
         self, consumer: Consumer, clock: ManualClock
     ) -> None:

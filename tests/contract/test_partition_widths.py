@@ -217,6 +217,7 @@ def drain(setup: QueueRig) -> dict[str, int]:
 
 
 class TestOrder:
+    @pytest.mark.guarantee("partitioned-resize")
     @pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2), (1, 3), (3, 1)])
     def test_a_key_goes_on_in_its_new_partition_once_its_old_one_is_done(
         self, setup: QueueRig, before: int, after: int
@@ -307,6 +308,7 @@ def run(setup: QueueRig, seed: int, steps: int) -> Traffic:
 
 
 class TestUnderLoad:
+    @pytest.mark.guarantee("partitioned-resize")
     @pytest.mark.extended  # threads under load, for seconds each
     @pytest.mark.parametrize("seed", range(2))
     def test_nothing_is_lost_and_keys_keep_their_order_while_it_grows_and_shrinks(

@@ -201,6 +201,7 @@ class TestHolding:
         second = setup.one(topic)
         assert (second.message.id, second.receive_count) == (sent.id, 2)
 
+    @pytest.mark.guarantee("stale-receipt")
     def test_a_stale_receipt_is_refused_and_changes_nothing(
         self, setup: QueueRig, topic: str
     ) -> None:
@@ -583,6 +584,7 @@ class TestUnordered:
 
 
 class TestOrdered:
+    @pytest.mark.guarantee("one-holder-of-a-key")
     def test_one_message_of_a_key_is_held_and_the_others_go_on(self, setup: QueueRig) -> None:
         stuck = setup.send("key", 3, partition_key="stuck")
         others = [setup.send("key", 1, partition_key=f"k{n}")[0] for n in range(5)]
@@ -639,6 +641,7 @@ class TestOperating:
         assert received.message.headers == {"b": "2"}
         assert (received.message.content_type, received.message.partition_key) == ("text/new", "k")
 
+    @pytest.mark.guarantee("cancelled-not-received")
     def test_what_is_held_is_neither_edited_nor_moved_nor_cancelled(
         self, setup: QueueRig, topic: str
     ) -> None:
@@ -658,12 +661,14 @@ class TestOperating:
             with pytest.raises(MessagesNotFound):
                 call()
 
+    @pytest.mark.guarantee("cancelled-not-received")
     def test_a_cancelled_message_is_not_received(self, setup: QueueRig, topic: str) -> None:
         gone, stays = setup.send(topic, 2)
         setup.queue.cancel([gone], reason="mistake")
         assert [received.message.id for received in setup.receive(topic)] == [stays.id]
         assert setup.lying() == [stays.id]
 
+    @pytest.mark.guarantee("cancelled-not-received")
     def test_a_claim_that_began_before_an_edit_does_not_stand(
         self, setup: QueueRig, topic: str
     ) -> None:

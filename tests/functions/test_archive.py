@@ -81,6 +81,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     return Failing(monkeypatch)
 
 
+@pytest.mark.guarantee("ledger-without-firehose")
 @pytest.mark.parametrize("aside", [False, True], ids=["throttled", "and refused by the bucket"])
 def test_ledger_and_counts_are_written_though_firehose_throttles_everything(
     failing: Failing, capsys: pytest.CaptureFixture[str], *, aside: bool
@@ -95,6 +96,7 @@ def test_ledger_and_counts_are_written_though_firehose_throttles_everything(
     assert bool(failing.missing()) == aside
 
 
+@pytest.mark.guarantee("archive-after-repair")
 def test_after_repair_the_archive_lacks_nothing_that_the_ledger_knows(
     failing: Failing, capsys: pytest.CaptureFixture[str]
 ) -> None:

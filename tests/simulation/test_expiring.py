@@ -16,6 +16,7 @@ from tests.support.seeds import seeds
 MESSAGES = 150
 
 
+@pytest.mark.guarantee("expiry")
 @pytest.mark.parametrize("seed", seeds(12))
 def test_no_message_expires_early_or_while_it_is_held_and_none_stays(seed: int) -> None:
     assert run_expiring(seed, Chaos(), MESSAGES) == []

@@ -62,6 +62,16 @@ WORLDS = [
 ]
 
 
+@pytest.mark.guarantee(
+    "subscriptions-apart",
+    "delay-on-time",
+    "reads-bounded",
+    "rate-visits",
+    "own-pace",
+    "refused-by-all",
+    "bodies-once",
+    "adding-again",
+)
 @pytest.mark.parametrize(("scenario", "seed", "messages"), WORLDS)
 def test_no_subscription_waits_for_another_and_nothing_grows(
     scenario: str, seed: int, messages: int

@@ -32,6 +32,17 @@ SEEDS = 25
 MESSAGES = 450
 
 
+@pytest.mark.guarantee(
+    "never-lost",
+    "never-stuck",
+    "duplicates-explained",
+    "dead-letter-history",
+    "only-cancelled",
+    "ledger-exact",
+    "archive-complete",
+    "counts-exact",
+    "order-of-keys",
+)
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_every_guarantee_holds_whatever_fails(seed: int) -> None:
     assert run(World(seed, Chaos()), MESSAGES) == []

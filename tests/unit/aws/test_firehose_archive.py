@@ -130,6 +130,7 @@ def test_a_line_that_fits_no_record_goes_past_firehose(made: Setup) -> None:
     assert made.figures["ArchiveBypassed"] == 1
 
 
+@pytest.mark.guarantee("archive-after-repair")
 @pytest.mark.parametrize(
     "refuse",
     [refuse_all, range, every_other, Flapping()],
@@ -289,5 +290,6 @@ def loss(made: Setup, archive: Any, batches: Sequence[Sequence[bytes]]) -> int:
 BATCHES = [lines(200, start=start, size=20_000) for start in range(0, 2_000, 200)]
 
 
+@pytest.mark.guarantee("archive-after-repair")
 def test_nothing_is_missing_once_what_waits_has_been_moved(made: Setup) -> None:
     assert loss(made, made.archive, BATCHES) == 0

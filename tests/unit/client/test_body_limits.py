@@ -53,6 +53,7 @@ def text(body: bytes, **fields: Any) -> Message:
 class TestSns:
     """SNS takes 256 KiB; a body of 600,000 bytes may lie in the item."""
 
+    @pytest.mark.guarantee("body-limits")
     def test_with_a_bucket_it_gets_the_address(self) -> None:
         app = application("sns", "sqs")
         ref = app.outbox.add(text(HEX))
@@ -65,6 +66,7 @@ class TestSns:
         assert found is not None
         assert found.body == HEX
 
+    @pytest.mark.guarantee("body-limits")
     def test_without_one_it_is_refused_and_nothing_is_written(self) -> None:
         app = application("sqs", "sns")
         outbox = without_bucket(app)
@@ -117,6 +119,7 @@ def test_an_address_that_cannot_be_used_refuses_no_message() -> None:
     assert len(app.lying()) == 1
 
 
+@pytest.mark.guarantee("body-limits")
 def test_what_is_found_only_later_dies_at_the_first_attempt() -> None:
     """A subscription was added after the message."""
     app = application("sqs")

@@ -24,6 +24,7 @@ def names(refs: list[MessageRef]) -> list[str]:
 
 
 class TestGoing:
+    @pytest.mark.guarantee("purge-told")
     def test_what_is_purged_is_gone_counted_and_told_with_the_reason(self) -> None:
         app = App("a")
         refs = killed(app, 3)

@@ -54,6 +54,7 @@ class TestComingBack:
         assert [e["id"] for e in app.events("delivered")] == ids(refs)
         assert len(app.events("added")) == 3
 
+    @pytest.mark.guarantee("redrive-once")
     def test_only_the_subscriptions_that_it_died_for_get_it_again(self) -> None:
         app = App("a", "b")
         (ref,) = killed(app)
@@ -326,6 +327,7 @@ def between(app: App, **hooks: Callable[[], None]) -> Between:
 
 
 class TestCrashes:
+    @pytest.mark.guarantee("redrive-once")
     def test_an_answer_that_was_lost_brings_nothing_back_twice(self) -> None:
         app = App("a")
         batch, items = opened(app, 2)
@@ -384,6 +386,7 @@ class TestCrashes:
         assert [m.pending for m in redriven(app)] == [frozenset({"a", "b"})]
         assert app.dead() == []
 
+    @pytest.mark.guarantee("redrive-once")
     def test_two_redrives_at_once_bring_it_back_once(self) -> None:
         app = App("a")
         (ref,) = killed(app)

@@ -48,6 +48,7 @@ def outstanding(app: App) -> list[str]:
 
 
 class TestOneOfSeveral:
+    @pytest.mark.guarantee("skip-one")
     def test_the_others_get_it_and_the_archive_names_the_one_that_does_not(self) -> None:
         app = failing("billing", "crm")
         app.outbox.pause_subscription("orders", "billing")
@@ -73,6 +74,7 @@ class TestOneOfSeveral:
         assert told(app, "cancelled") == [(ref.id, "crm", "closed account")]
         assert [s for _, s, _ in told(app, "delivered")] == ["billing"]
 
+    @pytest.mark.guarantee("skip-one")
     @pytest.mark.parametrize("first", ["taken", "skipped"])
     def test_its_batch_item_is_acked_whichever_comes_last(self, first: str) -> None:
         app = failing("billing", "crm")
@@ -119,6 +121,7 @@ class TestTheOnlyOne:
         assert (ref.id, None, "skipped for crm") in told(app, "cancelled")
         assert app.batches.progress(batch.id, exact=True).pending == 1
 
+    @pytest.mark.guarantee("skip-one")
     def test_on_an_ordered_topic_its_key_goes_on_at_once(self) -> None:
         for others in ((), ("billing",)):
             app = failing(*others, "crm", ordering="key")

@@ -144,6 +144,7 @@ def test_a_stop_finishes_what_is_worked_on_and_releases_what_waits(queue: Script
     assert len(queue.entries) == 7
 
 
+@pytest.mark.guarantee("clean-stop")
 def test_after_a_clean_drain_nothing_is_received_a_second_time(queue: ScriptedQueue) -> None:
     bodies = [b"%03d" % n for n in range(200)]
     queue.send(*bodies)

@@ -58,6 +58,7 @@ class Busy:
         return self.counting.counts
 
 
+@pytest.mark.guarantee("many-workers")
 @pytest.mark.parametrize("seconds", [0.005, 0.02, 0.05])
 def test_a_thousand_in_hand_are_extended_by_one_thread_before_they_end(seconds: float) -> None:
     busy = Busy(1000)
@@ -121,6 +122,7 @@ def test_a_stale_one_among_others_is_lost_alone() -> None:
     assert busy.queue.sizes["extend_many"] == [25, 24]
 
 
+@pytest.mark.guarantee("many-workers")
 @pytest.mark.parametrize("visibility", [1, 3, 30])
 def test_a_throttled_call_is_repeated_in_time(visibility: float) -> None:
     busy = Busy(50, visibility=visibility)

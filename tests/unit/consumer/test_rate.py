@@ -56,6 +56,7 @@ class TestRateLimit:
         most = rate * begun[-1] + max(1, rate * BURST_SECONDS)
         assert most * 0.999 <= len(begun) <= most * 1.001
 
+    @pytest.mark.guarantee("consumer-rate")
     @pytest.mark.parametrize("rate", RATES)
     def test_no_window_has_more_than_rate_and_burst(self, rate: float) -> None:
         clock, rng = ManualClock(0), random.Random(7)
@@ -113,6 +114,7 @@ def of_clock(
     return consumer, begun
 
 
+@pytest.mark.guarantee("consumer-rate")
 @pytest.mark.parametrize("rate", [0.05, 2, 25])
 def test_running_until_empty_keeps_the_rate(rate: float) -> None:
     clock = ManualClock(1000)

@@ -82,6 +82,7 @@ def death(subscriptions: int, body: int) -> tuple[int, float]:
 
 
 class TestCost:
+    @pytest.mark.guarantee("refused-by-all")
     @pytest.mark.parametrize("subscriptions", [1, 5, 60, 100])
     def test_an_attempt_of_a_message_of_1_kb_costs_at_most_a_write_unit(
         self, subscriptions: int
@@ -93,6 +94,7 @@ class TestCost:
         died = [death(1, body) for body in range(0, 880, 80)]
         assert sum(wru for _, wru in died) <= 1.1 * sum(attempts for attempts, _ in died)
 
+    @pytest.mark.guarantee("refused-by-all")
     def test_attempts_of_one_visit_are_one_write_and_stay_together(self) -> None:
         names = ["a", "b", "c"]
         app = App(*names, retry=RetryPolicy(max_attempts=5))
@@ -109,6 +111,7 @@ class TestCost:
 
 
 class TestDeath:
+    @pytest.mark.guarantee("refused-by-all")
     def test_a_message_dies_for_a_hundred_subscriptions_though_it_is_as_large_as_can_be(
         self,
     ) -> None:
@@ -146,6 +149,7 @@ class TestDeath:
         assert all(s.attempts == 3 for s in letter.stored.states.values())
         assert app.lying() == []
 
+    @pytest.mark.guarantee("refused-by-all")
     @pytest.mark.parametrize("carried", [False, True])
     def test_a_message_whose_state_cannot_be_written_at_all_dies_at_once(
         self, *, carried: bool

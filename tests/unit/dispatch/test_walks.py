@@ -105,6 +105,7 @@ def test_after_a_short_outage_everything_is_taken_among_what_waits_for_a_paused_
     assert app.meter.reading().rru / 1000 <= 2
 
 
+@pytest.mark.guarantee("subscriptions-apart")
 def test_a_paused_week_costs_the_others_little_and_all_is_sent_when_it_ends() -> None:
     app = App("healthy", "paused")
     app.outbox.pause_subscription("orders", "paused")
@@ -153,6 +154,7 @@ def test_whatever_set_of_subscriptions_is_paused_the_others_get_what_was_missed(
     assert not app.lying()
 
 
+@pytest.mark.guarantee("subscriptions-apart")
 def test_a_walk_that_stops_at_young_messages_passes_none_of_their_page() -> None:
     app = App("healthy", "paused")
     app.outbox.pause_subscription("orders", "paused")

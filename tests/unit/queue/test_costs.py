@@ -136,6 +136,7 @@ def test_an_empty_receive_of_an_ordered_topic_costs_half_a_unit_a_shard() -> Non
     assert (reading.rru, reading.wru) == (4, 0)
 
 
+@pytest.mark.guarantee("receive-cost")
 @pytest.mark.parametrize("ordering", ["none", "key"])
 def test_a_receive_costs_the_same_whatever_lies_behind(ordering: str) -> None:
     costs_the_same(ordering, (20, 1_000, 20_000))
@@ -172,6 +173,7 @@ def test_fifty_messages_are_extended_in_few_calls(ordering: str, wru: int, calls
     assert sum(reading.calls.values()) == calls
 
 
+@pytest.mark.guarantee("one-holder-of-a-key")
 def test_a_stuck_key_with_many_followers_is_passed_once_and_then_costs_nothing() -> None:
     shop = Shop("key")
     shop.send(500, partition_key="stuck")

@@ -237,6 +237,7 @@ class KeyWorld(World):
                 assert key not in left or message_id not in self.done, "out of order"
 
 
+@pytest.mark.guarantee("one-holder-of-a-key")
 @pytest.mark.parametrize("seed", seeds(60, 80))
 def test_several_messages_of_a_key_are_done_in_order_whatever_fails(seed: int) -> None:
     world = KeyWorld(seed)
@@ -255,6 +256,7 @@ def test_several_messages_of_a_key_are_done_in_order_whatever_fails(seed: int) -
     assert all(found == sorted(found) for found in order.values())
 
 
+@pytest.mark.guarantee("pulled-accounted")
 @pytest.mark.parametrize("ordering", ["none", "key"])
 @pytest.mark.parametrize("seed", seeds(6))
 def test_every_message_is_acknowledged_once_or_still_there(seed: int, ordering: str) -> None:
@@ -271,6 +273,7 @@ def test_every_message_is_acknowledged_once_or_still_there(seed: int, ordering: 
     assert len(world.acked) > 20
 
 
+@pytest.mark.guarantee("pulled-accounted")
 @pytest.mark.parametrize("seed", seeds(20, 24))
 def test_with_few_attempts_every_message_is_acknowledged_or_dead(seed: int) -> None:
     world = World(seed, random.Random(seed).choice(["none", "key"]), attempts=2)
@@ -285,6 +288,7 @@ def test_with_few_attempts_every_message_is_acknowledged_or_dead(seed: int) -> N
         assert letter.reason in {"why", "not acknowledged in time"}
 
 
+@pytest.mark.guarantee("one-holder-of-a-key")
 @pytest.mark.parametrize("seed", seeds(40, 46))
 def test_a_key_is_received_in_the_order_of_its_ids_under_faults(seed: int) -> None:
     world = World(seed, "key")

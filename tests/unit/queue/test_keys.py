@@ -83,6 +83,7 @@ def ids(received: Iterable[Received]) -> list[str]:
 
 
 class TestWaitingKeys:
+    @pytest.mark.guarantee("one-holder-of-a-key")
     @pytest.mark.parametrize("waiting", [70, 300])
     def test_no_number_of_them_stops_a_healthy_key(self, waiting: int) -> None:
         shop = Shop()
@@ -257,6 +258,7 @@ class TestRuns:
             Shop().receive(max_per_key=value)
         assert refused.value.field == "max_per_key"
 
+    @pytest.mark.guarantee("one-holder-of-a-key")
     def test_none_is_acknowledged_before_those_that_came_before_it(self) -> None:
         shop = Shop()
         shop.send(*["hot"] * 4)

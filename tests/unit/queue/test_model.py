@@ -234,6 +234,7 @@ class OrderedQueueMachine(QueueMachine):
     ordering = "key"
 
 
+@pytest.mark.guarantee("one-receipt", "stale-receipt")
 @pytest.mark.parametrize("machine", [QueueMachine, OrderedQueueMachine])
 def test_the_queue_does_what_a_plain_model_does(machine: type[QueueMachine]) -> None:
     run_state_machine_as_test(

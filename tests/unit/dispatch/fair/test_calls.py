@@ -6,6 +6,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pytest
 from fairbox.dispatch.fair import Pending, Work
 from fairbox.dispatch.ports import Limits
 from hypothesis import given
@@ -161,6 +162,7 @@ def check_direct(limits: Limits, sizes: tuple[int, int]) -> None:
     assert all(one or other for one, other in pairwise(topics)), "topics wait for two calls"
 
 
+@pytest.mark.guarantee("direct-share")
 @given(st.integers(1, 11), st.integers(0, 120), st.integers(0, 120))
 def test_direct_messages_take_at_most_half_while_topics_wait(
     messages: int, direct: int, other: int

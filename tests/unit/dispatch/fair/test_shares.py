@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from fairbox.dispatch.fair import QUANTUM, Pending, Work
 from fairbox.dispatch.ports import Limits
 from hypothesis import given
@@ -62,11 +63,13 @@ def check_shares(load: Load, limits: Limits) -> None:
         assert abs(shares[0] - shares[1]) <= sum(turns) + 2 * QUANTUM
 
 
+@pytest.mark.guarantee("gap-bound")
 @given(loads(), call_limits)
 def test_the_largest_gap_of_any_topic_stays_under_its_bound(load: Load, limits: Limits) -> None:
     check_gaps(load, limits)
 
 
+@pytest.mark.guarantee("gap-bound")
 @given(loads(), call_limits)
 def test_bytes_are_shared_by_weight_whatever_the_sizes(load: Load, limits: Limits) -> None:
     check_shares(load, limits)

@@ -148,6 +148,7 @@ class TestWhatExpires:
 
 
 class TestHeldMessages:
+    @pytest.mark.guarantee("expiry")
     @ORDERINGS
     def test_a_held_message_stays_and_expires_when_it_comes_back(self, ordering: str) -> None:
         app = Jobs(ordering)
@@ -262,6 +263,7 @@ class TestBatchItems:
 
 
 class TestCrashes:
+    @pytest.mark.guarantee("expiry")
     @ORDERINGS
     @pytest.mark.parametrize("applied", [False, True])
     def test_a_mark_that_a_crash_left_is_finished_by_the_next_sweep(

@@ -34,6 +34,7 @@ def waiting(*subscriptions: str, **topic: Any) -> App:
 
 
 class TestCounts:
+    @pytest.mark.guarantee("recount-exact")
     def test_they_are_right_after_one_run_when_later_batches_were_counted(self) -> None:
         app = waiting("a")
         app.add(10)
@@ -63,6 +64,7 @@ class TestCounts:
         app.mark()
         assert app.row().ready == len(app.lying())
 
+    @pytest.mark.guarantee("count-in-doubt")
     def test_removals_that_were_given_up_hide_no_message(self) -> None:
         app = waiting("a")
         first = app.add(10)
@@ -80,6 +82,7 @@ class TestCounts:
         assert app.repair().recounted == 1
         assert app.row().ready == 10
 
+    @pytest.mark.guarantee("count-in-doubt")
     def test_a_delayed_message_behind_a_wrong_count_is_seen(self) -> None:
         app = waiting("a")
         app.add(3, delay=60)
@@ -113,6 +116,7 @@ class TestCounts:
         app.mark()
         assert (app.row().ready, app.row().dead) == (5, 0)
 
+    @pytest.mark.guarantee("recount-exact")
     @pytest.mark.parametrize("ready", [-4, 0, 900])
     def test_an_outbox_too_large_for_one_run_is_corrected(
         self, ready: int, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +147,7 @@ class TestCounts:
 
 
 class TestFailingObjects:
+    @pytest.mark.guarantee("set-aside")
     @pytest.mark.parametrize(
         "error",
         [

@@ -227,11 +227,13 @@ def busy(seed: int, *, pages: int = 4, kills: float = 0.0, rounds: int = 3) -> B
     return shard
 
 
+@pytest.mark.guarantee("recount-exact")
 @pytest.mark.parametrize("seed", range(12))
 def test_a_recount_of_a_busy_shard_is_exact_at_its_sequence_numbers(seed: int) -> None:
     assert busy(seed).breaches() == []
 
 
+@pytest.mark.guarantee("recount-exact")
 @pytest.mark.parametrize("seed", range(100, 108))
 def test_a_recount_that_is_killed_anywhere_goes_on_or_begins_again(seed: int) -> None:
     assert busy(seed, kills=0.03).breaches() == []

@@ -59,6 +59,7 @@ def in_hand(store: Bodies, limit: int = 100) -> BodiesInHand:
 
 
 class TestFetching:
+    @pytest.mark.guarantee("bodies-once")
     def test_calls_share_a_body_while_they_hold_it_and_after(self) -> None:
         store = Bodies()
         bodies, one = in_hand(store), message(1, 60)
@@ -109,6 +110,7 @@ class TestBound:
         thread.start()
         return thread
 
+    @pytest.mark.guarantee("bodies-once")
     def test_a_call_waits_until_others_have_given_enough_back(self) -> None:
         bodies, got = in_hand(Bodies()), list[str]()
         with bodies.hold([message(1, 60)], EVERY_BODY, LATER):
@@ -164,6 +166,7 @@ class TestBound:
             assert found == {}
 
 
+@pytest.mark.guarantee("bodies-once")
 def test_six_subscriptions_fetch_a_body_once() -> None:
     names = [f"s{n}" for n in range(6)]
     app = App(*names)
@@ -191,6 +194,7 @@ class TestPeak:
             threading.Thread(target=serve, args=(listener,), daemon=True).start()
             yield listener.getsockname()[1]
 
+    @pytest.mark.guarantee("bodies-once")
     @pytest.mark.parametrize(
         ("webhooks", "messages", "size"), [(6, 1, 60 * MIB), (5, 25, MIB)], ids=["60-mib", "125"]
     )

@@ -82,6 +82,7 @@ def test_a_message_taken_in_between_begins_the_count_anew() -> None:
     assert app.outbox.topic("orders").standing("a") == NEW
 
 
+@pytest.mark.guarantee("poisoned-message")
 def test_one_poisoned_message_opens_nothing_however_often_it_is_refused() -> None:
     app = patient("a")
     app.at("a").answer = lambda _: BAD
@@ -106,6 +107,7 @@ def test_a_call_that_failed_as_a_whole_counts_once() -> None:
     assert app.outbox.topic("orders").standing("a") == NEW
 
 
+@pytest.mark.guarantee("outage-cost")
 def test_while_it_is_open_nothing_is_sent_written_read_or_rung_for() -> None:
     app = patient("a")
     opened(app)
@@ -252,6 +254,7 @@ def test_a_row_of_a_release_before_stands_as_new() -> None:
     assert app.outbox.topic("orders").standing("a") == NEW
 
 
+@pytest.mark.guarantee("outage-cost")
 @pytest.mark.parametrize(
     ("subscriptions", "seconds", "seed"),
     [pytest.param(("a",), 3600, 1, marks=pytest.mark.extended), (("a", "b"), 600, 2)],

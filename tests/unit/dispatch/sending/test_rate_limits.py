@@ -31,6 +31,7 @@ def limited(**limits: Any) -> App:
 
 
 class TestPauses:
+    @pytest.mark.guarantee("pause")
     def test_a_paused_subscription_gets_nothing_and_the_others_go_on(self) -> None:
         app = App("a", "b")
         app.outbox.pause_subscription("orders", "a", reason="new system")
@@ -41,6 +42,7 @@ class TestPauses:
         assert all(read_message(i).pending == frozenset({"a"}) for i in app.lying())
         assert all(read_message(i).states == {} for i in app.lying())
 
+    @pytest.mark.guarantee("pause")
     def test_resumed_it_gets_all_that_waited_at_once_and_once(self) -> None:
         app = App("a", "b")
         app.outbox.pause_subscription("orders", "a")
@@ -116,6 +118,7 @@ class TestPauses:
 
 
 class TestRates:
+    @pytest.mark.guarantee("limits")
     def test_a_rate_is_kept_and_used_while_there_is_a_backlog(self) -> None:
         app = limited(rate=5)
         app.add(600)
@@ -196,6 +199,7 @@ class TestRates:
 
 
 class TestLimitsInFlight:
+    @pytest.mark.guarantee("limits")
     @pytest.mark.parametrize(
         ("limit", "groups", "call"), [(1, 1, 1), (3, 1, 3), (8, 1, 8), (40, 4, 10), (1000, 8, 10)]
     )

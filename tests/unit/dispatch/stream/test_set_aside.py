@@ -26,6 +26,7 @@ def stream_of(count: int, **more: Any) -> tuple[App, list[dict[str, Any]]]:
 
 
 class TestRecords:
+    @pytest.mark.guarantee("set-aside")
     @pytest.mark.parametrize(
         ("reason", "spoil"),
         [
