@@ -112,7 +112,6 @@ deploy: .local/stamps/local $(CDK)
 	  $(if $(YES),--yes) $(if $(ADOPT),--adopt)
 
 MESSAGES ?= 10000000
-BATCHES ?= 1000000
 SEED ?= 0
 SCENARIOS := whole delivery ordered resizing riding
 # so many worlds each, of their natural size
@@ -123,12 +122,11 @@ LOADED := backlog latency rates payloads tenants attempts overdue adding
 simulate: env
 	@share=$$(($(MESSAGES) / $(words $(SCENARIOS)))); broken=0; \
 	for scenario in $(SCENARIOS); do \
-	  .venv/bin/fairbox simulate --scenario $$scenario --seed $(SEED) --messages $$share || broken=1; \
+	  $(RUN) -m fairbox_simulation --scenario $$scenario --seed $(SEED) --messages $$share || broken=1; \
 	done; \
 	for scenario in $(LOADED); do \
-	  .venv/bin/fairbox simulate --scenario $$scenario --seed $(SEED) --seeds $(LOADED_SEEDS) || broken=1; \
+	  $(RUN) -m fairbox_simulation --scenario $$scenario --seed $(SEED) --seeds $(LOADED_SEEDS) || broken=1; \
 	done; \
-	.venv/bin/fairbox simulate --scenario batches --seed $(SEED) --messages $(BATCHES) || broken=1; \
 	exit $$broken
 
 N ?=

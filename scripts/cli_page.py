@@ -23,8 +23,7 @@ the field names of the [HTTP API](http-api.md), times in milliseconds since 1970
 what is printed is for people, times in UTC, and may change; but `batch open` and `message send`
 print the bare id or ref, `batch missing` an id a line, `batch add` an id and a size a line.
 
-Every verb but `simulate`, which needs no tables, takes `--endpoint-url`: DynamoDB's in place of the
-SDK's own.
+Every verb but `env` takes `--endpoint-url`: DynamoDB's in place of the SDK's own.
 
 It exits 0; 1 when it failed; 2 for usage, and for a value that its field does not take; 130 when it
 was interrupted. An error is one line on standard error, or with `--json` a problem like those of

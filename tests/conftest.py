@@ -46,16 +46,12 @@ OWN = tuple(f"tests/e2e/test_{name}.py" for name in ("chaos", "commands"))
 of a core."""
 SHARED = tuple(f"tests/e2e/test_{name}.py" for name in ("batches", "cli", "circuits"))
 """Files to go on with."""
-ALONE = "tests/batches/test_simulation.py"
-"""A file whose tests are long and share nothing."""
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives a worker a folder of `GROUPS` as a whole, else a file, or a test of `ALONE`."""
+    """Gives a worker a folder of `GROUPS` as a whole, else a file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(ALONE):
-            return nodeid
         file = nodeid.partition("::")[0]
         return next((folder for folder in GROUPS if nodeid.startswith(folder)), file)
 

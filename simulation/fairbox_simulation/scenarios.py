@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +11,9 @@ from fairbox.errors import InvalidInput
 from fairbox_simulation.chaos import CALM, Chaos
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Sequence
 
     from fairbox.model.topics import OnDead
-
-    from fairbox_simulation.batches.world import World as BatchWorld
 
 FAULTS: Final = tuple(field.name for field in fields(Chaos))
 """All faults; each can be left out."""
@@ -53,23 +47,17 @@ class Scenario:
     Attributes:
         name: of the scenario.
         summary: what the world has, in a line.
-        run: seed, chaos and how many messages (or batches) -> every breach of a guarantee, each as
+        run: seed, chaos and how many messages -> every breach of a guarantee, each as
             `kind: what exactly`. The same arguments give the same breaches in any process.
-        unit: what is counted.
-        per_world: how many of them one world has at its natural size.
+        per_world: messages of one world at its natural size.
         faults: of the fields of `Chaos`, those that the world knows.
-        needs: a module that must be there, of the extra `simulation`.
-        around: is entered around many runs of one process, to save what they share.
     """
 
     name: str
     summary: str
     run: Callable[[int, Chaos, int], list[str]]
-    unit: str = "messages"
     per_world: int = 450
     faults: tuple[str, ...] = FAULTS
-    needs: str = ""
-    around: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def breaches(self, seed: int, chaos: Chaos, count: int) -> list[str]:
         """Run one world; what it raises breaks a guarantee too."""
@@ -94,18 +82,6 @@ def without(chaos: Chaos, faults: Sequence[str]) -> Chaos:
         if fault not in FAULTS:
             raise InvalidInput("--without", f"one of {', '.join(FAULTS)}; got {fault!r}")
     return replace(chaos, **{fault: type(getattr(chaos, fault))(0) for fault in faults})
-
-
-def scenario_of(name: str | None) -> Scenario:
-    """Return the scenario of this name.
-
-    Raises:
-        InvalidInput: there is none.
-    """
-    if name not in SCENARIOS:
-        got = "nothing" if name is None else repr(name)
-        raise InvalidInput("--scenario", f"one of {', '.join(SCENARIOS)}; got {got}")
-    return SCENARIOS[name]
 
 
 # each world is imported where it is run: most runs need one of them
@@ -147,36 +123,6 @@ def _batch_items(seed: int, chaos: Chaos, messages: int) -> list[str]:
     from fairbox_simulation.batch_item_oracle import run_batch_items  # noqa: PLC0415
 
     return run_batch_items(seed, chaos, messages)
-
-
-@lru_cache(maxsize=1)
-def _batch_world(chaos: Chaos) -> BatchWorld:
-    """Return a world of lean batches, whose tables are made anew by each run."""
-    from fairbox_simulation.batches.world import FaultProfile, World  # noqa: PLC0415
-
-    # there an actor meets a fault or its end at each call, not once an invocation
-    return World(FaultProfile(faults=chaos.tables * 0.75, kills=chaos.kills / 2))
-
-
-def _batches(seed: int, chaos: Chaos, batches: int) -> list[str]:
-    from fairbox_simulation.batches.trees import small_trees  # noqa: PLC0415
-
-    world = _batch_world(chaos)
-    with small_trees():
-        return [b for number in range(seed, seed + batches) for b in world.run(number)]
-
-
-@contextmanager
-def _many_batches() -> Iterator[None]:
-    """Keep the trees small, and the collector of cyclic garbage back: a quarter of the time."""
-    from fairbox_simulation.batches.trees import small_trees  # noqa: PLC0415
-
-    gc.disable()
-    try:
-        with small_trees():
-            yield
-    finally:
-        gc.enable()
 
 
 def _loaded(name: str) -> Callable[[int, Chaos, int], list[str]]:
@@ -252,18 +198,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             _batch_items,
             per_world=60,
         ),
-        Scenario(
-            "batches",
-            "one small batch a seed, at times with a part, among crashes and each other's calls",
-            _batches,
-            unit="batches",
-            per_world=1,
-            faults=("tables", "kills"),
-            needs="greenlet",
-            around=_many_batches,
-        ),
         *(
-            Scenario(name, summary, _loaded(name), per_world=size, faults=faults, needs="greenlet")
+            Scenario(name, summary, _loaded(name), per_world=size, faults=faults)
             for name, (summary, size, faults) in _LOADED.items()
         ),
     )

@@ -16,6 +16,7 @@ from tests.batches.mutants import (
     any_leaf_counts,
     called_outside,
     child_before_parent,
+    clear_without_reading_again,
     count_before_commit,
     ends_without_a_fence,
     message_apart,
@@ -296,7 +297,7 @@ LONG = {
 """Scenarios with thousands of states, explored in `make test-all` only."""
 
 
-@pytest.mark.guarantee("announced-once", "batch-figures", "ended-refuses")
+@pytest.mark.guarantee("announced-once", "batch-figures", "settled-stays", "ended-refuses")
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -319,6 +320,7 @@ MUTANTS = [
     (child_before_parent, "retry under a node whose clear is in flight"),
     (refill_of_clear_bits_only, "retry of an item whose leaf's clear is in flight"),
     (refill_of_clear_bits_only, "retry under a node whose clear is in flight"),
+    (clear_without_reading_again, "retry of an item whose leaf's clear is in flight"),
     (unconditional(Leaf), "two last acks of one leaf"),
     (unconditional(Root), "seal against last ack"),
     (message_apart, "seal against last ack"),

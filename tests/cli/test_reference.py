@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)
 OF_AWS = ("fairbox env", "fairbox smoke")  # which tests/e2e play, for they need more than tables
-ALONE = {"fairbox doctor", "fairbox shell", "fairbox simulate", *OF_AWS}  # verbs of no noun
+ALONE = {"fairbox doctor", "fairbox shell", *OF_AWS}  # verbs of no noun
 
 
 def test_every_verb_has_a_command_on_the_page() -> None:

@@ -33,6 +33,7 @@ def clean(functions: Functions, event: dict[str, Any] | None = None) -> dict[str
     return report
 
 
+@pytest.mark.guarantee("reaped-told")
 def test_an_orphan_is_reaped_and_told_of_with_its_progress(functions: Functions) -> None:
     batch = functions.batch(4, user_key="nightly", metadata={"run": 7}, seal=False)
     functions.batches.ack([f"{batch}:0:0"])

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_members_have_one_version_and_library_and_simulation_require_it_of_each_other() -> None:
+def test_the_members_have_one_version_which_the_simulation_requires() -> None:
     folders = (".", "layers/fairbox", "pipeline", "simulation")
-    _, library, _, simulation = projects = [
+    *_, simulation = projects = [
         tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
         for folder in folders
     ]
     (version,) = {project["version"] for project in projects}
-    assert library["optional-dependencies"]["simulation"] == [f"fairbox-simulation=={version}"]
     assert f"fairbox=={version}" in simulation["dependencies"]
 
 

@@ -7,27 +7,21 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from fairbox import Message, Outbox
-from fairbox.batches.models import Leaf
 from fairbox.dispatch.stream import marking
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.stream.message_events import archive_line, events_of
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.epochs import EpochTable
 from fairbox.model import epochs
-from fairbox_simulation.batches.world import USUAL, simulate
-from fairbox_simulation.batches.world import World as BatchWorld
 from fairbox_simulation.chaos import CALM
 from fairbox_simulation.scenarios import SCENARIOS, kind_of
 
-from tests.batches.mutants import unconditional
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    import pytest
     from fairbox import MessageRef
-    from fairbox.client.batches import Batches
     from fairbox_simulation.chaos import Chaos
 
 REPEATS = replace(CALM, repeats=0.3)
@@ -152,39 +146,3 @@ class TestBatchItems:
             "pending for ever",
             "pending behind its message",
         )
-
-
-def silent_reaps(batches: Batches) -> None:
-    """Reap without the message that tells of it."""
-    store: Any = batches.store
-    shipped = store.write
-
-    def write(changes: Any, actions: Any = ()) -> Any:
-        reaped = any(getattr(change.new, "state", "") == "reaped" for change in changes)
-        return shipped(changes, () if reaped else actions)
-
-    store.write = write
-
-
-WORKERS = {
-    "identity",
-    "announced wrongly",
-    "announced early",
-    "acked, and pending again",
-    "never completed",
-}
-BATCHES: dict[str, tuple[Callable[[Batches], None], set[str]]] = {
-    "a leaf is written whoever has written it since": (unconditional(Leaf), WORKERS),
-    "a batch is reaped in silence": (silent_reaps, {"orphan notes"}),
-}
-
-
-@pytest.mark.parametrize("rule", BATCHES)
-def test_what_a_batch_without_one_rule_breaks_is_found(rule: str) -> None:
-    mutant, wanted = BATCHES[rule]
-    seen: set[str] = set()
-    for _, breaches in simulate(BatchWorld(USUAL, mutant), range(1500)):
-        seen.update(map(kind_of, breaches))
-        if seen >= wanted:
-            return
-    assert wanted <= seen

@@ -9,7 +9,6 @@ from typing import Any
 
 from fairbox.testing import MemoryDynamoDB
 from fairbox.testing.faults import OPERATIONS
-from fairbox_simulation.batches.lean import LeanDynamoDB
 from fairbox_simulation.chaos import Chaos
 from fairbox_simulation.scenarios import SCENARIOS
 
@@ -20,7 +19,6 @@ SIZES = {
     "ordered": 250,
     "resizing": 30,
     "riding": 45,
-    "batches": 20,
     "backlog": 60,
     "latency": 60,
     "rates": 300,
@@ -67,7 +65,6 @@ def main() -> None:
     """Print an object: scenario -> digest."""
     now = [Trace()]
     tap(MemoryDynamoDB, now)
-    tap(LeanDynamoDB, now)
     digests = {}
     for name, scenario in SCENARIOS.items():
         now[0] = Trace()

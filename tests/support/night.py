@@ -6,7 +6,6 @@ from typing import Final
 
 FILES: Final = (
     "tests/benchmarks/",
-    "tests/cli/test_simulate.py",
     "tests/e2e/test_circuits.py",
     "tests/e2e/test_commands.py",
     "tests/e2e/test_failures.py",

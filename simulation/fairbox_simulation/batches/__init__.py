@@ -1,1 +1,1 @@
-"""Many small batches in memory, among faults, kills and each other's calls."""
+"""Invariants of batches over their stored records."""

@@ -131,6 +131,7 @@ def test_an_empty_batch_completes_when_it_is_sealed_and_seal_answers_the_same_ag
     assert len(messages(app)) == 1
 
 
+@pytest.mark.guarantee("settled-stays")
 def test_add_gives_ids_and_the_same_request_gives_them_again(app: MemoryApplication) -> None:
     batch = opened(app, 10)
     groups = app.batches.add(batch, 5, request_id="more", group_size=2)

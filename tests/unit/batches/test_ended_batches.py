@@ -60,6 +60,7 @@ def test_every_ack_after_a_cancel_is_refused(app: MemoryApplication) -> None:
     refused(app, batch, items, "cancelled")
 
 
+@pytest.mark.guarantee("ended-refuses")
 def test_every_ack_after_a_reaping_is_refused(app: MemoryApplication) -> None:
     batch, items = many_groups(app)
     assert app.keeper.check_orphan(batch, sealed_hours=0).fate == "reaped"

@@ -11,7 +11,6 @@ from fairbox.cli import (
     outbox,
     queue,
     shell,
-    simulate,
     smoke,
     subscription,
     topic,
@@ -32,6 +31,3 @@ verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "env", example="fairbox env --name Fairbox", tables=False)(env.env)
 verb(app, "smoke", example="fairbox smoke --without kinesis")(smoke.smoke)
 verb(app, "shell", example="fairbox shell")(shell.shell)
-verb(app, "simulate", example="fairbox simulate --scenario ordered --messages 300", tables=False)(
-    simulate.simulate
-)
