@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -15,16 +16,16 @@ from fairbox.testing.application import OUTBOX as APP_OUTBOX
 from fairbox_simulation.chaos import CALM
 from fairbox_simulation.whole_run import run_whole
 
-from tests.differential.pair import BATCHES, DELIVERIES, OUTBOX, Request
 from tests.releases import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MESSAGES = 80  # of the simulated world: enough for every expression that the library has
-SAMPLES = 4  # requests kept of each shape
+SAMPLES = 2  # requests kept of each shape
 MOST_ITEMS = 40  # that a kept request may meet
-NAMES = {APP_OUTBOX: OUTBOX, APP_DELIVERIES: DELIVERIES, APP_BATCHES: BATCHES}
+NAMES = {name: f"differential-{name}" for name in (APP_OUTBOX, APP_DELIVERIES, APP_BATCHES)}
+"""The application's tables, and what they are called on both engines."""
 METHODS = {
     "GetItem": "get_item",
     "PutItem": "put_item",
@@ -40,12 +41,13 @@ METHODS = {
 }
 
 
+@dataclass(frozen=True)
 class Recorded:
-    """A request of the library, and the items of its partitions before it, by table."""
+    """A request of the library: method, arguments, and the items of its partitions before it."""
 
-    def __init__(self, request: Request, before: dict[str, list[dict[str, Any]]]) -> None:
-        self.request = request
-        self.before = before
+    method: str
+    arguments: dict[str, Any]
+    before: dict[str, list[dict[str, Any]]]
 
 
 @cache
@@ -71,7 +73,7 @@ def _recording(found: dict[str, list[Recorded]]) -> Iterator[None]:
                 before = _before(engine, request)
                 if before is not None:
                     renamed = _renamed(copy.deepcopy(request))
-                    samples.append(Recorded(Request(METHODS[operation], renamed), before))
+                    samples.append(Recorded(METHODS[operation], renamed, before))
         return original(engine, operation, work, request)
 
     with patch.object(MemoryDynamoDB, "_call", call):
