@@ -14,7 +14,6 @@ from fairbox.codec import PK
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.relay import Relay
-from fairbox.dispatch.stream.checkpoints import ROLLOUT_SECONDS
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.testing import CostMeter
@@ -151,12 +150,11 @@ class Deployment:
         self.read_topics([TOPIC])
 
     def read_topics(self, names: Sequence[str]) -> None:
-        """Let every process read topics, and grow old enough to trust checkpoints."""
+        """Let every process read topics."""
         for store in self._stores:
             self.accounts.charge("start", store.refresh)
             for name in names:
                 self.accounts.charge("start", partial(store.topic, name))
-        self.app.clock.advance(ROLLOUT_SECONDS + 1)
 
     def run(self, load: Load) -> int:
         """Run the load until everything is delivered and marked; return the number of messages."""

@@ -424,25 +424,6 @@ class MarkingStore(Protocol):
         """Write the differences if the row is as `before`; return whether it was."""
         ...
 
-    def checkpoints(self, first: int, last: int) -> frozenset[str]:
-        """Return where invocations ended, by the time of their last record (ms; 1 RRU).
-
-        They are sequence numbers of the stream, from all of its shards.
-        """
-        ...
-
-    def write_checkpoint(self, sequence: str, at: int) -> None:
-        """Write where an invocation ends: its last record's sequence number and time (1 WRU).
-
-        Raises:
-            Unavailable: it was not written.
-        """
-        ...
-
-    def recounted(self) -> frozenset[tuple[str, int, int]]:
-        """Return the shards whose recount was asked for or is underway (consistent, 1 RRU)."""
-        ...
-
     def ask_recount(self, shard: tuple[str, int, int]) -> None:
         """Ask for a recount of a shard whose row is in doubt."""
         ...

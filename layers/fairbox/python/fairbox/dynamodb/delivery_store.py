@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.codec import attributes as attr
-from fairbox.codec.checkpoints import checkpoint_item, checkpoint_ranges, read_checkpoint
 from fairbox.codec.keys import key_of, message_key
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.deferred_keys import DeferredKeyTable
@@ -310,39 +308,6 @@ class DynamoStore:
     def change_row(self, row: ShardRow, before: ShardRow) -> bool:
         """Write what differs where the row is as `before`; return whether it was."""
         return self._tables.rows.change(row, before)
-
-    def checkpoints(self, first: int, last: int) -> frozenset[str]:
-        """Return where invocations of marking ended, by the time of their last record (ms)."""
-        found: set[str] = set()
-        for pk, low, high in checkpoint_ranges(first, last):
-            for page in self._tables.calls.pages(
-                "query",
-                TableName=self._tables.deliveries,
-                ConsistentRead=True,
-                KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-                ExpressionAttributeNames={"#pk": attr.PK, "#sk": attr.SK},
-                ExpressionAttributeValues={
-                    ":pk": {"S": pk},
-                    ":low": {"S": low},
-                    ":high": {"S": high},
-                },
-            ):
-                found.update(map(read_checkpoint, page["Items"]))
-        return frozenset(found)
-
-    def write_checkpoint(self, sequence: str, at: int) -> None:
-        """Write where an invocation of marking ends (1 WRU).
-
-        Raises:
-            Unavailable: it was not written.
-        """
-        request = {"PutRequest": {"Item": checkpoint_item(sequence, at)}}
-        if self._tables.calls.batch_write(self._tables.deliveries, [request]):
-            raise Unavailable("batch_write_item", "a checkpoint was not written")
-
-    def recounted(self) -> frozenset[tuple[str, int, int]]:
-        """Return the shards whose recount was asked for or is underway (consistent, 1 RRU)."""
-        return RecountTable(self._tables).places()
 
     def ask_recount(self, shard: tuple[str, int, int]) -> None:
         """Ask for a recount of a shard whose row is in doubt (1 WRU)."""

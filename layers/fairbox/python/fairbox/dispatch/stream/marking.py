@@ -7,7 +7,6 @@ repetitions, and the counts take only records after the sequence number stored w
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +21,6 @@ from fairbox.codec.recounts import digest, id_of
 from fairbox.codec.stream_records import read_record, record_lane, sequence_order
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.doubt import doubt
-from fairbox.dispatch.stream.checkpoints import Checkpoints, Span
 from fairbox.dispatch.stream.lane_changes import LaneChange, OpenLane, Shard
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
 from fairbox.errors import NewerVersion, NotConfigured, Throttled, Unavailable, Unreadable
@@ -99,9 +97,6 @@ class _Work:
     sequences: list[str] = field(default_factory=list)
     acks: dict[str, None] = field(default_factory=dict)  # each item once, in order
     topics: dict[str, TopicState | None] = field(default_factory=dict)
-    span: Span | None = None
-    checkpoint: threading.Lock = field(default_factory=threading.Lock)
-    checkpointed: bool = False
     aside: dict[str, _Aside] = field(default_factory=dict)
     doubtful: dict[Shard, None] = field(default_factory=dict)
 
@@ -141,7 +136,6 @@ class Marking:
         self._acks = acks
         self._aside = aside
         self._run = run
-        self._checkpoints = Checkpoints(store, clock)
 
     def handle(
         self,
@@ -167,7 +161,7 @@ class Marking:
         """
         report = MarkReport() if report is None else report
         self._store.refresh()
-        work = _Work(span=Span.of(records))
+        work = _Work()
         for record in records:
             self._take(record, work, report)
         try:
@@ -324,7 +318,7 @@ class Marking:
     def _count(self, work: _Work, report: MarkReport, deadline: float) -> None:
         """Bring the shard rows up to date."""
         now = int(self._clock.now() * 1000)
-        waiting = list(self._checkpoints.to_read(work.changes, work.span))
+        waiting = list(work.changes)
         for _ in range(_CAS_TRIES):
             rows = self._rows(waiting, work)
             done: dict[Shard, bool] = {}
@@ -371,18 +365,10 @@ class Marking:
         if after.recount is None and (after.ready < 0 or after.later < 0):
             after = after.doubted(now)
             work.doubtful[shard] = None
-        self._checkpoint(work)
         if not self._store.change_row(after, before):
             return False
         report.written.add(shard)
         return True
-
-    def _checkpoint(self, work: _Work) -> None:
-        """Write once where this invocation ends, before the first row (1 WRU)."""
-        with work.checkpoint:
-            if not work.checkpointed and work.span is not None:
-                self._checkpoints.write(work.span)
-                work.checkpointed = True
 
     def _checked(self, name: str, work: _Work) -> tuple[bool, int | None]:
         """Return whether the dispatcher delivers a topic, and its `kept_ms`.
