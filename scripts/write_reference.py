@@ -22,7 +22,6 @@ from fairbox.codec.keys import (
     message_sk,
     segments_pk,
     topic_range,
-    waiting_key,
 )
 from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
@@ -231,11 +230,6 @@ def _tables() -> Iterable[str]:
                 "hint row, of sixteen shards",
                 "Outbox",
                 *(_row(value["S"]) for value in hint_key("orders", 0, 0).values()),
-            ),
-            (
-                "waiting row, of a topic",
-                "Outbox",
-                *(_row(value["S"]) for value in waiting_key("orders").values()),
             ),
             ("topic row", "Outbox", "`config`", _row(low)),
             ("subscription row", "Outbox", "`config`", _row(f"{low}#sub#billing")),

@@ -17,7 +17,6 @@ from stacks.components.triggers import (
     QueueTrigger,
     StreamTrigger,
     any_message,
-    asked,
     inserted,
 )
 
@@ -96,7 +95,7 @@ class DeliveryStack(Stack):
             function=relay,
             table=self._storage.outbox,
             failures=self._storage.failures,
-            filters=[inserted("ready"), inserted("later"), asked()],
+            filters=[inserted("ready"), inserted("later")],
             batch_size=100,
             window_seconds=0,
             parallelization=self._config.relay_parallelization,

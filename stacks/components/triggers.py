@@ -13,7 +13,6 @@ from constructs import Construct
 from fairbox import codec
 from fairbox.batches.models import ENDED
 from fairbox.codec import batches as batch_codec
-from fairbox.codec.attributes import WAITING_ASKED
 
 from stacks.components import permissions as may
 
@@ -37,14 +36,6 @@ def inserted(lane: str) -> Pattern:
     """Return a filter of stream records: a message that entered `lane`."""
     keys = {codec.PK: {"S": [{"prefix": f"{lane}#"}]}}
     return {"dynamodb": {"Keys": keys, "NewImage": _ANY, "OldImage": _NONE}}
-
-
-def asked() -> Pattern:
-    """Return a filter of stream records: a consumer that waits asks whether a relay answers."""
-    keys = {codec.PK: {"S": [{"prefix": "hint#"}]}}
-    return {
-        "dynamodb": {"Keys": keys, "NewImage": {WAITING_ASKED: {"N": [{"exists": True}]}}},
-    }
 
 
 def any_message() -> list[Pattern]:

@@ -87,7 +87,7 @@ class Stage:
 
     def relay(self) -> None:
         """Let the relay run from now on, each record 0.2 to 1 s after its change, as on AWS."""
-        records = self.application.relayed_records(self._relayed)
+        records = self.application.records(self._relayed)
         if records:
             self._relayed = records[-1]["dynamodb"]["SequenceNumber"]
             at = self.clock.now() + self.rng.uniform(*_RELAY_SECONDS)

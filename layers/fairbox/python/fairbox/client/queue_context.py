@@ -12,9 +12,9 @@ from fairbox.model.clock import milliseconds
 from fairbox.queue.hint_cache import HintCache
 from fairbox.queue.ordered import OrderedReceive
 from fairbox.queue.ordered_settlement import OrderedSettlement
+from fairbox.queue.rounds import Rounds
 from fairbox.queue.settlement import UnorderedSettlement, looks_of
 from fairbox.queue.unordered import UnorderedReceive
-from fairbox.queue.waiting import WaitingReceive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ class QueueContext:
         self.unordered = UnorderedReceive(self.store, self.copies, clock, rng)
         self.unordered_settlement = UnorderedSettlement(self.store, self.copies, clock, rng)
         self.ordered = OrderedReceive(self.store, clock, rng)
-        self.waiting = WaitingReceive(self.store, clock, self.pulled)
+        self.rounds = Rounds(clock, self.pulled)
         self.ordered_settlement = OrderedSettlement(self.store, self.ordered.rows, clock, rng)
 
     @property

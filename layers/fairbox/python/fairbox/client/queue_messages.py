@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fairbox.client.queue_context import QueuePart
 from fairbox.errors import FairboxError, StaleReceipt
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.topics import TopicState
     from fairbox.queue.shard_rotation import Place
-
-_FIRST_PAUSE_SECONDS: Final = 0.1
-_LONGEST_PAUSE_SECONDS: Final = 1.0
-_LEAST_WATCH_SECONDS: Final = 5.0  # a shorter wait is not long enough to hear of messages
 
 
 class QueueMessages(QueuePart):
@@ -62,7 +58,6 @@ class QueueMessages(QueuePart):
         return refs
 
     def _announce(self, refs: Sequence[MessageRef]) -> None:
-        self._context.waiting.touched((r.topic, r.epoch, r.shard) for r in refs)
         self._context.announce((r.topic, r.epoch, r.shard, r.due) for r in refs if r.due)
 
     def receive(
@@ -78,9 +73,9 @@ class QueueMessages(QueuePart):
         """Receive messages: claim them for a time.
 
         A receive reads the shards in turn until one yields messages. It returns none only if all
-        shards had none, so that a loop over receives without a wait ends when nothing is left. With
-        a wait of 5 s or more, the process hears from the relay which shards have news; a message
-        that came in the last 3 s of the wait may be left to the next receive.
+        shards had none, so that a loop over receives without a wait ends when nothing is left. A
+        receive with a wait repeats that after pauses: a tenth of the time for which nothing came,
+        from 0.1 s to 2 s, and longer on topics of more than 32 shards.
 
         Args:
             topic: a pulled topic.
@@ -106,21 +101,14 @@ class QueueMessages(QueuePart):
                 their time-out.
         """
         take = self._take(max_messages, visibility_timeout, consumer, max_per_key)
-        waiting = self._context.waiting
         end = self._context.now + check_wait(wait)
-        pause = _FIRST_PAUSE_SECONDS
         while True:
-            if wait < _LEAST_WATCH_SECONDS:
-                received, quiet = waiting.round(topic, take)[1], None
-            else:
-                received, quiet = waiting.step(topic, take)
+            received = self._context.rounds.read(topic, take)
             left = min((end - self._context.now) / 1000, seconds_left())
             if received or left <= 0:
                 return received
-            if quiet is None:
-                quiet = pause * (0.5 + self._context.rng.random() / 2)
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-            self._context.clock.sleep(min(left, quiet))
+            pause = self._context.rounds.pause(topic) * (0.75 + self._context.rng.random() / 2)
+            self._context.clock.sleep(min(left, pause))
 
     def poll(
         self,
@@ -130,7 +118,7 @@ class QueueMessages(QueuePart):
         *,
         consumer: str = "",
         max_per_key: int = 1,
-    ) -> tuple[list[Received], float | None]:
+    ) -> tuple[list[Received], float]:
         """Do one step of a receive that waits, and return without waiting.
 
         A caller that repeats it, with its own pauses, gets what `receive` with a wait gets.
@@ -143,13 +131,14 @@ class QueueMessages(QueuePart):
             max_per_key: maximum number of messages of one key, as `receive` takes it.
 
         Returns:
-            Messages, and the seconds until the next step; None: the caller is to choose.
+            Messages, and the seconds until the next step.
 
         Raises:
             As `receive` does.
         """
         take = self._take(max_messages, visibility_timeout, consumer, max_per_key)
-        return self._context.waiting.step(topic, take)
+        received = self._context.rounds.read(topic, take)
+        return received, 0.0 if received else self._context.rounds.pause(topic)
 
     def _take(
         self, max_messages: int, visibility_timeout: float, consumer: str, max_per_key: int
@@ -203,7 +192,6 @@ class QueueMessages(QueuePart):
         inplace, ordered = _parsed(receipts)
         stale = self._context.unordered_settlement.ack(inplace) if inplace else []
         stale += self._context.ordered_settlement.ack(ordered) if ordered else []
-        self._context.waiting.touched(_places(ordered))  # the next message of a key is free
         _raise_stale(stale)
 
     def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
@@ -223,7 +211,6 @@ class QueueMessages(QueuePart):
         parsed = Receipt.parse(receipt)
         wait = None if delay is None else check_delay(delay)
         self._context.settlement(parsed).fail(parsed, wait, check_reason(reason))
-        self._context.waiting.returned(_places([parsed]))
 
     def bury(self, receipt: str, reason: str = "") -> None:
         """Make a message a dead letter, regardless of its number of attempts.
@@ -275,7 +262,6 @@ class QueueMessages(QueuePart):
         inplace, ordered = _parsed(receipts)
         stale = self._context.unordered_settlement.release(inplace) if inplace else []
         stale += self._context.ordered_settlement.release(ordered) if ordered else []
-        self._context.waiting.returned(_places([*inplace, *ordered]))
         _raise_stale(stale)
 
 
@@ -287,11 +273,6 @@ def _parsed(receipts: str | Iterable[str]) -> tuple[list[Receipt], list[Receipt]
         [r for r in parsed if r.place != "held"],
         [r for r in parsed if r.place == "held"],
     )
-
-
-def _places(receipts: Sequence[Receipt]) -> list[tuple[str, int, int]]:
-    """Return topic, epoch and shard of each receipt's message."""
-    return [(r.ref.topic, r.ref.epoch, r.ref.shard) for r in receipts]
 
 
 def _raise_stale(stale: Sequence[Receipt]) -> None:

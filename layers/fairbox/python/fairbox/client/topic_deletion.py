@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
 from fairbox.codec.hints import hint_keys
-from fairbox.codec.keys import waiting_key
 from fairbox.dynamodb.topics import PRODUCER_COPY_SECONDS
 from fairbox.errors import TopicConflict, UnknownTopic
 
@@ -133,6 +132,5 @@ class TopicDeletion(OutboxPart):
         self.tables.rows.delete([row for row in rows if row.zero])
         self.tables.lanes.delete(
             [key for epoch in state.epochs for key in hint_keys(name, epoch.number, epoch.shards)]
-            + [waiting_key(name)]
         )
         self._context.topics.forget(name)

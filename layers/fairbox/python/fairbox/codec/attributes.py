@@ -50,13 +50,6 @@ HINT_LOOK: Final = "l"  # N, ms, when to look at what receives have passed
 HINT_RESERVED: Final = "r"  # N, ms, up to which ids are reserved by competing consumers
 HINT_TIMES: Final = "g"  # B, when to scan from the head, segments read, delayed messages passed
 
-# waiting row (one for each topic that consumers wait for, beside its hint rows)
-WAITING: Final = "waiting"
-WAITING_UNTIL: Final = "wu"  # N, ms, until when consumers may wait: the relay tells them of inserts
-WAITING_ASKED: Final = "wq"  # N, ms, when a consumer asked whether a relay answers; absent: it did
-WAITING_ANSWERED: Final = "wr"  # N, the question that a relay answered last
-WAITING_NEWS: Final = "wn"  # N, with a slot behind, shard modulo 64: counts the news of its shards
-
 # walk position (one for each shard of a pushed topic, beside its hint rows)
 WALK_SHARED: Final = "ws"  # S, places of the walks that subscriptions share
 WALK_APART: Final = "wa#"  # S, with a subscription's name behind: its places

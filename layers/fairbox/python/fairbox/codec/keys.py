@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fairbox.codec.attributes import CONFIG, HEAD, PK, SK, WAITING
+from fairbox.codec.attributes import CONFIG, HEAD, PK, SK
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
@@ -140,8 +140,3 @@ def segments_pk(topic: str, epoch: int, shard: int) -> str:
 def walk_key(topic: str, epoch: int, shard: int) -> Key:
     """Return the key of a shard's walk position."""
     return key(f"hint#{topic}#{epoch}", f"walk#{shard:04d}")
-
-
-def waiting_key(topic: str) -> Key:
-    """Return the key of the row by which consumers that wait hear of messages."""
-    return key(f"hint#{topic}", WAITING)

@@ -78,7 +78,7 @@ class Consumer:
             coroutine is cancelled, and has 5 s to clean up. A plain function cannot be stopped: its
             worker is lost until the function returns. None: no limit.
         idle: seconds between two receives of a consumer without work, at most. After a message it
-            asks more often, and up to a tenth more seldom where the relay tells of messages.
+            asks more often, and more seldom on topics of more than 32 shards.
         linger: maximum seconds that an ack waits for others, to share a call.
         rate: messages begun a second, over 0; None: no limit. Those of a tenth of a second, one at
             least, may begin at once. Each consumer has its own.

@@ -9,7 +9,7 @@ from fairbox.model.ids import before
 from fairbox.model.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.key_claims import KeyClaims
@@ -353,18 +353,6 @@ class Store(Protocol):
             refs: of messages that were committed behind younger ones, or are due within the minute.
             ordered: whether their topics are.
         """
-        ...
-
-    def waiting_until(self, topic: str) -> int:
-        """Return until when consumers may wait for the topic's messages (ms; 0.5 RRU)."""
-        ...
-
-    def tell_waiting(self, topic: str, shards: Iterable[int]) -> None:
-        """Tell consumers that wait of news in these shards (1 WRU)."""
-        ...
-
-    def answer_waiting(self, topic: str, asked: int) -> None:
-        """Answer the question whether a relay tells of inserts (1 WRU)."""
         ...
 
     def due_shards(self, *, ahead_ms: int = 0) -> Iterator[ShardRow]:

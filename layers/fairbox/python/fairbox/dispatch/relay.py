@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec.stream_records import raw_image, read_record
 from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.waiting_news import WaitingNews
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -92,7 +91,6 @@ class Relay:
         self._dispatcher = dispatcher
         self._store = dispatcher.store
         self._clock = dispatcher.clock
-        self._news = WaitingNews(dispatcher.store, dispatcher.clock)
 
     def handle(self, records: Iterable[Mapping[str, Any]], *, deadline: float) -> RelayReport:
         """Deliver records as Lambda hands them over.
@@ -124,10 +122,8 @@ class Relay:
             if topic.pushed:
                 self._place(stored, change.at, topic, inbox, report)
                 continue
-            self._news.inserted(stored.ref)
             if _passed_by(stored.ref, change.at, ordered=ordered):
                 inbox.late[ordered].append(stored.ref)
-        self._news.tell()
         to_send, rings = inbox.to_send, inbox.rings
         if to_send:
             report.delivery = self._dispatcher.deliver(
@@ -185,7 +181,6 @@ class Relay:
     def _read_insert(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:
         """Return the insert of a record; None: it is another change, or was buried unread."""
         if record["eventName"] != "INSERT":
-            self._news.answer(record)
             return None
         try:
             return read_record(record)

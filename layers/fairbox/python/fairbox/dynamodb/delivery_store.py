@@ -12,7 +12,6 @@ from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.recounts import RecountTable
 from fairbox.dynamodb.topic_copies import DispatcherTopics
-from fairbox.dynamodb.waiting_rows import WaitingRows
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
 
@@ -48,7 +47,6 @@ class DynamoStore:
         self._topics = DispatcherTopics(tables)
         self._bodies = body_store
         self._holds = DeferredKeyTable(tables)
-        self._waiting = WaitingRows(tables.calls, tables.outbox)
 
     def topic(self, name: str) -> TopicState | None:
         """Return the topic; at most as old as the last `refresh`."""
@@ -273,18 +271,6 @@ class DynamoStore:
                 held.lower_after(shard, first)
         else:
             HintRows(self._tables.calls, self._tables.outbox).wake(refs)
-
-    def waiting_until(self, topic: str) -> int:
-        """Return until when consumers may wait for the topic's messages (ms; 0.5 RRU)."""
-        return self._waiting.read(topic).until
-
-    def tell_waiting(self, topic: str, shards: Iterable[int]) -> None:
-        """Tell consumers that wait of news in these shards (1 WRU)."""
-        self._waiting.tell(topic, shards)
-
-    def answer_waiting(self, topic: str, asked: int) -> None:
-        """Answer the question whether a relay tells of inserts (1 WRU)."""
-        self._waiting.answer(topic, asked)
 
     def due_shards(self, *, ahead_ms: int = 0) -> Iterator[ShardRow]:
         """Yield the shard rows whose look is due, or will be so soon, from the index."""

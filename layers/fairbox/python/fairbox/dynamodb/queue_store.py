@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fairbox.model.receipts import Receipt
     from fairbox.model.segments import Segment
     from fairbox.model.stored_messages import Hint, ShardRow, StoredMessage
-    from fairbox.model.waiting import WaitingRow
     from fairbox.queue.ports import Claiming, HintMove, Shard
 
 
@@ -49,14 +48,6 @@ class DynamoQueueStore(DynamoStore):
     def hints(self, topic: str, epoch: int, group: int) -> Mapping[int, Hint]:
         """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
         return self._hints.read(topic, epoch, group)
-
-    def waiting(self, topic: str) -> WaitingRow:
-        """Return a topic's waiting row, eventually consistent (0.5 RRU)."""
-        return self._waiting.read(topic)
-
-    def ask_waiting(self, topic: str, until: int) -> None:
-        """Write that somebody waits until then (ms), and ask for the relay (1 WRU)."""
-        self._waiting.ask(topic, until)
 
     def claim(self, claims: Sequence[Claiming], move: HintMove | None) -> list[int]:
         """Write claims where the messages are as they were read; see `ports.ClaimStore.claim`."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from fairbox.model.receipts import Receipt
     from fairbox.model.segments import Segment
     from fairbox.model.stored_messages import Claim, Hint, StoredMessage, SubscriptionState
-    from fairbox.model.waiting import WaitingRow
 
 Shard = tuple[str, int, int]
 
@@ -138,18 +137,6 @@ class ClaimStore(Store, Protocol):
         Returns:
             `saved`; `absent` if there is no such message; the present message if it differs.
         """
-        ...
-
-
-class WaitingStore(ClaimStore, Protocol):
-    """The outbox table, as processes use it that wait for messages."""
-
-    def waiting(self, topic: str) -> WaitingRow:
-        """Return a topic's waiting row, eventually consistent (0.5 RRU)."""
-        ...
-
-    def ask_waiting(self, topic: str, until: int) -> None:
-        """Write that somebody waits until then (ms), and ask for the relay (1 WRU)."""
         ...
 
 

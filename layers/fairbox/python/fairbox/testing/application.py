@@ -16,7 +16,6 @@ from fairbox.client.batches import Batches
 from fairbox.client.outbox import Outbox
 from fairbox.client.queue import Queue
 from fairbox.codec import SIZE
-from fairbox.codec.waiting import read_question
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.expiry import Expiry
@@ -284,11 +283,6 @@ class MemoryApplication:
         """Return the outbox's stream records of messages after a sequence number."""
         return [r for r in self.engine.stream(OUTBOX).take(after) if _of_message(r)]
 
-    def relayed_records(self, after: str | None = None) -> list[dict[str, Any]]:
-        """Return the stream records that the relay reads: messages, and consumers' questions."""
-        records = self.engine.stream(OUTBOX).take(after)
-        return [r for r in records if _of_message(r) or read_question(r) is not None]
-
     def relay(self, batch: int = 100, *, through: str | None = None) -> int:
         """Relay what the stream has, in batches; return how many records.
 
@@ -296,7 +290,7 @@ class MemoryApplication:
             batch: records of an invocation.
             through: the last sequence number to relay; None: the stream's.
         """
-        records = self.relayed_records(self._relayed)
+        records = self.records(self._relayed)
         if through is not None:
             records = [r for r in records if r["dynamodb"]["SequenceNumber"] <= through]
         for start in range(0, len(records), batch):
