@@ -63,9 +63,6 @@ class StorageStack(Stack):
         self.archive = Archive(
             self, "Archive", config=config, access_logs=access_logs, key=self.key
         )
-        # functions of version 0.1 and before import these until they are upgraded
-        self.export_value(self.archive.former_stream.ref)
-        self.export_value(self.archive.former_stream.attr_arn)
         self.bodies = private_bucket(
             self,
             "Bodies",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from local.accounting.order import KeyOrder
 from local.accounting.topics import ACCOUNTED, COMPLETED, EVENTS, ITEMS, PULL, Route
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from local.accounting.evidence import Arrival, Evidence
-
-CLASSES: Final = ("delivered", "outstanding", "dead", "cancelled")
 
 
 @dataclass

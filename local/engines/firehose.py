@@ -9,7 +9,6 @@ import re
 import threading
 import uuid
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -23,6 +22,7 @@ from local.workspace import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
 
     from starlette.requests import Request
 
@@ -302,8 +302,3 @@ def _data(record: Mapping[str, str]) -> bytes:
     if len(data) > BYTES_PER_RECORD:
         raise FirehoseError("InvalidArgumentException", "a record is over 1,000 KiB")
     return data
-
-
-def utc_now() -> datetime:
-    """Return the time in UTC."""
-    return datetime.now(UTC)

@@ -33,8 +33,6 @@ class Archive(Construct):
         stream: takes records by `PutRecordBatch`; each must be a gzip member, because the stream's
             quota counts them as they are put. An object is members one after another.
         stream_name: its name.
-        former_stream: takes records of lines and compresses them, as functions of version 0.1 and
-            before put them while the stacks are upgraded or rolled back. It costs nothing idle.
     """
 
     def __init__(
@@ -70,20 +68,15 @@ class Archive(Construct):
             log_group_name=log_group.log_group_name,
             log_stream_name=log_stream.log_stream_name,
         )
-        self._key = key
-        self._config = config
-        # a changed stream would mix lines and members in one object until the functions follow
-        self.former_stream = self._stream("Stream", compression="GZIP")
-        self.stream = self._stream("Members", compression="UNCOMPRESSED")
+        self.stream = self._stream(config, key)
         # a roll-back would delete it with what it has buffered
         self.stream.apply_removal_policy(removal_policy(config))
         self.stream_name = self.stream.ref
 
-    def _stream(self, id_: str, *, compression: str) -> _Firehose:
-        key, config = self._key, self._config
+    def _stream(self, config: Config, key: kms.IKey | None) -> _Firehose:
         stream = _Firehose(
             self,
-            id_,
+            "Members",
             delivery_stream_type="DirectPut",
             delivery_stream_encryption_configuration_input=(
                 _Firehose.DeliveryStreamEncryptionConfigurationInputProperty(
@@ -97,7 +90,7 @@ class Archive(Construct):
                 prefix=PREFIX,
                 error_output_prefix=ERROR_PREFIX,
                 file_extension=FILE_EXTENSION,
-                compression_format=compression,
+                compression_format="UNCOMPRESSED",  # the records are gzip members
                 buffering_hints=_Firehose.BufferingHintsProperty(
                     size_in_m_bs=config.archive_buffer_mb,
                     interval_in_seconds=config.archive_buffer_seconds,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from fairbox import codec
 from fairbox.aws.s3_archive import WAITING
 from fairbox.batches.models import Root
@@ -155,21 +154,11 @@ def test_half_uploaded_objects_are_removed_from_every_bucket(assembly: Assembly)
         assert any("AbortIncompleteMultipartUpload" in rule for rule in rules)
 
 
-FORMER_EXPORTS = {
-    "ExportsOutputRefArchiveStream7B3CA20DF8BAE19B",
-    "ExportsOutputFnGetAttArchiveStream7B3CA20DArnDA0D65C7",
-}
-STREAMS = {"FairboxStorage/ArchiveMembers": "UNCOMPRESSED", "FairboxStorage/ArchiveStream": "GZIP"}
-"""Streams of the archive, and what they do to records: gzip members stay as they are."""
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_the_archive_s_streams_write_compressed_hours_encrypted_on_the_way(
-    assembly: Assembly, name: str
+def test_the_archive_s_stream_writes_compressed_hours_encrypted_on_the_way(
+    assembly: Assembly,
 ) -> None:
-    streams = assembly.of_type("AWS::KinesisFirehose::DeliveryStream")
-    assert set(streams) == set(STREAMS)
-    stream = streams[name]
+    ((name, stream),) = assembly.of_type("AWS::KinesisFirehose::DeliveryStream").items()
+    assert name == "FairboxStorage/ArchiveMembers"
     assert stream["DeliveryStreamType"] == "DirectPut"
     key = stream["DeliveryStreamEncryptionConfigurationInput"]["KeyType"]
     assert key == "AWS_OWNED_CMK"
@@ -177,7 +166,8 @@ def test_the_archive_s_streams_write_compressed_hours_encrypted_on_the_way(
     assert plain(target["BucketARN"]) == "ArchiveBucket"
     assert target["Prefix"] == ("archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/")
     assert target["ErrorOutputPrefix"].startswith("errors/!{firehose:error-output-type}/")
-    assert target["CompressionFormat"] == STREAMS[name]
+    # records are gzip members, and stay as they are
+    assert target["CompressionFormat"] == "UNCOMPRESSED"
     assert target["FileExtension"] == ".json.gz"
     assert target["BufferingHints"] == {"SizeInMBs": 16, "IntervalInSeconds": 300}
     assert target["CloudWatchLoggingOptions"]["Enabled"] is True
@@ -192,14 +182,6 @@ def test_the_local_profile_leaves_nothing_behind_and_archives_soon(
     for stream in local_assembly.of_type("AWS::KinesisFirehose::DeliveryStream").values():
         hints = stream["ExtendedS3DestinationConfiguration"]["BufferingHints"]
         assert hints == {"SizeInMBs": 1, "IntervalInSeconds": 5}
-
-
-def test_functions_of_version_0_2_may_import_the_archive_s_former_stream_until_they_follow(
-    assembly: Assembly,
-) -> None:
-    outputs = assembly.templates["FairboxStorage"]["Outputs"]
-    # the names of the release's templates: CloudFormation refuses an export in use that goes
-    assert set(outputs) >= FORMER_EXPORTS
 
 
 def test_what_waits_for_the_archive_never_expires(assembly: Assembly) -> None:

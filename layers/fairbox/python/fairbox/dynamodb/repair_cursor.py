@@ -54,11 +54,9 @@ class RepairTable:
         if text is None:
             return Cursor()
         saved = json.loads(text)
-        # an older release kept texts
-        suspects = {n: off for n, off in saved["suspects"].items() if isinstance(off, int)}
-        key, count, sequences = saved.get("lane", ["", 0, None])
+        key, count, sequences = saved["lane"]
         lane = LanePart(key, count, None if sequences is None else tuple(sequences))
-        return Cursor(saved["position"], suspects, lane, saved.get("tried", ""))
+        return Cursor(saved["position"], saved["suspects"], lane, saved["tried"])
 
     def save_cursor(self, cursor: Cursor) -> None:
         """Keep the cursor for the next run."""
