@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from benchmarks.cost_scenarios import SCENARIOS, measure
 from benchmarks.topics import SIZES
 from scripts import write_costs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 QUICK = ("queue", "webhook", "mixed")
 
@@ -41,26 +36,3 @@ def test_every_row_is_what_the_meter_counts(capsys: pytest.CaptureFixture[str]) 
     status = write_costs.main(["--check"])
 
     assert status == 0, capsys.readouterr().out
-
-
-def test_a_page_that_differs_is_named_and_left_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(write_costs, "TABLES", {"kinds": lambda: iter(["| new |"])})
-    page = tmp_path / "costs.md"
-    page.write_text(write_costs.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    before = page.read_text(encoding="utf-8")
-
-    assert write_costs.main(["--check", "--page", str(page)]) == 1
-    assert capsys.readouterr().out.startswith("costs.md: stale")
-    assert page.read_text(encoding="utf-8") == before
-    assert write_costs.main(["--page", str(page)]) == 0
-    assert "| new |" in page.read_text(encoding="utf-8")
-    assert write_costs.main(["--check", "--page", str(page)]) == 0
-
-
-def test_a_page_without_its_marks_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "costs.md"
-    page.write_text("# Costs\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match="no line"):
-        write_costs.main(["--page", str(page)])

@@ -77,21 +77,6 @@ def test_the_reference_pages_are_what_the_code_says(capsys: pytest.CaptureFixtur
     assert status == 0, capsys.readouterr().out
 
 
-def test_a_stale_reference_page_is_named_and_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_reference.main(["--folder", str(tmp_path)])
-    page = tmp_path / "reference/errors.md"
-    page.write_text(page.read_text() + "more\n")
-    capsys.readouterr()
-
-    status = write_reference.main(["--check", "--folder", str(tmp_path)])
-
-    assert status == 1
-    assert capsys.readouterr().out.startswith("reference/errors.md: stale")
-    assert page.read_text().endswith("more\n")
-
-
 @pytest.mark.parametrize("page", GUIDES, ids=_name)
 def test_the_snippets_of_a_guide_run(page: Path, application: MemoryApplication) -> None:
     snippets = list(_snippets(page))
