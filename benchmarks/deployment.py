@@ -41,6 +41,7 @@ RELAY_BATCH: Final = 100
 MARKING_BATCH: Final = 1000
 MARKING_WINDOW: Final = 20.0
 _DEADLINE: Final = 25.0
+_AGE_SECONDS: Final = 121.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +151,12 @@ class Deployment:
         self.read_topics([TOPIC])
 
     def read_topics(self, names: Sequence[str]) -> None:
-        """Let every process read topics."""
+        """Let every process read topics, and their copies grow two minutes old."""
         for store in self._stores:
             self.accounts.charge("start", store.refresh)
             for name in names:
                 self.accounts.charge("start", partial(store.topic, name))
+        self.app.clock.advance(_AGE_SECONDS)
 
     def run(self, load: Load) -> int:
         """Run the load until everything is delivered and marked; return the number of messages."""

@@ -119,7 +119,7 @@ class DeliveryStack(Stack):
         mark_delivered.allow(
             [
                 may.on_table(storage.outbox, *may.READ_ITEMS, "UpdateItem"),
-                may.on_table(storage.deliveries, "Query", "BatchWriteItem"),
+                may.on_table(storage.deliveries, "BatchWriteItem"),
                 *self._archive(),
                 *self._expires_bodies(),
                 may.send_to(self._ack_queue),

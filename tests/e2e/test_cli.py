@@ -323,12 +323,6 @@ def replays(cli: Cli) -> None:
     )
 
 
-@scene("simulate")
-def simulations(cli: Cli) -> None:
-    told = cli.one("simulate", "--scenario", "ordered", "--messages", "40", "--workers", "1")
-    assert (told["messages"], told["broken"]) == (40, 0)
-
-
 @pytest.fixture
 def cli(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("TERM", "dumb")

@@ -38,7 +38,7 @@ def test_a_seed_of_every_scenario_repeats_to_the_last_call_in_another_process() 
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Chaos, int]]:
-    """What reaches scenario `fake`, whose seed 12 loses the fourth message."""
+    """The calls of scenario `fake`, whose seed 12 loses the fourth message."""
     calls = []
 
     def run(seed: int, chaos: Chaos, messages: int) -> list[str]:

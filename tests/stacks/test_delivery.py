@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import codec
-from fairbox.codec import attributes
 from fairbox.testing.doorbell_queues import QUEUES
 
 from tests.stacks.assembly import Assembly, plain, variables
@@ -77,7 +76,6 @@ def test_the_relay_takes_a_hundred_records_at_once_and_waits_for_none(assembly: 
 
 
 MESSAGE = {codec.SIZE: {"N": "17"}}
-ASKED = {attributes.WAITING_ASKED: {"N": "17"}}
 SHARD_ROW = {codec.READY_COUNT: {"N": "1"}}
 
 
@@ -127,8 +125,6 @@ def taken(assembly: Assembly, function: str, one: dict[str, Any]) -> bool:
         ("a shard row changed", record("ready", new=SHARD_ROW, old=SHARD_ROW), False, False),
         ("a shard row removed", record("ready", old=SHARD_ROW), False, False),
         ("a topic row made", record("topic", new={}), False, False),
-        ("a question of who waits", record("hint", new=ASKED, old={}), True, False),
-        ("an answer", record("hint", new={}, old=ASKED), False, False),
     ],
 )
 def test_stream_readers_are_woken_by(

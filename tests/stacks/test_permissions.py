@@ -82,7 +82,7 @@ EXPECTED: dict[str, Permissions] = {
     "MarkDelivered": STREAM
     | {
         "Outbox": READ | {"dynamodb:UpdateItem"},
-        "Deliveries": {"dynamodb:Query", "dynamodb:BatchWriteItem"},
+        "Deliveries": {"dynamodb:BatchWriteItem"},
         **ARCHIVE,
         **EXPIRE_BODIES,
         "AcksQueue": SEND,
