@@ -24,9 +24,7 @@ AT_ONCE = replace(CALM, interleaved=0.02)  # a second visit of the same shard, n
 LATE_WORKERS = replace(CALM, interleaved=0.15, refused=0.3)
 
 
-@pytest.mark.guarantee(
-    "never-lost", "duplicates-explained", "order-of-keys", "deferred-keys", "due-keys"
-)
+@pytest.mark.guarantee("order-of-keys", "deferred-keys", "due-keys")
 @pytest.mark.parametrize("on_dead", ["skip", "block"])
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_order_holds_and_nothing_is_forgotten_whatever_fails(seed: int, on_dead: OnDead) -> None:

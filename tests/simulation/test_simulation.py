@@ -41,7 +41,6 @@ MESSAGES = 450
     "ledger-exact",
     "archive-complete",
     "counts-exact",
-    "order-of-keys",
 )
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_every_guarantee_holds_whatever_fails(seed: int) -> None:
