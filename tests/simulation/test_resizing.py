@@ -51,7 +51,7 @@ class TestMutants:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(resizing, "ANNOUNCE_MS", 0)
-        assert self.finds("out of order: ", first=23)
+        assert self.finds("out of order: ", first=51)
 
     def test_a_new_shard_that_does_not_wait_breaks_the_order(
         self, monkeypatch: pytest.MonkeyPatch

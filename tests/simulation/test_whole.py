@@ -156,7 +156,7 @@ class TestMutants:
             return self._store.delete_held(receipts)
 
         monkeypatch.setattr(UnorderedSettlement, "ack", mutant)
-        assert self.finds("an expired receipt was taken for good", CALM, first=87, messages=100)
+        assert self.finds("an expired receipt was taken for good", CALM, first=231, messages=100)
 
     def test_receives_that_do_not_look_who_holds_give_two_holders(
         self, monkeypatch: pytest.MonkeyPatch

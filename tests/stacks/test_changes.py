@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scripts.template_changes import changes_of
-from stacks.config import Config
-from tests.stacks.conftest import synthesise
+from stacks.config import Config, config_from_context, load_context
+from tests.stacks.conftest import ROOT, synthesise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,6 @@ DATA = (
     "AWS::Glue::Database",
     "AWS::KMS::Key",
     "AWS::KinesisFirehose::",
-    "AWS::Logs::LogGroup",
     "AWS::S3::Bucket",
     "AWS::S3Tables::",
     "AWS::SNS::Topic",
@@ -140,6 +139,12 @@ def refusals(before: Assembly, after: Assembly) -> Iterator[str]:
 
 def test_every_setting_has_another_value() -> None:
     assert set(OTHER_VALUES) == {field.name for field in fields(Config)}
+    default = config_from_context(load_context(ROOT / "cdk.json", {}))
+    for name, values in OTHER_VALUES.items():
+        for value in values:
+            overrides = {name: value} | TOGETHER.get(name, {})
+            changed = config_from_context(load_context(ROOT / "cdk.json", overrides))
+            assert changed != default, name
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,6 @@ def test_a_setting_is_changed_and_changed_back(
     for value in OTHER_VALUES[setting]:
         overrides = {setting: value} | TOGETHER.get(setting, {})
         states.append(synthesise(tmp_path_factory.mktemp(setting), overrides))
-    assert any(state.templates != assembly.templates for state in states[1:])
 
     for before in states:
         for after in states:

