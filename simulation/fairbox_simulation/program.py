@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import signal
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -142,8 +143,9 @@ def _results(wanted: Sequence[World], workers: int) -> Iterator[tuple[World, lis
         yield from map(run, wanted)
         return
     # children that share nothing: a fork would copy whatever threads hold at the moment
-    with multiprocessing.get_context("spawn").Pool(workers, _begin) as pool:
-        yield from pool.imap_unordered(run, wanted)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_begin) as pool:
+        yield from pool.map(run, wanted)
 
 
 def _begin() -> None:
