@@ -71,7 +71,7 @@ def delayed(world: LoadWorld, delays: dict[str, float]) -> Iterator[str]:
 
 
 def reads(
-    world: LoadWorld, minutes: float, most: float = READS, *, before: int = 0
+    world: LoadWorld, minutes: float, most: float = READS, *, before: int = 0, rows: bool = True
 ) -> Iterator[str]:
     """Yield that functions read too much for what was sent.
 
@@ -80,8 +80,12 @@ def reads(
         minutes: since its meter was read anew.
         most: RRU a message.
         before: messages that were sent before that.
+        rows: whether the rows of shards count, which marking reads once a window.
     """
-    units, sent = world.meter.reading().rru, world.sent - before
+    reading, sent = world.meter.reading(), world.sent - before
+    units = sum(
+        c.rru for (call, *_), c in reading.costs.items() if rows or call != "batch_get_item"
+    )
     if units > most * sent + IDLE_READS * minutes:
         yield f"too many reads: {units:.0f} RRU for {sent} sent in {minutes:.0f} minutes"
 
