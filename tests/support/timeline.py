@@ -102,13 +102,3 @@ class Stage:
     def rru(self) -> float:
         """Read units of the consumer."""
         return self._meter.reading().rru
-
-    @property
-    def wru(self) -> float:
-        """Write units of the consumer."""
-        return self._meter.reading().wru
-
-    @property
-    def calls(self) -> int:
-        """Calls of the consumer."""
-        return sum(self._meter.reading().calls.values())

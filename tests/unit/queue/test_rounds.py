@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox import Received
-    from fairbox.model.topics import Ordering
+    from fairbox.model.topics import Ordering, TopicState
+    from fairbox.queue.shard_rotation import Place
 
 WIDTHS = (1, 8, 64, 300)
 ORDERINGS = pytest.mark.parametrize("ordering", ["none", "key"])
@@ -98,8 +99,9 @@ def test_a_loop_without_waits_does_not_end_before_a_message_behind_many_in_fligh
 
 @pytest.mark.parametrize("shards", WIDTHS)
 def test_an_empty_receive_costs_a_whole_round(shards: int) -> None:
-    for ordering, lane in (("none", 0.5), ("key", 1.0)):
-        scene = Scene(shards, ordering)  # type: ignore[arg-type]
+    lanes: dict[Ordering, float] = {"none": 0.5, "key": 1.0}
+    for ordering, lane in lanes.items():
+        scene = Scene(shards, ordering)
         scene.queue.receive("jobs")
         scene.reset()
         assert scene.queue.receive("jobs") == []
@@ -184,3 +186,18 @@ def test_a_consumer_of_a_wide_topic_receives_more_seldom_when_nothing_comes() ->
         scene.clock.sleep(steps.quiet or 0)
     assert pauses[0] == 0.1
     assert pauses[-1] == 300 / 32
+
+
+def test_a_round_ends_within_a_second_or_so_of_a_pause() -> None:
+    scene = Scene(64)
+    seen: list[Place] = []
+
+    def take(_: TopicState, left: set[Place]) -> list[Received]:
+        seen.append(left.pop())
+        scene.clock.advance(0.3)
+        if len(seen) == 5:
+            scene.application.outbox.pause_topic("jobs")
+        return []
+
+    assert scene.queue._context.rounds.read("jobs", take) == []
+    assert len(seen) <= 5 + 4
