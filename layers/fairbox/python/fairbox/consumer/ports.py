@@ -85,8 +85,8 @@ class Poll(Protocol):
         visibility_timeout: float = 30,
         *,
         consumer: str = "",
-    ) -> tuple[Sequence[Received], float | None]:
-        """Claim messages; return them, and seconds until the next step. None: choose them."""
+    ) -> tuple[Sequence[Received], float]:
+        """Claim messages; return them, and seconds until the next step."""
         ...
 
 
