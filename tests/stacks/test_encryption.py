@@ -10,7 +10,6 @@ import pytest
 from stacks.components.encryption import key_actions
 from tests.stacks.assembly import listed, plain
 from tests.stacks.conftest import synthesise
-from tests.stacks.test_permissions import EXPECTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,7 +138,7 @@ def test_a_producer_may_write_bodies_under_it_and_decrypt_none_of_them(
     assert "kms:Decrypt" not in uses(policy["PolicyDocument"]["Statement"])["s3"]
 
 
-@pytest.mark.parametrize("function", EXPECTED)
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_may_use_it_as_far_as_what_it_does_asks(keyed: Assembly, function: str) -> None:
     assert uses(keyed.statements(f"{function}Role")) == FUNCTIONS[function]
 

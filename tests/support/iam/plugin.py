@@ -1,7 +1,7 @@
 """The simulation of IAM over a whole test run, as a plugin of pytest.
 
 Every process of the run records what functions ask of AWS. At the end, requests without a grant
-fail the run; so do grants that no test used, if the run was whole: all tests, none failed.
+fail the run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,26 +20,20 @@ from local.cloudformation.synthesis import synthesise
 from local.functions.runtime import WRAPPER_VARIABLE
 from local.workspace import Workspace
 from tests.support.deployment import SETTINGS
-from tests.support.iam.deployment import Deployment, full_deployment
-from tests.support.iam.exceptions import UNUSED
+from tests.support.iam.deployment import Deployment
 from tests.support.iam.recording import FOLDER_VARIABLE, name_test, read
-from tests.support.iam.review import missing, unused, without_reason
+from tests.support.iam.review import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.iam.recording import Seen
 
-_WHOLE: Final = ("", "not extended")
-KEPT_VARIABLE: Final = "FAIRBOX_TEST_REQUESTS_KEPT"
-"""Variable for a folder that keeps the records of the run."""
-
 
 class IamSimulation:
     """Records and reviews; one in the main process and one in each worker."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._config = config
         worker: dict[str, str] | None = getattr(config, "workerinput", None)
         self._main = worker is None
         self._run = Path(tempfile.mkdtemp(prefix="fairbox-requests-") if worker is None
@@ -66,25 +60,12 @@ class IamSimulation:
         if not self._main:
             return
         seen = read(self._run)
-        if kept := os.environ.get(KEPT_VARIABLE):
-            shutil.copytree(self._run, kept, dirs_exist_ok=True)
         shutil.rmtree(self._run, ignore_errors=True)
         if not seen:
             return
-        whole = session.exitstatus == pytest.ExitCode.OK and self._whole()
-        self._findings = list(review(seen, whole=whole))
+        self._findings = list(review(seen))
         if self._findings and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _whole(self) -> bool:
-        """Whether every test was to run."""
-        chosen = self._config.option
-        narrowed = (chosen.keyword, chosen.deselect, chosen.ignore, chosen.ignore_glob, chosen.lf)
-        return (
-            self._config.args_source is pytest.Config.ArgsSource.TESTPATHS
-            and chosen.markexpr in _WHOLE
-            and not any(narrowed)
-        )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the findings."""
@@ -94,19 +75,8 @@ class IamSimulation:
                 terminalreporter.write_line(finding)
 
 
-def review(seen: list[Seen], *, whole: bool) -> Iterator[str]:
-    """Yield the findings of a run.
-
-    A part of a run is held to the local application's templates and its own resources. A whole run
-    is held to templates with every permission that a setting can give.
-    """
+def review(seen: list[Seen]) -> Iterator[str]:
+    """Yield the findings of a run: requests to resources of the local application."""
     local = Deployment(synthesise(Workspace(), context=SETTINGS, name="cdk.functions"))
     own = [one for one in seen if local.owns(one.request.resource)]
     yield from missing(local, own)
-    if not whole:
-        return
-    full = full_deployment()
-    everything = [*seen, *full.seen_of_lambda()]
-    yield from missing(full, everything)
-    left = unused(full, everything, full.functions)
-    yield from without_reason(full, left, UNUSED)
