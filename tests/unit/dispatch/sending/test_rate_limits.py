@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Subscription, Topic, TopicConflict, UnknownSubscription, UnknownTopic
 from fairbox.aws.sqs_doorbells import decode, encode
-from fairbox.codec.messages import read_message
+from fairbox.codec import attributes as attr
+from fairbox.codec.keys import subscription_key
+from fairbox.codec.messages import number, read_message
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.sending.circuit_breakers import Gate
-from fairbox.dynamodb.circuits import CircuitRows
 from fairbox.errors import InvalidInput
 from fairbox.model.epochs import Epoch
 from fairbox.model.topics import TopicState
 from fairbox.testing import ManualClock
+from fairbox.testing.application import OUTBOX
 from fairbox.testing.doorbell_queues import NOW, DoorbellQueues
 
 from tests.support.application import App
@@ -111,8 +114,20 @@ class TestPauses:
     def test_one_that_others_keep_changing_is_a_conflict(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        app = App("a")
-        monkeypatch.setattr(CircuitRows, "write", lambda *_, **__: None)
+        app, versions = App("a"), itertools.count(100)
+        write = app.engine.transact_write_items
+
+        def later(**actions: Any) -> Any:
+            app.engine.update_item(
+                TableName=OUTBOX,
+                Key=subscription_key("orders", "a"),
+                UpdateExpression="SET #v = :v",
+                ExpressionAttributeNames={"#v": attr.STANDING_VERSION},
+                ExpressionAttributeValues={":v": number(next(versions))},
+            )
+            return write(**actions)
+
+        monkeypatch.setattr(app.engine, "transact_write_items", later)
         with pytest.raises(TopicConflict):
             app.outbox.pause_subscription("orders", "a")
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.context import DAY_HOURS, TRIES, WEEK_HOURS
+from fairbox.batches.context import DAY_HOURS, WEEK_HOURS
 from fairbox.batches.models import (
     MAX_GROUP_SIZE,
     MAX_GROUPS,
@@ -106,9 +106,7 @@ class Additions:
         changes = [Change(root)]
         if metadata:
             changes.append(Change(Metadata(batch, metadata)))
-        for attempt in range(TRIES):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries():
             nested = [] if parent_item is None else [self._nested(batch, parent_item)]
             if self._store.write([*changes, *nested]) is None:
                 return Batch.of(root)
@@ -152,9 +150,7 @@ class Additions:
         """Add groups of items; the same request id again returns the same groups."""
         wanted = _wanted(batch, count, request_id, group_size)
         filled = False
-        for attempt in range(TRIES):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries():
             root = self._store.root(batch)
             if root is None:
                 raise UnknownBatch(batch)

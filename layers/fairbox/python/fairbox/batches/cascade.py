@@ -128,9 +128,7 @@ class Cascade:
         Returns:
             Whether it is empty now; None when every race was lost.
         """
-        for attempt in range(tries):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries(tries):
             node, leaves = self.read_node(key, children)
             if node is None:
                 return False
@@ -163,9 +161,7 @@ class Cascade:
             completed it; None when every race was lost.
         """
         message = self._context.ids.next()
-        for attempt in range(tries):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries(tries):
             root, under = self.read_root(batch, children)
             if root is None:
                 return []
@@ -287,9 +283,7 @@ class Cascade:
         Returns:
             The ids of the batches that this completed; None when every race was lost.
         """
-        for attempt in range(tries):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries(tries):
             root = self._store.root(batch)
             item = parse_item(root.parent_item or "") if root is not None else None
             if root is None or item is None or not root.ended or root.told:

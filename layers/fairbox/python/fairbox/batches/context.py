@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from random import Random
 
     from fairbox.batches.ports import Announcer, BatchStore, Ids
@@ -35,6 +36,9 @@ class Context:
     rng: Random
     ids: Ids
 
-    def back_off(self, attempt: int) -> None:
-        """Wait before try `attempt` (from 1): full jitter from 5 ms, doubling."""
-        self.clock.sleep(self.rng.random() * _BASE_SECONDS * 2.0**attempt)
+    def tries(self, count: int = TRIES) -> Iterator[None]:
+        """Allow so many tries: full jitter before each but the first, from 5 ms, doubling."""
+        for attempt in range(count):
+            if attempt:
+                self.clock.sleep(self.rng.random() * _BASE_SECONDS * 2.0**attempt)
+            yield

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.context import DAY_HOURS, TRIES
+from fairbox.batches.context import DAY_HOURS
 from fairbox.batches.models import FENCED, Change, LeafKey, hour_of, node_of
 from fairbox.batches.progress import ProgressReader
 from fairbox.batches.results import Batch
@@ -45,9 +45,7 @@ class Lifecycle:
             BatchEnded: it was cancelled or reaped.
         """
         message = self._context.ids.next()
-        for attempt in range(TRIES):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries():
             root = known_root(self._store, batch)
             if root.state in ("sealed", "complete"):
                 self._cascade.after_end(root, message)
@@ -71,9 +69,7 @@ class Lifecycle:
             UnknownBatch: there is none of this id.
             BatchEnded: it is complete, or was reaped.
         """
-        for attempt in range(TRIES):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries():
             root = known_root(self._store, batch)
             if root.state == "cancelled":
                 self._cascade.after_end(root, "")
@@ -130,9 +126,7 @@ class Lifecycle:
             UnknownBatch: there is none of this id.
             BatchBusy: others kept changing the root.
         """
-        for attempt in range(TRIES):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries():
             root = known_root(self._store, batch)
             if not root.ended or root.look is None:
                 return root.ended

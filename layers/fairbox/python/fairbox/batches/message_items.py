@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairbox.batches.cascade import Cascade
-from fairbox.batches.context import TRIES, Context
+from fairbox.batches.context import Context
 from fairbox.batches.models import LeafKey
 from fairbox.batches.settlement import Settlement
 from fairbox.errors import BatchBusy, BatchEnded, UnknownItems
@@ -87,9 +87,7 @@ class MessageItems:
         reason: str,
         actions: Sequence[dict[str, Any]],
     ) -> Moved:
-        for attempt in range(TRIES):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries():
             fate, changes = self._decided(verb, item, reason)
             refusal = self._context.store.write(changes, actions)
             if refusal is None:

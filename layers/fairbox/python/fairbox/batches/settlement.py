@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from fairbox.batches.context import TRIES
 from fairbox.batches.models import (
     Change,
     FailedItems,
@@ -99,9 +98,7 @@ class Settlement:
     ) -> None:
         """Settle these items of one leaf, and add to the outcome."""
         key = LeafKey(leaf.batch, leaf.group)
-        for attempt in range(TRIES):
-            if attempt:
-                self._context.back_off(attempt)
+        for _ in self._context.tries():
             try:
                 new, changes = self.changes(verb, leaf, hit, reason)
             except BatchEnded as ended:

@@ -165,11 +165,11 @@ class QueueResize(OutboxPart):
         which is written last.
         """
 
-        def decide(there: TopicState) -> TopicState | None:
+        def decide(there: TopicState) -> TopicState:
             check_stays(there)
             now = self._context.now
             if (there.widths == widths != read) or (not widths and there.epochs[-1].since == since):
-                return None  # it is done: the answer to the write was lost
+                return there  # it is done: the answer to the write was lost
             if underway(there.epochs, now):
                 raise ResizeUnderway(name, there.epochs[-1].since)
             if there.widths != read or since < now + ANNOUNCE_MS:

@@ -21,12 +21,14 @@ from fairbox.errors import (
 from fairbox.model.deferred_keys import name_digest
 from fairbox.model.ids import time_of
 from fairbox.model.messages import check_text
+from fairbox.model.swap import swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
     from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
@@ -206,21 +208,18 @@ class MessageSkips(OutboxPart):
         table = DeferredKeyTable(self.tables)
         shard, digest = (ref.topic, ref.epoch, ref.shard), name_digest(subscription)
         _, holds = table.get(shard)
-        for _ in range(_TRIES):
-            mine = {
-                e
-                for e in holds.entries
+
+        def opened(row: DeferredKeys) -> DeferredKeys:
+            entries = [
+                replace(e, due=self._context.now, state="open")
                 if (e.subscription, e.id, e.state) == (digest, ref.id, "waiting") and not e.whole
-            }
-            if not mine:
-                return
-            opened = [replace(e, due=self._context.now, state="open") if e in mine else e
-                      for e in holds.entries]  # fmt: skip
-            changed = replace(holds, entries=tuple(opened))
-            theirs = table.write(shard, changed, holds.version)
-            if theirs is None:
-                return
-            holds = theirs  # and if others change it all the time, it is due when it was
+                else e
+                for e in row.entries
+            ]
+            return replace(row, entries=tuple(entries))
+
+        # if others change it all the time, it is due when it was
+        swap(holds, opened, lambda new, old: table.write(shard, new, old.version))
 
 
 def _without(

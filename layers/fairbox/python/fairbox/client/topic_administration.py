@@ -17,6 +17,7 @@ from fairbox.errors import (
 from fairbox.model.messages import check_text
 from fairbox.model.redaction import MASK, has_user, is_redacted
 from fairbox.model.regions import check_reachable
+from fairbox.model.swap import swap
 from fairbox.model.topics import AWS_SCHEMES
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from fairbox.model.topics import Subscription, Topic, TopicState
 
 MAX_PAUSE_REASON: Final = 200
-_TRIES: Final = 8
 
 
 class TopicAdministration(OutboxPart):
@@ -200,18 +200,21 @@ class TopicAdministration(OutboxPart):
         self, topic: str, name: str, change: Callable[[SubscriptionStatus], SubscriptionStatus]
     ) -> None:
         """Change the status of a subscription, and announce it (4 WRU)."""
-        for _ in range(_TRIES):
-            state = self.topic(topic)
-            if name not in state.subscription_names:
+        state = self.topic(topic)
+        if name not in state.subscription_names:
+            raise UnknownSubscription(topic, name)
+
+        def write(
+            after: SubscriptionStatus, before: SubscriptionStatus
+        ) -> SubscriptionStatus | None:
+            there = self.tables.circuits.write(topic, name, after, before, announce=True)
+            if there is None:
                 raise UnknownSubscription(topic, name)
-            before = state.standing(name)
-            after = change(before)
-            if after == before:
-                return
-            write = self.tables.circuits.write
-            if write(topic, name, after, before, announce=True) == after:
-                return
-        raise TopicConflict(topic, f"subscription {name!r} is being changed by others: try again")
+            return None if there == after else there
+
+        if swap(state.standing(name), change, write) is None:
+            detail = f"subscription {name!r} is being changed by others: try again"
+            raise TopicConflict(topic, detail)
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription; it is in force when this returns, 2 s later.

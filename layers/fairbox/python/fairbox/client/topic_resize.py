@@ -83,12 +83,12 @@ class TopicResize(OutboxPart):
         check_shards(shards)
         first: list[TopicState] = []
 
-        def decide(there: TopicState) -> TopicState | None:
+        def decide(there: TopicState) -> TopicState:
             first.append(there)
             check_stays(there)
             newest = there.epochs[-1]
             if newest.shards == shards:
-                return None
+                return there
             now = self._context.now
             if underway(there.epochs, now):
                 raise ResizeUnderway(topic, newest.since)

@@ -25,7 +25,7 @@ from fairbox.batches.models import (
 from fairbox.batches.ports import Refusal
 from fairbox.codec import batches as codec
 from fairbox.codec.attributes import PK, SK
-from fairbox.dynamodb.calls import TRIES, ConditionFailed
+from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Throttled, TransactionCancelled, Unavailable
 
 if TYPE_CHECKING:
@@ -120,27 +120,9 @@ class BatchTable:
         return self._counts(page)
 
     def _counts(self, page: list[Key]) -> list[LeafCounts]:
-        found: list[LeafCounts] = []
         attributes = (codec.COUNT, codec.FAILED, codec.LEAF_SIZE)
-        names = {f"#{name}": name for name in attributes}
-        for attempt in range(TRIES):
-            if attempt:
-                if self._calls.out_of_time:
-                    break
-                self._calls.back_off(attempt)
-            request = {
-                "Keys": page,
-                "ConsistentRead": True,
-                "ProjectionExpression": ", ".join(names),
-                "ExpressionAttributeNames": names,
-            }
-            answer = self._calls.call("batch_get_item", RequestItems={self._table: request})
-            items = answer["Responses"].get(self._table, [])
-            found += [LeafCounts(*(int(item[name]["N"]) for name in attributes)) for item in items]
-            page = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-            if not page:
-                return found
-        raise Throttled("batch_get_item")
+        items = self._calls.batch_get(self._table, page, only=attributes)
+        return [LeafCounts(*(int(item[name]["N"]) for name in attributes)) for item in items]
 
     def requests_of(self, batch: str) -> list[Request]:
         """Return all requests of a batch."""

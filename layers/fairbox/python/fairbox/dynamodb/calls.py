@@ -163,6 +163,15 @@ class Calls:
         bound = min(_CAP_SECONDS, _BASE_SECONDS * 2.0**attempt)
         self.clock.sleep(self.rng.random() * bound)
 
+    def tries(self) -> Iterator[None]:
+        """Allow tries while there is time, with a pause before each but the first."""
+        for attempt in range(TRIES):
+            if attempt:
+                if self.out_of_time:
+                    return
+                self.back_off(attempt)
+            yield
+
     def pages(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a query or scan, each read when it is asked for."""
         while True:
@@ -175,11 +184,7 @@ class Calls:
     def batch_write(self, table: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Write 25 a call, unprocessed ones again with back-off; return what was not written."""
         waiting = list(requests)
-        for attempt in range(TRIES):
-            if attempt:
-                if self.out_of_time:
-                    break
-                self.back_off(attempt)
+        for _ in self.tries():
             unprocessed: list[dict[str, Any]] = []
             for start in range(0, len(waiting), 25):
                 chunk = waiting[start : start + 25]
@@ -196,24 +201,38 @@ class Calls:
         return waiting
 
     def batch_get(
-        self, table: str, keys: Sequence[dict[str, Any]], *, consistent: bool = True
+        self,
+        table: str,
+        keys: Sequence[dict[str, Any]],
+        *,
+        consistent: bool = True,
+        only: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
         """Return the items of these keys that are there, 100 a call, in no order.
+
+        Args:
+            table: the table.
+            keys: of the items.
+            consistent: whether to see every write that has been answered, at twice the units.
+            only: the attributes to return; empty: all.
 
         Raises:
             Throttled: some keys stayed unprocessed to the last try.
         """
         found: list[dict[str, Any]] = []
+        request: dict[str, Any] = {"ConsistentRead": consistent}
+        if only:
+            names = {f"#{name}": name for name in only}
+            request |= {
+                "ProjectionExpression": ", ".join(names),
+                "ExpressionAttributeNames": names,
+            }
         waiting = list(keys)
-        for attempt in range(TRIES):
-            if attempt:
-                if self.out_of_time:
-                    break
-                self.back_off(attempt)
+        for _ in self.tries():
             unprocessed: list[dict[str, Any]] = []
             for start in range(0, len(waiting), 100):
-                request = {"Keys": waiting[start : start + 100], "ConsistentRead": consistent}
-                answer = self.call("batch_get_item", RequestItems={table: request})
+                page = request | {"Keys": waiting[start : start + 100]}
+                answer = self.call("batch_get_item", RequestItems={table: page})
                 found += answer.get("Responses", {}).get(table, [])
                 unprocessed += answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
             if not unprocessed:

@@ -45,7 +45,7 @@ class EpochTable:
             or self._tables.dead.any(topic, epoch, shard)
         )
 
-    def change(self, name: str, decide: Callable[[TopicState], TopicState | None]) -> TopicState:
+    def change(self, name: str, decide: Callable[[TopicState], TopicState]) -> TopicState:
         """Change a topic where it is as it was read."""
         return self._tables.topics.change(name, decide)
 

@@ -22,10 +22,11 @@ from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.statements import Statement, statement
 from fairbox.model.ids import before
 from fairbox.model.stored_messages import Hint
+from fairbox.model.swap import swap
 from fairbox.queue.ports import HintMove
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
@@ -195,28 +196,29 @@ class HintRows:
             item = answer["Attributes"]
         except ConditionFailed as failed:
             item = failed.old
-        hint = read_hint(item, number_)
-        for _ in range(_TRIES):
-            if hint.checked < at:
-                return
+
+        def called(hint: Hint) -> Hint:
             # a look under another clock has read segments up to a later time
-            there = self.move(HintMove(shard, hint, replace(hint, checked=at - 1, look_at=at)))
-            if there is None:
-                return
-            hint = there
+            return hint if hint.checked < at else replace(hint, checked=at - 1, look_at=at)
+
+        self._swap(shard, read_hint(item, number_), called)
 
     def _lower_later(self, shard: Shard, hint: Hint, ref: MessageRef) -> None:
         """Let receives find a delayed message that was committed behind what they passed."""
-        if ref.due is None or message_sk(ref.id, ref.due, "later") > hint.later:
+        due = ref.due
+        if due is None or message_sk(ref.id, due, "later") > hint.later:
             return
-        place = message_sk(before(ref.id), ref.due, "later")
-        for _ in range(_TRIES):
-            look_at = ref.due if hint.look_at is None else min(hint.look_at, ref.due)
-            lower = replace(hint, later=min(hint.later, place), look_at=look_at)
-            there = self.move(HintMove(shard, hint, lower))
-            if there is None:
-                return
-            hint = there
+        place = message_sk(before(ref.id), due, "later")
+
+        def lower(hint: Hint) -> Hint:
+            look_at = due if hint.look_at is None else min(hint.look_at, due)
+            return replace(hint, later=min(hint.later, place), look_at=look_at)
+
+        self._swap(shard, hint, lower)
+
+    def _swap(self, shard: Shard, hint: Hint, decide: Callable[[Hint], Hint]) -> None:
+        """Change a hint; one that others keep changing is left to the next look."""
+        swap(hint, decide, lambda new, old: self.move(HintMove(shard, old, new)), _TRIES)
 
     def _lower(self, topic: str, epoch: int, group: int, values: Mapping[str, Any]) -> bool:
         """Set attributes where all of them are greater; a missing one is as low as can be."""

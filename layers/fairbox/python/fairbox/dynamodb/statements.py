@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.dynamodb.calls import TRIES
 from fairbox.errors import FairboxError, Throttled, Unavailable
 
 if TYPE_CHECKING:
@@ -106,11 +105,7 @@ def execute(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
 def _call(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
     answers: dict[int, Answer] = {}
     waiting = list(range(len(statements)))
-    for attempt in range(TRIES):
-        if attempt:
-            if calls.out_of_time:
-                break
-            calls.back_off(attempt)
+    for _ in calls.tries():
         try:
             response = calls.call(
                 _OPERATION,

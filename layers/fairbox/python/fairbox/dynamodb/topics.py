@@ -153,22 +153,18 @@ class TopicTable:
             TopicConflict: it is there with another shard count or ordering, changes too often, or
                 has subscriptions and is to have a `message_retention`.
         """
-        for _ in range(_TRIES):
-            there = self.load(topic.name)
+
+        def decide(there: TopicState | None) -> TopicState:
             if there is None:
-                state = TopicState(topic, (Epoch(0, topic.shards, 0),))
-            else:
-                check_stays(there)
-                topic = _reconciled(topic, there.topic)
-                if there.topic == topic:
-                    return there
-                if there.pushed and topic.message_retention is not None:
-                    detail = "remove the subscriptions first, or leave it out"
-                    raise TopicConflict(topic.name, _ONLY_PULLED + detail)
-                state = replace(there, topic=topic, version=there.version + 1)
-            if self._change(topic.name, [self._put_topic(state, there)]):
-                return state
-        raise TopicConflict(topic.name, _CHANGED)
+                return TopicState(topic, (Epoch(0, topic.shards, 0),))
+            check_stays(there)
+            wanted = _reconciled(topic, there.topic)
+            if there.topic != wanted and there.pushed and wanted.message_retention is not None:
+                detail = "remove the subscriptions first, or leave it out"
+                raise TopicConflict(topic.name, _ONLY_PULLED + detail)
+            return replace(there, topic=wanted)
+
+        return self._swap(topic.name, decide)
 
     def pause(self, name: str, *, paused: bool) -> TopicState:
         """Let receiving from the topic give nothing, or messages again.
@@ -177,30 +173,35 @@ class TopicTable:
             UnknownTopic: there is no such topic.
             TopicConflict: it changes too often.
         """
-        return self.change(
-            name, lambda there: None if there.paused == paused else replace(there, paused=paused)
-        )
+        return self.change(name, lambda there: replace(there, paused=paused))
 
-    def change(self, name: str, decide: Callable[[TopicState], TopicState | None]) -> TopicState:
+    def change(self, name: str, decide: Callable[[TopicState], TopicState]) -> TopicState:
         """Change a topic where it is as it was read; return it as it stands then.
 
         Args:
             name: the topic's.
-            decide: returns the topic as it is to be, or None where nothing is to be done; it may
-                be asked again.
+            decide: returns the topic as it is to be; it may be asked again.
 
         Raises:
             UnknownTopic: there is no such topic.
             TopicConflict: it changes too often.
         """
-        for _ in range(_TRIES):
-            there = self.load(name)
+
+        def known(there: TopicState | None) -> TopicState:
             if there is None:
                 raise UnknownTopic(name)
+            return decide(there)
+
+        return self._swap(name, known)
+
+    def _swap(self, name: str, decide: Callable[[TopicState | None], TopicState]) -> TopicState:
+        """As `change`, of a topic that may not be there (None)."""
+        for _ in range(_TRIES):
+            there = self.load(name)
             wanted = decide(there)
-            if wanted is None:
-                return there
-            state = replace(wanted, version=there.version + 1)
+            if wanted == there:
+                return wanted
+            state = wanted if there is None else replace(wanted, version=there.version + 1)
             if self._change(name, [self._put_topic(state, there)]):
                 return state
         raise TopicConflict(name, _CHANGED)
@@ -212,17 +213,11 @@ class TopicTable:
             UnknownTopic: there is no such topic.
             TopicConflict: it changes too often.
         """
-        for _ in range(_TRIES):
-            there = self.load(name)
-            if there is None:
-                raise UnknownTopic(name)
-            if there.deleting is not None:
-                return there.deleting
-            now = milliseconds(self._calls.clock)
-            state = replace(there, deleting=now, version=there.version + 1)
-            if self._change(name, [self._put_topic(state, there)]):
-                return now
-        raise TopicConflict(name, _CHANGED)
+        now = milliseconds(self._calls.clock)
+        state = self.change(
+            name, lambda there: there if there.deleting else replace(there, deleting=now)
+        )
+        return state.deleting or now
 
     def unmark_deleting(self, name: str) -> None:
         """Let the topic take messages again, where it is there and does not.
@@ -230,14 +225,8 @@ class TopicTable:
         Raises:
             TopicConflict: it changes too often.
         """
-        for _ in range(_TRIES):
-            there = self.load(name)
-            if there is None or there.deleting is None:
-                return
-            state = replace(there, deleting=None, version=there.version + 1)
-            if self._change(name, [self._put_topic(state, there)]):
-                return
-        raise TopicConflict(name, _CHANGED)
+        with suppress(UnknownTopic):
+            self.change(name, lambda there: replace(there, deleting=None))
 
     def remove(self, state: TopicState) -> bool:
         """Delete the row of a topic that is marked, and as it was read; say if it was."""

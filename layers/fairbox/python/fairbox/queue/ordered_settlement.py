@@ -12,6 +12,7 @@ from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.key_claims import KeyClaim
 from fairbox.model.stored_messages import StoredMessage
+from fairbox.model.swap import swap
 from fairbox.model.topics import RetryPolicy
 from fairbox.queue.attempts import dying, failed
 
@@ -147,15 +148,18 @@ class OrderedSettlement:
 
     def _remember(self, ref: MessageRef, attempt: int, at: int, reason: str) -> None:
         """Write a failure down with its message, unless others keep changing it (1 WRU)."""
-        found = self._store.read([ref])[0]
-        for _ in range(_CAS_TRIES):
-            if not found or found[0].gone:
-                return
-            after = replace(found[0], states=failed(found[0], attempt, at, reason))
-            saved = self._store.save_claimed(after, found[0])
-            if not isinstance(saved, StoredMessage):
-                return
-            found = [saved]
+
+        def failing(stored: StoredMessage) -> StoredMessage:
+            if stored.gone:
+                return stored
+            return replace(stored, states=failed(stored, attempt, at, reason))
+
+        def write(after: StoredMessage, before: StoredMessage) -> StoredMessage | None:
+            saved = self._store.save_claimed(after, before)
+            return saved if isinstance(saved, StoredMessage) else None
+
+        for stored in self._store.read([ref])[0]:
+            swap(stored, failing, write, _CAS_TRIES)
 
     def _change(self, shard: Shard, receipts: Sequence[Receipt], change: Change) -> list[Receipt]:
         """Change the entries that receipts hold, in one write; return those that hold none."""

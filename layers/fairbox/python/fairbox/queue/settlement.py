@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fairbox.codec.segments import segments_of_refs
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import Claim, StoredMessage
+from fairbox.model.swap import swap
 from fairbox.model.topics import RetryPolicy
 from fairbox.queue.attempts import dying, failed
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from fairbox.model.receipts import Receipt
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.ports import ClaimStore, Shard
-
-_CAS_TRIES: Final = 8
 
 
 class UnorderedSettlement:
@@ -92,25 +91,29 @@ class UnorderedSettlement:
         self._store.refresh()
         topic = self._store.topic(receipt.ref.topic)
         retry = topic.topic.retry if topic is not None else RetryPolicy()
-        before = self._held(receipt, self._store.read([receipt.ref])[0])
-        for _ in range(_CAS_TRIES):
+
+        def decide(before: StoredMessage) -> StoredMessage:
             claim = before.claim or Claim(1, 0)
             now = milliseconds(self._clock)
             if dead or claim.count >= retry.max_attempts:
-                after = dying(before, claim.count, now, reason or "given back without a reason")
-            else:
-                wait = retry.delay(claim.count, self._rng) * 1000 if delay is None else delay
-                states = failed(before, claim.count, now, reason)
-                after = replace(before, claim=Claim(claim.count, now + round(wait)), states=states)
+                return dying(before, claim.count, now, reason or "given back without a reason")
+            wait = retry.delay(claim.count, self._rng) * 1000 if delay is None else delay
+            states = failed(before, claim.count, now, reason)
+            return replace(before, claim=Claim(claim.count, now + round(wait)), states=states)
+
+        def write(after: StoredMessage, before: StoredMessage) -> StoredMessage | None:
             saved = self._store.save_claimed(after, before)
             if saved == "saved":
-                if after.gone:
-                    bury_marked(self._store, after)
-                elif after.claim is not None:
-                    self._come_back([receipt.ref], after.claim.until)
-                return
-            before = self._held(receipt, [saved] if isinstance(saved, StoredMessage) else [])
-        raise Unavailable("update_item", "the message is being changed by others")
+                return None
+            return self._held(receipt, [saved] if isinstance(saved, StoredMessage) else [])
+
+        after = swap(self._held(receipt, self._store.read([receipt.ref])[0]), decide, write)
+        if after is None:
+            raise Unavailable("update_item", "the message is being changed by others")
+        if after.gone:
+            bury_marked(self._store, after)
+        elif after.claim is not None:
+            self._come_back([receipt.ref], after.claim.until)
 
     def _held(self, receipt: Receipt, found: Sequence[StoredMessage]) -> StoredMessage:
         for stored in found:

@@ -39,7 +39,7 @@ class RetiringStore(Protocol):
         """Whether anything lies in a lane of a shard, `dead` included (consistent, 4 RRU)."""
         ...
 
-    def change(self, name: str, decide: Callable[[TopicState], TopicState | None]) -> TopicState:
+    def change(self, name: str, decide: Callable[[TopicState], TopicState]) -> TopicState:
         """Change a topic where it is as it was read."""
         ...
 
@@ -108,13 +108,13 @@ class Retiring:
     def _write(self, topic: str, number: int, *, leaves: bool) -> bool:
         changed = False
 
-        def decide(there: TopicState) -> TopicState | None:
+        def decide(there: TopicState) -> TopicState:
             nonlocal changed
             now = milliseconds(self._clock)
             epoch = there.epoch(number)
             changed = epoch is not None and bool(epoch.closed) == leaves
             if epoch is None or not changed:
-                return None
+                return there
             left = without(there.epochs, number) if leaves else closed(there.epochs, number, now)
             return replace(there, epochs=left)
 
