@@ -164,13 +164,13 @@ def any_child(batches: Batches) -> None:
 def called_outside(batches: Batches) -> None:
     """Callbacks are told after the transaction that ends the batch."""
     cascade: Any = batches._context.cascade
-    called, write_root = cascade._called, cascade.write_root
+    called, write_root = cascade._callback_actions, cascade.write_root
 
     def write(old: Root, new: Root, message: str) -> Any:
         written = write_root(old, new, message)
         if written is not None and written.state == "complete":
-            batches.store.write([], called(cascade._announcement(written, "", message)))
+            batches.store.write([], called(cascade._announcement(written, message)))
         return written
 
-    cascade._called = lambda _: []
+    cascade._callback_actions = lambda _: []
     cascade.write_root = write

@@ -130,7 +130,7 @@ def test_ids_of_too_many_groups_are_refused_with_the_limit(api: ApiClient, batch
     assert str(MAX_GROUPS) in reply.json["detail"]
 
 
-NAMED = {
+NAMED: dict[str, list[tuple[Any, str]]] = {
     "POST /batches/acks": [
         ({}, "items"),
         ({"items": "one"}, "items"),

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from fairbox import InvalidInput, Topic
 from fairbox.batches.models import COMPLETED_TOPIC
-from fairbox.codec import batches as codec
 from fairbox.errors import UnknownTopic
 from fairbox.testing.application import BATCHES, MemoryApplication
 
@@ -162,22 +161,3 @@ def test_a_bad_address_is_refused_with_its_field(
 def test_a_time_for_retries_that_is_none_is_refused(app: MemoryApplication, hours: Any) -> None:
     with pytest.raises(InvalidInput, match="retry_hours"):
         app.batches.open(retry_hours=hours)
-
-
-@pytest.mark.parametrize("by", ["stream", "cleanup"])
-def test_callbacks_of_a_batch_that_an_older_release_completed_come_from_the_stream_or_the_cleanup(
-    app: MemoryApplication, by: str
-) -> None:
-    batch = opened(app)
-    app.cascade()
-    (root,) = (i for i in app.engine.items(BATCHES) if i.items() >= codec.root_key(batch).items())
-    ended = root | {"st": {"S": "complete"}, "b": {"B": b""}, "d": {"N": "2"}}
-    hour = int(app.clock.now() // HOUR)
-    ended |= {"h": {"S": ended["h"]["S"].replace("sealed", "complete")}, "x": {"N": str(hour)}}
-    app.engine.put_item(TableName=BATCHES, Item=ended)
-    for _ in range(2):
-        if by == "stream":
-            app.cascade()
-        else:
-            clean(app)
-    assert [len(told(app, t)) for t in ("complete", "success")] == [1, 1]

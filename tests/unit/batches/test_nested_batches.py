@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from fairbox import InvalidInput, ParentItemTaken, UnknownItems
-from fairbox.codec import batches as codec
 from fairbox.testing.application import BATCHES, MemoryApplication
 
 MINE = "0199c82c-c000-7611-a29f-000000000001"
@@ -75,22 +74,6 @@ def test_an_item_that_was_put_back_may_have_another_nested_batch(
     assert app.batches.open(id=OTHER, parent_item=item).id == OTHER
     with pytest.raises(ParentItemTaken):
         app.batches.open(parent_item=item)
-
-
-def test_a_nested_batch_that_an_older_release_has_ended_is_none(
-    app: MemoryApplication, item: str
-) -> None:
-    """An older release settles the item, and knows nothing of the record of its batch."""
-    app.batches.open(id=MINE, parent_item=item)
-    app.batches.add(MINE, 1, request_id="r")
-    app.batches.seal(MINE)
-    parent, group, index = item.split(":")
-    key = codec.child_key(parent, int(group), int(index))
-    (record,) = (i for i in app.engine.items(BATCHES) if i.items() >= key.items())
-    app.batches.fail([f"{MINE}:0:0"])
-    app.engine.put_item(TableName=BATCHES, Item=record)
-    app.batches.retry([item])
-    assert app.batches.open(id=OTHER, parent_item=item).id == OTHER
 
 
 def test_the_record_of_an_ended_nested_batch_expires(app: MemoryApplication, item: str) -> None:

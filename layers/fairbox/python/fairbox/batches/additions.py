@@ -127,9 +127,7 @@ class Additions:
         new = Child(item.batch, item.group, item.index, batch)
         there = self._store.child(item)
         if there is not None and there.expires is None and there.child != batch:
-            other = self._store.root(there.child)
-            if other is not None and not other.told:  # else an older release has told it
-                raise ParentItemTaken(parent_item, there.child)
+            raise ParentItemTaken(parent_item, there.child)
         return Change(new, there)
 
     def _pending(self, item: str) -> bool:

@@ -215,19 +215,15 @@ class Cascade:
             new = replace(new, retry_until=until, look=until)
             return new if self._store.write([Change(new, old)]) is None else None
         look = hour + WEEK_HOURS
-        new = replace(
-            new, state="complete", message=message, look=look, retry_until=None,
-            called=bool(new.callbacks),
-        )  # fmt: skip
-        announcement = self._announcement(new, COMPLETED_TOPIC, message)
+        new = replace(new, state="complete", message=message, look=look, retry_until=None)
+        announcement = self._announcement(new, message)
         actions = self._context.announcer.actions(announcement)
-        if new.called:
-            actions += self._called(announcement)
+        actions += self._callback_actions(announcement)
         return new if self._store.write([Change(new, old)], actions) is None else None
 
-    def _announcement(self, root: Root, topic: str, message: str) -> Announcement:
+    def _announcement(self, root: Root, message: str) -> Announcement:
         return Announcement(
-            topic,
+            COMPLETED_TOPIC,
             message,
             root,
             self._store.metadata(root.batch),
@@ -235,7 +231,7 @@ class Cascade:
             at=int(self._context.clock.now() * 1000),
         )
 
-    def _called(self, announcement: Announcement) -> list[dict[str, Any]]:
+    def _callback_actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         """Return the actions of the batch's own callbacks, with the content of an announcement."""
         root, actions = announcement.root, list[dict[str, Any]]()
         for callback, topic in root.callbacks.due(root.failed):
@@ -244,19 +240,6 @@ class Cascade:
             )
             actions += self._context.announcer.actions(message)
         return actions
-
-    def call_back(self, batch: str) -> bool:
-        """Tell the callbacks of a batch that an older release has completed without them.
-
-        Returns:
-            Whether there is nothing left to tell.
-        """
-        root = self._store.root(batch)
-        if root is None or root.state != "complete" or root.called or not root.callbacks:
-            return True
-        new = replace(root, called=True, version=root.version + 1)
-        actions = self._called(self._announcement(root, COMPLETED_TOPIC, ""))
-        return self._store.write([Change(new, root)], actions) is None
 
     def complete_waiting(self, root: Root) -> bool:
         """Complete a batch whose time for retries has ended; return whether it still stood so."""

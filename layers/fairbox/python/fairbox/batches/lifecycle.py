@@ -132,8 +132,6 @@ class Lifecycle:
                 return root.ended
             if root.state == "complete" and root.look > self._hour:
                 return False
-            if not self._cascade.call_back(batch):
-                continue
             if root.parent_item is not None and not root.told:
                 self._cascade.notify_parent(batch)
                 continue

@@ -274,7 +274,6 @@ class Root:
         callbacks: the topics of this batch alone.
         retry_hours: how long it waits for retries when nothing is pending and items have failed.
         retry_until: hour since 1970 UTC when that wait ends; None: it does not wait.
-        called: whether the callbacks' messages are written.
     """
 
     batch: str
@@ -296,7 +295,6 @@ class Root:
     callbacks: Callbacks = Callbacks()
     retry_hours: int = 0
     retry_until: int | None = None
-    called: bool = False
     unknown: Unknown = field(default=(), hash=False)
 
     @property

@@ -71,8 +71,7 @@ class BatchMaintenance(BatchPart):
         found = self._context.cascade.finish(causes, deadline=deadline)
         for batch in sorted(cause for cause in causes if isinstance(cause, str)):
             try:
-                called = self._context.cascade.call_back(batch)
-                fenced = called and self._context.lifecycle.fence(batch, deadline)
+                fenced = self._context.lifecycle.fence(batch, deadline)
             except FairboxError as error:
                 fenced = False
                 found.errors.append(str(error))

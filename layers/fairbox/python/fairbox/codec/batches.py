@@ -61,7 +61,6 @@ ON_COMPLETE: Final = "oc"  # S, of a root: topic that is told of its completion
 ON_SUCCESS: Final = "os"  # S, of a root: topic that is told of its completion without failures
 RETRY_HOURS: Final = "rh"  # N, of a root: how long it stays open for retries
 RETRY_UNTIL: Final = "ru"  # N, hour: of a root that is open for retries
-CALLED: Final = "called"  # BOOL, whether those topics have been told
 BUCKET: Final = "h"  # S, state and bucket: hash key of OpenBatches
 NEXT_CHECK: Final = "x"  # N, hour: range key of OpenBatches
 ERASED: Final = "k"  # N, on a root: how far it is erased
@@ -84,10 +83,9 @@ _WRITTEN: Final = frozenset(
         PK, SK, BITS, COUNT, LEAF_SIZE, FAILED, SETTLED, VERSION, HOUR, WRITER, REASONS,
         STATE, NEXT_GROUP, TOTAL, OPENED, USER_KEY, MESSAGE, PARENT_ITEM, NOTIFIED, BUCKET,
         NEXT_CHECK, ERASED, EXPIRES_AT, METADATA, CHILD, ON_COMPLETE,
-        ON_SUCCESS, RETRY_HOURS, RETRY_UNTIL, CALLED,
+        ON_SUCCESS, RETRY_HOURS, RETRY_UNTIL,
     }
 )  # fmt: skip
-_CALLBACKS: Final = frozenset({ON_COMPLETE, ON_SUCCESS})
 _KNOWN: Final = _WRITTEN | {NEEDS}
 
 
@@ -274,8 +272,6 @@ def _root_item(root: Root) -> Item:
     for name, text in texts.items():
         if text is not None:
             item[name] = {"S": text}
-    if root.called:
-        item[CALLED] = {"BOOL": True}
     if root.told:
         item[NOTIFIED] = {"BOOL": True}
     if root.look is not None:
@@ -382,7 +378,6 @@ def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
         callbacks=Callbacks(_text(item, ON_COMPLETE), _text(item, ON_SUCCESS)),
         retry_hours=_optional(item, RETRY_HOURS) or 0,
         retry_until=_optional(item, RETRY_UNTIL),
-        called=CALLED in item,
         unknown=unknown,
     )
 
@@ -467,9 +462,6 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
         ended = unnotified and image[STATE]["S"] in ENDED
         unfenced = is_root and NOTIFIED not in image and ERASED not in image
         ended = ended or (unfenced and image[STATE]["S"] in FENCED)
-        # an older release has completed it, which knows nothing of callbacks
-        uncalled = unfenced and CALLED not in image and not image.keys().isdisjoint(_CALLBACKS)
-        ended = ended or (uncalled and image[STATE]["S"] == "complete")
     except NOT_OURS as error:
         raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
     return pk if ended else None

@@ -1,9 +1,7 @@
 """Claims of keys of an ordered shard, packed into its row.
 
-A few entries are packed as the releases up to 0.1 do (format 1): some fifty bytes each, within the
-write unit that the row costs anyway. More of them, several messages of a key, and keys set aside
-take format 2. Its entries lie in groups of one state, end, count and token, and an id leaves out
-what it has in common with the one before: some 25 bytes an entry.
+Entries lie in groups of one state, end, count and token, and an id leaves out what it has in common
+with the one before: some 25 bytes an entry.
 """
 
 from __future__ import annotations
@@ -32,13 +30,9 @@ from fairbox.model.receipts import TOKEN_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_FORMAT: Final = b"\x01"
-_FORMAT_2: Final = b"\x02"
-_MOST_OF_FORMAT: Final = 12  # more entries are smaller in format 2
-_ENTRY: Final = struct.Struct(f">{KEY_BYTES}s16sBHQ{TOKEN_BYTES}s")
+_FORMAT: Final = 2
 _ID_BYTES: Final = 16
 _STATES: Final[tuple[ClaimState, ...]] = ("claimed", "waiting", "acked")
-_HAS_FOLLOWER: Final = 0x80
 _MAX_COUNT: Final = 0xFFFF
 
 _ASIDE: Final = struct.Struct(">IQ8sI")
@@ -55,8 +49,7 @@ def claim_values(row: KeyClaims) -> dict[str, Any]:
     """
     values: dict[str, Any] = {attr.ROW_VERSION: number(row.version)}
     if row.entries or row.aside.count:
-        packed = _FORMAT + b"".join(map(_pack, row.entries)) if _simple(row) else _pack_2(row)
-        values[attr.HELD] = {"B": packed}
+        values[attr.HELD] = {"B": _pack(row)}
     if row.after:
         values[attr.HELD_AFTER] = {"B": uuid.UUID(row.after).bytes}
         values[attr.HELD_SINCE] = number(row.since)
@@ -79,13 +72,14 @@ def read_claims(item: Mapping[str, Any]) -> KeyClaims:
 
 
 def _read(item: Mapping[str, Any]) -> KeyClaims:
-    packed = bytes(item.get(attr.HELD, {"B": _FORMAT})["B"])
     aside = KeysAside()
-    if packed[:1] == _FORMAT_2:
-        aside, entries = _unpack_2(packed)
-    else:
-        check_number(packed[0], key_text(item))
-        entries = _unpack(packed[1:])
+    entries: tuple[KeyClaim, ...] = ()
+    if attr.HELD in item:
+        packed = bytes(item[attr.HELD]["B"])
+        if packed[0] != _FORMAT:
+            check_number(packed[0], key_text(item))
+            raise ValueError("no format of claims")
+        aside, entries = _unpack(packed)
     after = item.get(attr.HELD_AFTER)
     return KeyClaims(
         int(item[attr.ROW_VERSION]["N"]),
@@ -97,39 +91,8 @@ def _read(item: Mapping[str, Any]) -> KeyClaims:
     )
 
 
-def _simple(row: KeyClaims) -> bool:
-    """Whether the row is written in format 1, which older releases read too."""
-    few = len(row.entries) <= _MOST_OF_FORMAT and not row.aside.count
-    return few and not any(e.run or e.acked or e.failed for e in row.entries)
-
-
-def _pack(entry: KeyClaim) -> bytes:
-    flags = _STATES.index(entry.state) | (_HAS_FOLLOWER if entry.follower else 0)
-    message = uuid.UUID(entry.id).bytes
-    count = min(entry.count, _MAX_COUNT)
-    packed = _ENTRY.pack(entry.key, message, flags, count, entry.until, entry.token)
-    return packed + (uuid.UUID(entry.follower).bytes if entry.follower else b"")
-
-
-def _unpack(packed: bytes) -> tuple[KeyClaim, ...]:
-    entries, at = [], 0
-    while at < len(packed):
-        key, message, flags, count, until, token = _ENTRY.unpack_from(packed, at)
-        at += _ENTRY.size
-        follower = ""
-        if flags & _HAS_FOLLOWER:
-            follower = str(uuid.UUID(bytes=packed[at : at + _ID_BYTES]))
-            at += _ID_BYTES
-        state = _STATES[flags & ~_HAS_FOLLOWER]
-        token = b"" if state == "waiting" else token
-        entries.append(
-            KeyClaim(key, str(uuid.UUID(bytes=message)), state, until, count, token, follower)
-        )
-    return tuple(entries)
-
-
 def pack_entries(entries: Iterable[KeyClaim]) -> bytes:
-    """Return entries in the groups of format 2."""
+    """Return entries in groups."""
     out, last = bytearray(), bytes(_ID_BYTES)
     for (state, until, count, token), members in groupby(sorted(entries, key=_order), _group):
         group = list(members)
@@ -163,15 +126,15 @@ def _order(entry: KeyClaim) -> tuple[tuple[int, int, int, bytes], str]:
     return _group(entry), entry.id
 
 
-def _pack_2(row: KeyClaims) -> bytes:
+def _pack(row: KeyClaims) -> bytes:
     aside = row.aside
     head = b"\x00"
     if aside.count:
         head = b"\x01" + _ASIDE.pack(aside.count, aside.look, aside.name, aside.moves)
-    return _FORMAT_2 + head + pack_entries(row.entries)
+    return bytes((_FORMAT,)) + head + pack_entries(row.entries)
 
 
-def _unpack_2(packed: bytes) -> tuple[KeysAside, tuple[KeyClaim, ...]]:
+def _unpack(packed: bytes) -> tuple[KeysAside, tuple[KeyClaim, ...]]:
     if packed[1]:
         return KeysAside(*_ASIDE.unpack_from(packed, 2)), unpack_entries(packed[2 + _ASIDE.size :])
     return KeysAside(), unpack_entries(packed[2:])

@@ -2,8 +2,8 @@
 
 One consumer at a time looks at a shard, under a lease in the shard's hint. It reads the segments
 that have ended, claims what is free in them, and files again what is still held. Once a minute it
-also scans the lane from its head, because segments may be missing: a write was lost, clocks were
-apart, or an older release passed the messages.
+also scans the lane from its head, because segments may be missing: a write was lost, or clocks were
+apart.
 """
 
 from __future__ import annotations
