@@ -98,14 +98,11 @@ def _entry(text: str, title: str) -> str:
 
 
 def public_members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield a class's public methods and properties: those of its parts here, then its own.
-
-    Deprecated ones, whose docstrings begin with that word, are left out.
-    """
+    """Yield a class's public methods and properties: those of its parts here, then its own."""
     fields = {f.name for f in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     parts = [c for c in cls.__mro__[1:] if c.__module__.partition(".")[0] == "fairbox"]
     for name, member in [item for part in (*parts, cls) for item in vars(part).items()]:
-        if name.startswith("_") or name in fields or (member.__doc__ or "")[:10] == "Deprecated":
+        if name.startswith("_") or name in fields:
             continue
         if isinstance(member, classmethod | staticmethod):
             yield name, member.__func__

@@ -18,8 +18,6 @@ from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 from fairbox.testing.application import MemoryApplication
 from fairbox.testing.units import item_size
 
-from scripts.docstrings import public_members
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -521,33 +519,3 @@ def test_an_unknown_batch_is_named(app: MemoryApplication) -> None:
             with pytest.raises(UnknownBatch) as refused:
                 call(name)
             assert refused.value.batch == name
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "arguments"),
-    [
-        ("cascade", "cascade", ([],)),
-        ("tell", "notify_parent", ("BATCH",)),
-        ("due", "due_for_check", ()),
-        ("look", "check_orphan", ("BATCH",)),
-        ("erase", "erase", ("BATCH",)),
-        ("known", "split_known", (["nothing"],)),
-    ],
-)
-def test_a_method_that_only_functions_use_has_moved_and_says_where_to(
-    app: MemoryApplication, old: str, new: str, arguments: tuple[Any, ...]
-) -> None:
-    batch = opened(app)
-    given = [batch if argument == "BATCH" else argument for argument in arguments]
-    home = f"fairbox.client.batch_maintenance.BatchMaintenance.{new}"
-    with pytest.deprecated_call(match=f"Batches.{old} is deprecated: use {home}$") as warned:
-        answer = getattr(app.batches, old)(*given)
-    assert warned[0].filename == __file__
-    expected = getattr(app.keeper, new)(*given)
-    assert (list(answer), list(expected)) == ([], []) if old == "due" else answer == expected
-
-
-def test_methods_that_moved_are_not_on_the_page_of_the_library() -> None:
-    shown = {name for name, _ in public_members(Batches)}
-    assert {"open", "add", "seal", "ack", "progress"} <= shown
-    assert not shown & {"cascade", "tell", "due", "look", "erase", "known"}

@@ -10,7 +10,6 @@ from fairbox.aws.clients import make_client
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.batches.context import Context
 from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
-from fairbox.client.batch_aliases import DeprecatedBatchMethods
 from fairbox.client.batch_callbacks import resolve_callbacks
 from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer
 from fairbox.client.batch_context import BatchContext
@@ -33,7 +32,7 @@ _VARIABLES: Final = (BATCHES_TABLE, OUTBOX_TABLE, DELIVERIES_TABLE)
 __all__ = ["COMPLETED_TOPIC", "ORPHANED_TOPIC", "Batches"]
 
 
-class Batches(BatchChanges, BatchReads, DeprecatedBatchMethods):
+class Batches(BatchChanges, BatchReads):
     """Opens batches, adds items, settles them, and announces each completed batch exactly once.
 
     Every operation may be repeated. The completion of a batch is a message on topic
