@@ -116,11 +116,6 @@ class FaultProxy:
         with self._lock:
             return Counter(self._injected)
 
-    def set_faults(self, operation: str, faults: Faults) -> None:
-        """Set the rates of an operation (`"PutItem"`), or of all others (`"*"`)."""
-        with self._lock:
-            self._faults[operation] = faults
-
     def clear(self) -> None:
         """Inject no more faults."""
         with self._lock:

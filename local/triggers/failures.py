@@ -1,4 +1,4 @@
-"""On-failure destinations of a stream mapping: S3 with payload, SQS and SNS with positions."""
+"""The on-failure destination of a stream mapping: a bucket, as the templates name it."""
 
 from __future__ import annotations
 
@@ -28,38 +28,27 @@ class Origin:
 
 
 class OnFailure:
-    """Sends reports of given-up batches to a bucket, queue or topic, named by its ARN."""
+    """Writes reports of given-up batches, with their payload, to a bucket named by its ARN."""
 
     def __init__(self, arn: str, clients: Mapping[str, Any], rng: random.Random) -> None:
-        """Raise `ValueError` if the ARN is of no service that takes reports.
-
-        `clients` holds boto3 clients as `s3`, `sqs` and `sns`.
-        """
-        self._arn = arn
-        self._service = arn.split(":")[2] if arn.startswith("arn:") else ""
-        if self._service not in {"s3", "sqs", "sns"}:
-            raise ValueError(f"{arn!r} is no bucket, queue or topic")
+        """Raise `ValueError` if the ARN is no bucket's. `clients` holds boto3's as `s3`."""
+        if not arn.startswith("arn:aws:s3:::"):
+            raise ValueError(f"{arn!r} is no bucket")
+        self._bucket = arn.rpartition(":")[2]
         self._clients = clients
         self._rng = rng
 
     def send(self, given_up: GivenUp, origin: Origin, now: float) -> None:
         """Send one report; errors of the client are passed on."""
         report = self._report(given_up, origin, now)
-        target = self._arn.split(":")[5]
-        if self._service == "s3":
-            bodies = [record.body for record in given_up.batch.records]
-            report["payload"] = payload(bodies).decode()
-            self._clients["s3"].put_object(
-                Bucket=target,
-                Key=self._key(origin, now),
-                Body=json.dumps(report).encode(),
-                ContentType="application/json",
-            )
-        elif self._service == "sqs":
-            url = self._clients["sqs"].get_queue_url(QueueName=target)["QueueUrl"]
-            self._clients["sqs"].send_message(QueueUrl=url, MessageBody=json.dumps(report))
-        else:
-            self._clients["sns"].publish(TopicArn=self._arn, Message=json.dumps(report))
+        bodies = [record.body for record in given_up.batch.records]
+        report["payload"] = payload(bodies).decode()
+        self._clients["s3"].put_object(
+            Bucket=self._bucket,
+            Key=self._key(origin, now),
+            Body=json.dumps(report).encode(),
+            ContentType="application/json",
+        )
 
     def _key(self, origin: Origin, now: float) -> str:
         at = datetime.fromtimestamp(now, UTC)

@@ -17,8 +17,7 @@ from typing import Any
 
 import boto3
 import pytest
-from fairbox import Batches, Outbox
-from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox import Batches
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 
 pytestmark = pytest.mark.engine
@@ -115,24 +114,6 @@ def world(dynamodb_local_endpoint: str) -> World:
     return made
 
 
-@pytest.mark.extended  # test_batch has calls of bounded size
-def test_ten_thousand_ids_from_standard_input_complete_a_batch(world: World) -> None:
-    batch = world.json("batch", "open", "--user-key", "catalog-7")["id"]
-    added = world.run("batch", "add", batch, "10000", "--request-id", "r1", "--items")
-    assert (added.returncode, len(added.stdout.splitlines())) == (0, 10_000)
-    assert world.json("batch", "seal", batch)["pending"] == 10_000
-    acked = world.json("batch", "ack", "-", stdin=added.stdout)
-    assert acked == {"ids": 10_000, "changed": 10_000, "completed": [batch]}
-    outbox = Outbox(
-        world.client,
-        table=world.tables["outbox_table"],
-        deliveries_table=world.tables["deliveries_table"],
-    )
-    assert len(list(outbox.outstanding(COMPLETED_TOPIC))) == 1
-    again = world.json("batch", "ack", "-", stdin=added.stdout)
-    assert again == {"ids": 10_000, "changed": 0, "completed": []}
-
-
 @pytest.mark.extended  # starts processes, for seconds
 def test_seal_waits_while_acks_arrive_from_others(world: World) -> None:
     batch = world.json("batch", "open")["id"]
@@ -186,26 +167,6 @@ def test_a_terminal_shows_a_bar_and_an_interrupt_ends_quietly(world: World) -> N
     assert b"10 of 40" in shown
     assert (waiting.returncode, out) == (130, "")
     assert b"Traceback" not in shown
-
-
-@pytest.mark.extended  # starts processes, for seconds
-def test_what_fails_ends_with_1_and_usage_with_2_and_stdout_stays_clean(world: World) -> None:
-    nobody = str(uuid.uuid4())
-    cases = [
-        (("batch", "show", nobody), 1, f"fairbox: there is no batch '{nobody}'\n"),
-        (("batch", "ack", f"{nobody}:0:0"), 1, f"fairbox: never issued: '{nobody}:0:0'; take ids"),
-        (("batch", "add", nobody, "0", "--request-id", "r"), 2, "fairbox: count: expected"),
-        (("batch", "list", "--state", "asleep"), 2, ""),
-        (("batch",), 2, ""),
-    ]
-    for arguments, code, err in cases:
-        done = world.run(*arguments)
-        assert done.returncode == code, arguments
-        assert done.stderr.startswith(err)
-        assert "Traceback" not in done.stderr
-    done = world.run("batch", "ack", f"{nobody}:0:0", "--json")
-    assert done.stdout == ""
-    assert json.loads(done.stderr)["items"] == [f"{nobody}:0:0"]
 
 
 def test_a_setting_or_a_database_that_is_missing_is_one_line(world: World) -> None:

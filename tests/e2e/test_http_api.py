@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from fairbox import Message, MessageRef
+from fairbox import MessageRef
 
-from tests.e2e.stage import SOON, Stage, eventually
+from tests.e2e.stage import Stage, eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
@@ -64,20 +64,6 @@ def test_a_message_goes_from_the_api_to_its_destination(stage: Stage) -> None:
     assert (status, kind, problem["status"]) == (404, "application/problem+json", 404)
 
 
-@pytest.mark.extended  # tests/functions has each route
-def test_topics_and_subscriptions_are_made_through_the_api(stage: Stage) -> None:
-    name, queue = "made-by-api", stage.queue()
-    settings = {"shards": 2, "retry": {"max_attempts": 3, "base": SOON.base, "cap": SOON.cap}}
-    assert call(stage, "PUT", f"/topics/{name}", settings)[0] == 201
-    destination = {"destination": f"sqs:{queue.url}"}
-    assert call(stage, "PUT", f"/topics/{name}/subscriptions/queue", destination)[0] == 201
-    ref = stage.outbox.add(Message(topic=name, body=b"by the library"))
-    queue.wait_for([ref])
-    _, _, listed = call(stage, "GET", "/topics")
-    (topic,) = (one for one in listed["topics"] if one["name"] == name)
-    assert [one["name"] for one in topic["subscriptions"]] == ["queue"]
-
-
 def test_messages_are_listed_by_state_shown_and_cancelled(stage: Stage) -> None:
     topic = stage.topic("listed")
     posted = {"body": {"n": 1}, "partition_key": "k"}
@@ -124,54 +110,3 @@ def test_what_is_refused_says_why_and_writes_nothing(
 
 def test_a_route_that_is_none_is_not_found(stage: Stage) -> None:
     assert call(stage, "GET", "/nowhere")[0] == 404
-
-
-@pytest.mark.extended  # tests/functions has each route
-def test_the_figures_count_what_is_outstanding(stage: Stage) -> None:
-    topic = stage.topic("counted")
-    for n in range(3):
-        stage.outbox.add(Message(topic=topic, body=b"%d" % n))
-    stage.wait_counted(topic)
-
-    def figures() -> list[dict[str, Any]]:
-        _, _, answer = call(stage, "GET", "/stats")
-        return [one for one in answer["topics"] if one["topic"] == topic]
-
-    eventually(lambda: [one["outstanding"] for one in figures()] == [3], failing=figures)
-
-
-@pytest.mark.extended  # tests/functions has each route
-def test_a_queue_is_received_settled_and_redriven_through_the_api(stage: Stage) -> None:
-    topic = stage.topic("pulled-by-api", shards=1)
-    for n in range(5):
-        assert call(stage, "POST", f"/topics/{topic}/messages", {"body": f"m{n}"})[0] == 202
-
-    def post(path: str, given: object) -> Any:
-        status, _, answer = call(stage, "POST", path, given)
-        assert status == 200, answer
-        return answer
-
-    def receive() -> dict[str, str]:
-        messages = post(f"/topics/{topic}/receive", {"wait": 10})["messages"]
-        return {one["body"]: one["receipt"] for one in messages}
-
-    held = receive()
-    assert sorted(held) == ["m0", "m1", "m2", "m3", "m4"]
-    post("/acks", {"receipts": [held["m0"]]})
-    post("/releases", {"receipts": [held["m1"]]})
-    post("/extensions", {"extensions": [{"receipt": held["m2"], "seconds": 900}]})
-    dead = [{"receipt": held[name], "dead": True, "reason": "no"} for name in ("m3", "m4")]
-    post("/nacks", {"nacks": dead})
-    again = receive()
-    assert sorted(again) == ["m1"]
-    status, kind, problem = call(stage, "POST", "/acks", {"receipts": [held["m1"]]})
-    assert (status, kind) == (409, "application/problem+json")
-    assert held["m1"] in json.dumps(problem)
-    post("/acks", {"receipts": [again["m1"], held["m2"]]})
-    letters = call(stage, "GET", f"/topics/{topic}/messages?state=dead")[2]["messages"]
-    assert [one["reason"] for one in letters] == ["no", "no"]
-    asked = {"ids": [letters[0]["ref"]], "body": "better"}
-    assert post(f"/topics/{topic}/redrive", asked)["count"] == 1
-    assert sorted(receive()) == ["better"]
-    assert call(stage, "DELETE", f"/topics/{topic}/dead", {})[0] == 200
-    assert call(stage, "GET", f"/topics/{topic}/messages?state=dead")[2]["messages"] == []
