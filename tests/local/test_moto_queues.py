@@ -1,4 +1,4 @@
-"""Queues in moto's place: nothing lost or given twice at once, order of groups, dead letters."""
+"""Queues in moto's place: nothing lost or given twice at once, delays, order, repeated ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from moto.sqs import models
-from moto.sqs.exceptions import ReceiptHandleIsInvalid
 
 from local.engines import moto_queues
 
@@ -80,37 +79,6 @@ def test_nothing_is_lost_or_given_twice_under_concurrency(sqs: models.SQSBackend
     assert set(seen) == expected
 
 
-def test_a_received_message_comes_back_when_its_time_is_over(
-    sqs: models.SQSBackend, clock: Clock
-) -> None:
-    sqs.create_queue("q")
-    send(sqs, "q", "a")
-    (first,) = receive(sqs, "q", hide=30)
-    assert receive(sqs, "q") == []
-    clock.now += 29_999
-    assert receive(sqs, "q") == []
-    clock.now += 1
-    (second,) = receive(sqs, "q")
-    assert second.approximate_receive_count == 2
-    assert second.receipt_handle != first.receipt_handle
-
-
-def test_a_message_may_be_hidden_longer_or_shown_at_once(
-    sqs: models.SQSBackend, clock: Clock
-) -> None:
-    sqs.create_queue("q")
-    send(sqs, "q", "a")
-    (message,) = receive(sqs, "q", hide=10)
-    sqs.change_message_visibility("q", str(message.receipt_handle), 60)
-    sqs.change_message_visibility("q", str(message.receipt_handle), 60)
-    clock.now += 59_000
-    assert receive(sqs, "q") == []
-    clock.now += 1_000
-    (message,) = receive(sqs, "q", hide=10)
-    sqs.change_message_visibility("q", str(message.receipt_handle), 0)
-    assert len(receive(sqs, "q")) == 1
-
-
 def test_a_delayed_message_waits(sqs: models.SQSBackend, clock: Clock) -> None:
     sqs.create_queue("q")
     send(sqs, "q", "later", delay_seconds=5)
@@ -157,54 +125,6 @@ def test_a_repeated_deduplication_id_is_dropped_for_five_minutes(
     assert bodies(receive(sqs, "q.fifo")) == ["afterwards"]
 
 
-@pytest.mark.parametrize("suffix", ["", ".fifo"])
-def test_a_message_received_too_often_goes_to_the_dead_letter_queue(
-    sqs: models.SQSBackend, clock: Clock, suffix: str
-) -> None:
-    kind: dict[str, Any] = FIFO if suffix else {}
-    dead = sqs.create_queue(f"dead{suffix}", **kind)
-    policy = {"deadLetterTargetArn": dead.queue_arn, "maxReceiveCount": 2}
-    sqs.create_queue(f"q{suffix}", RedrivePolicy=policy, **kind)
-    send(sqs, f"q{suffix}", "poison", group_id="g", deduplication_id="p")
-    for _ in range(2):
-        assert bodies(receive(sqs, f"q{suffix}")) == ["poison"]
-        clock.now += 30_000
-    assert receive(sqs, f"q{suffix}") == []
-    assert bodies(receive(sqs, f"dead{suffix}")) == ["poison"]
-    assert sqs.get_queue(f"q{suffix}").approximate_number_of_messages == 0
-
-
-def test_a_message_is_deleted_by_any_of_its_receipts_once(
-    sqs: models.SQSBackend, clock: Clock
-) -> None:
-    sqs.create_queue("q")
-    send(sqs, "q", "a")
-    (first,) = receive(sqs, "q", hide=1)
-    clock.now += 1_000
-    (second,) = receive(sqs, "q", hide=1)
-    sqs.delete_message("q", str(first.receipt_handle))
-    sqs.delete_message("q", str(second.receipt_handle))
-    clock.now += 1_000
-    assert receive(sqs, "q") == []
-    with pytest.raises(ReceiptHandleIsInvalid):
-        sqs.delete_message("q", "invented")
-
-
-def test_a_purge_empties_a_queue(sqs: models.SQSBackend) -> None:
-    sqs.create_queue("q")
-    send(sqs, "q", "a")
-    sqs.purge_queue("q")
-    assert receive(sqs, "q") == []
-
-
-def test_a_waiting_receiver_is_woken_by_a_message(sqs: models.SQSBackend) -> None:
-    sqs.create_queue("q")
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(sqs.receive_message, "q", 1, 20, 30)
-        send(sqs, "q", "a")
-        assert bodies(waiting.result()) == ["a"]
-
-
 def test_receiving_from_a_full_queue_touches_few_messages(sqs: models.SQSBackend) -> None:
     sqs.create_queue("q")
     for number in range(2_000):
@@ -214,11 +134,3 @@ def test_receiving_from_a_full_queue_touches_few_messages(sqs: models.SQSBackend
     assert isinstance(queue, moto_queues.LocalQueue)
     assert len(queue._due) == 2_000
     assert queue.approximate_number_of_messages == 1_997
-
-
-def test_a_queues_own_delay_holds_the_group(sqs: models.SQSBackend, clock: Clock) -> None:
-    sqs.create_queue("q.fifo", DelaySeconds="5", **FIFO)
-    send(sqs, "q.fifo", "a", group_id="g", deduplication_id="a")
-    assert receive(sqs, "q.fifo") == []
-    clock.now += 5_000
-    assert bodies(receive(sqs, "q.fifo")) == ["a"]
