@@ -35,8 +35,7 @@ class Sink:
     """Answers 204 on every path until `script` says otherwise for one.
 
     Attributes:
-        asks: seconds for `Retry-After` by path, in answers that take nothing.
-        hangs: seconds by path before such an answer comes.
+        hangs: seconds by path before an answer that takes nothing comes.
     """
 
     def __init__(self) -> None:
@@ -45,8 +44,6 @@ class Sink:
         self._scripts: dict[str, Callable[[MessageRef], int]] = {}
         self._server = LoopbackServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, name="sink", daemon=True)
-
-        self.asks: dict[str, int] = {}
         self.hangs: dict[str, float] = {}
 
     def start(self) -> None:
@@ -91,11 +88,8 @@ def _handler(sink: Sink) -> type[BaseHTTPRequestHandler]:
             status = sink.answer(self.path.lstrip("/"), headers, body)
             text = b"" if status == TAKES else b"not now"
             lines = f"HTTP/1.1 {status} X\r\n"
-            path = self.path.lstrip("/")
-            if status != TAKES and path in sink.asks:
-                lines += f"Retry-After: {sink.asks[path]}\r\n"
             if status != TAKES:
-                time.sleep(sink.hangs.get(path, 0))
+                time.sleep(sink.hangs.get(self.path.lstrip("/"), 0))
             if text:
                 lines += f"Content-Length: {len(text)}\r\n"
             self.wfile.write(lines.encode() + b"\r\n" + text)

@@ -74,30 +74,6 @@ def test_a_destination_that_takes_nothing_is_probed_and_gets_all_when_it_is_back
 
 
 @pytest.mark.extended  # waits; tests/unit/model/test_subscription_status.py has the rule
-def test_a_wait_that_a_destination_asks_for_is_kept_by_all_of_its_messages(stage: Stage) -> None:
-    topic = stage.topic("throttles", retry=PATIENT, shards=2)
-    asked = [True]
-    stage.sink.asks[topic] = ASKED
-
-    def once(_: MessageRef) -> int:
-        status = THROTTLES if asked[0] else TAKES
-        asked[0] = False
-        return status
-
-    stage.sink.script(topic, once)
-    stage.subscribe(topic, {"hook": stage.sink.url(topic)}, max_in_flight=1)
-    refs = publish(stage, topic)
-    wait_taken(stage, topic, refs)
-    first, *others = stage.sink.calls(topic)
-    assert first.status == THROTTLES
-    until = first.at + ASKED - 0.01
-    # processes look for news of a circuit once a second: until then they send what they have read,
-    # the refused message too
-    assert not [other for other in others if first.at + LEARNT < other.at < until]
-    assert all(found.attempts == 1 for found in stage.deliveries(topic))
-
-
-@pytest.mark.extended  # waits; tests/unit/model/test_subscription_status.py has the rule
 def test_a_receiver_that_wants_no_more_is_paused_until_somebody_resumes_it(stage: Stage) -> None:
     topic = stage.topic("gone", retry=PATIENT, shards=2)
     gone = [True]
@@ -124,17 +100,3 @@ def test_a_receiver_that_wants_no_more_is_paused_until_somebody_resumes_it(stage
     assert (status, resumed["paused_at"]) == (200, None)
     wait_taken(stage, topic, refs)
     assert all(found.attempts == 1 for found in stage.deliveries(topic))
-
-
-@pytest.mark.extended  # waits; tests/unit/model/test_subscription_status.py has the rule
-def test_a_pause_by_hand_holds_back_one_subscription_alone(stage: Stage) -> None:
-    topic, queue = stage.topic("paused"), stage.queue()
-    stage.subscribe(topic, {"hook": stage.sink.url(topic), "queue": f"sqs:{queue.url}"})
-    path = f"/topics/{topic}/subscriptions/hook/pause"
-    assert call(stage, "PUT", path, {"reason": "new system"})[0] == 200
-    refs = publish(stage, topic)
-    queue.wait_for(refs)
-    assert stage.sink.calls(topic) == []
-    assert call(stage, "DELETE", path)[0] == 200
-    wait_taken(stage, topic, refs)
-    assert len(stage.sink.calls(topic)) == MESSAGES

@@ -234,18 +234,6 @@ def test_an_answer_without_end_ends_in_time_and_takes_no_memory(
     assert peak < MEMORY + (60_000_000 if script is _expanding else 0)  # the bomb as it is made
 
 
-@pytest.mark.parametrize(
-    "location", ["http://127.0.0.1:1/", "//169.254.169.254/latest", "/hook", "file:///etc/passwd"]
-)
-@pytest.mark.parametrize("code", [300, 301, 302, 303, 305, 307, 308])
-def test_no_redirect_is_followed(server: Server, code: int, location: str) -> None:
-    outcome = answered(server, status(f"{code} Go", f"location: {location}"))
-    check(outcome)
-    assert outcome.verdict == "refused"
-    assert "redirects are not followed" in outcome.error
-    assert len(server.requests) == 1
-
-
 def test_an_answer_that_is_no_tls_is_unreachable_over_tls() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import socket
 import threading
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,38 +21,16 @@ pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
 
 def sample_stacks() -> dict[str, dict[str, Any]]:
-    queue = {
-        "FifoQueue": True,
-        "VisibilityTimeout": 90,
-        "RedrivePolicy": {
-            "deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]},
-            "maxReceiveCount": 5,
-        },
-    }
-    firehose = {
-        "ExtendedS3DestinationConfiguration": {
-            "BucketARN": {"Fn::GetAtt": ["Bucket", "Arn"]},
-            "Prefix": "archive/dt=!{timestamp:yyyy-MM-dd}/hour=!{timestamp:HH}/",
-            "CompressionFormat": "GZIP",
-            "FileExtension": ".json.gz",
-            "BufferingHints": {"IntervalInSeconds": 900},
-        }
-    }
     storage = {
         "Resources": {
             "Table": table(TimeToLiveSpecification={"AttributeName": "e", "Enabled": True}),
-            "Queue": {"Type": "AWS::SQS::Queue", "Properties": queue},
-            "Dead": {"Type": "AWS::SQS::Queue", "Properties": {"FifoQueue": True}},
-            "Bucket": {"Type": "AWS::S3::Bucket"},
-            "Archive": {"Type": "AWS::KinesisFirehose::DeliveryStream", "Properties": firehose},
-            "Alarms": {"Type": "AWS::SNS::Topic"},
+            "Queue": {"Type": "AWS::SQS::Queue", "Properties": {"VisibilityTimeout": 90}},
         },
         "Outputs": {
             name: {"Value": value, "Export": {"Name": f"Storage:{name}"}}
             for name, value in {
                 "Table": {"Ref": "Table"},
                 "Stream": {"Fn::GetAtt": ["Table", "StreamArn"]},
-                "Archive": {"Ref": "Archive"},
             }.items()
         },
     }
@@ -66,16 +42,6 @@ def app_resources() -> dict[str, Any]:
         "TABLE": {"Fn::ImportValue": "Storage:Table"},
         "FAIRBOX_OUTBOX_TABLE": {"Fn::ImportValue": "Storage:Table"},
     }
-    integration = {
-        "IntegrationType": "AWS_PROXY",
-        "IntegrationUri": {"Fn::GetAtt": ["Sample", "Arn"]},
-        "PayloadFormatVersion": "2.0",
-    }
-    route = {
-        "RouteKey": "POST /samples/{name}",
-        "AuthorizationType": "AWS_IAM",
-        "Target": {"Fn::Join": ["/", ["integrations", {"Ref": "Integration"}]]},
-    }
     mapping = {
         "EventSourceArn": {"Fn::ImportValue": "Storage:Stream"},
         "FunctionName": {"Ref": "Sample"},
@@ -86,90 +52,32 @@ def app_resources() -> dict[str, Any]:
         "Layer": {"Type": "AWS::Lambda::LayerVersion", "Properties": layer},
         "Sample": sample_function(Environment={"Variables": variables}, Layers=[{"Ref": "Layer"}]),
         "Mapping": {"Type": "AWS::Lambda::EventSourceMapping", "Properties": mapping},
-        "Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"ProtocolType": "HTTP"}},
-        "Integration": {"Type": "AWS::ApiGatewayV2::Integration", "Properties": integration},
-        "Route": {"Type": "AWS::ApiGatewayV2::Route", "Properties": route},
-        "Stage": {"Type": "AWS::ApiGatewayV2::Stage", "Properties": {"StageName": "$default"}},
     }
 
 
-class Recorder:
-    """A trigger double that records its arguments and its running time."""
+class Quiet:
+    """A trigger that never fires."""
 
-    name = "recorder"
+    name = "quiet"
 
-    def __init__(self) -> None:
-        self.resources: dict[str, tuple[str, dict[str, Any]]] = {}
-        self.function_names: set[str] = set()
-        self.heard: list[str] = []
-
-    def attach(self, resources: Any, *_: Any, function_names: Any, **__: Any) -> Sequence[Any]:
-        self.resources, self.function_names = dict(resources), set(function_names)
+    def attach(self, *_: Any, **__: Any) -> Sequence[Any]:
         return [self]
 
     def start(self) -> None:
-        self.heard.append("start")
+        """Begin nothing."""
 
     def stop(self) -> None:
-        self.heard.append("stop")
+        """End nothing."""
 
 
 @pytest.fixture
 def make(tmp_path: Path, engine_root: Workspace) -> Callable[..., LocalApplication]:
-    def made(recorder: Recorder | None = None, **changes: Any) -> LocalApplication:
+    def made(trigger: Quiet | None = None, **changes: Any) -> LocalApplication:
         folder = write_assembly(tmp_path / "cdk.out", changes.pop("stacks", sample_stacks()))
-        attach = (recorder or Recorder()).attach
+        attach = (trigger or Quiet()).attach
         return LocalApplication(folder, Options(workspace=engine_root, attach=attach), **changes)
 
     return made
-
-
-def post(url: str, body: Any) -> tuple[int, Any, bytes]:
-    asked = urllib.request.Request(  # noqa: S310 - loopback
-        url, data=json.dumps(body).encode(), headers={"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
-        return answer.status, answer.headers, answer.read()
-
-
-@pytest.mark.extended  # tests/e2e runs the whole application
-def test_an_application_runs_from_its_templates(
-    make: Callable[..., LocalApplication], engine_root: Workspace
-) -> None:
-    recorder = Recorder()
-    with make(recorder) as app:
-        status, headers, body = post(f"{app.api_url}/samples/a", {"sleep": 0})
-        assert (status, body, headers["location"]) == (201, "ö".encode(), "/here")
-        assert headers.get_all("set-cookie") == ["a=1", "b=2"]
-
-        event = {"action": "put", "item": {"pk": {"S": "from the function"}}}
-        done = app.invoker.invoke("Sample", json.dumps(event).encode())
-        assert done.function_error is None
-        found = app.clients["dynamodb"].scan(TableName=app.env["FAIRBOX_OUTBOX_TABLE"])
-        assert found["Items"] == [{"pk": {"S": "from the function"}}]
-
-        queue = app.clients["sqs"].get_queue_attributes(
-            QueueUrl=app.resources["Queue"], AttributeNames=["All"]
-        )["Attributes"]
-        assert (queue["FifoQueue"], queue["VisibilityTimeout"]) == ("true", "90")
-        assert json.loads(queue["RedrivePolicy"])["maxReceiveCount"] == 5
-
-        app.clients["firehose"].put_record(
-            DeliveryStreamName=app.resources["Archive"], Record={"Data": b'{"a":1}\n'}
-        )
-        app.firehose.flush()
-        bucket = app.resources["Bucket"]
-        (written,) = app.clients["s3"].list_objects_v2(Bucket=bucket)["Contents"]
-        content = app.clients["s3"].get_object(Bucket=bucket, Key=written["Key"])["Body"].read()
-        assert gzip.decompress(content) == b'{"a":1}\n'
-        assert written["Key"].startswith("archive/dt=2")
-
-        mapping = recorder.resources["Mapping"][1]
-        assert "/stream/" in mapping["EventSourceArn"]
-        assert mapping["FunctionName"] in recorder.function_names
-        assert recorder.heard == ["start"]
-    assert recorder.heard == ["start", "stop"]
-    assert b"REPORT" in (engine_root.log / "Sample.log").read_bytes()
 
 
 @pytest.mark.extended  # starts an application of its own
@@ -220,7 +128,7 @@ def test_an_unknown_resource_or_trigger_stops_the_start(
 
 @pytest.mark.extended  # starts an application of its own
 def test_a_refused_trigger_ends_what_had_started(make: Callable[..., LocalApplication]) -> None:
-    class Refusing(Recorder):
+    class Refusing(Quiet):
         def attach(self, *_: Any, **__: Any) -> Sequence[Any]:
             raise ValueError("Mapping: EventSourceArn is of a kind that is not known")
 

@@ -1,4 +1,4 @@
-"""Queues of the local application: groups, visibility, redrive, concurrency, the event of Lambda."""
+"""Queues of the local application: groups, visibility, redrive, concurrency, Lambda's event."""
 
 from __future__ import annotations
 

@@ -47,14 +47,6 @@ def test_no_archive_and_an_empty_one_are_told_apart(
     assert not said.out
 
 
-@pytest.mark.extended  # test_missing_days_lie_between... has the rule
-def test_missing_days_are_named_and_do_not_matter(pipeline: Pipeline) -> None:
-    put(pipeline, "a", line("added", 1), day="dt=2025-11-18/hour=00")
-    put(pipeline, "b", line("added", 2), day="dt=2025-11-21/hour=00")
-    assert pipeline.run("history")["events"] == 2
-    assert "no file of 2025-11-19, 2025-11-20" in pipeline.said
-
-
 @pytest.mark.extended  # four runs; test_lines has the cut file
 def test_a_half_written_file_is_named_and_read_again_when_it_is_whole(pipeline: Pipeline) -> None:
     put(pipeline, "other", line("added", 999), b"broken")
@@ -78,14 +70,6 @@ def test_a_half_written_file_is_named_and_read_again_when_it_is_whole(pipeline: 
     assert [row["text"] for row in pipeline.rows("malformed")] == ["broken"]
 
 
-@pytest.mark.extended  # test_parts_in_any_order reads a file again
-def test_a_file_delivered_again_with_other_content_is_read(pipeline: Pipeline) -> None:
-    put(pipeline, "a", line("added", 1))
-    pipeline.run("history")
-    put(pipeline, "a", line("added", 1), line("delivered", 1, START + 5, subscription="s"))
-    assert pipeline.run("history")["states"] == {"delivered": 1}
-
-
 @pytest.mark.extended  # a run of its own
 def test_a_malformed_line_is_kept_with_its_file_and_number(pipeline: Pipeline) -> None:
     put(pipeline, "a", line("added", 1), b"\xffgarbage", line("added", 2) | {"at": "1"})
@@ -97,29 +81,6 @@ def test_a_malformed_line_is_kept_with_its_file_and_number(pipeline: Pipeline) -
     ]
     assert rows[0]["text"] == "\\xffgarbage"
     assert rows[1]["reason"] == "at is not an integer"
-
-
-@pytest.mark.extended  # test_lines has the rule
-def test_fields_that_are_new_or_changed_are_kept_aside(pipeline: Pipeline) -> None:
-    put(pipeline, "a", line("added", 1, novel=[1], size="big", headers={"h": "v"}))
-    assert pipeline.run("history")["malformed"] == 0
-    (row,) = pipeline.rows("events", "extra", "changed", "size", "headers")
-    assert row == {
-        "extra": '{"novel":[1]}',
-        "changed": '{"size":"big"}',
-        "size": None,
-        "headers": {"h": "v"},
-    }
-
-
-@pytest.mark.extended  # test_lines has the long line
-def test_a_line_of_ten_megabytes_goes_through(pipeline: Pipeline) -> None:
-    put(pipeline, "a", line("added", 1, body="x" * 10_000_000), b"y" * 10_000_000)
-    assert pipeline.run("history")["malformed"] == 1
-    lengths = pipeline.spark.sql("SELECT length(body) FROM fairbox.events").collect()
-    assert lengths[0][0] == 10_000_000
-    lengths = pipeline.spark.sql("SELECT length(text) FROM fairbox.malformed").collect()
-    assert lengths[0][0] == 10_000_000
 
 
 @pytest.mark.extended  # three runs for one filter

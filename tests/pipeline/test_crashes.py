@@ -16,8 +16,6 @@ from fairbox_pipeline import ingest
 from fairbox_pipeline.errors import Exit
 from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
-    FILES_TABLE,
-    MALFORMED_TABLE,
     MESSAGES_TABLE,
     Table,
 )
@@ -71,26 +69,6 @@ def test_a_crash_between_events_and_messages_is_repaired_by_the_next_run(
     assert pipeline.run("history") == expected
 
     assert "no file is new or changed" in pipeline.said
-
-
-@pytest.mark.extended  # as the crash above, at other tables
-@pytest.mark.parametrize("table", [MALFORMED_TABLE, FILES_TABLE], ids=lambda table: table.name)
-def test_a_crash_after_events_reads_the_files_again_and_adds_nothing_twice(
-    pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch, table: Table
-) -> None:
-    merge = Warehouse.merge
-
-    def crash_at(self: Warehouse, into: Table, rows: DataFrame, clauses: str) -> None:
-        if into is table:
-            raise Crash
-        merge(self, into, rows, clauses)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Warehouse, "merge", crash_at)
-        with pytest.raises(Crash):
-            pipeline.run("history")
-    assert pipeline.run("history") == Oracle(archive.lines()).history()
-    assert "reading 3 files" in pipeline.said
 
 
 @pytest.mark.extended  # several runs for one rule

@@ -186,30 +186,6 @@ def check_content(taken: list[Any]) -> None:
         assert message.headers["traceparent"] == f"t{n}"
 
 
-@pytest.mark.extended  # test_putting_back does it in memory
-@pytest.mark.engine
-def test_a_replay_puts_back_what_is_chosen_and_nothing_twice(
-    pipeline: Pipeline,
-    outbox: Outbox,
-    environment: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    lines = [added(n) for n in range(20)] + [ended("delivered", n) for n in range(0, 20, 2)]
-    write(pipeline.archive, lines)
-    chosen = ("replay", "--state", "delivered", "--replay", "r1", "--lanes", "2")
-    assert pipeline.run(*chosen)["outcome"] == {"added": 10}
-    back = list(outbox.scan_outstanding())
-    assert Counter(message.headers[OF].split("/")[-1] for message in back) == Counter(
-        uid(n) for n in range(0, 20, 2)
-    )
-    assert {message.headers[BY] for message in back} == {"r1"}
-    check_content(back)
-    again = pipeline.run("replay", "--replay", "r1")["outcome"]
-    assert (sum(again.values()), again.get("added", 0)) == (10, 0)
-
-
 @pytest.mark.extended  # a run of its own
 def test_a_dry_run_counts_and_costs_and_writes_nothing(pipeline: Pipeline, archive: Path) -> None:
     pipeline.archive = archive

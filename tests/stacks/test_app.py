@@ -65,14 +65,6 @@ def test_it_obeys_the_cdk_command_line(tmp_path: Path) -> None:
     assert '"DeletionProtectionEnabled": false' in template
 
 
-@pytest.mark.extended  # a synthesis each; test_config has the rule
-def test_a_setting_that_does_not_fit_is_one_line(tmp_path: Path) -> None:
-    done = run("-c", "log_retention_days=31", "--output", str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "log_retention_days" in done.stderr
-
-
 def test_a_context_value_without_a_name_is_a_usage_error() -> None:
     done = run("-c", "local")
     assert done.returncode == 2

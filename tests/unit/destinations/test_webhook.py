@@ -252,29 +252,6 @@ def test_public_addresses_are_public(address: str) -> None:
     assert ipaddress.ip_address(address)
 
 
-def test_the_connection_goes_to_the_very_address_that_was_checked(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def lookup(host: str, port: int) -> Sequence[str]:
-        asked.append(host)
-        return ["127.0.0.1"]
-
-    real = socket.getaddrinfo
-
-    def no_names(host: str, *rest: object, **more: object) -> object:
-        ipaddress.ip_address(host)  # raises for a name: it would be a second resolution
-        return real(host, *rest, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(socket, "getaddrinfo", no_names)
-    url = Url.parse(f"http://rebound.example:{server.port}/")
-    caller = Caller(url, allow_private=True, lookup=lookup)
-    assert Webhook(caller, clock=FixedClock()).send([stored()], 60) == [TAKEN]
-    assert asked == ["rebound.example"]
-    assert server.requests[0][1]["host"] == f"rebound.example:{server.port}"
-
-
 def test_a_name_that_turns_private_takes_no_idle_connection_along(server: Server) -> None:
     answers = [["127.0.0.1"], ["127.0.0.2"]]
     url = Url.parse(f"http://rebound.example:{server.port}/")
