@@ -60,6 +60,15 @@ def seen() -> list[StoredMessage]:
     return found
 
 
+@pytest.fixture
+def ahead(table: Reservations, seen: list[StoredMessage]) -> StartSpread:
+    """A spread of a consumer that has just lost claims."""
+    made = spread(table)
+    made.read(SHARD, seen)
+    made.claimed(SHARD, LOST)
+    return made
+
+
 def beginnings(ahead: StartSpread, count: int, lost: int) -> list[Window | None]:
     """Begin so many receives that lose so many claims each, and work off what they reserve."""
     found = []
@@ -119,11 +128,8 @@ def test_no_two_receives_ahead_have_a_message_in_common(
 
 
 def test_a_range_is_worked_off_before_the_next_is_reserved(
-    table: Reservations, seen: list[StoredMessage]
+    ahead: StartSpread, table: Reservations, seen: list[StoredMessage]
 ) -> None:
-    ahead = spread(table)
-    ahead.read(SHARD, seen)
-    ahead.claimed(SHARD, LOST)
     windows = [ahead.start(SHARD, "", NOW) for _ in range(FROM_HINT)]
     ranges = [window for window in windows if window is not None]
     assert len({id(window) for window in ranges}) == 1
@@ -133,44 +139,28 @@ def test_a_range_is_worked_off_before_the_next_is_reserved(
 
 
 def test_a_range_that_the_hint_has_passed_is_given_up(
-    table: Reservations, seen: list[StoredMessage]
+    ahead: StartSpread, seen: list[StoredMessage]
 ) -> None:
-    ahead = spread(table)
-    ahead.read(SHARD, seen)
-    ahead.claimed(SHARD, LOST)
     first = next(w for w in (ahead.start(SHARD, "", NOW) for _ in range(3)) if w is not None)
     after = str(seen[0].ref.id).replace(seen[0].ref.id[:8], "ffffffff")
     again = [ahead.start(SHARD, after, NOW) for _ in range(2)]
     assert first not in again
 
 
-def test_what_one_shard_taught_holds_for_the_topics_others(
-    table: Reservations, seen: list[StoredMessage]
-) -> None:
-    ahead = spread(table)
-    ahead.read(SHARD, seen)
-    ahead.claimed(SHARD, LOST)
+def test_what_one_shard_taught_holds_for_the_topics_others(ahead: StartSpread) -> None:
     assert any(ahead.start(OTHER, "", NOW) for _ in range(FROM_HINT))
     assert not any(ahead.start(("mails", 1, 3), "", NOW) for _ in range(FROM_HINT))
 
 
 def test_a_while_after_the_last_lost_claim_receives_begin_at_the_hint_again(
-    table: Reservations, seen: list[StoredMessage]
+    ahead: StartSpread,
 ) -> None:
-    ahead = spread(table)
-    ahead.read(SHARD, seen)
-    ahead.claimed(SHARD, LOST)
     starts = beginnings(ahead, RECEIVES + 20, 0)
     assert any(starts[:RECEIVES])
     assert not any(starts[RECEIVES:])
 
 
-def test_ranges_without_messages_end_the_spread(
-    table: Reservations, seen: list[StoredMessage]
-) -> None:
-    ahead = spread(table)
-    ahead.read(SHARD, seen)
-    ahead.claimed(SHARD, LOST)
+def test_ranges_without_messages_end_the_spread(ahead: StartSpread) -> None:
     reserved = 0
     for _ in range(10):
         window = ahead.start(SHARD, "", NOW)
