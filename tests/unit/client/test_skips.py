@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import (
@@ -90,6 +90,26 @@ class TestOneOfSeveral:
         app.run(90)
         assert outstanding(app) == []
         assert app.batches.progress(batch.id, exact=True).acked == 1
+
+    def test_what_others_changed_meanwhile_is_skipped_as_it_is_then(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = failing("billing", "crm")
+        app.outbox.pause_subscription("orders", "billing")
+        (ref,) = app.add()
+        app.run(5)
+        update = app.engine.update_item
+
+        def later(**request: Any) -> Any:
+            monkeypatch.setattr(app.engine, "update_item", update)
+            app.outbox.skip(ref, subscription="billing")
+            return update(**request)
+
+        monkeypatch.setattr(app.engine, "update_item", later)
+        app.outbox.skip(ref, subscription="crm")
+        app.run(5)
+        assert app.lying() == []
+        assert {s for _, s, _ in told(app, "cancelled")} == {"billing", "crm", None}
 
     def test_a_message_of_which_all_are_skipped_is_cancelled(self) -> None:
         app = failing("billing", "crm")

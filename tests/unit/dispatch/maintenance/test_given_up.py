@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dynamodb import repair_cursor
@@ -95,6 +96,22 @@ class TestCounts:
         app.clock.advance(61)
         assert app.row().later == 0
         assert app.sweep().rung == 1
+
+    def test_a_row_that_marking_changes_meanwhile_is_doubted_as_it_is_then(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = waiting("a")
+        app.add(3)
+        update = app.engine.update_item
+
+        def later(**request: Any) -> Any:
+            monkeypatch.setattr(app.engine, "update_item", update)
+            app.mark()
+            return update(**request)
+
+        monkeypatch.setattr(app.engine, "update_item", later)
+        doubt(app.store, [SHARD], 1)
+        assert (app.row().ready, app.row().recount, app.row().look_at) == (3, 0, 1)
 
     def test_dead_letters_are_counted_again_too(self) -> None:
         app = App("a")

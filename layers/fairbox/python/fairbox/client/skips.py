@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
 
 _LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")
-_TRIES: Final = 8
 _PAGE: Final = 100
 _DEAD: Final = "let it die: redrive or purge its dead letter"
 _TAKEN: Final = "has taken it, or never had a part in it"
@@ -176,16 +175,17 @@ class MessageSkips(OutboxPart):
         reason: str,
         before: StoredMessage | None = None,
     ) -> None:
-        for attempt in range(_TRIES):
-            if before is None or attempt:
-                before = self._outstanding(ref, subscription)
-            if subscription in before.skipped:
-                return  # by an earlier try, or call
-            after = _without(before, topic, subscription, reason)
-            saved = self.tables.lanes.save_state(after, before)
-            if saved == "saved":
-                break
-        else:
+        def skipped(there: StoredMessage) -> StoredMessage:
+            if subscription in there.skipped:
+                return there  # by an earlier try, or call: what is left of it is done
+            return _without(there, topic, subscription, reason)
+
+        def write(after: StoredMessage, there: StoredMessage) -> StoredMessage | None:
+            saved = self.tables.lanes.save_state(after, there)
+            return None if saved == "saved" else self._outstanding(ref, subscription)
+
+        after = swap(before or self._outstanding(ref, subscription), skipped, write)
+        if after is None:
             raise Unavailable("update_item", "the message is being changed by others")
         if after.gone is not None:
             self.tables.lanes.delete_marked(after)

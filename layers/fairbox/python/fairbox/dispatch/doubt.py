@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from fairbox.errors import Unavailable, Unreadable
 from fairbox.model.stored_messages import ShardRow
+from fairbox.model.swap import swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fairbox.dispatch.ports import MarkingStore
-
-_TRIES: Final = 8
 
 Shard = tuple[str, int, int]
 
@@ -29,20 +29,17 @@ def doubt(store: MarkingStore, shards: Iterable[Shard], now: int) -> None:
         FairboxError: some may not be asked for; all may be asked for again.
     """
     for shard in shards:
-        for _ in range(_TRIES):
-            row = _row(store, shard)
-            if row is None or row.doubted(now) == row:
-                break
-            if store.change_row(row.doubted(now), row):
-                break
-        else:
-            raise Unavailable("update_item", "a shard row is changed by others")
+        with suppress(Unreadable):  # it has no counts to doubt
+            _doubt(store, shard, now)
         store.ask_recount(shard)
 
 
-def _row(store: MarkingStore, shard: Shard) -> ShardRow | None:
-    """Return a shard's row, the empty one where there is none; None: it cannot be read."""
-    try:
+def _doubt(store: MarkingStore, shard: Shard, now: int) -> None:
+    def read() -> ShardRow:
         return next(iter(store.shard_rows([shard])), ShardRow(*shard))
-    except Unreadable:
-        return None
+
+    def write(after: ShardRow, before: ShardRow) -> ShardRow | None:
+        return None if store.change_row(after, before) else read()
+
+    if swap(read(), lambda row: row.doubted(now), write) is None:
+        raise Unavailable("update_item", "a shard row is changed by others")
