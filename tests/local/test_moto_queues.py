@@ -28,11 +28,7 @@ class Clock:
 
 
 @pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[models.SQSBackend]:
-    monkeypatch.setattr(models, "Queue", models.Queue)
-    for name in ("receive_message", "change_message_visibility"):
-        monkeypatch.setattr(models.SQSBackend, name, getattr(models.SQSBackend, name))
-    moto_queues.install()
+def sqs(monkeypatch: pytest.MonkeyPatch, local_queues: None) -> Iterator[models.SQSBackend]:
     backend = models.SQSBackend("us-east-1", "123456789012")
     monkeypatch.setitem(models.sqs_backends["123456789012"], "us-east-1", backend)
     yield backend

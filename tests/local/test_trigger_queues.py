@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from moto.sqs import models
 
-from local.engines import moto_queues
 from local.triggers.queues import QueueMapping, QueueTrigger, fitting
 from tests.local.trigger_fakes import ERROR, OK, FakeInvoker, report, wait_for
 
@@ -23,23 +21,18 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def sqs() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "Queue", models.Queue)
-        for name in ("receive_message", "change_message_visibility"):
-            patch.setattr(models.SQSBackend, name, getattr(models.SQSBackend, name))
-        moto_queues.install()
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        yield boto3.client(
-            "sqs",
-            endpoint_url=f"http://{host}:{port}",
-            region_name="us-east-1",
-            aws_access_key_id="local",
-            aws_secret_access_key="local",
-        )
-        server.stop()
+def sqs(local_queues: None) -> Iterator[Any]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield boto3.client(
+        "sqs",
+        endpoint_url=f"http://{host}:{port}",
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+    )
+    server.stop()
 
 
 class Queue:
