@@ -205,11 +205,6 @@ def test_seal_twice_answers_the_same_and_seal_after_cancel_is_a_conflict(
     assert (gone.status, gone.kind) == (409, "batch-ended")
 
 
-def test_a_complete_batch_is_not_cancelled(api: ApiClient, ended: dict[str, str]) -> None:
-    reply = api.call("DELETE", f"/batches/{ended['complete']}")
-    assert (reply.status, reply.kind) == (409, "batch-ended")
-
-
 def test_a_parent_item_that_is_not_pending_is_unknown(api: ApiClient, batch: str) -> None:
     for item in (f"{batch}:0:0", f"{batch}:9:0", f"{NOBODY}:0:0"):
         reply = post(api, "/batches", {"parent_item": item})

@@ -261,6 +261,19 @@ class TestRefusals:
         with pytest.raises(NothingToSkip, match="redrive or purge"):
             app.outbox.skip(ref, subscription="crm")
 
+    def test_the_next_skip_finishes_what_a_crash_left_of_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = failing("crm")
+        (ref,) = app.add()
+        app.run(5)
+        with monkeypatch.context() as crash:
+            crash.setattr(app.engine, "delete_item", None)
+            with pytest.raises(TypeError):
+                app.outbox.skip(ref, subscription="crm")
+        app.outbox.skip(ref, subscription="crm")
+        assert app.lying() == []
+
     def test_skipping_twice_or_after_a_lost_answer_is_skipping_once(self) -> None:
         app = failing("billing", "crm")
         app.outbox.pause_subscription("orders", "billing")

@@ -312,7 +312,7 @@ class TopicState:
     def kept_ms(self) -> int | None:
         """Age (ms) from which messages expire, with what clocks may be apart; None: they do not.
 
-        A pushed topic's never do: an earlier release may have subscribed to one with a retention.
+        A pushed topic's never do, whatever its row says.
         """
         if self.pushed or self.topic.message_retention is None:
             return None
