@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fairbox import Received
     from fairbox.model.topics import Ordering, TopicState
-    from fairbox.queue.shard_rotation import Place
+    from fairbox.queue.shard_rotation import Place, Round
 
 WIDTHS = (1, 8, 64, 300)
 ORDERINGS = pytest.mark.parametrize("ordering", ["none", "key"])
@@ -192,8 +192,8 @@ def test_a_round_ends_within_a_second_or_so_of_a_pause() -> None:
     scene = Scene(64)
     seen: list[Place] = []
 
-    def take(_: TopicState, left: set[Place]) -> list[Received]:
-        seen.append(left.pop())
+    def take(_: TopicState, round_: Round) -> list[Received]:
+        seen.append(round_.left.pop())
         scene.clock.advance(0.3)
         if len(seen) == 5:
             scene.application.outbox.pause_topic("jobs")
@@ -201,3 +201,41 @@ def test_a_round_ends_within_a_second_or_so_of_a_pause() -> None:
 
     assert scene.queue._context.rounds.read("jobs", take) == []
     assert len(seen) <= 5 + 4
+
+
+def other_queue(scene: Scene) -> Queue:
+    """Return the queue of another process, whose calls take no time."""
+    client, clock = scene.application.client, scene.clock
+    return Queue.over(Outbox(client, table=OUTBOX, deliveries_table=DELIVERIES, clock=clock))
+
+
+def test_a_place_behind_young_messages_is_forgotten_when_others_pass_it() -> None:
+    scene = Scene(1)
+    scene.send(150)
+    other = other_queue(scene)
+    while other.receive("jobs", visibility_timeout=3600):
+        pass
+    assert scene.queue.receive("jobs") == []  # and remembers where they end
+    scene.clock.advance(0.43)
+    while other.receive("jobs", visibility_timeout=3600):
+        pass  # the hint passes them all
+    scene.send()
+    assert len(scene.queue.receive("jobs")) == 1
+
+
+def test_a_copy_of_a_hint_that_others_moved_back_hides_no_message() -> None:
+    scene = Scene(1)
+    late = scene.application.ids.next()
+    scene.clock.advance(1)
+    scene.send(20)
+    scene.clock.advance(1)
+    while scene.queue.receive("jobs", 5, visibility_timeout=3600):
+        scene.send()  # so that the copy of the hint stays, and is behind `late`
+        if scene.clock.now() > 1_760_000_002.5:
+            break
+    scene.application.queue.send(Message(topic="jobs", body=b"x", id=late))
+    scene.application.queue._context.store.lower_after(("jobs", 0, 0), late)
+    found: list[str] = []
+    while received := scene.queue.receive("jobs", visibility_timeout=3600):
+        found += [one.message.id for one in received]
+    assert late in found

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.topics import TopicState
-    from fairbox.queue.shard_rotation import Place
+    from fairbox.queue.shard_rotation import Round
 
 
 class QueueMessages(QueuePart):
@@ -142,7 +142,7 @@ class QueueMessages(QueuePart):
 
     def _take(
         self, max_messages: int, visibility_timeout: float, consumer: str, max_per_key: int
-    ) -> Callable[[TopicState, set[Place]], list[Received]]:
+    ) -> Callable[[TopicState, Round], list[Received]]:
         """Return what receives from a set of shards."""
         wanted = Wanted(
             check_count(max_messages),
@@ -151,12 +151,12 @@ class QueueMessages(QueuePart):
         )
         name = check_consumer(consumer)
 
-        def take(topic: TopicState, left: set[Place]) -> list[Received]:
+        def take(topic: TopicState, round_: Round) -> list[Received]:
             if topic.topic.ordering == "key":
-                taken = self._context.ordered.receive(topic, wanted, left)
+                taken = self._context.ordered.receive(topic, wanted, round_.left)
             else:
                 taken = self._context.unordered.receive(
-                    topic, wanted.count, wanted.visibility, name, left
+                    topic, wanted.count, wanted.visibility, name, round_
                 )
             made = (self._received(t) for t in taken)
             return [received for received in made if received is not None]

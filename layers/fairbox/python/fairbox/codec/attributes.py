@@ -47,7 +47,6 @@ MOVED: Final = "mv"  # BOOL, an operator put it here from another due time
 # hint row (one for sixteen shards): for each of them, the name with its place behind
 HINT_AFTER: Final = "f"  # B, the UUID up to which all was claimed
 HINT_LOOK: Final = "l"  # N, ms, when to look at what receives have passed
-HINT_RESERVED: Final = "r"  # N, ms, up to which ids are reserved by competing consumers
 HINT_TIMES: Final = "g"  # B, when to scan from the head, segments read, delayed messages passed
 
 # walk position (one for each shard of a pushed topic, beside its hint rows)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import HINT_AFTER, HINT_LOOK, HINT_RESERVED, HINT_TIMES
+from fairbox.codec.attributes import HINT_AFTER, HINT_LOOK, HINT_TIMES
 from fairbox.codec.keys import due_sk, hint_key, walk_key
 from fairbox.codec.messages import number
 from fairbox.model.stored_messages import Hint
@@ -47,11 +47,6 @@ def times_name(shard: int) -> str:
     return f"{HINT_TIMES}{shard % SHARDS_A_ROW}"
 
 
-def reserved_name(shard: int) -> str:
-    """Return the attribute up to which ids of the shard are reserved."""
-    return f"{HINT_RESERVED}{shard % SHARDS_A_ROW}"
-
-
 def hint_names(shard: int) -> tuple[str, str, str]:
     """Return the attributes that hold a shard's hint."""
     return after_name(shard), look_name(shard), times_name(shard)
@@ -76,16 +71,10 @@ def read_hint(item: Mapping[str, Any], shard: int) -> Hint:
         after = str(uuid.UUID(bytes=bytes(item[after_name(shard)]["B"])))
     with suppress(KeyError, TypeError, ValueError):
         look_at = int(item[look_name(shard)]["N"])
-    hint = Hint(after, look_at, reserved=_reserved(item, shard))
+    hint = Hint(after, look_at)
     with suppress(KeyError, TypeError, ValueError):
         hint = _unpacked(hint, bytes(item[times_name(shard)]["B"]))
     return hint
-
-
-def _reserved(item: Mapping[str, Any], shard: int) -> int:
-    with suppress(KeyError, TypeError, ValueError):
-        return int(item[reserved_name(shard)]["N"])
-    return 0
 
 
 def _pack(hint: Hint) -> bytes:

@@ -14,7 +14,6 @@ from fairbox.codec.hints import (
     hint_values,
     look_name,
     read_hint,
-    reserved_name,
 )
 from fairbox.codec.keys import hint_key, message_sk
 from fairbox.codec.messages import number
@@ -144,39 +143,6 @@ class HintRows:
                 continue
             for name, value in values.items():  # some are lower already: each for itself
                 self._lower(topic, epoch, group, {name: value})
-
-    def reserve(self, shard: Shard, low: int, width: int, high: int) -> int | None:
-        """Reserve the next range of a shard; see `ports.ClaimStore.reserve`."""
-        topic, epoch, number_ = shard
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": hint_key(topic, epoch, group_of(number_)),
-            "ExpressionAttributeNames": {"#r": reserved_name(number_)},
-            "ReturnValues": "UPDATED_NEW",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        update, condition = "SET #r = #r + :width", "#r BETWEEN :low AND :high"
-        values = {":width": number(width), ":low": number(low), ":high": number(max(low, high))}
-        for _ in range(_TRIES):
-            try:
-                answer = self._calls.call(
-                    "update_item",
-                    **request,
-                    UpdateExpression=update,
-                    ConditionExpression=condition,
-                    ExpressionAttributeValues=values,
-                )
-            except ConditionFailed as failed:
-                there = failed.old.get(reserved_name(number_))
-                if there is not None and low <= int(there["N"]) <= high:
-                    continue  # somebody has begun it anew
-                update = "SET #r = :end"
-                condition = "attribute_not_exists(#r)" if there is None else "#r = :there"
-                values = {":end": number(low + width)}
-                values |= {} if there is None else {":there": there}
-                continue
-            return int(answer["Attributes"][reserved_name(number_)]["N"]) - width
-        return None
 
     def come_back(self, shard: Shard, at: int) -> None:
         """Let segments that were filed with an end at a time (ms) be read then (1 WRU)."""

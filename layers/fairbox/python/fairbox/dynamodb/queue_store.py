@@ -61,10 +61,6 @@ class DynamoQueueStore(DynamoStore):
         self._segments.file(move.shard, move.passes)
         return self._hints.move(move)
 
-    def reserve(self, shard: Shard, low: int, width: int, high: int) -> int | None:
-        """Reserve the next range of a shard; return where it begins (ms)."""
-        return self._hints.reserve(shard, low, width, high)
-
     def segments(self, shard: Shard, checked: int) -> tuple[Sequence[Segment], bool]:
         """Return some segments that end behind a time (ms), and whether there are more."""
         return self._segments.read(shard, checked)

@@ -96,8 +96,6 @@ class Hint:
         checked: segments that end up to then have been read.
         later: all delayed messages up to this sort key were claimed when it was written; empty:
             begin at the head.
-        reserved: competing consumers have reserved all ids up to this time; no part of what is
-            compared and written.
     """
 
     after: str = ""
@@ -105,7 +103,6 @@ class Hint:
     scan_at: int = 0
     checked: int = 0
     later: str = ""
-    reserved: int = field(default=0, compare=False)
 
     def look_due(self, now: int) -> bool:
         """Whether to look at a time (ms).

@@ -20,6 +20,7 @@ from fairbox.model.segments import Held, Segment, joined, segments_of
 from fairbox.model.stored_messages import MAX_LOOK_MS
 from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import MOVE_OVER, Window
+from fairbox.queue.shard_rotation import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,7 @@ class _Look:
         taken: the messages claimed.
         filed: the segments to file.
         next: times of the next look (ms), of which the first counts.
+        reading: how far the receive has read the shard.
     """
 
     ask: Ask
@@ -60,6 +62,7 @@ class _Look:
     taken: list[Taken] = field(default_factory=list)
     filed: list[Segment] = field(default_factory=list)
     next: list[int] = field(default_factory=list)
+    reading: Reading = field(default_factory=Reading)
 
     @property
     def wanted(self) -> int:
@@ -91,7 +94,11 @@ class Looks:
         """Whether a look is due, or this process is in the middle of a scan."""
         return shard in self._scans or hint.look_due(milliseconds(self._clock))
 
-    def look(self, ask: Ask, hint: Hint, room: Room) -> tuple[list[Taken], Hint]:
+    def scans(self, shard: Shard) -> bool:
+        """Whether this process is in the middle of a scan."""
+        return shard in self._scans
+
+    def look(self, ask: Ask, hint: Hint, room: Room, reading: Reading) -> tuple[list[Taken], Hint]:
         """Look at a shard, unless another process does; return messages and the hint (2 WRU).
 
         A scan that this process has begun goes on without a write, until its lease is to be renewed
@@ -101,7 +108,7 @@ class Looks:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
         now = milliseconds(self._clock)
-        look = _Look(ask, room, now)
+        look = _Look(ask, room, now, reading=reading)
         if not hint.look_due(now):
             return look.taken, self._scan_on(look, hint)
         scans = ask.shard in self._scans or hint.scan_due(now)
@@ -187,7 +194,10 @@ class Looks:
             return after
         # a place in the future was written under another clock
         start = hint.later if hint.later < due_sk(look.now) else ""
-        window = Window("later", cursor=start)
+        reading = look.reading
+        window = Window("later", cursor=max(start, reading.later))
+        passed = [reading.later_ends] if reading.later_ends else []
+        look.next += passed
         free = self._reader.read(window, look.ask, look.room)
         if free is None:
             look.next.append(look.now)
@@ -200,15 +210,21 @@ class Looks:
             if until is None or not settled:
                 break
             held.append(Held(_key(stored), max(until, hint.checked + 1)))
-        passes = len(held) >= MOVE_OVER
+        # the hint passes nothing that this look has not seen
+        passes = len(held) >= MOVE_OVER and reading.later <= start
         if passes:
             look.filed += segments_of(held, start)
             after = replace(after, later=held[-1].key)
-        look.next += [
+        times = [
             ends.get(stored.ref) or stored.held_until(look.now) or stored.ref.due or 0
             for stored in window.seen[len(held) if passes else 0 :]
         ]
+        look.next += times
+        reading.later, reading.later_ends = "", 0
         if not window.ended:
+            # the next visit of this receive goes on here, and remembers when to come back
+            reading.later = window.cursor
+            reading.later_ends = min([*times, *passed], default=0)
             look.next.append(look.now)
         return after
 

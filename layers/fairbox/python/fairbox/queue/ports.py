@@ -68,22 +68,6 @@ class ClaimStore(Store, Protocol):
         """
         ...
 
-    def reserve(self, shard: Shard, low: int, width: int, high: int) -> int | None:
-        """Reserve the next range of a shard; return where it begins (1 WRU, 2 for the first).
-
-        All times are those of ids, in milliseconds since 1970 UTC.
-
-        Args:
-            shard: of which.
-            low: no range begins before it.
-            width: of the range.
-            high: a range that would begin behind it begins at `low` again.
-
-        Returns:
-            None if others reserved all the time.
-        """
-        ...
-
     def segments(self, shard: Shard, checked: int) -> tuple[Sequence[Segment], bool]:
         """Return some segments that end behind a time (ms), in order, and whether there are more.
 

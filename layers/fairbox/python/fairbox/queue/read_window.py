@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairbox.queue.ports import ClaimStore, Shard
 
 SPARE: Final = 5  # messages read in addition, because others may claim some
+PAGE: Final = 100  # messages read at once at most
 MOVE_OVER: Final = 4  # held messages that are worth a write to pass
 YOUNG_MS: Final = 500  # ids behind which others may still be committed
 _ROOM_UNITS: Final = 4.0  # of a receive, beside its hint row: eight empty shards, or a full page
@@ -110,7 +111,7 @@ class LaneReader:
         self._clock = clock
 
     def read(
-        self, window: Window, ask: Ask, room: Room, *, spare: float = 0.0
+        self, window: Window, ask: Ask, room: Room, *, spare: float = 0.0, whole: bool = False
     ) -> list[StoredMessage] | None:
         """Read the next page; return the messages that may be claimed.
 
@@ -119,6 +120,7 @@ class LaneReader:
             ask: the request.
             room: the units left.
             spare: units of these that are kept for other reads.
+            whole: read as much as there is room for, not only a few more than are wanted.
 
         Returns:
             None if there was no room, and nothing was read.
@@ -126,7 +128,7 @@ class LaneReader:
         if window.upto is not None and window.cursor >= window.upto:
             window.ended = True
             return []
-        limit = room.items(ask.wanted + SPARE, spare=spare)
+        limit = room.items(PAGE if whole else ask.wanted + SPARE, spare=spare)
         if limit <= 0:
             return None
         now = milliseconds(self._clock)

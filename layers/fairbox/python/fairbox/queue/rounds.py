@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairbox.model.deadline import out_of_time
+from fairbox.queue.shard_rotation import Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.model.clock import Clock
     from fairbox.model.topics import TopicState
-    from fairbox.queue.shard_rotation import Place
 
-_AGAIN: Final = 8  # visits of shards that had more in flight than one visit may read
+_VISITS: Final = 10_000  # of a round, whatever a clock or a row says
 _SHORTEST_SECONDS: Final = 0.1
 _LONGEST_SECONDS: Final = 2.0
 _SHARE: Final = 10  # of the time for which nothing came
@@ -36,12 +36,12 @@ class Rounds:
         self._pulled = pulled
         self._seen: dict[str, tuple[float, int]] = {}  # when a message came last, and the shards
 
-    def read(self, name: str, take: Callable[[TopicState, set[Place]], list[T]]) -> list[T]:
+    def read(self, name: str, take: Callable[[TopicState, Round], list[T]]) -> list[T]:
         """Read a round; return its messages.
 
         Args:
             name: the topic's name.
-            take: claims messages of the shards of a set, and takes off it those that it read.
+            take: claims messages of the shards of a round, and takes off those that it read.
 
         Raises:
             FairboxError: as a receive does.
@@ -65,18 +65,15 @@ class Rounds:
         pause = min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, quiet / _SHARE))
         return max(pause, shards / _WIDE) if quiet > _QUIET_SECONDS else pause
 
-    def _round(
-        self, topic: TopicState, take: Callable[[TopicState, set[Place]], list[T]]
-    ) -> list[T]:
-        left = set(topic.shards())
-        visits = len(left) + _AGAIN
-        while left and not topic.paused and visits > 0:
-            before = len(left)
-            found = take(topic, left)
+    def _round(self, topic: TopicState, take: Callable[[TopicState, Round], list[T]]) -> list[T]:
+        round_ = Round(set(topic.shards()))
+        for _ in range(_VISITS):
+            if not round_.left or topic.paused:
+                break
+            found = take(topic, round_)
             if found or out_of_time():
                 return found
-            visits -= max(1, before - len(left))
             # it may have been paused or resized meanwhile
             topic = self._pulled(topic.topic.name)
-            left &= set(topic.shards())
+            round_.left &= set(topic.shards())
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,43 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
 
 Place = tuple[int, int]  # epoch and shard
+
+
+@dataclass(slots=True)
+class Reading:
+    """The progress of one receive in a shard of an unordered topic.
+
+    Attributes:
+        ahead: sort key up to which it has read what lies behind young messages that are held;
+            None: it does not read there.
+        ready: sort key up to which it has read lane `ready` from the hint on; None: not begun.
+        later: the same of due messages in lane `later`.
+        later_ends: when the first of those that it passed in lane `later` is free (ms); 0: none.
+        scans: visits in which a scan from the head was not ended.
+    """
+
+    ahead: str | None = None
+    ready: str | None = None
+    later: str = ""
+    later_ends: int = 0
+    scans: int = 0
+
+
+@dataclass(slots=True)
+class Round:
+    """The progress of one receive through a topic.
+
+    Attributes:
+        left: the shards that it has not read to the end.
+        readings: how far it has read the others, by shard.
+    """
+
+    left: set[Place]
+    readings: dict[Place, Reading] = field(default_factory=dict)
+
+    def reading(self, place: Place) -> Reading:
+        """Return how far a shard was read."""
+        return self.readings.setdefault(place, Reading())
 
 
 class ShardRotation:

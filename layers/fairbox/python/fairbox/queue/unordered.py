@@ -8,20 +8,19 @@ message: each shard is scanned from its head at least once a minute.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.hints import group_of
 from fairbox.codec.segments import segment_of
 from fairbox.errors import Throttled, Unavailable
 from fairbox.model.clock import milliseconds
-from fairbox.model.ids import before
 from fairbox.model.stored_messages import Hint
 from fairbox.queue.claims import Claimed, Claimer
 from fairbox.queue.looks import Looks
 from fairbox.queue.ports import HintMove
-from fairbox.queue.read_window import Ask, LaneReader, Room, Window, passed
-from fairbox.queue.shard_rotation import ShardRotation
-from fairbox.queue.start_spread import LOST, StartSpread
+from fairbox.queue.read_window import YOUNG_MS, Ask, LaneReader, Room, Window, passed
+from fairbox.queue.shard_rotation import Reading, ShardRotation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +31,37 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.models import Taken
-    from fairbox.queue.ports import ClaimStore
-    from fairbox.queue.shard_rotation import Place
+    from fairbox.queue.ports import ClaimStore, Shard
+    from fairbox.queue.shard_rotation import Round
 
+LOST: Final = 2
+"""Claims that a receive loses to others, from which on they count as competitors."""
+RECEIVES: Final = 64
+"""Receives of a topic that choose at random after others were competitors."""
+SCANS: Final = 8
+"""Visits of a shard for which a receive that finds nothing goes on with a scan from the head."""
 _SHARDS_A_CALL: Final = 8
 _EMPTY_UNITS: Final = 0.5  # the cost of an empty shard
+
+
+@dataclass(slots=True)
+class _Visit:
+    """A visit to a shard.
+
+    Attributes:
+        ask, room: the request, and the units left of the receive.
+        reading: how far this receive has read the shard.
+        others: units that are kept for other shards after the first page.
+        ended: whether the shard was read to its end.
+        lost: whether others claimed what this receive wanted.
+    """
+
+    ask: Ask
+    room: Room
+    reading: Reading
+    others: float = 0.0
+    ended: bool = True
+    lost: bool = False
 
 
 class UnorderedReceive:
@@ -52,21 +77,17 @@ class UnorderedReceive:
         self._store = store
         self._copies = copies
         self._clock = clock
+        self._rng = rng
         self._turns = ShardRotation(rng, at_most=_SHARDS_A_CALL)
         self._reader = LaneReader(store, clock)
         self._claimer = Claimer(store, clock, rng)
         self._looks = Looks(store, self._reader, self._claimer, clock, rng)
-        self._ahead = StartSpread(store, rng)
-        self._scatter = False  # whether others were faster in this receive
-        self._unfinished = False  # whether there was no room to read the last shard to its end
+        self._competition: dict[str, int] = {}  # receives of a topic that still choose at random
+        # sort keys up to which all was held, too young for the hint, and until when (ms)
+        self._young: dict[Shard, tuple[str, int]] = {}
 
     def receive(
-        self,
-        topic: TopicState,
-        wanted: int,
-        visibility: int,
-        consumer: str = "",
-        left: set[Place] | None = None,
+        self, topic: TopicState, wanted: int, visibility: int, consumer: str, round_: Round
     ) -> list[Taken]:
         """Claim messages of the next shard that has any.
 
@@ -75,8 +96,8 @@ class UnorderedReceive:
             wanted: maximum number.
             visibility: duration of the claims in milliseconds.
             consumer: the name to show with them; empty: none.
-            left: shards to which the receive is limited, one at least; those that it has read to
-                the end are taken off. None: all of the topic.
+            round_: the shards to read, one at least, and how far each was read. Those that this
+                reads to the end are taken off.
 
         Returns:
             The claimed messages; none if eight shards, or fewer with much in flight, had none.
@@ -84,90 +105,116 @@ class UnorderedReceive:
         Raises:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
-        epoch, shards = self._turns.next(topic, left)
+        epoch, shards = self._turns.next(topic, round_.left)
         places = [(epoch, shard) for shard in shards]
         name = topic.topic.name
         row = name, epoch, group_of(shards[0])
         room = Room(wanted)
-        asks = [
-            Ask((name, epoch, shard), wanted, visibility, topic.topic.retry.max_attempts, consumer)
-            for shard in shards
+        visits = [
+            _Visit(
+                Ask((name, *place), wanted, visibility, topic.topic.retry.max_attempts, consumer),
+                room,
+                round_.reading(place),
+            )
+            for place in places
         ]
+
         copy = self._copies.get(row)
-        taken = (
-            []
-            if copy is None
-            else self._from_shard(asks[0], copy.get(shards[0], Hint()), room, 0.0)
-        )
+        taken: list[Taken] = []
+        if copy is not None:
+            # what the copy shows counts as read only if it shows a message
+            first = replace(visits[0], reading=Reading())
+            taken = self._from_shard(first, copy.get(shards[0], Hint()))
+            visits[0].lost = first.lost
         if taken:
-            self._turns.visited(topic, places[0], [], left)
-            return self._finish(topic, taken)
+            self._turns.visited(topic, places[0], [], round_.left)
+            return self._in_order(topic, taken, [first])
+
         hints = self._store.hints(*row)
         self._copies.keep(row, hints)
-        for number, ask in enumerate(asks, start=1):
-            others = (len(asks) - number) * _EMPTY_UNITS
-            taken = self._from_shard(ask, hints.get(ask.shard[2], Hint()), room, others)
-            if taken or number == len(asks) or room.items(1) <= 0:
-                done = places[: number - bool(taken or self._unfinished)]
-                self._turns.visited(topic, places[number - 1], done, left)
+        for number, visit in enumerate(visits, start=1):
+            visit.others = (len(visits) - number) * _EMPTY_UNITS
+            taken = self._from_shard(visit, hints.get(shards[number - 1], Hint()))
+            if taken or number == len(visits) or room.items(1) <= 0:
+                read = [p for p, v in zip(places[:number], visits, strict=False) if v.ended]
+                done = read[:-1] if taken and visit.ended else read
+                self._turns.visited(topic, places[number - 1], done, round_.left)
                 break
         if not taken:
-            self._copies.forget(asks[0].shard)
-        return self._finish(topic, taken)
+            self._copies.forget(visits[0].ask.shard)
+        return self._in_order(topic, taken, visits)
 
-    def _finish(self, topic: TopicState, taken: list[Taken]) -> list[Taken]:
+    def _in_order(
+        self, topic: TopicState, taken: list[Taken], visits: Sequence[_Visit]
+    ) -> list[Taken]:
         """Return messages oldest first; leave the shard to others if they compete for it."""
-        if self._scatter:
+        name = topic.topic.name
+        if any(visit.lost for visit in visits):
             self._turns.scatter(topic)
-        self._scatter = False
+            self._competition[name] = RECEIVES
+        elif self._competition.get(name):
+            self._competition[name] -= 1
         return sorted(taken, key=lambda one: one.stored.ref.id)
 
-    def _from_shard(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
-        """Claim messages of a shard; after the first page, keep `others` units for other shards."""
-        self._unfinished = False
-        if self._looks.due(ask.shard, hint):
-            self._copies.forget(ask.shard)
-            room.add_look()
-            taken, hint = self._looks.look(ask, hint, room)
+    def _from_shard(self, visit: _Visit, hint: Hint) -> list[Taken]:
+        """Claim messages of a shard: those that a look finds, else those of lane `ready`."""
+        shard = visit.ask.shard
+        if self._looks.due(shard, hint):
+            self._copies.forget(shard)
+            visit.room.add_look()
+            taken, hint = self._looks.look(visit.ask, hint, visit.room, visit.reading)
             if taken:
                 return taken
-            self._unfinished = self._looks.due(ask.shard, hint)
-        taken_ahead = self._from_ahead(ask, hint, room, others)
-        return self._from_hint(ask, hint, room, others) if taken_ahead is None else taken_ahead
+            # a scan finds only what lost writes left: it goes on for some visits, not to its end
+            scans = self._looks.scans(shard) and visit.reading.scans < SCANS
+            visit.reading.scans += scans
+            visit.ended = not scans and not hint.look_due(milliseconds(self._clock))
+        return self._from_ahead(visit, hint) or self._from_hint(visit, hint)
 
-    def _from_ahead(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken] | None:
-        """Claim messages ahead of the hint; None: no reason to, or there are none."""
+    def _from_ahead(self, visit: _Visit, hint: Hint) -> list[Taken]:
+        """Claim messages behind young ones that were all held when they were read."""
+        reading, shard = visit.reading, visit.ask.shard
+        if reading.ready is not None:
+            return []  # this receive has begun at the hint
+        cursor, until = self._young.get(shard, ("", 0))
         now = milliseconds(self._clock)
-        window = self._ahead.start(ask.shard, hint.after, now)
-        if window is None:
-            return None
-        free = self._reader.read(window, ask, room)
-        while free == [] and not window.ended:
-            free = self._reader.read(window, ask, room, spare=others)
-        if free is None:
-            self._unfinished = True
-            if window.upto is None:
-                self._ahead.held(ask.shard, window.cursor, now)
+        if reading.ahead is None and now < until <= now + YOUNG_MS:
+            reading.ahead = cursor
+        if reading.ahead is None or reading.ahead <= hint.after:
+            reading.ahead = None
             return []
-        left = free[ask.wanted :]
-        self._ahead.read_ahead(ask.shard, window)
-        if left and window.upto is not None:
-            window.cursor, window.ended = before(left[0].ref.id), False  # for the next receive
-        return self._claim(free, ask) or None
+        window = Window("ready", cursor=reading.ahead)
+        taken = self._from_window(visit, window, None)
+        reading.ahead = None if window.ended else window.cursor
+        return taken
 
-    def _from_hint(self, ask: Ask, hint: Hint, room: Room, others: float) -> list[Taken]:
-        window = Window("ready", cursor=hint.after)
-        free = self._reader.read(window, ask, room)
-        self._ahead.read(ask.shard, window.seen)
+    def _from_hint(self, visit: _Visit, hint: Hint) -> list[Taken]:
+        """Claim messages from the hint on, or from where this receive has read up to."""
+        if visit.reading.ahead is not None:
+            return []  # there was no room to read what lies ahead
+        start = max(hint.after, visit.reading.ready or "")
+        window = Window("ready", cursor=start)
+        taken = self._from_window(visit, window, hint if start == hint.after else None)
+        visit.reading.ready = window.cursor
+        return taken
+
+    def _from_window(self, visit: _Visit, window: Window, hint: Hint | None) -> list[Taken]:
+        """Claim messages of a window, page by page; move the hint, if the window begins there."""
+        ask, room = visit.ask, visit.room
+        competes = self._competition.get(ask.shard[0], 0) > 0
+        free = self._reader.read(window, ask, room, whole=competes)
         while free is not None:
+            if competes:
+                # others read the same page, and want what is oldest too
+                self._rng.shuffle(free)
             now = milliseconds(self._clock)
-            free = self._ahead.unreserved(ask.shard, hint, free)
             claiming = {m.ref: now + ask.visibility for m in free[: ask.wanted]}
-            moved = passed(window.seen, claiming, hint, now)
-            move = None if moved is None else HintMove(ask.shard, hint, *moved)
+            moved = None if hint is None else passed(window.seen, claiming, hint, now)
+            move = None if hint is None or moved is None else HintMove(ask.shard, hint, *moved)
+
             if free:
-                taken = self._claim(free, ask, move)
-                if taken := taken or self._from_ahead(ask, hint, room, others) or []:
+                taken = self._claim(free, visit, move)
+                if taken:
                     return taken
                 hint = hint if move is None else move.after
             elif move is not None:
@@ -176,25 +223,25 @@ class UnorderedReceive:
                 hint = there or move.after
             if window.ended:
                 return []
-            free = self._reader.read(window, ask, room, spare=others)
-        self._unfinished = True
+            free = self._reader.read(window, ask, room, spare=visit.others, whole=competes)
+
+        visit.ended = False
         if window.seen:
-            self._ahead.held(ask.shard, window.cursor, milliseconds(self._clock))
+            self._young[ask.shard] = window.cursor, milliseconds(self._clock) + YOUNG_MS
         return []
 
     def _claim(
-        self, free: Sequence[StoredMessage], ask: Ask, move: HintMove | None = None
+        self, free: Sequence[StoredMessage], visit: _Visit, move: HintMove | None
     ) -> list[Taken]:
+        ask = visit.ask
         claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move, consumer=ask.consumer)
         if move is not None:
             # whether it was written or not
             self._copies.moved(move.shard, move.after)
             self._file_lost(move, claimed)
-        lost = len(claimed.lost)
-        self._ahead.claimed(ask.shard, lost)
-        if lost >= LOST:
+        if len(claimed.lost) >= LOST:
             self._copies.forget(ask.shard)
-            self._scatter = True
+            visit.lost = True
         return claimed.taken
 
     def _file_lost(self, move: HintMove, claimed: Claimed) -> None:
