@@ -219,6 +219,21 @@ class TestChoosing:
             app.outbox.purge_dead("orders", **given)
         assert len(app.dead()) == 1
 
+    def test_a_condition_that_is_always_true_is_refused(self) -> None:
+        async def later(_: DeadLetter) -> bool:
+            return False
+
+        def generator(_: DeadLetter) -> Any:
+            yield False
+
+        app = App("a")
+        killed(app)
+        for where in (later, generator, lambda _: bool):
+            for call in (app.outbox.purge_dead, app.outbox.redrive):
+                with pytest.raises(InvalidInput, match="where: expected True or False"):
+                    call("orders", where=where)  # type: ignore[arg-type]
+        assert len(app.dead()) == 1
+
     def test_an_unknown_topic_is_refused(self) -> None:
         with pytest.raises(UnknownTopic):
             App("a").outbox.purge_dead("nothing")

@@ -58,6 +58,11 @@ class Running:
         return self.counts
 
 
+def ended(wait: Callable[..., object], *arguments: float) -> None:
+    """Wait in a handler, which returns None."""
+    wait(*arguments)
+
+
 def eventually(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
@@ -92,7 +97,7 @@ def test_a_name_that_is_too_long_is_refused(queue: ScriptedQueue) -> None:
 def test_as_many_handlers_run_at_a_time_as_there_are_workers(queue: ScriptedQueue) -> None:
     queue.send(*(b"%d" % n for n in range(8)))
     together = threading.Barrier(4, timeout=PATIENCE)
-    running = Running(Consumer(queue, "jobs", lambda _: together.wait(), concurrency=4))
+    running = Running(Consumer(queue, "jobs", lambda _: ended(together.wait), concurrency=4))
     eventually(lambda: len(queue.acked) == 8)
     assert running.stop().acked == 8
 
@@ -129,7 +134,7 @@ def test_a_stop_finishes_what_is_worked_on_and_releases_what_waits(queue: Script
     queue.send(*(b"%d" % n for n in range(9)))
     go = threading.Event()
     running = Running(
-        Consumer(queue, "jobs", lambda _: go.wait(PATIENCE), concurrency=2, prefetch=4)
+        Consumer(queue, "jobs", lambda _: ended(go.wait, PATIENCE), concurrency=2, prefetch=4)
     )
     eventually(lambda: running.consumer.counts.received == 6)
     eventually(lambda: sum(entry.count for entry in queue.entries) == 6)
@@ -234,7 +239,9 @@ def test_what_waits_long_in_a_stop_is_still_extended(queue: ScriptedQueue) -> No
     queue.send(b"long")
     go = threading.Event()
     running = Running(
-        Consumer(queue, "jobs", lambda _: go.wait(PATIENCE), visibility_timeout=1, concurrency=1)
+        Consumer(
+            queue, "jobs", lambda _: ended(go.wait, PATIENCE), visibility_timeout=1, concurrency=1
+        )
     )
     eventually(lambda: running.consumer.counts.received == 1)
     running.consumer.stop()

@@ -12,7 +12,7 @@ from fairbox.consumer.consumer import Consumer, start_thread
 from fairbox.testing import ManualClock
 
 from tests.support.scripted_queue import ScriptedQueue
-from tests.unit.consumer.test_consumer import PATIENCE, Running, eventually
+from tests.unit.consumer.test_consumer import PATIENCE, Running, ended, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +143,7 @@ def test_a_stop_does_not_wait_for_a_function_over_its_limit(queue: ScriptedQueue
     consumer = Consumer(
         queue,
         "jobs",
-        lambda _: returns.wait(PATIENCE),
+        lambda _: ended(returns.wait, PATIENCE),
         max_attempts=1,
         time_limit=0.02,
         threads=Joined,

@@ -62,11 +62,44 @@ def test_a_handler_that_returns_acknowledges(bench: Bench) -> None:
     assert counts == ConsumerCounts(received=2, acked=2)
 
 
-@pytest.mark.parametrize("value", [True, 7, "text", ValueError("returned, not raised")])
-def test_whatever_else_a_handler_returns_acknowledges(bench: Bench, value: object) -> None:
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (True, "bool"),
+        ("text", "str"),
+        (ValueError("returned, not raised"), "ValueError"),
+        (Retry, "the class Retry"),
+        ((_ for _ in ()), "generator"),
+    ],
+)
+def test_an_answer_that_nobody_understands_fails_its_message(
+    bench: Bench, value: object, name: str
+) -> None:
     bench.queue.send(b"a")
     bench.run(lambda _: value)
-    assert bench.queue.acked == [b"a"]
+    expected = f"handler: expected None, Retry(...) or Dead(...) as its answer, not {name}"
+    assert bench.queue.acked == []
+    assert expected in bench.queue.entry(b"a").history[0]
+
+
+def test_what_a_coroutine_returns_is_understood_or_fails_its_message(bench: Bench) -> None:
+    async def inner(_: Any) -> None: ...
+
+    async def outer(received: Any) -> object:
+        return inner(received)  # without `await`: it never runs
+
+    bench.queue.send(b"a")
+    bench.run(outer)
+    assert bench.queue.acked == []
+    assert "not coroutine" in bench.queue.entry(b"a").history[0]
+
+
+def test_a_generator_function_handles_nothing_and_is_refused(bench: Bench) -> None:
+    def handler(received: Any) -> Any:
+        yield received
+
+    with pytest.raises(InvalidInput, match="handler: expected a function without `yield`"):
+        bench.run(handler)
 
 
 def test_a_handler_that_raises_gives_back_with_the_reason_after_a_backoff(bench: Bench) -> None:

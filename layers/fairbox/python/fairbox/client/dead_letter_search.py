@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 from fairbox.client import message_pages
@@ -11,12 +12,26 @@ from fairbox.model.ids import parse_id
 from fairbox.model.messages import MessageRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.client.context import OutboxContext
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.stored_messages import DeadLetter
     from fairbox.model.topics import TopicState
+
+
+def chooses(where: Callable[[DeadLetter], bool] | None, letter: DeadLetter) -> bool:
+    """Whether a caller's condition holds for a dead letter; None: for each.
+
+    Raises:
+        InvalidInput: its answer is a coroutine, a generator or a class, which is always true.
+    """
+    answer: object = where is None or where(letter)
+    if inspect.iscoroutine(answer):
+        answer.close()
+    if inspect.isawaitable(answer) or inspect.isgenerator(answer) or callable(answer):
+        raise InvalidInput("where", f"True or False as its answer, not {type(answer).__name__}")
+    return bool(answer)
 
 
 def find_dead_letters(

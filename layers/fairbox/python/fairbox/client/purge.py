@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from fairbox.client.context import OutboxPart
-from fairbox.client.dead_letter_search import find_dead_letters
+from fairbox.client.dead_letter_search import chooses, find_dead_letters
 from fairbox.client.message_pages import MAX_PAGE
 from fairbox.client.reading import check_limit
 from fairbox.dynamodb.purges import TOGETHER
@@ -122,7 +122,7 @@ class DeadLetterPurge(OutboxPart):
         missing: list[MessageRef | str] = []
         page = min(MAX_PAGE, limit or MAX_PAGE)
         letters = find_dead_letters(self._context, topic, ids, missing, page=page)
-        chosen = (letter for letter in letters if where is None or where(letter))
+        chosen = (letter for letter in letters if chooses(where, letter))
         blocks = self._context.topics.get(topic).topic.on_dead == "block"
         names: list[str] = []
         left: list[str] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.context import OutboxPart
 from fairbox.client.dead_letter_content import Content
-from fairbox.client.dead_letter_search import find_dead_letters
+from fairbox.client.dead_letter_search import chooses, find_dead_letters
 from fairbox.client.message_pages import MAX_PAGE
 from fairbox.client.reading import check_limit
 from fairbox.errors import (
@@ -227,5 +227,5 @@ def _readable(
     for letter in letters:
         if letter.stored is None:
             unreadable.append(letter.name)
-        elif where is None or where(letter):
+        elif chooses(where, letter):
             yield letter.stored

@@ -17,11 +17,10 @@ from fairbox.consumer.coroutines import CLEANUP_SECONDS, HandlerLoop, over_limit
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
 from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import TICK_SECONDS, Limits, next_order, on_signals
-from fairbox.consumer.outcomes import Outcome, failure, handle
+from fairbox.consumer.outcomes import Outcome, check_handler, failure, handle
 from fairbox.consumer.rate_limit import RateLimit
 from fairbox.consumer.turnstile import Turnstile
 from fairbox.consumer.worker_steps import WorkerSteps
-from fairbox.errors import InvalidInput
 from fairbox.model.messages import check_topic
 from fairbox.model.receipts import check_consumer
 
@@ -53,10 +52,11 @@ def start_thread(work: Callable[[], None], name: str) -> Thread:
 class Consumer:
     """Handles the messages of a pulled topic with N workers, each a thread.
 
-    The handler settles its message. If it returns, the message is acknowledged. If it raises, the
-    message is given back with the reason and is due again after a back-off; after `max_attempts`
-    failed receives it is dead. A handler may also raise or return `Retry(delay)` or `Dead(reason)`.
-    While a handler runs, a heartbeat extends the claim of its message.
+    The handler settles its message. If it returns None, the message is acknowledged. If it raises,
+    the message is given back with the reason and is due again after a back-off; after
+    `max_attempts` failed receives it is dead. A handler may also raise or return `Retry(delay)` or
+    `Dead(reason)`; any other answer is an error, as if it had been raised. While a handler runs, a
+    heartbeat extends the claim of its message.
 
     Args:
         queue: the queue; `Queue`, or an object with its methods.
@@ -132,7 +132,7 @@ class Consumer:
         log: Log | None = None,
     ) -> None:
         self.topic = check_topic(topic)
-        _check_handler(handler)
+        check_handler("handler", handler)
         self.limits = Limits(
             concurrency=concurrency,
             visibility_timeout=visibility_timeout,
@@ -370,11 +370,6 @@ class Consumer:
                 if self._in_flight.closed and not len(self._in_flight):
                     self._orders.put("look")
                 self._steps.wait_to_settle(TICK_SECONDS)
-
-
-def _check_handler(handler: object) -> None:
-    if not callable(handler):
-        raise InvalidInput("handler", "a function of one argument")
 
 
 def _either(signals: bool, call: Callable[[], None]) -> AbstractContextManager[None]:

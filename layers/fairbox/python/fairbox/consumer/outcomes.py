@@ -129,11 +129,40 @@ def _called(
     received: Received,
     run: Callable[[Awaitable[object]], object],
 ) -> Retry | Dead | None:
-    """Call a handler; return its answer if that is `Retry` or `Dead`."""
+    """Call a handler, and return its answer.
+
+    Raises:
+        InvalidInput: the answer is none that a handler gives.
+    """
     answer = handler(received)
     if inspect.isawaitable(answer):
         answer = run(answer)
-    return answer if isinstance(answer, Retry | Dead) else None
+    if answer is None or isinstance(answer, Retry | Dead):
+        return answer
+    raise not_understood("handler", answer, "None, Retry(...) or Dead(...)")
+
+
+def check_handler(field: str, handler: object) -> None:
+    """Refuse what cannot handle messages.
+
+    Raises:
+        InvalidInput: it cannot be called, or a call would run nothing of it.
+    """
+    if not callable(handler):
+        raise InvalidInput(field, "a function of one argument")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise InvalidInput(field, "a function without `yield`: a call of a generator runs nothing")
+
+
+def not_understood(field: str, answer: object, expected: str) -> InvalidInput:
+    """Return the error of a handler whose answer says neither that it is done nor that it failed.
+
+    It may be a coroutine or a generator that nobody ran, or the class `Retry` without a call.
+    """
+    if inspect.iscoroutine(answer):
+        answer.close()  # the error says it, so Python need not warn
+    name = f"the class {answer.__name__}" if isinstance(answer, type) else type(answer).__name__
+    return InvalidInput(field, f"{expected} as its answer, not {name}")
 
 
 def _check_reason(reason: object) -> None:

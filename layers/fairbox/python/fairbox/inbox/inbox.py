@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.cloudevents import CloudEvent
+from fairbox.consumer.outcomes import check_handler, not_understood
 from fairbox.errors import InvalidInput, TransactionCancelled
 from fairbox.inbox.events import Event
 from fairbox.inbox.records import read_events, ref_of
@@ -16,8 +18,9 @@ from fairbox.model.messages import check_text
 from fairbox.model.signatures import parse_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from fairbox.consumer.coroutines import HandlerLoop
     from fairbox.model.clock import Clock
 
 DAY: Final = 86_400
@@ -79,6 +82,7 @@ class Inbox:
         self._partition_key, self._sort_key, self._expires = partition_key, sort_key, expires
         self._keys = [parse_secret(secret) for secret in secrets]
         self._clock = clock or SystemClock()
+        self._loop: HandlerLoop | None = None
 
     def events(self, lambda_event: Mapping[str, Any]) -> Iterator[Event]:
         """Yield the messages of a Lambda event, in its order.
@@ -145,13 +149,19 @@ class Inbox:
 
         Args:
             lambda_event: as for `events`.
-            process: writes one transaction with `transact_items(event)` in it.
+            process: writes one transaction with `transact_items(event)` in it, and returns None. It
+                may be a coroutine function: all coroutines of an inbox run on one event loop. Any
+                other answer than None is an error, so that nothing counts as done unrun.
 
         Returns:
             `batchItemFailures` for SQS and Kinesis (set `ReportBatchItemFailures` in the event
             source mapping), a `statusCode` for a request: 200, 401 for a signature that is not
             valid, 400 for no message. Else an empty dict.
+
+        Raises:
+            InvalidInput: the event is of another kind, or `process` cannot process messages.
         """
+        check_handler("process", process)
         failures: list[str] = []
         stopped: set[str] = set()
         answer: dict[str, Any] = {}
@@ -186,11 +196,26 @@ class Inbox:
     def _process(self, event: Event, process: Callable[[Event], object]) -> None:
         message_id = event.message_id  # raises for a record that is no message
         try:
-            process(event)
+            self._call(event, process)
         except Exception as error:
             if not self.already_processed(error, event):
                 raise
             logger.info("a message was processed before", extra={"message_id": message_id})
+
+    def _call(self, event: Event, process: Callable[[Event], object]) -> None:
+        answer = process(event)
+        if inspect.isawaitable(answer):
+            answer = self._awaited(answer)
+        if answer is not None:
+            raise not_understood("process", answer, "None")
+
+    def _awaited(self, awaitable: Awaitable[object]) -> object:
+        # imported where it is used: most functions run no coroutines, and asyncio takes long
+        from fairbox.consumer.coroutines import HandlerLoop  # noqa: PLC0415
+
+        if self._loop is None:
+            self._loop = HandlerLoop()
+        return self._loop.run(awaitable)
 
     def _item_key(self, event: Event | CloudEvent | str) -> dict[str, dict[str, str]]:
         if isinstance(event, Event):
