@@ -44,6 +44,7 @@ class Context:
         options: the arguments as parsed.
         teller: prints progress to standard error.
         window: the part of the history that the figures describe.
+        now: when the run began, ms since 1970 UTC.
         found: figures of the jobs that ran before in the same run, by name.
     """
 
@@ -52,6 +53,7 @@ class Context:
     options: argparse.Namespace
     teller: Teller
     window: Window
+    now: int
     found: Mapping[str, Figures] = field(default_factory=dict)
 
     def messages(self) -> DataFrame:
@@ -166,7 +168,8 @@ def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentPar
     taken = _take(job, warehouse, options.archive, teller)
     _warn(taken, teller)
     with teller.step(job.name):
-        figures = job.figures(Context(spark, warehouse, options, teller, window))
+        now = round(began * 1000)
+        figures = job.figures(Context(spark, warehouse, options, teller, window, now))
     _report(job, warehouse, taken, meter, began)
     return figures
 

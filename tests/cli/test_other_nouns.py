@@ -330,7 +330,8 @@ def test_the_sweep_rings_for_what_is_overdue(orders: Cli) -> None:
 
 def test_a_body_that_is_offloaded_is_shown(orders: Cli) -> None:
     body = json.dumps(["x" * 10] * 60_000).encode()
-    message = Message(topic="orders", body=body + bytes(range(256)) * 3000)
+    made = orders.application.ids.next()
+    message = Message(topic="orders", body=body + bytes(range(256)) * 3000, id=made)
     ref = orders.application.outbox.add(message)
     shown = orders.ok("message", "show", str(ref), "--json").json
     assert base64.b64decode(shown["body"]) == message.body

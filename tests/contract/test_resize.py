@@ -161,7 +161,10 @@ class TestProducers:
         early = setup.message()
         setup.resize(8)
         now = setup.message()
-        assert setup.outbox.add(Message(topic="orders", body=b"", after=now.id)).epoch == 1
+        assert (
+            setup.outbox.add(Message(topic="orders", body=b"", id=setup.ids.next(now.id))).epoch
+            == 1
+        )
         last = Message(topic="orders", body=b"", id=setup.ids.next(after=early.id))
         assert setup.outbox.add(last).epoch == 1
         assert [m.id for m in setup.outbox.outstanding("orders")] == [

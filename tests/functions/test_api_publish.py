@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.client.outbox import Outbox
+from fairbox.model.ids import IdGenerator, time_of
 from fairbox.model.messages import MessageRef
 from fairbox.model.topics import Subscription, Topic
+from fairbox.testing import ManualClock
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.faults import Fault, FaultyDynamoDB
 
@@ -182,6 +185,14 @@ def test_an_id_made_here_sorts_above_after(api: ApiClient) -> None:
     assert second > first
 
 
+def test_what_a_caller_names_in_after_delays_no_message_of_others(api: ApiClient) -> None:
+    now = api.application.clock.now()
+    ahead = IdGenerator(ManualClock(now + 299)).next()
+    api.post("orders", {"body": "", "after": ahead})
+    other = api.post("orders", {"body": ""}).json["refs"][0].split("/")[3]
+    assert time_of(other) == int(now * 1000)
+
+
 def test_a_batch_says_which_events_were_not_written() -> None:
     faulty: list[FaultyDynamoDB] = []
 
@@ -230,6 +241,7 @@ def test_the_handler_answers_events_over_the_outbox_that_the_environment_names(
         made.append(None)
         return application.outbox
 
+    application.clock.set(time.time())  # the handler makes ids of the machine's time
     monkeypatch.setattr(Outbox, "from_env", from_env)
     monkeypatch.setenv("FAIRBOX_BATCHES_TABLE", BATCHES)
     monkeypatch.setenv("FAIRBOX_OUTBOX_TABLE", OUTBOX)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic, Unavailable
 from fairbox.dynamodb.repair_cursor import RepairTable
+from fairbox.model.ids import IdGenerator
 from fairbox.model.subscription_status import NEW
 from fairbox.observability.metrics import (
     DEAD_COUNT,
@@ -415,8 +416,9 @@ def test_count_outstanding_writes_a_partition_under_its_logical_name_too(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PartitionedQueue("email", 2).create(functions.outbox, shards=1)
-    functions.outbox.add(Message(topic="email__p1", body=b"{}"))
-    functions.outbox.add(Message(topic="orders", body=b"{}"))
+    ids = IdGenerator(functions.clock)
+    functions.outbox.add(Message(topic="email__p1", body=b"{}", id=ids.next()))
+    functions.outbox.add(Message(topic="orders", body=b"{}", id=ids.next()))
     records = functions.engine.stream(functions.tables["outbox"]).take(None)
     messages = [r for r in records if "z" in r["dynamodb"].get("NewImage", {})]
     functions.invoke("mark_delivered", {"Records": messages})
@@ -442,5 +444,8 @@ def test_a_function_without_its_settings_says_which_is_missing(
 
 
 def test_a_message_added_by_the_library_is_what_the_handlers_read(functions: Functions) -> None:
-    ref = functions.outbox.add(Message(topic="orders", body=b"{}", partition_key="customer-0"))
+    made = IdGenerator(functions.clock).next()
+    ref = functions.outbox.add(
+        Message(topic="orders", body=b"{}", partition_key="customer-0", id=made)
+    )
     assert ref.shard == 1  # as in the recorded events

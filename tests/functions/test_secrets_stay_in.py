@@ -48,9 +48,11 @@ def functions(monkeypatch: pytest.MonkeyPatch, echo: Echo) -> Functions:
 
 def publish(functions: Functions, count: int = 1) -> list[MessageRef]:
     headers = {"authorization": f"Bearer {BEARER}", "x": f"Bearer {BEARER}"}
-    return functions.outbox.add_many(
-        [Message(topic="orders", body=BODY, headers=headers) for _ in range(count)]
-    )
+    ids = IdGenerator(functions.clock)
+    made = [
+        Message(topic="orders", body=BODY, headers=headers, id=ids.next()) for _ in range(count)
+    ]
+    return functions.outbox.add_many(made)
 
 
 def visit(functions: Functions, refs: list[MessageRef]) -> None:
@@ -162,7 +164,7 @@ def test_a_refused_request_is_logged_without_its_headers_body_query_and_receipts
     functions: Functions, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions.outbox.create_topic(Topic("jobs", shards=1))
-    functions.outbox.add(Message(topic="jobs", body=BODY))
+    functions.outbox.add(Message(topic="jobs", body=BODY, id=IdGenerator(functions.clock).next()))
     queue = Queue.over(functions.outbox)
     functions.clock.advance(5)
     (received,) = queue.receive("jobs", visibility_timeout=10)
@@ -267,7 +269,8 @@ def test_the_command_line_sends_no_escape_of_others_to_the_terminal(functions: F
     batch = functions.batch(2)
     functions.batches.fail([f"{batch}:0:1"], reason="a" + ESCAPES)
     functions.outbox.create_topic(Topic("jobs", shards=1))
-    functions.outbox.add(Message(topic="jobs", body=b"x", partition_key="k\u202e\u2066"))
+    made = IdGenerator(functions.clock).next()
+    functions.outbox.add(Message(topic="jobs", body=b"x", partition_key="k\u202e\u2066", id=made))
     functions.clock.advance(5)
     cli = Cli()
     cli.application = facades(functions)

@@ -212,13 +212,18 @@ def test_the_page_holds_every_part_and_nothing_of_the_data_runs(pipeline: Pipeli
     assert not list(pipeline.warehouse.glob("*.new"))
 
 
+def test_a_time_that_no_calendar_has_is_shown_as_its_last() -> None:
+    assert charts.clock_labels([0, 2**48 - 1]) == ["01-01 00:00", "12-31 23:59"]
+
+
 @pytest.mark.extended  # the full page is above
 def test_a_page_of_few_messages_is_a_page(pipeline: Pipeline) -> None:
-    write(pipeline.archive, [added(1)])
+    write(pipeline.archive, [added(1), added(2, at=2**48 - 1)])
     pipeline.run("report")
     page = (pipeline.warehouse / "report.html").read_text()
     check_safe(page)
     assert "Nothing was delivered." in page
+    assert "9999-12-31" in page
 
 
 @pytest.mark.extended  # a JVM of its own; test_jobs runs each job

@@ -18,6 +18,7 @@ from fairbox_pipeline.transforms.latency import latencies
 from fairbox_pipeline.transforms.messages import merged, messages_of
 from fairbox_pipeline.transforms.reconcile import (
     MAX_SHARDS,
+    latest,
     out_of_order,
     shard_widths,
     stuck,
@@ -264,6 +265,13 @@ def test_a_message_is_stuck_when_it_is_held_for_longer(spark: SparkSession) -> N
     found = stuck(made, held, latest=1001, after_ms=1000).collect()
     assert [row["id"] for row in found] == ["longer"]
     assert stuck(made, held.limit(0), latest=1001, after_ms=1000).count() == 0
+
+
+def test_an_event_of_the_future_does_not_end_the_archive(spark: SparkSession) -> None:
+    ends = {"now": 5_000, "clocks": 5_000 + 299_000, "year 2203": 7_360_000_000_000}
+    made = messages(spark, *({"id": id_, "last_at": at} for id_, at in ends.items()))
+    assert latest(made, now=5_000) == 304_000
+    assert latest(made.limit(0), now=5_000) == 0
 
 
 def placed(width: int, *keys: str, **moved: int) -> list[dict[str, Any]]:

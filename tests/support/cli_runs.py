@@ -80,8 +80,8 @@ class MemoryClients:
             raise Unavailable(service, "there is none in memory")
         return self.given[service]
 
-    def new_id(self) -> str:
-        return self.application.ids.next()
+    def new_id(self, after: str | None = None) -> str:
+        return self.application.ids.next(after)
 
 
 @dataclass(frozen=True)

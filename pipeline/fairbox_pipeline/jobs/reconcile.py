@@ -51,7 +51,7 @@ def figures(context: Context) -> Figures:
 def findings(context: Context, messages: DataFrame, outstanding: DataFrame) -> DataFrame:
     """Return the rows of table `findings`."""
     events = context.warehouse.read(EVENTS_TABLE)
-    latest = messages.agg(F.max("last_at")).collect()[0][0] or 0
+    latest = found.latest(messages, context.now)
     after_ms = context.options.stuck_after * 1000
     return reduce(
         DataFrame.unionByName,

@@ -23,6 +23,7 @@ COLOURS: Final = 8
 DASHES: Final = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 3", "1 3", "6 2 1 2")
 """Lines differ by more than colour."""
 _LABELS: Final = 6
+_LAST_MS: Final = 253_402_300_799_999  # of the year 9999
 _WIDTH: Final = 760
 _HEIGHT: Final = 320
 _MARKS: Final = (
@@ -94,9 +95,14 @@ def duration(ms: float | None) -> str:
     return f"{ms:.3g} ms"
 
 
+def calendar_time(ms: int) -> datetime:
+    """Return a time in UTC; the nearest that a calendar has, for one of a clock gone wrong."""
+    return datetime.fromtimestamp(min(max(ms, 0), _LAST_MS) / 1000, UTC)
+
+
 def clock_labels(starts: Sequence[int]) -> list[str]:
     """Return times (ms) as text, as fine as they differ."""
-    times = [datetime.fromtimestamp(start / 1000, UTC) for start in starts]
+    times = [calendar_time(start) for start in starts]
     if not times:
         return []
     days = times[0].date() != times[-1].date()

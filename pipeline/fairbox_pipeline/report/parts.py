@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -323,4 +322,4 @@ def _count(value: int | None) -> str:
 
 
 def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return charts.calendar_time(ms).strftime("%Y-%m-%d %H:%M:%S")

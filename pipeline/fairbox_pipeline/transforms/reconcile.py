@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_SHARDS: Final = 1000
 """Of a topic: a copy of the library's limit, so that no job needs the library."""
+CLOCKS_MS: Final = 300_000
+"""The most that an event may be ahead of the run's clock: a copy of the library's limit for ids."""
 _JUDGED_KEYS: Final = 10_000
 
 
@@ -62,6 +64,15 @@ def out_of_order(deliveries: DataFrame) -> DataFrame:
     late = late.where(F.col("id") < F.col("greatest"))
     detail = F.format_string("delivered at %d, after %s", "at", "greatest")
     return _findings(late, "out_of_order", detail, F.col("subscription"))
+
+
+def latest(messages: DataFrame, now: int) -> int:
+    """Return the time at which the archive ends (ms): its latest event that has come by `now`.
+
+    An event of the future bears the time of a wrong clock, or of an id that no clock made.
+    """
+    come = messages.where(F.col("last_at") <= now + CLOCKS_MS)
+    return come.agg(F.max("last_at")).collect()[0][0] or 0
 
 
 def stuck(messages: DataFrame, outstanding: DataFrame, latest: int, after_ms: float) -> DataFrame:

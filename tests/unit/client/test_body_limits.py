@@ -12,7 +12,9 @@ from fairbox.codec.messages import read_message
 from fairbox.destinations.body_limits import excess
 from fairbox.destinations.sns import Sns
 from fairbox.model.bodies import ARCHIVED_UP_TO
+from fairbox.model.ids import IdGenerator
 from fairbox.model.topics import SCHEMES
+from fairbox.testing import ManualClock
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from tests.support.application import App
@@ -47,7 +49,10 @@ def without_bucket(app: App) -> Outbox:
 
 
 def text(body: bytes, **fields: Any) -> Message:
-    return Message(**{"topic": "orders", "body": body, "content_type": "text/plain"} | fields)
+    made = IdGenerator(ManualClock()).next()
+    return Message(
+        **{"topic": "orders", "body": body, "content_type": "text/plain", "id": made} | fields
+    )
 
 
 class TestSns:

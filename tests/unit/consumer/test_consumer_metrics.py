@@ -69,7 +69,7 @@ def test_what_became_of_messages_is_written_by_topic_and_in_all(
 ) -> None:
     app.outbox.create_topic(Topic("jobs", shards=1))
     bodies = (b"", b"", b"dead", b"again", b"fails")
-    app.queue.send_many(Message(topic="jobs", body=body) for body in bodies)
+    app.queue.send_many(Message(topic="jobs", body=b, id=app.ids.next()) for b in bodies)
     metrics = Metrics(app.clock, out)
     Consumer(app.queue, "jobs", handler, metrics=metrics).run_until_empty(limit=5)
     assert out.figures(topic="jobs") == [(5, 2, 2, 1, 0)]
@@ -82,7 +82,7 @@ def test_the_logical_name_and_the_partition_come_from_the_registration(
 ) -> None:
     emails = PartitionedQueue("email", 2)
     emails.create(app.outbox, shards=1)
-    app.queue.send(Message(topic="email__p1", body=b""))
+    app.queue.send(Message(topic="email__p1", body=b"", id=app.ids.next()))
     Consumer(app.queue, "email__p1", handler, metrics=Metrics(app.clock, out)).run_until_empty()
     assert out.figures(queue="email", partition="1") == [(1, 1, 0, 0, 0)]
     assert out.figures(topic="email__p1") == [(1, 1, 0, 0, 0)]
@@ -153,6 +153,6 @@ def test_a_consumer_that_got_no_metrics_writes_nothing(
     app: MemoryApplication, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app.outbox.create_topic(Topic("jobs", shards=1))
-    app.queue.send(Message(topic="jobs", body=b""))
+    app.queue.send(Message(topic="jobs", body=b"", id=app.ids.next()))
     assert Consumer(app.queue, "jobs", handler).run_until_empty().acked == 1
     assert capsys.readouterr().out == ""

@@ -50,7 +50,7 @@ def test_after_a_step_back_ids_go_on_from_the_last_millisecond() -> None:
     assert time_of(second) == time_of(first)
 
 
-@given(st.integers(0, 10**6), st.booleans())
+@given(st.integers(0, 299), st.booleans())
 def test_an_id_sorts_above_after(ahead: int, past: bool) -> None:
     other = generator(ManualClock(1_760_000_000 + (-ahead if past else ahead)), seed=2).next()
     assert generator().next(other) > other
@@ -64,6 +64,13 @@ def test_ids_of_one_millisecond_do_not_run_out_at_the_end_of_the_random_part() -
     above = top.next(full)
     assert above > full
     assert time_of(above) == time_of(full) + 1
+
+
+def test_an_id_above_another_moves_no_later_id() -> None:
+    ids = generator()
+    other = generator(ManualClock(1_760_000_200), seed=2).next()
+    assert ids.above(other) > other
+    assert time_of(ids.next()) == 1_760_000_000_000
 
 
 def test_above_the_last_id_there_is_none() -> None:

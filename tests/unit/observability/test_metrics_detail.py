@@ -168,7 +168,7 @@ def test_consumers_follow_the_list_and_read_nothing_for_it(
     app = MemoryApplication()
     for name in ("jobs", "quiet"):
         app.outbox.create_topic(Topic(name, shards=1))
-        app.queue.send(Message(topic=name, body=b"{}"))
+        app.queue.send(Message(topic=name, body=b"{}", id=app.ids.next()))
     app.store.refresh()
     listed = app.store.busiest.joined(["jobs"], limit=1)
     app.outbox.tables.topics.write_busiest(listed)

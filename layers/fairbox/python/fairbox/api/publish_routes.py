@@ -12,7 +12,7 @@ from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
 from fairbox.errors import InvalidInput, MessagesNotWritten
 from fairbox.model.clock import milliseconds
-from fairbox.model.ids import parse_id, time_of
+from fairbox.model.ids import check_ahead, parse_id
 from fairbox.model.messages import Message, check_topic
 from fairbox.problems import FieldError, Refusal, malformed, refusal_of
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_BATCH: Final = 500
-MAX_AHEAD_SECONDS: Final = 300
-"""The most that a given id may be ahead of the clock: later ids of this process sort above it."""
 
 
 class Publisher:
@@ -110,16 +108,17 @@ class Publisher:
             direct=given.direct,
             batch_item=given.batch_item,
             after=given.after,
-            id=self._ids.next(given.after) if given.id is None else given.id,
+            id=self._id(given.after) if given.id is None else given.id,
         )
+
+    def _id(self, after: str | None) -> str:
+        """Return an id; what one caller names in `after` moves no id of others."""
+        return self._ids.next() if after is None else self._ids.above(after)
 
     def _check_ahead(self, field: str, message_id: str | None) -> None:
         if message_id is None:
             return
-        bound = milliseconds(self._clock) + MAX_AHEAD_SECONDS * 1000
-        if time_of(parse_id(message_id, field=field)) > bound:
-            expected = f"an id whose time is at most {MAX_AHEAD_SECONDS} s ahead"
-            raise InvalidInput(field, expected)
+        check_ahead(parse_id(message_id, field=field), milliseconds(self._clock), field=field)
 
 
 def _parsed(parse: Callable[[], T]) -> T:

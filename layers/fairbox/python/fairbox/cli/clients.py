@@ -44,8 +44,8 @@ class Clients(Protocol):
         """The environment."""
         ...
 
-    def new_id(self) -> str:
-        """Return a new UUIDv7."""
+    def new_id(self, after: str | None = None) -> str:
+        """Return a new UUIDv7, above another one."""
         ...
 
     def client(self, service: str, region: str | None = None) -> Any:
@@ -92,9 +92,9 @@ class EnvironmentClients:
 
         return settings_with(DEPLOYED, None, self.client)
 
-    def new_id(self) -> str:
-        """Return a new UUIDv7."""
-        return new_id()
+    def new_id(self, after: str | None = None) -> str:
+        """Return a new UUIDv7, above another one."""
+        return new_id(after)
 
     def client(self, service: str, region: str | None = None) -> Any:
         """Return boto3's client of a service, made when it is first asked for."""

@@ -94,7 +94,7 @@ def send(
         direct=direct,
         batch_item=batch_item,
         after=after,
-        id=message_id or ("" if after else session.new_id()),
+        id=message_id or session.new_id(after),
     )
     ref = session.outbox.add(made)
     session.show({"ref": str(ref)}, str(ref))

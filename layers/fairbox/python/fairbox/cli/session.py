@@ -85,9 +85,9 @@ class Session:
         """The time."""
         return self.clients.clock
 
-    def new_id(self) -> str:
-        """Return a new UUIDv7."""
-        return self.clients.new_id()
+    def new_id(self, after: str | None = None) -> str:
+        """Return a new UUIDv7, above another one."""
+        return self.clients.new_id(after)
 
     def show(self, fields: Mapping[str, object], text: str | None = None) -> None:
         """Print one thing: its fields as JSON; or a text, by default a line a field."""
@@ -196,7 +196,8 @@ def printable(text: str) -> str:
 def cell(name: str, value: object) -> str:
     """Return a field as people read it: times by their names' ending, in UTC."""
     if name.endswith("_at") and isinstance(value, int):
-        return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
+        with suppress(ValueError, OverflowError, OSError):  # a year beyond 9999 has no text
+            return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
     if isinstance(value, str):
         # what a user once stored must not move the cursor
         return value if value.isprintable() else json.dumps(value)

@@ -129,6 +129,6 @@ class HoldingClients:
         """The time, and waiting."""
         return self._clients.clock
 
-    def new_id(self) -> str:
-        """Return a new UUIDv7."""
-        return self._clients.new_id()
+    def new_id(self, after: str | None = None) -> str:
+        """Return a new UUIDv7, above another one."""
+        return self._clients.new_id(after)

@@ -22,7 +22,7 @@ from fairbox.errors import (
     UnknownTopic,
     Unreadable,
 )
-from fairbox.model.ids import time_of
+from fairbox.model.ids import sent_at
 from fairbox.model.stored_messages import StoredMessage
 from fairbox.settings import DOORBELL_QUEUE_URL
 
@@ -112,7 +112,8 @@ class ManualDelivery(OutboxPart):
         if self._context.doorbells is None:
             raise NotConfigured(DOORBELL_QUEUE_URL)
         check_limit(limit)
-        bound = self._context.now - age_ms(older_than)
+        now = self._context.now
+        bound = now - age_ms(older_than)
         overdue = 0
         shards: set[tuple[str, int, int]] = set()
         pushed = {state.topic.name for state in self.tables.topics.all() if state.pushed}
@@ -124,7 +125,7 @@ class ManualDelivery(OutboxPart):
                 ref = read_message(item).ref
             except Unreadable:
                 continue
-            if ref.topic in pushed and max(time_of(ref.id), ref.due or 0) <= bound:
+            if ref.topic in pushed and max(sent_at(ref.id, now), ref.due or 0) <= bound:
                 overdue += 1
                 shards.add((ref.topic, ref.epoch, ref.shard))
         self._context.doorbells.ring(

@@ -9,6 +9,7 @@ from fairbox.client.context import OutboxPart
 from fairbox.dynamodb.message_inserts import MAX_TRANSACTION, NewMessage
 from fairbox.errors import InvalidInput, TopicConflict
 from fairbox.model.epochs import ref_of
+from fairbox.model.ids import check_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,9 +24,10 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
     Raises:
         UnknownTopic: there is no such topic.
         TopicConflict: the topic is being deleted.
-        InvalidInput: an ordered topic takes no delay.
+        InvalidInput: an ordered topic takes no delay; or the id's time is over 300 s ahead.
         BodyTooLarge: a body that a subscription cannot take can be offloaded nowhere.
     """
+    check_ahead(message.id, context.now)
     state = context.topics.get(message.topic)
     topic = state.topic
     if state.deleting is not None:

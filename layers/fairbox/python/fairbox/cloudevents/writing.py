@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from fairbox.cloudevents import attributes
+from fairbox.model.ids import LAST_MS, time_of
 
 if TYPE_CHECKING:
     from fairbox.model.messages import Message
@@ -94,10 +95,9 @@ def claim_check(stored: StoredMessage) -> str | None:
 
 
 def _id_time(message: Message) -> str | None:
-    try:
-        return message.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError):  # an id of a year beyond 9999 has none to show
-        return None
+    if time_of(message.id) > LAST_MS:
+        return None  # a year beyond 9999 has no text
+    return message.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def envelope(stored: StoredMessage, *, uri: str | None = None) -> bytes:

@@ -9,7 +9,7 @@ from fairbox.cloudevents import attributes_of
 from fairbox.destinations.batching import BatchDestination, Prepared, fitting, in_order
 from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.errors import InvalidInput
-from fairbox.model.ids import time_of
+from fairbox.model.ids import LAST_MS, time_of
 
 if TYPE_CHECKING:
     from fairbox.model.stored_messages import StoredMessage
@@ -20,7 +20,6 @@ _BUS = re.compile(
 _MAX_SOURCE: Final = 256
 _MAX_DETAIL_TYPE: Final = 128
 _TIME_BYTES: Final = 14
-_LAST_SECOND: Final = 253_402_300_799  # of the year 9999, past which the service takes no time
 
 
 class EventBridge(BatchDestination):
@@ -57,9 +56,9 @@ class EventBridge(BatchDestination):
             "DetailType": kind,
             "Detail": detail.decode(),
         }
-        seconds = time_of(stored.message.id) // 1000
-        if seconds <= _LAST_SECOND:
-            entry["Time"] = seconds
+        time = time_of(stored.message.id)
+        if time <= LAST_MS:  # past it the service takes no time
+            entry["Time"] = time // 1000
         return Prepared(entry, len(detail) + extra)
 
     def call(self, entries: list[dict[str, Any]]) -> list[Outcome]:

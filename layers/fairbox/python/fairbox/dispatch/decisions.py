@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from fairbox.codec.failures import bare, fitted
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.model.clock import milliseconds
-from fairbox.model.ids import time_of
+from fairbox.model.ids import sent_at, time_of
 from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def next_due(
     less and less frequent while nothing can be sent.
     """
     after = decision.after
-    young = now - time_of(after.ref.id) <= _YOUNG_MS
+    young = now - sent_at(after.ref.id, now) <= _YOUNG_MS
     times = []
     for name in decision.left:
         outcome = outcomes.get(name)

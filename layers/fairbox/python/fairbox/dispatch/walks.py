@@ -24,7 +24,7 @@ from fairbox.dispatch.visit_steps import (
     turns,
 )
 from fairbox.model.clock import milliseconds
-from fairbox.model.ids import before, bound_of, time_of
+from fairbox.model.ids import before, bound_of, sent_at, time_of
 from fairbox.model.walk_positions import (
     END,
     LANES,
@@ -197,7 +197,7 @@ class Walk:
             messages = readable(self._store, page.messages, page.unreadable, self._report)
             wanted = [self._wanted(m, now) for m in messages]
             due = list(compress(messages, wanted))
-            self._dues += map(_next_check, messages)
+            self._dues += [_next_check(stored, now) for stored in messages]
             to_send = [m for m in due if self._concerns(m, now)]
             place = self._reached.of(lane)
             if to_send:
@@ -215,7 +215,7 @@ class Walk:
 
     def _wanted(self, stored: StoredMessage, now: int) -> bool:
         """Whether a message is old enough: what may still be the relay's is left to it."""
-        age = now - time_of(stored.ref.id)
+        age = now - sent_at(stored.ref.id, now)
         if stored.ref.due is not None or age > OVERDUE_MS:
             return True
         if self._alone:
@@ -483,6 +483,7 @@ def next_delayed(store: Store, shard: tuple[str, int, int], now: int) -> int | N
     return None
 
 
-def _next_check(stored: StoredMessage) -> int:
+def _next_check(stored: StoredMessage, now: int) -> int:
     dues = [state.due for state in stored.states.values() if not state.dead]
-    return max(time_of(stored.ref.id) + OVERDUE_MS, stored.ref.due or 0, min(dues, default=0))
+    overdue = sent_at(stored.ref.id, now) + OVERDUE_MS
+    return max(overdue, stored.ref.due or 0, min(dues, default=0))

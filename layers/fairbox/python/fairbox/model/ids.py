@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
 
+MAX_AHEAD_SECONDS: Final = 300
+"""Seconds by which the time of a message's id may be ahead of the clock."""
+LAST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, past which no calendar shows a time (ms)."""
 _RANDOM_BITS = 74
 _MAX_RANDOM = (1 << _RANDOM_BITS) - 1
 _MAX_MS = (1 << 48) - 1
@@ -53,22 +57,36 @@ class IdGenerator:
         """Return the next id: above every id given before, and above `after` where it is given.
 
         Raises:
-            InvalidInput: `after` is not a UUIDv7, or is the last that there is.
+            InvalidInput: `after` is not a UUIDv7, or its time is over `MAX_AHEAD_SECONDS` ahead.
         """
         floor = _parts(after) if after is not None else (0, 0)
         with self._lock:
             now = min(int(self._clock.now() * 1000), _MAX_MS)
+            if after is not None:
+                check_ahead(after, now, field="after")
             least = max(self._last, floor)
-            if now > least[0]:
-                self._last = (now, self._randbits(_RANDOM_BITS - 1))
-            else:
-                ms, value = least[0], least[1] + 1 + self._randbits(32)
-                if value > _MAX_RANDOM:
-                    ms, value = ms + 1, self._randbits(32)
-                if ms > _MAX_MS:
-                    raise InvalidInput("after", "an id that another can sort above")
-                self._last = (ms, value)
+            self._last = self._above(least, now)
             return _text(*self._last)
+
+    def above(self, after: str) -> str:
+        """Return an id above `after` that moves no other id: for a caller among many.
+
+        Ids of one millisecond are in no order, but above `after`.
+
+        Raises:
+            InvalidInput: as `next` does.
+        """
+        floor = _parts(after)
+        now = min(int(self._clock.now() * 1000), _MAX_MS)
+        check_ahead(after, now, field="after")
+        with self._lock:
+            return _text(*self._above(floor, now))
+
+    def _above(self, least: tuple[int, int], now: int) -> tuple[int, int]:
+        if now > least[0]:
+            return now, self._randbits(_RANDOM_BITS - 1)
+        ms, value = least[0], least[1] + 1 + self._randbits(32)
+        return (ms, value) if value <= _MAX_RANDOM else (ms + 1, self._randbits(32))
 
 
 def _text(ms: int, value: int) -> str:
@@ -100,6 +118,33 @@ def parse_id(text: str, *, field: str = "id") -> str:
 def time_of(message_id: str) -> int:
     """Return the id's time in milliseconds since 1970 UTC."""
     return int(message_id[:8] + message_id[9:13], 16)
+
+
+def sent_at(message_id: str, now: int) -> int:
+    """Return when a stored message was sent (ms), as far as its id tells; 0: an id of no clock.
+
+    Whoever wrote an id whose time is over `MAX_AHEAD_SECONDS` ahead of `now` (ms) did not ask the
+    library. Its message counts as old, since it would be young until its time comes.
+    """
+    time = time_of(message_id)
+    return time if time <= now + MAX_AHEAD_SECONDS * 1000 else 0
+
+
+def check_ahead(message_id: str, now: int, *, field: str = "id") -> None:
+    """Refuse an id whose time has not come: its message would be taken for young until then.
+
+    Args:
+        message_id: the id.
+        now: milliseconds since 1970 UTC.
+        field: named by the error.
+
+    Raises:
+        InvalidInput: the id's time is over `MAX_AHEAD_SECONDS` ahead.
+    """
+    if time_of(message_id) > now + MAX_AHEAD_SECONDS * 1000:
+        raise InvalidInput(
+            field, f"an id whose time is at most {MAX_AHEAD_SECONDS} s ahead of the clock"
+        )
 
 
 def bound_of(ms: int) -> str:

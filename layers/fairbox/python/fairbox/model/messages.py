@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fairbox.errors import BodyTooLarge, InvalidInput
-from fairbox.model.ids import check_item, new_id, parse_id, time_of
+from fairbox.model.ids import LAST_MS, check_item, new_id, parse_id, time_of
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_KEY_BYTES: Final = 256
@@ -149,8 +149,8 @@ class Message:
 
     @property
     def time(self) -> datetime:
-        """The id's time, UTC."""
-        return datetime.fromtimestamp(time_of(self.id) / 1000, UTC)
+        """The id's time, UTC; the last that there is, where the id's year is beyond 9999."""
+        return datetime.fromtimestamp(min(time_of(self.id), LAST_MS) / 1000, UTC)
 
     @property
     def due(self) -> int | None:

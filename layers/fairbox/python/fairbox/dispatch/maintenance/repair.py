@@ -23,7 +23,7 @@ from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.deferred_keys import EVERY_KEY, name_digest
 from fairbox.model.epochs import belongs
-from fairbox.model.ids import time_of
+from fairbox.model.ids import sent_at
 from fairbox.model.key_claims import key_digest
 from fairbox.model.stored_messages import NEVER_MS, ShardRow
 from fairbox.model.subscription_status import NEW
@@ -460,7 +460,7 @@ class Repair:
             else:
                 shard.holds = True
                 later = stored.lane == "later"
-                late = (ref.due or 0) if later else time_of(ref.id) + OVERDUE_MS
+                late = (ref.due or 0) if later else sent_at(ref.id, now) + OVERDUE_MS
                 shard.overdue |= late + OVERDUE_MS < now
                 if late + FORGOTTEN_MS <= now and self._hidden(stored, shard, now):
                     hidden[ref.topic, ref.epoch, ref.shard].append(ref)

@@ -18,7 +18,7 @@ from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.walks import AHEAD_MS, ONLY_LATER, next_delayed
 from fairbox.errors import NewerVersion
 from fairbox.model.clock import milliseconds
-from fairbox.model.ids import time_of
+from fairbox.model.ids import sent_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -184,7 +184,7 @@ class Sweep:
         if (
             head.unreadable
             or head.newer
-            or any(m.gone or now - time_of(m.ref.id) > OVERDUE_MS for m in head.messages)
+            or any(m.gone or now - sent_at(m.ref.id, now) > OVERDUE_MS for m in head.messages)
         ):
             return True
         doubtful = row.odd or (head.row is not None and head.row.recount is not None)

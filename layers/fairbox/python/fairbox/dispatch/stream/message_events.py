@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.model.bodies import ARCHIVED_UP_TO
-from fairbox.model.ids import time_of
+from fairbox.model.ids import sent_at, time_of
 from fairbox.model.redaction import redacted_address
 from fairbox.model.stored_messages import Delivery
 from fairbox.model.topics import PULL
@@ -91,7 +91,8 @@ def _inserted(change: Change, new: StoredMessage) -> Iterator[Event]:
     if new.redriven:
         yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
         return
-    yield Event("added", time_of(new.ref.id), f"{change.event_id}:added", new)
+    at = sent_at(new.ref.id, change.at) or change.at
+    yield Event("added", at, f"{change.event_id}:added", new)
 
 
 def _modified(
@@ -186,7 +187,7 @@ def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) ->
 def _delivered(change: Change, stored: StoredMessage, subscription: str) -> Event:
     return Event(
         "delivered",
-        max(change.at, time_of(stored.ref.id)),
+        max(change.at, sent_at(stored.ref.id, change.at)),
         f"{change.event_id}:delivered:{subscription}",
         stored,
         subscription,
