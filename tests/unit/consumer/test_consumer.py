@@ -250,12 +250,6 @@ def test_what_waits_long_in_a_stop_is_still_extended(queue: ScriptedQueue) -> No
     assert running.ended() == ConsumerCounts(received=1, acked=1)
 
 
-def test_a_stop_before_the_run_is_a_stop(queue: ScriptedQueue) -> None:
-    consumer = Consumer(queue, "jobs", print)
-    consumer.stop()
-    assert consumer.run().acked == 0
-
-
 def test_the_main_thread_s_signal_handlers_are_put_back(queue: ScriptedQueue) -> None:
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     during: list[object] = []

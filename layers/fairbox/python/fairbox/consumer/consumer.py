@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.consumer.coroutines import CLEANUP_SECONDS, HandlerLoop, over_limit
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
 from fairbox.consumer.in_flight import InFlight
+from fairbox.consumer.lifetime import Lifetime
 from fairbox.consumer.options import TICK_SECONDS, Limits, next_order, on_signals
 from fairbox.consumer.outcomes import Outcome, check_handler, failure, handle
 from fairbox.consumer.rate_limit import RateLimit
@@ -158,6 +159,7 @@ class Consumer:
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
         self._at_once = False
+        self._lifetime = Lifetime("consumer")
         self._loop = HandlerLoop(time_limit)
         rng = rng or random.SystemRandom()
         outcome = partial(
@@ -197,18 +199,24 @@ class Consumer:
         """The counts of the messages so far."""
         return self._counts.counts
 
+    @property
+    def can_run(self) -> bool:
+        """Whether it can run: it does not run now, and has not."""
+        return self._lifetime.new
+
     def run(self, *, signals: bool = True) -> ConsumerCounts:
         """Work until `stop` is called; return the counts.
 
         In the main thread SIGTERM and SIGINT stop it too, and a second signal stops it at once. A
         consumer that stops receives no more, releases waiting messages without counting an attempt,
-        gives the handlers `shutdown_timeout` seconds, then gives their messages back. A consumer
-        runs once.
+        gives the handlers `shutdown_timeout` seconds, then gives their messages back. If `stop` was
+        called before, nothing is received. A consumer runs once.
 
         Args:
             signals: False: the caller handles signals.
 
         Raises:
+            InvalidInput: the consumer runs, or it has run; nothing is received.
             TopicIsPushed, UnknownTopic: the topic cannot be received from.
         """
         asked = 0
@@ -218,8 +226,9 @@ class Consumer:
             asked += 1
             self.stop(at_once=asked > 1)
 
-        with _either(signals, interrupted):
-            self._run()
+        with self._lifetime.run(), _either(signals, interrupted):
+            if not self._lifetime.stopped:
+                self._run()
         if self._failure is not None:
             raise self._failure
         return self.counts
@@ -227,35 +236,51 @@ class Consumer:
     def stop(self, *, at_once: bool = False) -> None:
         """Ask for a stop, from any thread or signal handler; `run` returns when it has drained.
 
+        A run that has not begun returns at once. `run_until_empty` returns after the message that
+        it handles, and releases those that wait.
+
         Args:
             at_once: do not wait for handlers.
         """
         self._at_once = self._at_once or at_once
+        self._lifetime.stopped = True
         self._orders.put("stop")
 
     def run_until_empty(self, limit: int | None = None) -> ConsumerCounts:
         """Work in this thread until nothing is received; return the counts.
 
         For scheduled jobs and tests. There is no heartbeat: the visibility must outlast a handler.
+        It may be called again, and `run` may follow.
 
         Args:
             limit: maximum number of messages.
+
+        Raises:
+            InvalidInput: the consumer runs, has run, or a stop ended it; nothing is received.
+            TopicIsPushed, UnknownTopic: the topic cannot be received from.
         """
-        left = math.inf if limit is None else limit
+        with self._lifetime.run(again=True):
+            try:
+                self._work_until_empty(math.inf if limit is None else limit)
+            finally:
+                self._loop.close()
+            self._metrics.write(last=True)
+        return self.counts
+
+    def _work_until_empty(self, left: float) -> None:
         empty = 0
-        while left > 0 and empty < self._steps.receives_to_see_all:
+        while left > 0 and empty < self._steps.receives_to_see_all and not self._lifetime.stopped:
             self._wait_for_turn(self.limits.turn)
             received = self._steps.receive(left)
             left -= received
             empty = 0 if received else empty + 1
             while self._in_flight.waiting:
                 self._wait_for_turn()
+                if self._lifetime.stopped:
+                    self._in_flight.close()  # releases those that wait
                 self._steps.work()
                 self._steps.keep()
             self._steps.keep(flush=True)
-        self._loop.close()
-        self._metrics.write(last=True)
-        return self.counts
 
     def _wait_for_turn(self, before: float = 0.0) -> None:
         """Wait until so many seconds before the rate lets a message begin."""

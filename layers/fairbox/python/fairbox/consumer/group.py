@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 
 from fairbox.consumer.consumer import start_thread
 from fairbox.consumer.counts import ConsumerCounts
+from fairbox.consumer.lifetime import Lifetime
 from fairbox.consumer.options import next_order, on_signals
 from fairbox.errors import FairboxError, InvalidInput
 
@@ -34,7 +35,7 @@ class Consumers(Sequence["Consumer"]):
         threads: starts a thread for each; the machine's by default.
 
     Raises:
-        InvalidInput: there is no consumer.
+        InvalidInput: there is no consumer, or one stands there twice.
     """
 
     def __init__(
@@ -47,10 +48,13 @@ class Consumers(Sequence["Consumer"]):
         self._consumers = tuple(consumers)
         if not self._consumers:
             raise InvalidInput("consumers", "one at least")
+        if len(set(self._consumers)) < len(self._consumers):
+            raise InvalidInput("consumers", "each of them once")
         self._more = more
         self._threads = threads or start_thread
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
+        self._lifetime = Lifetime("consumers")
 
     def __len__(self) -> int:
         return len(self._consumers)
@@ -79,6 +83,7 @@ class Consumers(Sequence["Consumer"]):
         """Run all consumers until `stop`, as `Consumer.run` does; if one fails, the others stop.
 
         Raises:
+            InvalidInput: they run, or one of them has run; nothing is received.
             TopicIsPushed, UnknownTopic: a topic cannot be received from.
         """
         asked = 0
@@ -88,33 +93,44 @@ class Consumers(Sequence["Consumer"]):
             asked += 1
             self._orders.put("stop" if asked == 1 else "now")
 
-        with on_signals(interrupted) if signals else nullcontext():
-            running = [self._start(one) for one in self._consumers]
-            left = len(running)
-            stopping = False
-            asked_for_more = time.monotonic()
-            while left:
-                order = next_order(self._orders)
-                if order is None:
-                    if not stopping and time.monotonic() - asked_for_more >= FURTHER_SECONDS:
-                        asked_for_more = time.monotonic()
-                        added = [self._start(one) for one in self._further()]
-                        running += added
-                        left += len(added)
-                    continue
-                left -= order == "ended"
-                stopping = True
-                for one in self._consumers:
-                    one.stop(at_once=order == "now")
-            for thread in running:
-                thread.join()
+        parts = all(one.can_run for one in self._consumers)
+        listening = on_signals(interrupted) if signals else nullcontext()
+        with self._lifetime.run(parts=parts), listening:
+            if not self._lifetime.stopped:
+                self._run_all()
         if self._failure is not None:
             raise self._failure
         return self.counts
 
-    def stop(self) -> None:
-        """Ask all consumers to stop, from any thread; `run` returns when they have drained."""
-        self._orders.put("stop")
+    def stop(self, *, at_once: bool = False) -> None:
+        """Ask all consumers to stop, from any thread; `run` returns when they have drained.
+
+        Args:
+            at_once: do not wait for handlers.
+        """
+        self._lifetime.stopped = True
+        self._orders.put("now" if at_once else "stop")
+
+    def _run_all(self) -> None:
+        running = [self._start(one) for one in self._consumers]
+        left = len(running)
+        stopping = False
+        asked_for_more = time.monotonic()
+        while left:
+            order = next_order(self._orders)
+            if order is None:
+                if not stopping and time.monotonic() - asked_for_more >= FURTHER_SECONDS:
+                    asked_for_more = time.monotonic()
+                    added = [self._start(one) for one in self._further()]
+                    running += added
+                    left += len(added)
+                continue
+            left -= order == "ended"
+            stopping = True
+            for one in self._consumers:
+                one.stop(at_once=order == "now")
+        for thread in running:
+            thread.join()
 
     def _start(self, consumer: Consumer) -> Thread:
         return self._threads(partial(self._run, consumer), f"{consumer.topic}-consumer")
