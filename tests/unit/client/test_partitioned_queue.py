@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EMAILS = PartitionedQueue("email", partitions=4)
+ABC = ["a", "c", "b"]
+NAMED = PartitionedQueue("m", partitions=ABC)
 
 
 @pytest.fixture
@@ -74,6 +76,34 @@ class TestNames:
         with pytest.raises(InvalidInput, match="name: expected at most 114 characters with 1000"):
             PartitionedQueue("a" * 115, 1000)
         assert PartitionedQueue("a" * 120, 1).names == ("a" * 120,)
+
+    def test_a_queue_is_a_set_of_names_that_can_be_compared(self, app: MemoryApplication) -> None:
+        EMAILS.create(app.outbox)
+        found = [PartitionedQueue.registered(app.outbox, "email") for _ in range(2)]
+        alike = [[EMAILS, PartitionedQueue("email", 4)], found, [NAMED, PartitionedQueue("m", ABC)]]
+        others = [
+            *(one for one, _ in alike),
+            PartitionedQueue("email", 3),
+            PartitionedQueue("m", 3),
+        ]
+        assert all(one == two and hash(one) == hash(two) for one, two in alike)
+        assert len(set(others)) == len(others)
+        assert EMAILS != "email"
+        assert (len(NAMED), list(NAMED)) == (3, ABC)
+        assert (len(found[0]), "email__p3" in found[0], "email__p4" in found[0]) == (4, True, False)
+        assert list(map(repr, [EMAILS, NAMED, found[0]])) == [
+            "PartitionedQueue('email', partitions=4)",
+            "PartitionedQueue('m', partitions=['a', 'c', 'b'])",
+            "PartitionedQueue.registered(outbox, 'email')",
+        ]
+
+    @pytest.mark.parametrize(
+        "names", [[], ["a", "a"], ["a b"], ["a", 1], {"a"}, b"ab", ["a"] * 1001]
+    )
+    def test_names_that_are_none_are_refused(self, names: Any) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            PartitionedQueue("email", names)
+        assert refused.value.field == "partitions"
 
 
 class TestRouting:
@@ -119,6 +149,11 @@ class TestRouting:
         )
         after = Message(topic="email", body=b"x", partition_key="k", after=first.id)
         assert EMAILS.route(after).id == after.id
+
+    def test_a_key_and_an_index_choose_names_in_their_order(self) -> None:
+        assert [NAMED.route_by_index(n)["topic"] for n in range(4)] == ["a", "c", "b", "a"]
+        for n in range(20):
+            assert NAMED.route_by_key(f"k{n}")["topic"] == ABC[partition_number(f"k{n}", 3)]
 
     def test_messages_without_a_key_spread_by_their_ids(self) -> None:
         made = Counter(EMAILS.route(Message(topic="email", body=b"x")).topic for _ in range(2000))
@@ -214,6 +249,24 @@ class TestRegistration:
     def test_a_partition_that_cannot_be_is_refused(self, part: Any) -> None:
         with pytest.raises(InvalidInput):
             Partition(*part)
+
+    def test_topics_of_given_names_are_plain_topics_and_all_else_works(
+        self, app: MemoryApplication, queue: Queue
+    ) -> None:
+        states = NAMED.create(app.outbox, shards=1)
+        assert [(s.topic.name, s.topic.partition) for s in states] == [(n, None) for n in ABC]
+        messages = [Message(topic="m", body=b"x", id=app.ids.next()) for _ in range(12)]
+        refs = NAMED.send_many(queue, messages)
+        assert [ref.topic for ref in refs] == [NAMED.route(message).topic for message in messages]
+        app.clock.advance(1)
+        made = NAMED.consumers(queue, lambda _: None)
+        assert sum(one.run_until_empty().acked for one in made) == 12
+        assert list(NAMED.stats(queue).check()) == ABC
+        with pytest.raises(TopicConflict, match="its partitions are given by name"):
+            NAMED.resize(app.outbox, 4)
+        EMAILS.create(app.outbox)
+        with pytest.raises(TopicConflict, match="is partition 0 of 4 of queue 'email'"):
+            PartitionedQueue("email", ["email", "email__p1"]).create(app.outbox)
 
 
 class TestSending:

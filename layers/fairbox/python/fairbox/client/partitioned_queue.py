@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +16,11 @@ from fairbox.errors import FairboxError, InvalidInput, TopicConflict
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.model.messages import MessageRef, check_text, check_topic
-from fairbox.model.sharding import partition_name, partition_number
+from fairbox.model.sharding import MAX_PARTITIONS, partition_name, partition_number
 from fairbox.model.topics import Partition, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.client.outbox import Outbox
     from fairbox.client.partition_types import KeyRoute, Redrives, Route
@@ -45,9 +46,17 @@ class PartitionedQueue:
     A queue from this constructor routes over the number of partitions that it is given. A queue
     from `registered` follows each resize. So do `send_many` and `transact_items` in both cases.
 
+    Partitions may be given by name, such as topics that exist. Keys and indexes choose among the
+    names in their order, so keep it. Such topics are plain: nothing registers them as partitions.
+    Messages are addressed to the logical name, but it is no topic unless it is one of the names.
+    `registered`, `resize`, and `fairbox ... --all-partitions` take only numbered partitions.
+
+    Queues are equal if they route over the same partitions; those from `registered`, if they have
+    the same name and the same `Outbox`. A queue is also a collection of the topics' `names`.
+
     Args:
         name: the logical name; with the last partition's suffix it must be a valid topic name.
-        partitions: 1 to 1,000.
+        partitions: 1 to 1,000; or the names of the topics, as a list without repetition.
 
     Raises:
         InvalidInput: `name` or `partitions` is invalid.
@@ -61,18 +70,50 @@ class PartitionedQueue:
         ```
     """
 
-    def __init__(self, name: str, partitions: int = 1) -> None:
+    def __init__(self, name: str, partitions: int | Sequence[str] = 1) -> None:
         self.name = check_topic(name)
-        self._given = check_partitions(partitions)
         self._outbox: Outbox | None = None  # whose topics tell how many partitions there are
-        last = partition_name(name, partitions - 1)
+        self._named = None if isinstance(partitions, int) else _topic_names(partitions)
+        count = partitions if isinstance(partitions, int) else len(partitions)
+        self._given = check_partitions(count)
+        last = self._topic(count - 1)
         try:
             check_topic(last)
         except InvalidInput:
             room = 120 - len(last) + len(name)
             raise InvalidInput(
-                "name", f"at most {room} characters with {partitions} partitions"
+                "name", f"at most {room} characters with {count} partitions"
             ) from None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __bool__(self) -> bool:
+        return True  # without a read of the number of partitions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self.names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartitionedQueue) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __repr__(self) -> str:
+        if self._outbox is not None:
+            return f"PartitionedQueue.registered(outbox, {self.name!r})"
+        given = self._given if self._named is None else list(self._named)
+        return f"PartitionedQueue({self.name!r}, partitions={given})"
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        if self._outbox is not None:
+            return self.name, self._outbox
+        return self.name, self._given, self._named
 
     @property
     def partitions(self) -> int:
@@ -84,6 +125,8 @@ class PartitionedQueue:
     @property
     def names(self) -> tuple[str, ...]:
         """The topics of all partitions, including those before and after a resize under way."""
+        if self._named is not None:
+            return self._named
         most = self._given
         if self._outbox is not None:
             widths = self._outbox.known_topic(self.name).widths
@@ -110,8 +153,8 @@ class PartitionedQueue:
         """Create and register the topics; again brings their settings up to date.
 
         With the registration, metrics and lists show the logical name and the partition of each
-        topic. A queue that is registered with another number of partitions is refused: `resize`
-        changes that number.
+        topic. Topics that are given by name are created and not registered. A queue that is
+        registered with another number of partitions is refused: `resize` changes that number.
 
         Args:
             outbox: where to create them.
@@ -120,12 +163,16 @@ class PartitionedQueue:
 
         Raises:
             TopicConflict: a topic exists with another number of partitions, ordering or shard
-                count; the topics before it are created.
+                count, or as a partition of another queue; the topics before it are created.
             InvalidInput: a setting is invalid.
         """
+        count = self.partitions
+        parts = [
+            Partition(self.name, n, count) if self._named is None else None for n in range(count)
+        ]
         topics = [
-            Topic(name, partition=Partition(self.name, number, self.partitions), **settings)
-            for number, name in enumerate(self.names[: self.partitions])
+            Topic(name, partition=part, **settings)
+            for name, part in zip(self.names, parts, strict=False)
         ]
         there = {state.topic.name: state.topic.partition for state in outbox.topics()}
         for topic in topics:
@@ -139,8 +186,11 @@ class PartitionedQueue:
         they use a `registered` queue. Otherwise make the queue again with the new number.
 
         Raises:
-            As `Outbox.resize_queue` does.
+            TopicConflict: the partitions are given by name.
+            FairboxError: as `Outbox.resize_queue`.
         """
+        if self._named is not None:
+            raise TopicConflict(self.name, "its partitions are given by name, not by number")
         return outbox.resize_queue(self.name, partitions)
 
     def route_by_key(self, key: str) -> KeyRoute:
@@ -164,7 +214,7 @@ class PartitionedQueue:
         """
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:
             raise InvalidInput("index", "a whole number from 0")
-        return {"topic": partition_name(self.name, index % self.partitions)}
+        return {"topic": self._topic(index % self.partitions)}
 
     def route(self, message: Message) -> Message:
         """Return a message of the logical name as one of its partition, under the same id.
@@ -234,7 +284,7 @@ class PartitionedQueue:
         def consumer(number: int) -> Consumer:
             return Consumer(
                 queue,
-                partition_name(self.name, number),
+                self._topic(number),
                 handler,
                 concurrency=concurrency_per_partition,
                 permits=permits,
@@ -354,7 +404,10 @@ class PartitionedQueue:
         return PartitionResults(results, errors)
 
     def _of_key(self, key: str, partitions: int) -> str:
-        return partition_name(self.name, partition_number(key, partitions))
+        return self._topic(partition_number(key, partitions))
+
+    def _topic(self, number: int) -> str:
+        return partition_name(self.name, number) if self._named is None else self._named[number]
 
     def _routed(self, message: Message, outbox: Outbox | None) -> Message:
         if message.topic != self.name:
@@ -365,7 +418,7 @@ class PartitionedQueue:
     def _width(self, ms: int, outbox: Outbox | None = None) -> int:
         """Return the number of partitions at an id's time (ms)."""
         known = outbox or self._outbox
-        if known is None:
+        if known is None or self._named is not None:
             return self._given
         state = known.known_topic(self.name)
         return self._given if state.topic.partition is None else state.width_at(ms).shards
@@ -380,7 +433,8 @@ class PartitionedQueue:
         return found
 
     def _check_width(self, name: str, there: Partition | None) -> None:
-        if there is not None and (there.queue, there.count) != (self.name, self.partitions):
+        own = (self.name, self.partitions, None)
+        if there is not None and (there.queue, there.count, self._named) != own:
             detail = f"it is partition {there.number} of {there.count} of queue {there.queue!r}"
             raise TopicConflict(name, f"{detail}; resize changes the number of partitions")
 
@@ -396,3 +450,16 @@ class PartitionedQueue:
         if not chosen:
             raise InvalidInput("partitions", "one at least")
         return chosen
+
+
+def _topic_names(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of partitions' topics if they are valid."""
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise InvalidInput("partitions", f"1 to {MAX_PARTITIONS:,}, or a list of topics' names")
+    try:
+        names = tuple(check_topic(name) for name in given)
+    except InvalidInput as error:
+        raise InvalidInput("partitions", f"topics' names, each {error.expected}") from None
+    if not 1 <= len(names) <= MAX_PARTITIONS or len(set(names)) < len(names):
+        raise InvalidInput("partitions", f"1 to {MAX_PARTITIONS:,} names, each once")
+    return names
