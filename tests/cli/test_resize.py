@@ -76,6 +76,19 @@ def test_a_partitioned_queue_gets_another_number_of_partitions(orders: Cli) -> N
     assert orders("queue", "resize", "email", "--partitions", "0").code == 2
 
 
+def test_topics_name_their_partitions(orders: Cli) -> None:
+    outbox = orders.application.outbox
+    PartitionedQueue("email", 2).create(outbox)
+    PartitionedQueue("one", 1).create(outbox)
+    outbox.create_topic(Topic("orders__p1"))
+    shown = orders.ok("topic", "show", "email__p1", "--json").json
+    assert shown["partition"] == {"queue": "email", "number": 1, "count": 2}
+    assert "partition       1 of 2 of email" in orders.ok("topic", "show", "email__p1").lines
+    listed = orders.ok("topic", "list", "--json").objects
+    assert [t["name"] for t in listed if "partition" in t] == ["email", "email__p1"]
+    assert orders.ok("topic", "list").lines[1].endswith("false   0 of 2 of email")
+
+
 def test_show_tells_where_each_epoch_stands(orders: Cli) -> None:
     orders.ok("topic", "resize", "orders", "--shards", "8")
     orders.clock.advance(61)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +63,8 @@ def topic_fields(state: TopicState) -> Fields:
     """Return the fields of a topic with its epochs and subscriptions."""
     topic = state.topic
     retry = topic.retry
+    part = topic.partition
+    several = part is not None and (part.count > 1 or state.widths)
     return {
         "name": topic.name,
         "shards": topic.shards,
@@ -83,7 +86,7 @@ def topic_fields(state: TopicState) -> Fields:
         "subscriptions": [
             subscription_fields(s, state.standing(s.name)) for s in state.subscriptions
         ],
-    }
+    } | ({"partition": asdict(part)} if part is not None and several else {})
 
 
 def status_fields(status: EpochStatus) -> Fields:

@@ -127,7 +127,7 @@ class Session:
             for fields in entries:
                 typer.echo(as_json(fields))
             return
-        rows = [[cell(column, fields[column]) for column in columns] for fields in entries]
+        rows = [[cell(column, fields.get(column)) for column in columns] for fields in entries]
         if not rows:
             self.note("nothing")
             return
@@ -201,6 +201,8 @@ def cell(name: str, value: object) -> str:
     if isinstance(value, str):
         # what a user once stored must not move the cursor
         return value if value.isprintable() else json.dumps(value)
+    if name == "partition" and isinstance(value, dict):
+        return "{number} of {count} of {queue}".format(**value)
     return "" if value is None else json.dumps(value)
 
 

@@ -88,8 +88,11 @@ def _tenant_weight(text: str) -> tuple[str, float]:
 @verb(topic, "list", example="fairbox topic list")
 def list_topics(session: Session) -> None:
     """List every topic, by name."""
-    columns = ("name", "shards", "ordering", "pushed")
-    session.table(columns, (topic_fields(state) for state in session.outbox.topics()))
+    columns = ["name", "shards", "ordering", "pushed"]
+    found = [topic_fields(state) for state in session.outbox.topics()]
+    if any("partition" in fields for fields in found):
+        columns.append("partition")
+    session.table(columns, found)
 
 
 @verb(topic, "show", example="fairbox topic show orders")
