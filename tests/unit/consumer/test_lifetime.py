@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import PartitionedQueue, TopicIsPushed
@@ -17,9 +16,6 @@ from fairbox.errors import InvalidInput
 
 from tests.support.scripted_queue import ScriptedQueue
 from tests.unit.consumer.test_consumer import Running, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SPENT = "expected one that has not run; make another for each run"
 
@@ -36,35 +32,24 @@ def group(queue: ScriptedQueue) -> Consumers:
     return PartitionedQueue("jobs", 2).consumers(queue, print)
 
 
-def one(queue: ScriptedQueue) -> Consumer:
-    return Consumer(queue, "jobs", print)
-
-
 @pytest.mark.parametrize("at_once", [False, True])
-@pytest.mark.parametrize("made", [one, group])
-def test_a_stop_before_the_run_is_a_stop(
-    queue: ScriptedQueue, made: Callable[[ScriptedQueue], Consumer | Consumers], at_once: bool
-) -> None:
-    consumer = made(queue)
-    consumer.stop(at_once=at_once)
-    assert consumer.run() == ConsumerCounts()
-    assert not queue.calls
-    with pytest.raises(InvalidInput, match=SPENT):
-        consumer.run()
+def test_a_stop_before_the_run_is_a_stop(queue: ScriptedQueue, at_once: bool) -> None:
+    for consumer in (Consumer(queue, "jobs", print), group(queue)):
+        consumer.stop(at_once=at_once)
+        assert consumer.run() == ConsumerCounts()
+        assert not queue.calls
+        with pytest.raises(InvalidInput, match=SPENT):
+            consumer.run()
 
 
 def test_a_consumer_runs_once(queue: ScriptedQueue) -> None:
-    running = Running(one(queue))
+    running = Running(Consumer(queue, "jobs", print))
     eventually(lambda: len(queue.acked) == 3)
-    for call in (running.consumer.run, running.consumer.run_until_empty):
-        with pytest.raises(InvalidInput, match=f"consumer: {SPENT}"):
-            call()  # while it runs
-    running.stop()
-    receives = queue.calls["receive"]
-    for call in (running.consumer.run, running.consumer.run_until_empty):
-        with pytest.raises(InvalidInput, match=f"consumer: {SPENT}"):
-            call()
-    assert queue.calls["receive"] == receives
+    for end in (lambda: None, running.stop):  # while it runs, and after its run
+        end()
+        for call in (running.consumer.run, running.consumer.run_until_empty):
+            with pytest.raises(InvalidInput, match=f"consumer: {SPENT}"):
+                call()
 
 
 def test_a_group_runs_once_and_with_consumers_that_have_not_run(queue: ScriptedQueue) -> None:
@@ -105,19 +90,6 @@ def test_a_stop_ends_a_run_until_empty(queue: ScriptedQueue) -> None:
     assert {entry.count for entry in queue.entries} == {0}
     with pytest.raises(InvalidInput, match=SPENT):
         consumer.run_until_empty()
-
-
-def test_a_run_until_empty_is_refused_beside_another(queue: ScriptedQueue) -> None:
-    refused: list[str] = []
-
-    def handler(_received: object) -> None:
-        with pytest.raises(InvalidInput) as error:
-            consumer.run_until_empty()
-        refused.append(error.value.field)
-
-    consumer = Consumer(queue, "jobs", handler)
-    assert consumer.run_until_empty().acked == 3
-    assert refused == ["consumer"] * 3
 
 
 def test_the_loop_ends_with_a_run_until_empty_that_fails(queue: ScriptedQueue) -> None:

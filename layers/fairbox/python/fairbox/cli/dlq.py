@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,15 +19,17 @@ from fairbox.cli.output_fields import (
     purge_fields,
     redrive_fields,
 )
+from fairbox.cli.partitions import AllPartitions, told, whole
 from fairbox.cli.progress import progress
 from fairbox.cli.session import FAILED, Session
 from fairbox.client.dead_letter_content import Content
-from fairbox.errors import DeadLettersUnreadable, MessagesNotFound
+from fairbox.errors import DeadLettersUnreadable, InvalidInput, MessagesNotFound
 from fairbox.model.messages import MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fairbox.client.partitioned_queue import PartitionedQueue
     from fairbox.client.redrive import RedriveResult
     from fairbox.model.stored_messages import DeadLetter
 
@@ -92,6 +94,7 @@ def redrive(
     died_from: Time = None,
     died_until: Time = None,
     limit: OptionalLimit = None,
+    all_partitions: AllPartitions = False,
     rate: Annotated[
         float | None, typer.Option(min=0.001, metavar="N", help="At most so many a second.")
     ] = None,
@@ -116,6 +119,11 @@ def redrive(
         headers=None if header is None else headers_of(header),
         content_type=content_type,
     )
+    if all_partitions:
+        if named or content.given:
+            raise InvalidInput("ids", "no ids and no new content for all partitions")
+        _redrive_all(session, whole(session, topic), where, limit, rate, yes=yes, dry_run=dry_run)
+        return
     redriven = partial(
         session.outbox.redrive_found,
         topic,
@@ -133,16 +141,47 @@ def redrive(
         session.show(redrive_fields(found), "\n".join([*texts, f"{found.count} would be put back"]))
         return
     session.confirm(f"Put {found.count} dead letter(s) of topic {topic} back?", yes=yes)
-    refs, left, missing = _put_back(session, redriven, found, rate)
-    fields = redrive_fields(found) | {
-        "count": len(refs),
-        "refs": refs,
-        "left": left,
-        "missing": missing,
-        "dry_run": False,
-    }
-    session.show(fields, f"{len(refs)} put back")
-    _tell_left(session, left)
+    fields = _put_back(session, redriven, found, rate)
+    session.show(fields, f"{fields['count']} put back")
+    _tell_left(session, fields["left"])
+
+
+def _redrive_all(
+    session: Session,
+    queue: PartitionedQueue,
+    where: Callable[[DeadLetter], bool] | None,
+    limit: int | None,
+    rate: float | None,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Put the dead letters of all partitions back; the limit and the rate are those of all."""
+    chosen = 0
+
+    def look(topic: str) -> RedriveResult:
+        nonlocal chosen
+        left = None if limit is None else limit - chosen
+        found = session.outbox.redrive_found(topic, where=where, limit=left, dry_run=True)
+        chosen += found.count
+        return found
+
+    def put_back(topic: str) -> dict[str, Any]:
+        if topic in looked.errors:
+            raise looked.errors[topic]
+        redriven = partial(session.outbox.redrive_found, topic)
+        return _put_back(session, redriven, looked.results[topic], rate)
+
+    looked = queue.each(look)
+    if dry_run or not looked.results:
+        fields = told(session, queue, looked, redrive_fields)
+        session.show(fields, "\n".join([*fields["refs"], f"{chosen} would be put back"]))
+        return
+    question = f"Put {chosen} dead letter(s) of {len(queue)} partitions of queue {queue.name} back?"
+    session.confirm(question, yes=yes)
+    fields = told(session, queue, queue.each(put_back), lambda done: done)
+    session.show(fields, f"{fields['count']} put back")
+    _tell_left(session, fields["left"])
 
 
 @verb(dlq, "purge", example="fairbox dlq purge orders --reason 'no such account' --yes")
@@ -206,23 +245,25 @@ def _put_back(
     redriven: Callable[[list[str]], RedriveResult],
     found: RedriveResult,
     rate: float | None,
-) -> tuple[list[str], list[str], list[str]]:
-    """Put what was found back call by call; return what was, what is left, and what is gone."""
+) -> dict[str, Any]:
+    """Put what was found back call by call; return the fields of what was, is left, and is gone."""
+    before: Any = session.done.get("put back", 0)  # of other partitions
     refs: list[str] = []
     left: list[str] = []
     missing: list[str] = []
     size = _CALL if rate is None else max(1, min(_CALL, int(rate)))
     with progress("putting back", found.count) as advance:
         for call in calls_of((str(ref) for ref in found.refs), size):
-            if rate is not None and refs:
+            if rate is not None and session.done:
                 session.clock.sleep(len(call) / rate)
             result = redriven(call)
             refs += [str(ref) for ref in result.refs]
             left += [str(ref) for ref in result.left]
             missing += [str(name) for name in result.missing]
-            session.done = {"put back": len(refs)}
+            session.done = {"put back": before + len(refs)}
             advance(len(refs))
-    return refs, left, missing
+    done = {"count": len(refs), "refs": refs, "left": left, "missing": missing, "dry_run": False}
+    return redrive_fields(found) | done
 
 
 def _where(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +10,13 @@ import typer
 from fairbox.cli.commands import DryRun, FromFile, Yes, noun, verb
 from fairbox.cli.item_input import calls_of, item_ids
 from fairbox.cli.output_fields import received_fields, stats_fields, width_fields, width_text
+from fairbox.cli.partitions import AllPartitions, told, whole
 from fairbox.cli.progress import progress
 from fairbox.cli.session import Session
 from fairbox.errors import StaleReceipt
 
 if TYPE_CHECKING:
+    from fairbox.client.partitioned_queue import PartitionedQueue
     from fairbox.model.messages import MessageRef
 
 queue = noun("Receive messages of pulled topics, settle them, and look after their queues.")
@@ -143,25 +146,38 @@ def stats(
         bool,
         typer.Option("--in-flight", help="Count those of an unordered topic: its backlog is read."),
     ] = False,
+    all_partitions: AllPartitions = False,
 ) -> None:
     """Show a queue's figures, which trail by half a minute; its backlog is not read."""
-    session.show(stats_fields(session.queue.stats(topic, count_in_flight=in_flight)))
+    figures = partial(session.queue.stats, count_in_flight=in_flight)
+    if not all_partitions:
+        session.show(stats_fields(figures(topic)))
+        return
+    queue = whole(session, topic)
+    fields = told(session, queue, parts := queue.each(figures), stats_fields)
+    if session.json:
+        session.show(fields)
+    else:
+        rows = [*map(stats_fields, parts.results.values()), fields | {"topic": "all"}]
+        session.table(list(rows[0]), rows)
 
 
 @verb(queue, "purge", example="fairbox queue purge jobs --yes")
 def purge(
     session: Session,
     topic: TopicName,
+    *,
     reason: Annotated[str, typer.Option(help="The archive keeps it.")] = "",
+    all_partitions: AllPartitions = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Delete every message of a pulled topic, held ones too; dead letters stay."""
-    from fairbox.client.queue_operations import check_purgeable  # noqa: PLC0415 - loads the SDK
-
-    check_purgeable(session.outbox.topic(topic))
+    if all_partitions:
+        _purge_all(session, whole(session, topic), reason, yes=yes, dry_run=dry_run)
+        return
+    count = _purgeable(session, topic, count=dry_run)
     if dry_run:
-        count = session.outbox.outstanding_count(topic)
         session.show({"purged": 0, "would_purge": count}, f"{count} would be purged")
         return
     session.confirm(f"Purge topic {topic}?", yes=yes)
@@ -173,6 +189,36 @@ def purge(
 
         count = session.queue.purge(topic, reason=reason, progress=report)
     session.show({"purged": count}, f"{count} purged")
+
+
+def _purgeable(session: Session, topic: str, *, count: bool = True) -> int:
+    """Refuse a topic that cannot be purged; return the number of its messages if it is asked."""
+    from fairbox.client.queue_operations import check_purgeable  # noqa: PLC0415 - loads the SDK
+
+    check_purgeable(session.outbox.topic(topic))
+    return session.outbox.outstanding_count(topic) if count else 0
+
+
+def _purge_all(
+    session: Session, queue: PartitionedQueue, reason: str, *, yes: bool, dry_run: bool
+) -> None:
+    if dry_run:
+        found = queue.each(partial(_purgeable, session))
+        fields = told(session, queue, found, lambda count: {"purged": 0, "would_purge": count})
+        session.show(fields, f"{fields['would_purge']} would be purged")
+        return
+    session.confirm(f"Purge all {len(queue)} partitions of queue {queue.name}?", yes=yes)
+    counts: dict[str, int] = {}
+    with progress("purging") as advance:
+
+        def report(topic: str, count: int) -> None:
+            counts[topic] = count
+            session.done = {"purged": sum(counts.values())}
+            advance(sum(counts.values()))
+
+        done = queue.purge(session.queue, reason=reason, progress=report)
+    fields = told(session, queue, done, lambda count: {"purged": count})
+    session.show(fields, f"{fields['purged']} purged")
 
 
 @verb(queue, "resize", example="fairbox queue resize email --partitions 8")
@@ -189,14 +235,27 @@ def resize(
 
 
 @verb(queue, "pause", example="fairbox queue pause jobs")
-def pause(session: Session, topic: TopicName) -> None:
+def pause(session: Session, topic: TopicName, all_partitions: AllPartitions = False) -> None:
     """Let receiving give nothing; in force when this returns, 2 s later."""
+    if all_partitions:
+        _pause_all(session, whole(session, topic), paused=True)
+        return
     session.outbox.pause_topic(topic)
     session.show({"topic": topic, "paused": True}, f"{topic} is paused")
 
 
 @verb(queue, "resume", example="fairbox queue resume jobs")
-def resume(session: Session, topic: TopicName) -> None:
+def resume(session: Session, topic: TopicName, all_partitions: AllPartitions = False) -> None:
     """Let receiving give messages again, within 2 s."""
+    if all_partitions:
+        _pause_all(session, whole(session, topic), paused=False)
+        return
     session.outbox.resume_topic(topic)
     session.show({"topic": topic, "paused": False}, f"{topic} is resumed")
+
+
+def _pause_all(session: Session, queue: PartitionedQueue, *, paused: bool) -> None:
+    done = (queue.pause if paused else queue.resume)(session.outbox)
+    fields = told(session, queue, done, lambda _: {"paused": paused})
+    text = "paused" if paused else "resumed"
+    session.show(fields, f"{len(done.results)} partitions of queue {queue.name} are {text}")
