@@ -64,6 +64,7 @@ def test_every_verb_takes_json_and_an_endpoint_and_gives_help_with_an_example(
     [
         *("batch cancel", "message cancel", "subscription remove", "queue purge"),
         *("dlq redrive", "dlq purge", "message skip", "subscription skip"),
+        *("message bury", "message delete"),
     ],
 )
 def test_what_cannot_be_undone_asks_and_may_be_tried(name: str) -> None:

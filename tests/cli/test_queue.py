@@ -309,3 +309,30 @@ def test_messages_in_flight_are_counted_where_it_is_asked_for(jobs: Cli) -> None
     assert jobs.ok("queue", "stats", "jobs", "--json").json["in_flight"] is None
     found = jobs.ok("queue", "stats", "jobs", "--in-flight", "--json").json
     assert (found["outstanding"], found["in_flight"], found["visible"]) == (3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("verb", "done", "count"),
+    [
+        ("release", "released", 1),
+        ("reset", "reset", 1),
+        ("bury", "buried", 0),
+        ("delete", "deleted", 0),
+    ],
+)
+def test_held_messages_are_taken_from_who_holds_them(
+    jobs: Cli, verb: str, done: str, count: int
+) -> None:
+    refs = send(jobs, b"one", b"two")
+    receive(jobs, "--visibility-timeout", "43200")
+    tried = jobs.ok("message", verb, *refs, "--dry-run", "--json").json
+    assert tried == {done: [], f"would_{verb}": refs}
+    options = ["--yes"] if count == 0 else []
+    if options:
+        assert jobs("message", verb, refs[0], stdin="n\n").code == 1
+    assert receive(jobs) == []
+    assert jobs.ok("message", verb, refs[0], *options, "--json").json == {done: [refs[0]]}
+    assert [f["receive_count"] for f in receive(jobs)] == [1] * count
+    gone = f"{refs[0][:-1]}{'0' if refs[0][-1] != '0' else '1'}"
+    run = jobs("message", verb, refs[1], gone, *options, "--json")
+    assert (run.code, run.problem["missing"], run.problem[done]) == (1, [gone], [refs[1]])

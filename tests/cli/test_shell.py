@@ -54,6 +54,14 @@ def test_short_verbs_work_on_the_current_message(jobs: Cli) -> None:
     assert jobs.ok("outbox", "count", "jobs").out == "2\n"
 
 
+def test_what_is_settled_by_its_ref_is_held_no_more(jobs: Cli) -> None:
+    send(jobs, b"one", b"two", b"three")
+    lines = "use jobs\nreceive\nreceive\nrelease\nbury --yes\nreceive\ndelete --yes\nheld\n"
+    run = jobs.ok("shell", stdin=lines)
+    assert run.err == "nothing\n"
+    assert all(f"1 {done}" in run.out for done in ("released", "buried", "deleted"))
+
+
 def test_what_is_still_held_at_the_end_is_given_back(jobs: Cli) -> None:
     refs = send(jobs, b"one", b"two")
     run = jobs.ok("shell", stdin="queue receive jobs\nack\n")

@@ -221,6 +221,15 @@ class Scene:
         batches.cancel(batch)
         self.acks.put(pack([second]))
 
+    def settle_by_ref(self, topic: str) -> None:
+        refs = self.outbox.add_many([self.message(topic, f"k{n}") for n in range(4)])
+        self.app.clock.advance(61)
+        self.queue.receive(topic, 100)
+        self.queue.release(refs[0])
+        self.queue.reset(refs[1])
+        self.queue.bury(refs[2], "never")
+        self.queue.delete(refs[3])
+
     def operate(self) -> None:
         self.produce()
         self.consume()
@@ -252,7 +261,7 @@ class Scene:
         outbox.mark_delivered([refs[0]])
         outbox.sweep(older_than=0)
         for topic in ("jobs", "ordered"):
-            outbox.add(self.message(topic, "k"))
+            self.settle_by_ref(topic)
             assert queue.purge(topic)
             letters = list(outbox.dead(topic, limit=3))
             named = [str(letter.ref) for letter in letters if letter.ref is not None]

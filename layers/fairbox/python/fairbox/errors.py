@@ -146,7 +146,8 @@ class MessagesClaimed(FairboxError):
     """Consumers hold these messages, so nobody may change them; the others were served."""
 
     def __init__(self, claimed: Sequence[MessageRef]) -> None:
-        super().__init__(f"held by consumers: {', '.join(map(str, claimed))}")
+        refs = ", ".join(map(str, claimed))
+        super().__init__(f"held by consumers: {refs}; try `fairbox message release` or `delete`")
         self.claimed = tuple(claimed)
 
 

@@ -1,8 +1,9 @@
-"""Noun `message`: published, listed, shown, cancelled, skipped for one subscription."""
+"""Noun `message`: published, listed, shown, cancelled, skipped, taken from who holds it."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,13 +26,13 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.messages import Message, MessageRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fairbox.cli.output_fields import Fields
     from fairbox.client.receives import MessageReceives
     from fairbox.model.stored_messages import StoredMessage
 
-message = noun("Publish messages, list, show, edit, skip and cancel them.")
+message = noun("Publish messages, list, show, edit, skip, cancel, release and delete them.")
 
 State = Literal["outstanding", "held", "waiting", "dead", "delivered"]
 TopicName = Annotated[
@@ -41,6 +42,7 @@ Refs = Annotated[
     list[str],
     typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`."),
 ]
+Reason = Annotated[str, typer.Option(help="Why; 200 characters are kept.")]
 
 
 @verb(
@@ -193,15 +195,74 @@ def cancel(
     """Take outstanding messages out of the outbox undelivered."""
     wanted = [MessageRef.parse(text) for text in refs]
     if dry_run:
-        found = [ref for ref in wanted if _outstanding(session, ref)]
-        texts = [str(ref) for ref in found]
-        session.show({"cancelled": [], "would_cancel": texts}, "\n".join(texts))
-        if len(found) < len(wanted):
-            raise typer.Exit(FAILED)
+        _try(session, wanted, "cancel", "cancelled")
         return
     session.confirm(f"Cancel {len(wanted)} message(s)?", yes=yes)
     session.outbox.cancel(wanted, reason=reason)
     session.show({"cancelled": [str(ref) for ref in wanted]}, f"{len(wanted)} cancelled")
+
+
+@verb(message, "release", example="fairbox message release $REF")
+def release(session: Session, refs: Refs, dry_run: DryRun = False) -> None:
+    """Take messages from whoever holds them, or end their wait: due at once, no attempt counts."""
+    _settle(session, refs, ("release", "released"), session.queue.release, dry_run)
+
+
+@verb(message, "reset", example="fairbox message reset $REF")
+def reset(session: Session, refs: Refs, dry_run: DryRun = False) -> None:
+    """Release messages, and count none of their receives so far."""
+    _settle(session, refs, ("reset", "reset"), session.queue.reset, dry_run)
+
+
+@verb(message, "bury", example="fairbox message bury $REF --reason 'never ends' --yes")
+def bury(
+    session: Session, refs: Refs, reason: Reason = "", yes: Yes = False, dry_run: DryRun = False
+) -> None:
+    """Make messages dead letters, whoever holds them."""
+    call = partial(session.queue.bury, reason=reason)
+    _settle(session, refs, ("bury", "buried"), call, dry_run, yes=yes)
+
+
+@verb(message, "delete", example="fairbox message delete $REF --reason duplicate --yes")
+def delete(
+    session: Session, refs: Refs, reason: Reason = "", yes: Yes = False, dry_run: DryRun = False
+) -> None:
+    """Take messages out of the outbox undelivered, whoever holds them."""
+    call = partial(session.queue.delete, reason=reason)
+    _settle(session, refs, ("delete", "deleted"), call, dry_run, yes=yes)
+
+
+def _settle(
+    session: Session,
+    refs: list[str],
+    names: tuple[str, str],
+    call: Callable[[MessageRef], None],
+    dry_run: bool,
+    *,
+    yes: bool = True,
+) -> None:
+    """Settle messages of pulled topics one by one, up to the first that fails."""
+    (name, done), wanted = names, dict.fromkeys(MessageRef.parse(text) for text in refs)
+    for ref in wanted:
+        session.queue.topic(ref.topic)
+    if dry_run:
+        _try(session, list(wanted), name, done)
+        return
+    session.confirm(f"{name.capitalize()} {len(wanted)} message(s)?", yes=yes)
+    settled: list[str] = []
+    session.done = {done: settled}
+    for ref in wanted:
+        call(ref)
+        settled.append(str(ref))
+    session.show({done: settled}, f"{len(settled)} {done}")
+
+
+def _try(session: Session, wanted: list[MessageRef], name: str, done: str) -> None:
+    """Say which messages a verb would find; end with 1 if not all."""
+    texts = [str(ref) for ref in wanted if _outstanding(session, ref)]
+    session.show({done: [], f"would_{name}": texts}, "\n".join(texts))
+    if len(texts) < len(wanted):
+        raise typer.Exit(FAILED)
 
 
 @verb(message, "skip", example="fairbox message skip $REF --subscription billing --yes")

@@ -24,6 +24,9 @@ SHORT: Final = {
     "nack": "nack [--delay S] [--reason TEXT] [--dead]: it failed",
     "extend": "extend [SECONDS]: hold it for longer, 30 s by default",
     "reset": "reset: give it back as if it had not been received",
+    "release": "release: take the current message from whoever holds it",
+    "bury": "bury [--reason TEXT]: make it a dead letter, whoever holds it",
+    "delete": "delete [--reason TEXT]: take it out of the outbox, whoever holds it",
     "show": "show [REF]: the current message, or another, which is current then",
     "redrive": "redrive: put the current message back from the dead letters",
     "held": "held: what is held",
@@ -114,8 +117,9 @@ class Shell:
                 return ["queue", short, self._receipt(), *rest]
             case "extend":
                 return ["queue", "extend", self._receipt(), *(rest or [_EXTEND_SECONDS])]
-            case "show":
-                return ["message", "show", *(rest or [self._ref()])]
+            case "show" | "release" | "bury" | "delete":
+                named = short == "show" and rest
+                return ["message", short, *(rest if named else [self._ref(), *rest])]
             case "redrive":
                 ref = self._ref()
                 return ["dlq", "redrive", ref.partition("/")[0], ref, "--yes", *rest]
@@ -198,9 +202,10 @@ def shell(session: Session) -> None:
     """Run every verb at a prompt, or from standard input, a line each.
 
     It holds a current topic (`use TOPIC`) and a current message, received or shown, for which there
-    are short verbs: `receive`, `ack`, `nack`, `extend`, `reset`, `show`, `redrive`; `help` lists
-    them. On a terminal it completes words and remembers lines; Ctrl-C clears the line. At the end
-    it says what it still holds, and gives it back: on a terminal it asks.
+    are short verbs: `receive`, `ack`, `nack`, `extend`, `reset`, `release`, `bury`, `delete`,
+    `show`, `redrive`; `help` lists them. On a terminal it completes words and remembers lines;
+    Ctrl-C clears the line. At the end it says what it still holds, and gives it back: on a terminal
+    it asks.
     """
     made = Shell(session)
     tty = sys.stdin.isatty()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairbox import Batches, Outbox, Queue
     from fairbox.cli.clients import Clients
     from fairbox.model.clock import Clock
+    from fairbox.model.messages import MessageRef
     from fairbox.queue.models import Received
 
 
@@ -46,10 +47,11 @@ class ShellState:
         self.receipts |= refs
         self.ref = next(iter(refs.values()), self.ref)
 
-    def drop(self, receipts: Iterable[str]) -> None:
-        """Forget receipts that were settled or are stale; another held message becomes current."""
-        dropped = [self.receipts.pop(receipt, "") for receipt in receipts]
-        if self.ref in dropped:
+    def drop(self, settled: Iterable[str]) -> None:
+        """Forget settled or stale receipts, each named by itself or its ref; move on from them."""
+        names, before = set(settled), self.receipts
+        self.receipts = {r: ref for r, ref in before.items() if not names & {r, ref}}
+        if self.ref in before.values() and self.ref not in self.receipts.values():
             self.ref = next(iter(self.receipts.values()), self.ref)
 
 
@@ -76,30 +78,40 @@ class HoldingQueue:
         with self._settling(texts):
             self._queue.ack(texts)
 
-    def release(self, receipts: str | Iterable[str]) -> None:
+    def release(self, receipts: MessageRef | list[str]) -> None:
         """Give back, and note it."""
-        texts = [receipts] if isinstance(receipts, str) else list(receipts)
-        with self._settling(texts):
-            self._queue.release(texts)
+        with self._settling(receipts):
+            self._queue.release(receipts)
+
+    def reset(self, ref: MessageRef) -> None:
+        """Give back with no receive counted, and note it."""
+        with self._settling(ref):
+            self._queue.reset(ref)
+
+    def delete(self, ref: MessageRef, *, reason: str = "") -> None:
+        """Delete, and note it."""
+        with self._settling(ref):
+            self._queue.delete(ref, reason=reason)
 
     def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
         """Give back with a reason, and note it."""
         with self._settling([receipt]):
             self._queue.nack(receipt, delay, reason)
 
-    def bury(self, receipt: str, reason: str = "") -> None:
+    def bury(self, receipt: str | MessageRef, reason: str = "") -> None:
         """Give up, and note it."""
-        with self._settling([receipt]):
+        with self._settling([receipt] if isinstance(receipt, str) else receipt):
             self._queue.bury(receipt, reason)
 
     @contextmanager
-    def _settling(self, receipts: list[str]) -> Iterator[None]:
+    def _settling(self, settled: list[str] | MessageRef) -> Iterator[None]:
+        names = settled if isinstance(settled, list) else [str(settled)]
         try:
             yield
         except StaleReceipt:
-            self._held.drop(receipts)  # those that are not stale were settled
+            self._held.drop(names)  # those that are not stale were settled
             raise
-        self._held.drop(receipts)
+        self._held.drop(names)
 
 
 class HoldingClients:

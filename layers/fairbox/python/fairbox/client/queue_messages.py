@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fairbox.client.queue_context import QueuePart
+from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
 from fairbox.errors import FairboxError, StaleReceipt
 from fairbox.model.deadline import seconds_left
+from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt, check_consumer
 from fairbox.queue.models import (
     Received,
@@ -22,7 +25,7 @@ from fairbox.queue.ordered_reads import Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.messages import Message
     from fairbox.model.topics import TopicState
     from fairbox.queue.shard_rotation import Round
 
@@ -212,14 +215,24 @@ class QueueMessages(QueuePart):
         wait = None if delay is None else check_delay(delay)
         self._context.settlement(parsed).fail(parsed, wait, check_reason(reason))
 
-    def bury(self, receipt: str, reason: str = "") -> None:
+    def bury(self, receipt: str | MessageRef, reason: str = "") -> None:
         """Make a message a dead letter, regardless of its number of attempts.
 
+        Args:
+            receipt: the message's receipt; or its ref, whether a consumer holds it or not, also
+                before it is due.
+            reason: the reason; 200 characters of it are kept with the message.
+
         Raises:
-            As `nack` does.
+            As `nack` does; for a ref as `reset` does.
         """
+        kept = check_reason(reason)
+        if isinstance(receipt, MessageRef):
+            change = partial(leaving, gone="dead", reason=kept)
+            SettlementByRef(self._context).settle(receipt, change)
+            return
         parsed = Receipt.parse(receipt)
-        self._context.settlement(parsed).fail(parsed, 0, check_reason(reason), dead=True)
+        self._context.settlement(parsed).fail(parsed, 0, kept, dead=True)
 
     def extend(self, receipt: str, seconds: float) -> None:
         """Hold a message for so many seconds from now (1 WRU), over 0 and up to 12 hours.
@@ -250,16 +263,25 @@ class QueueMessages(QueuePart):
         stale += self._context.ordered_settlement.extend(ordered, visibility) if ordered else []
         _raise_stale(stale)
 
-    def release(self, receipts: str | Iterable[str]) -> None:
+    def release(self, receipts: str | MessageRef | Iterable[str | MessageRef]) -> None:
         """Give messages back at once, without counting an attempt.
 
-        A consumer that stops releases the messages that it has not begun.
+        A consumer that stops releases the messages that it has not begun. An operator releases by
+        ref what a dead consumer holds. By ref, a message that waits after a failure is due at
+        once, and any other that nobody holds stays as it is.
+
+        Args:
+            receipts: one receipt or ref, or several, of any topics.
 
         Raises:
             InvalidInput: a text is not a receipt; nothing was released.
             StaleReceipt: some no longer hold their messages; the others are released.
+            MessagesNotFound, TopicIsPushed, UnknownTopic: for refs, which come first, as `reset`.
         """
-        inplace, ordered = _parsed(receipts)
+        given = [receipts] if isinstance(receipts, str | MessageRef) else list(receipts)
+        inplace, ordered = _parsed(r for r in given if not isinstance(r, MessageRef))
+        refs = [r for r in given if isinstance(r, MessageRef)]
+        SettlementByRef(self._context).settle(refs, given_back)
         stale = self._context.unordered_settlement.release(inplace) if inplace else []
         stale += self._context.ordered_settlement.release(ordered) if ordered else []
         _raise_stale(stale)

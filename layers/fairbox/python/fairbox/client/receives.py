@@ -85,13 +85,10 @@ class MessageReceives:
             entry = self._aside.read(shard, row.aside.name, [key_digest(stored)]).get(
                 key_digest(stored)
             )
-        if entry is None or not entry.names(message_id):
+        if entry is None:
             return NEVER
-        if entry.failed is not None and entry.failed.id == message_id:
-            return Receives(entry.failed.count)
-        count = entry.count if entry.id == message_id else 1
         held = entry.held(self._now) and message_id in entry.claimed
-        return Receives(count, entry.until if held else None)
+        return Receives(entry.receives_of(message_id), entry.until if held else None)
 
     def _ordered(self, name: str) -> bool:
         """Whether the claims of a topic lie in the rows of its shards."""

@@ -95,6 +95,35 @@ class KeyClaim:
             return replace(self, until=now)
         return replace(self, failed=self.failed and replace(self.failed, until=now))
 
+    def release(self, message_id: str, now: int) -> KeyClaim:
+        """Return the entry when a message is given back at `now` (ms), or waits no more."""
+        if self.held(now) and message_id in self.claimed:
+            place = self.claimed.index(message_id)
+            return self.cut(place, now, 0 if place else self.count - 1)
+        return self.due_at(now) if message_id in self.waits else self
+
+    def forget(self, message_id: str, now: int) -> KeyClaim:
+        """Return the entry as if a message had never been received, held or not.
+
+        The key goes on at `now` (ms): from the message or, if that is gone, from the next. If a
+        redrive puts it back, its attempts begin anew, and no earlier holder's ack can delete it.
+        """
+        if message_id in self.claimed:
+            return self.cut(self.claimed.index(message_id), now, 0)
+        if self.state == "waiting" and message_id == self.id:
+            return self.cut(0, now, 0)
+        if message_id in self.waits:
+            return replace(self, failed=None, follower=min(self._behind))
+        return self
+
+    def receives_of(self, message_id: str) -> int:
+        """Return how often a message was received; 0 if the entry does not name it."""
+        if self.failed is not None and self.failed.id == message_id:
+            return self.failed.count
+        if message_id == self.id:
+            return self.count
+        return int(self.names(message_id))
+
     def names(self, message_id: str) -> bool:
         """Whether the entry says what becomes of a message."""
         failed = self.failed is not None and self.failed.id == message_id
@@ -202,14 +231,6 @@ class KeyClaims:
     def change(self, before: KeyClaim, after: KeyClaim) -> KeyClaims:
         """Return the row with another entry in place of one."""
         return replace(self, entries=tuple(after if e == before else e for e in self.entries))
-
-    def without(self, entry: KeyClaim, now: int) -> KeyClaims:
-        """Return the row when an entry's message is buried: the entry stays, for its followers.
-
-        The entry waits as if the message had never been received. If a redrive puts the message
-        back, its attempts begin anew, and no earlier holder's ack can delete it.
-        """
-        return self.change(entry, entry.cut(0, now, 0))
 
 
 def token_of(token: bytes, place: int) -> bytes:

@@ -161,7 +161,7 @@ class OrderedReceive:
         token = entry.token if entry.state == "claimed" else b""
         claimed = replace(stored, claim=Claim(entry.count, entry.until, token))
         dead = replace(dying(claimed, entry.count, entry.until), claim=stored.claim)
-        changed = row.without(entry, milliseconds(self._clock))
+        changed = row.change(entry, entry.forget(entry.id, milliseconds(self._clock)))
         if self._store.save_and_hold(dead, stored, shard, changed, row.version):
             bury_marked(self._store, dead)
 

@@ -135,12 +135,11 @@ class OrderedSettlement:
         """Bury a message, its claim with it (4 WRU); return whether both were as read."""
         found = [m for m in self._store.read([ref])[0] if m.gone is None]
         now = milliseconds(self._clock)
-        place = entry.claimed.index(ref.id)
-        changed = row.change(entry, entry.cut(place, now, 0))
+        changed = row.change(entry, entry.forget(ref.id, now))
         self._rows.forget(_shard(ref))
         if not found:  # cancelled or purged in the meantime: only the claim is left
             return self._store.write_held(_shard(ref), changed, row.version) is None
-        dead = dying(found[0], entry.count if place == 0 else 1, now, reason)
+        dead = dying(found[0], entry.receives_of(ref.id), now, reason)
         if not self._store.save_and_hold(dead, found[0], _shard(ref), changed, row.version):
             return False
         bury_marked(self._store, dead)

@@ -61,7 +61,7 @@ class UnorderedSettlement:
         """Give messages back uncounted (1 WRU each, and 2 a shard); return the stale receipts."""
         now = milliseconds(self._clock)
         stale = self._store.release(receipts, now)
-        self._come_back([r.ref for r in receipts if r not in stale], now)
+        self.come_back([r.ref for r in receipts if r not in stale], now)
         return stale
 
     def extend(self, receipts: Sequence[Receipt], visibility: int) -> list[Receipt]:
@@ -72,7 +72,7 @@ class UnorderedSettlement:
         until = milliseconds(self._clock) + visibility
         stale = self._store.extend(receipts, until)
         early = [r.ref for r in receipts if until < r.until and r not in stale]
-        self._come_back(early, until)
+        self.come_back(early, until)
         return stale
 
     def fail(self, receipt: Receipt, delay: int | None, reason: str, *, dead: bool = False) -> None:
@@ -113,7 +113,7 @@ class UnorderedSettlement:
         if after.gone:
             bury_marked(self._store, after)
         elif after.claim is not None:
-            self._come_back([receipt.ref], after.claim.until)
+            self.come_back([receipt.ref], after.claim.until)
 
     def _held(self, receipt: Receipt, found: Sequence[StoredMessage]) -> StoredMessage:
         for stored in found:
@@ -121,7 +121,7 @@ class UnorderedSettlement:
                 return stored
         raise StaleReceipt([str(receipt)], [receipt.ref])
 
-    def _come_back(self, refs: Sequence[MessageRef], until: int) -> None:
+    def come_back(self, refs: Sequence[MessageRef], until: int) -> None:
         """Let receives find messages at a time although hints are past them.
 
         It costs 2 WRU a shard, and 1 for each further segment.

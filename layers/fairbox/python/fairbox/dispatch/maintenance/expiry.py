@@ -240,12 +240,8 @@ def _without(row: KeyClaims, messages: Sequence[StoredMessage], now: int) -> Key
     """Return a row without what it says of messages: the next of each key may be received."""
     for stored in messages:
         entry = row.entry(stored.ref.id)
-        if entry is None:
-            continue
-        if stored.ref.id in entry.claimed:
-            row = row.change(entry, entry.cut(entry.claimed.index(stored.ref.id), now, 0))
-        elif stored.ref.id == entry.id:
-            row = row.without(entry, now)
+        if entry is not None:
+            row = row.change(entry, entry.forget(stored.ref.id, now))
     return row
 
 
