@@ -167,15 +167,16 @@ def test_what_stays_busy_is_sent_again_and_then_fails(
         nonlocal busy
         busy -= 1
         if busy >= 0:
-            raise BatchBusy(call[1:])
+            raise BatchBusy(call[1:], changed=1)
         return ack(call)
 
     monkeypatch.setattr(cli.application.batches, "ack", ack_or_not)
-    assert cli.ok("batch", "ack", *ids(batch, 3), "--json").json["changed"] == 1
+    assert cli.ok("batch", "ack", *ids(batch, 3), "--json").json["changed"] == 3
     assert len(cli.clock.sleeps) == 2
     busy = 100
     run = cli("batch", "ack", *ids(batch, 3), "--json")
     assert (run.code, run.problem["type"]) == (1, "urn:fairbox:problem:batch-busy")
+    assert run.problem["changed"] == 5
 
 
 @pytest.mark.parametrize("verb", ["ack", "fail", "retry"])

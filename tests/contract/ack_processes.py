@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Barrier
 
+    from fairbox.batches.results import AckResult
+
 WORKERS = 16
 GROUPS = 72  # 8 more than hang on the root: they have a node
 OWN = 4  # items of each group that a worker acks; as many of its neighbour's
@@ -85,13 +87,17 @@ def _items(share: Share, group: int) -> list[str]:
 
 
 def _ack(batches: Batches, items: list[str]) -> tuple[int, tuple[str, ...]]:
-    """Ack what is left until nothing is; a busy call has changed what it does not name."""
-    changed = 0
+    """Ack what is left until nothing is; return what the calls were told together."""
+    changed, completed = 0, tuple[str, ...]()
     for _ in range(50):
+        result: AckResult | BatchBusy
         try:
             result = batches.ack(items)
         except BatchBusy as busy:
-            items = list(busy.left)
-            continue
-        return changed + result.changed, result.completed
+            result = busy
+        changed += result.changed
+        completed += result.completed
+        if not isinstance(result, BatchBusy):
+            return changed, completed
+        items = list(result.left)
     raise AssertionError(f"{len(items)} items stayed busy")

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Message, PartitionedQueue, Subscription, Topic, TopicConflict, UnknownTopic
+from fairbox import (
+    InvalidInput,
+    Message,
+    PartitionedQueue,
+    Subscription,
+    Topic,
+    TopicConflict,
+    UnknownTopic,
+)
 from fairbox.client.outbox import Outbox
 from fairbox.codec.messages import read_message
+from fairbox.destinations.topic import add_to_topic
 from fairbox.dynamodb.message_inserts import NewMessage
 from fairbox.testing.application import OUTBOX
 
@@ -162,6 +172,7 @@ def test_a_producer_with_an_old_copy_loses_nothing_and_the_topic_stays(
 
 def test_while_it_is_being_deleted_nothing_is_added_by_a_new_copy() -> None:
     app = App()
+    app.add_topic("source")
     app.outbox.delete_topic("orders", wait=False)
     producer = other(app)
     for publish in (
@@ -170,10 +181,63 @@ def test_while_it_is_being_deleted_nothing_is_added_by_a_new_copy() -> None:
         lambda: producer.transact_items(message(app)),
         lambda: producer.create_topic(Topic("orders", shards=1)),
         lambda: producer.add_subscription(Subscription("orders", "a", "sqs:a")),
+        lambda: producer.add_subscription(Subscription("source", "a", "topic:orders")),
+        lambda: app.batches.open(on_complete="topic:orders"),
     ):
-        with pytest.raises(TopicConflict, match="being deleted"):
+        with pytest.raises((TopicConflict, InvalidInput), match="being deleted"):
             publish()
     assert app.lying() == []
+
+
+def test_a_batch_completes_though_its_callbacks_topic_is_being_deleted() -> None:
+    app = App()
+    batch = app.batches.open(on_complete="topic:orders").id
+    app.batches.add(batch, 1, request_id="r")
+    app.batches.seal(batch)
+    app.outbox.delete_topic("orders", wait=False)
+    assert app.batches.ack([f"{batch}:0:0"]).completed == (batch,)
+    app.clock.advance(60)
+    with pytest.raises(TopicConflict, match="holds messages"):
+        app.outbox.delete_topic("orders")
+    assert app.outbox.topic("orders").deleting is None
+    assert emptied(app) == 1
+
+
+def test_a_batch_completes_when_its_callbacks_topic_was_deleted() -> None:
+    app = App()
+    batch = app.batches.open(on_complete="topic:orders").id
+    app.batches.add(batch, 1, request_id="r")
+    app.outbox.delete_topic("orders", wait=False)
+    app.clock.advance(31)
+    app.outbox.known_topic("orders")  # this process knows that it is being deleted
+    app.clock.advance(29)
+    Outbox.over(app.outbox.tables, app.bodies).delete_topic("orders")
+    app.batches.seal(batch)
+    assert app.batches.ack([f"{batch}:0:0"]).completed == (batch,)
+    assert other(app).outstanding_count("orders") == 1
+
+
+def test_a_second_call_that_is_refused_takes_the_mark_off() -> None:
+    for happens in (outstanding, fed):
+        app = App()
+        producer = app.outbox
+        producer.known_topic("orders")
+        operator = other(app)
+        operator.delete_topic("orders", wait=False)
+        with suppress(TopicConflict):
+            happens(app)  # with a copy of the topic as it was before
+        if happens is fed:  # a process of an earlier release
+            app.outbox.tables.topics.add_subscription(Subscription("source", "a", "topic:orders"))
+        with pytest.raises(TopicConflict, match=r"holds messages|destination"):
+            operator.delete_topic("orders")
+        assert operator.topic("orders").deleting is None
+
+
+def test_messages_on_their_way_to_a_topic_that_is_being_deleted_wait() -> None:
+    app = App()
+    app.outbox.delete_topic("orders", wait=False)
+    (outcome,) = add_to_topic(app.outbox, [message(app)])
+    assert outcome.verdict == "throttled"
 
 
 def test_a_subscription_that_races_with_the_mark_is_refused(

@@ -22,8 +22,8 @@ FairboxError
 ├── UnknownItems                     .items
 │   └── MalformedItems               .malformed
 ├── BatchSealed                      .batch
-├── BatchEnded                       .batch .state .items
-├── BatchBusy                        .left
+├── BatchEnded                       .batch .state .items .changed .completed
+├── BatchBusy                        .left .changed .completed
 ├── ParentItemTaken                  .item .batch
 ├── RequestConflict                  .batch .request_id
 ├── NotConfigured                    .setting
@@ -267,21 +267,41 @@ class BatchSealed(FairboxError):
 
 
 class BatchEnded(FairboxError):
-    """The batch is complete, cancelled or reaped; `items` are the ids of the call in it."""
+    """The batch is complete, cancelled or reaped; `items` are the ids of the call in it.
 
-    def __init__(self, batch: str, state: str, items: Sequence[str] = ()) -> None:
+    `changed` and `completed` say what the call did of other batches, as `AckResult` does.
+    """
+
+    def __init__(
+        self,
+        batch: str,
+        state: str,
+        items: Sequence[str] = (),
+        *,
+        changed: int = 0,
+        completed: Sequence[str] = (),
+    ) -> None:
         super().__init__(f"batch {batch} is {state}")
         self.batch = batch
         self.state = state
         self.items = tuple(items)
+        self.changed = changed
+        self.completed = tuple(completed)
 
 
 class BatchBusy(FairboxError):
-    """Others kept changing the batch; call again with `left`, which is not done yet."""
+    """Others kept changing the batch; call again with `left`, which is not done yet.
 
-    def __init__(self, left: Sequence[str]) -> None:
+    `changed` and `completed` say what the call did of the rest, as `AckResult` does.
+    """
+
+    def __init__(
+        self, left: Sequence[str], *, changed: int = 0, completed: Sequence[str] = ()
+    ) -> None:
         super().__init__(f"busy, try again: {len(left)} left, the first {left[0] if left else ''}")
         self.left = tuple(left)
+        self.changed = changed
+        self.completed = tuple(completed)
 
 
 class ParentItemTaken(FairboxError):

@@ -106,6 +106,7 @@ class Refusal(FairboxError):
         errors: the fields that are wrong.
         headers: HTTP headers that the answer carries.
         lists: further members of the problem, each a list of texts.
+        changed: items that the call changed before; None: it does not say.
     """
 
     def __init__(
@@ -115,12 +116,15 @@ class Refusal(FairboxError):
         errors: Sequence[FieldError] = (),
         headers: Mapping[str, str] | None = None,
         lists: Mapping[str, Sequence[str]] | None = None,
+        *,
+        changed: int | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
         self.errors = errors
         self.headers = dict(headers or {})
+        self.changed = changed
         self.lists = {
             name: [text if len(text) <= _MAX_ID else f"{text[:_MAX_ID]}..." for text in texts]
             for name, texts in (lists or {}).items()
@@ -145,6 +149,7 @@ class Refusal(FairboxError):
             "instance": instance,
             **({"errors": errors} if errors else {}),
             **{name: texts for name, texts in self.lists.items() if texts},
+            **({} if self.changed is None else {"changed": self.changed}),
         }
 
 
@@ -179,6 +184,9 @@ def refusal_of(error: FairboxError) -> Refusal:
 def _items(error: UnknownItems | BatchEnded) -> Refusal:
     """Return the answer to items that cannot be settled."""
     kind, wrong = "batch-ended", list[FieldError]()
+    if isinstance(error, BatchEnded):
+        lists = {"items": error.items, "completed": error.completed}
+        return Refusal(kind, str(error), lists=lists, changed=error.changed)
     if isinstance(error, MalformedItems):
         kind = "invalid-field"
         wrong = [FieldError("items", f"batch:group:index, not {i!r}") for i in error.malformed]
@@ -209,8 +217,9 @@ def _failure(error: FairboxError) -> Refusal:
             text = ", ".join(str(ref) for ref in error.missing)
             return Refusal("not-written", f"Not written: {text}", headers=again)
         case BatchBusy():
-            lists = {"left": error.left}
-            return Refusal("batch-busy", "Send again what is left.", headers=again, lists=lists)
+            lists = {"left": error.left, "completed": error.completed}
+            text = "Send again what is left."
+            return Refusal("batch-busy", text, headers=again, lists=lists, changed=error.changed)
         case Unavailable():
             return Refusal("unavailable", "Try again later.", headers=again)
         case Unreadable():

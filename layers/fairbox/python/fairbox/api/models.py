@@ -444,3 +444,9 @@ class ProblemOut(Output):
     left: list[str] = Field(
         default_factory=list, description="Of batches: what is not done yet, to be sent again."
     )
+    changed: int | None = Field(
+        default=None, description="Of batches: items that the call changed before it was refused."
+    )
+    completed: list[str] = Field(
+        default_factory=list, description="Of batches: those that the call completed before that."
+    )

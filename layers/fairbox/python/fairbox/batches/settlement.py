@@ -70,7 +70,7 @@ class Settlement:
             UnknownItems: some were never issued; nothing has changed.
             BatchEnded: some are of a batch that was cancelled or reaped; before any write where
                 the leaf is gone already.
-            BatchBusy: others kept changing some leaves; it names what is left.
+            BatchBusy: others kept changing some leaves; it names what is left, and what was done.
             InvalidInput: `items` is one text, not many.
         """
         if isinstance(items, str):
@@ -88,9 +88,10 @@ class Settlement:
         elif outcome.emptied:  # a repetition, which only finishes what a crash cut off
             completed = self._cascade.cascade(outcome.emptied, report_found=False)
         if outcome.ended is not None:
+            outcome.ended.changed, outcome.ended.completed = outcome.changed, tuple(completed)
             raise outcome.ended
         if outcome.left:
-            raise BatchBusy(outcome.left)
+            raise BatchBusy(outcome.left, changed=outcome.changed, completed=completed)
         return AckResult(outcome.changed, tuple(completed))
 
     def settle_leaf(

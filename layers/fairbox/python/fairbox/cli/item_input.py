@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
-from fairbox.errors import BatchBusy
+from fairbox.errors import BatchBusy, BatchEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,6 +75,7 @@ def settle(
         for part in _until_done(session, verb, call, reason):
             changed += part[0]
             completed += part[1]
+            session.done = {"ids": count, "changed": changed, "completed": completed}
         count += len(call)
         session.done = {"ids": count, "changed": changed, "completed": completed}
     fields: dict[str, object] = {"ids": count, "changed": changed, "completed": completed}
@@ -92,7 +93,11 @@ def _until_done(
                 result = batches.fail(call, reason)
             else:
                 result = batches.ack(call) if verb == "ack" else batches.retry(call)
+        except BatchEnded as error:
+            yield error.changed, error.completed
+            raise
         except BatchBusy as error:
+            yield error.changed, error.completed
             if attempt == _BUSY_TRIES:
                 raise
             call = list(error.left)

@@ -170,8 +170,11 @@ def problem(error: FairboxError) -> dict[str, object]:
     if "errors" in body:
         fields["errors"] = body["errors"]
     match error:
-        case UnknownItems() | BatchEnded():
+        case UnknownItems():
             fields["items"] = list(error.items)
+        case BatchEnded():
+            fields["items"] = list(error.items)
+            fields |= {"changed": error.changed, "completed": list(error.completed)}
         case BatchBusy():
             fields["left"] = list(error.left)
         case StaleReceipt():

@@ -67,11 +67,13 @@ def _checked(outbox: Outbox, field: str, address: str) -> Subscription | str:
             _check_host(scheme, address)
             return subscription
         check_topic(name)
-        outbox.topic(name)
+        stays = outbox.topic(name).deleting is None
     except InvalidInput as error:
         raise InvalidInput(field, error.expected if colon else _EXPECTED) from None
     except UnknownTopic:
         raise InvalidInput(field, f"a topic that exists; there is no {name!r}") from None
+    if not stays:
+        raise InvalidInput(field, f"a topic that stays; {name!r} is being deleted")
     if name.startswith(_OURS):
         raise InvalidInput(field, f"another topic than those of {_OURS}*")
     return name

@@ -11,7 +11,14 @@ from fairbox.batches.models import COMPLETED_TOPIC, MAX_GROUP_SIZE, ORPHANED_TOP
 from fairbox.client.batch_callbacks import check_retry_hours
 from fairbox.client.batch_context import BatchPart
 from fairbox.client.batch_reads import known_id
-from fairbox.errors import BatchEnded, InvalidInput, MalformedItems, UnknownItems, UnknownTopic
+from fairbox.errors import (
+    BatchEnded,
+    InvalidInput,
+    MalformedItems,
+    TopicConflict,
+    UnknownItems,
+    UnknownTopic,
+)
 from fairbox.model.messages import Message
 from fairbox.model.topics import Topic
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 
 
 NOBODY: Final = "nobody has subscribed"
+_TRIES: Final = 3
 """The archive's reason for a completion that expired."""
 
 
@@ -113,7 +121,8 @@ class BatchChanges(BatchPart):
             UnknownItems: some ids were never issued; it names every id that cannot be settled,
                 and nothing has changed.
             BatchEnded: some belong to batches that were cancelled or reaped; it names them all.
-            BatchBusy: other processes kept changing some groups; ack `.left` again.
+            BatchBusy: other processes kept changing some groups; ack `.left` again. `.changed` and
+                `.completed` count what this call did, as in its result.
         """
         return self._settle("ack", item_ids)
 
@@ -149,7 +158,9 @@ class BatchChanges(BatchPart):
             raise UnknownItems(self._bad(items) or error.items) from None
         except BatchEnded as error:
             bad = self._bad(items) or error.items
-            raise BatchEnded(error.batch, error.state, bad) from None
+            raise BatchEnded(
+                error.batch, error.state, bad, changed=error.changed, completed=error.completed
+            ) from None
 
     def _bad(self, items: Iterable[str]) -> list[str]:
         """Return every id that cannot be settled; a refusal names only those of one kind."""
@@ -190,11 +201,15 @@ class OutboxAnnouncer:
             content_type="application/json",
             id=announcement.id,
         )
-        try:
-            return self._outbox.transact_items(message)
-        except UnknownTopic:
-            self._outbox.create_topic(Topic(announcement.topic))
-            return self._outbox.transact_items(message)
+        for _ in range(_TRIES):
+            try:
+                return self._outbox.transact_items(message)
+            except TopicConflict:
+                # it is being deleted: the batch completes, and the deletion is refused
+                self._outbox.keep_topic(announcement.topic)
+            except UnknownTopic:
+                self._outbox.create_topic(Topic(announcement.topic))
+        return self._outbox.transact_items(message)
 
     def expire(self, root: Root) -> None:
         """Mark the completion message of a batch as expired where nobody has subscribed.

@@ -158,8 +158,14 @@ class MessageReads(OutboxPart):
         """Return the number of outstanding messages: exact, or `limit + 1` if there are more.
 
         It queries each lane of a topic, or scans the table for all topics, and stops at the limit.
+
+        Raises:
+            InvalidInput: the limit is not a whole number from 1.
+            UnknownTopic: there is no such topic.
         """
         check_limit(limit)
+        if limit == 0:
+            raise InvalidInput("limit", "a whole number from 1")
         bound = None if limit is None else limit + 1
         if topic is None:
             return self.tables.lanes.count_all(limit=bound)

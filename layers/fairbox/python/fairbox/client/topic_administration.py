@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
 from fairbox.dispatch.sending.circuit_follow_up import waking_bells
-from fairbox.dynamodb.topics import IN_FORCE_SECONDS, check_subscriptions
+from fairbox.dynamodb.topics import IN_FORCE_SECONDS, check_stays, check_subscriptions
 from fairbox.errors import (
     InvalidInput,
     NotConfigured,
@@ -101,7 +101,8 @@ class TopicAdministration(OutboxPart):
 
         Raises:
             UnknownTopic: there is no such topic.
-            TopicConflict: it has 100 subscriptions or a `message_retention`, or is being deleted.
+            TopicConflict: it has 100 subscriptions or a `message_retention`, or is being deleted,
+                as may be the topic that is its destination.
             InvalidInput: the address contains a user, a masked query instead of the real one, or a
                 region that is none or cannot be called from that of the outbox.
         """
@@ -123,6 +124,7 @@ class TopicAdministration(OutboxPart):
             check_subscriptions(
                 self.topic(name), [s.name for s in subscriptions if s.topic == name]
             )
+        self._check_targets(subscriptions)
         topics: dict[str, TopicState] = {}
         for subscription in subscriptions:
             before = self.tables.topics.add_subscription(subscription)
@@ -132,6 +134,14 @@ class TopicAdministration(OutboxPart):
             new = {s.name for s in subscriptions if s.topic == name} - before.subscription_names
             if new:  # it lacks what nobody has taken yet
                 self._check_now(before)
+
+    def _check_targets(self, subscriptions: Iterable[Subscription]) -> None:
+        """Refuse to send to a topic that is being deleted: its messages would die."""
+        for subscription in subscriptions:
+            scheme, _, name = subscription.destination.partition(":")
+            there = self.tables.topics.load(name) if scheme == "topic" else None
+            if there is not None:
+                check_stays(there)
 
     def _check_now(self, state: TopicState) -> None:
         """Let the next sweep look at a topic's shards.

@@ -54,7 +54,7 @@ class TopicDeletion(OutboxPart):
             Throttled, Unavailable: it may be marked, and is not deleted; call again.
         """
         states = self._to_delete(name, whole=whole)
-        self._check_empty(states)
+        self._check(states)
         since = max(self.tables.topics.mark_deleting(s.topic.name) for s in states)
         for state in states:
             self._context.topics.forget(state.topic.name)
@@ -64,9 +64,14 @@ class TopicDeletion(OutboxPart):
         if left:
             self._context.clock.sleep(left)
         marked = [there for s in states if (there := self.tables.topics.load(s.topic.name))]
-        self._check_again(marked)
-        for state in reversed(marked):  # the logical name last: by it the others are found
-            self._remove(state)
+        self._check(marked)
+        for place, state in reversed([*enumerate(marked)]):
+            # the logical name last: by it the others are found
+            if not self.tables.topics.remove(state):
+                for kept in marked[: place + 1]:
+                    self.keep_topic(kept.topic.name)
+                raise TopicConflict(state.topic.name, "it was changed by others: try again")
+            self._remove_rows(state)
         return 0.0
 
     def _to_delete(self, name: str, *, whole: bool) -> list[TopicState]:
@@ -114,19 +119,30 @@ class TopicDeletion(OutboxPart):
             if next(self.tables.dead.walk(name, epoch, shard, page=1), None) is not None:
                 raise TopicConflict(name, "it holds dead letters")
 
-    def _check_again(self, marked: Sequence[TopicState]) -> None:
+    def _check(self, states: Sequence[TopicState]) -> None:
+        """Refuse topics that are in use; those that this call or an earlier one marked stay."""
         try:
-            self._check_empty(marked)
+            self._check_empty(states)
         except TopicConflict:
-            for state in marked:
-                self.tables.topics.unmark_deleting(state.topic.name)
+            for state in states:
+                if state.deleting is not None:
+                    self.keep_topic(state.topic.name)
             raise
 
-    def _remove(self, state: TopicState) -> None:
-        """Delete the topic's row, then its shard rows and hint rows."""
+    def keep_topic(self, name: str) -> None:
+        """End the deletion of a topic that was announced: the topic is as before.
+
+        The call of `delete_topic` that announced it is refused.
+
+        Raises:
+            TopicConflict: other processes change the topic too often.
+        """
+        self.tables.topics.unmark_deleting(name)
+        self._context.topics.forget(name)
+
+    def _remove_rows(self, state: TopicState) -> None:
+        """Delete the shard rows and hint rows of a topic whose own row is gone."""
         name = state.topic.name
-        if not self.tables.topics.remove(state):
-            raise TopicConflict(name, "it is being changed by others: try again")
         rows = self.tables.rows.get_many([(name, *shard) for shard in state.shards()])
         # a row with a count lags behind the stream, or is wrong: repair deletes it
         self.tables.rows.delete([row for row in rows if row.zero])

@@ -87,7 +87,11 @@ def add_to_topic(outbox: TopicOutbox, messages: Sequence[Message]) -> list[Outco
     """Add messages to a pulled topic, as the destination `topic:` does; one outcome each."""
     name = messages[0].topic
     try:
-        if outbox.topic(name).pushed:
+        state = outbox.topic(name)
+        if state.deleting is not None:
+            # until the deletion is refused, since it has a subscription
+            return [throttled("the topic is being deleted")] * len(messages)
+        if state.pushed:
             return [refused(str(TopicIsPushed(name)))] * len(messages)
     except UnknownTopic as error:
         return [refused(str(error))] * len(messages)
