@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from fairbox.queue.read_window import Lane
 
 
+LOST: Final = 2
+"""Claims that a receive loses to others, from which on they count as competitors."""
+
+
 @dataclass(slots=True)
 class Claimed:
     """The result of claims.
@@ -30,10 +34,12 @@ class Claimed:
     Attributes:
         taken: the messages claimed.
         lost: by message, until when another consumer holds it (ms), or -1.
+        untried: messages that were left to competitors; they may be free all the same.
     """
 
     taken: list[Taken] = field(default_factory=list)
     lost: dict[MessageRef, int] = field(default_factory=dict)
+    untried: int = 0
 
     def ends(self) -> dict[MessageRef, int]:
         """Return until when each message is held now (ms), as far as that is known."""
@@ -65,6 +71,8 @@ class Claimer:
     ) -> Claimed:
         """Claim up to `wanted` of these for so many milliseconds; the hint's move goes with them.
 
+        When two claims are lost, the rest is left to those who were faster.
+
         Raises:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
@@ -80,9 +88,10 @@ class Claimer:
                     claimed.lost[claiming.stored.ref] = end
                 else:
                     claimed.taken.append(_taken(claiming))
-            if claimed.lost:
-                # those who were faster go on with the next messages too
-                self._rng.shuffle(rest)
+            if len(claimed.lost) >= LOST:
+                # those who were faster have read the rest too, and claim it now
+                claimed.untried = len(rest)
+                break
             move = None
         return claimed
 

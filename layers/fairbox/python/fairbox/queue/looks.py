@@ -190,7 +190,7 @@ class Looks:
     def _later(self, look: _Look, hint: Hint, after: Hint) -> Hint:
         """Claim delayed messages that are due; return the hint behind those that are held."""
         if look.wanted <= 0:
-            look.next.append(look.now + _APART_MS)
+            look.next.append(look.now)  # a receive that finds nothing else must not miss them
             return after
         # a place in the future was written under another clock
         start = hint.later if hint.later < due_sk(look.now) else ""
@@ -286,7 +286,10 @@ class Looks:
             later = after.later if there.later == leased.later else there.later
             before = there
             after = replace(after, after=there.after, look_at=look_at, later=later)
-        return before
+        # others kept moving the hint: they look soon, and read the same segments again
+        topic, epoch, number = shard
+        self._store.lower_looks(topic, epoch, {number: bound})
+        return replace(before, look_at=min(bound, before.look_at or bound))
 
 
 def _key(stored: StoredMessage) -> str:

@@ -21,8 +21,9 @@ class Reading:
     """The progress of one receive in a shard of an unordered topic.
 
     Attributes:
-        ahead: sort key up to which it has read what lies behind young messages that are held;
-            None: it does not read there.
+        ahead: sort key up to which it has read what lies ahead of the hint; None: it does not
+            read there.
+        upto: where that reading began, so that another one need not go on behind it.
         ready: sort key up to which it has read lane `ready` from the hint on; None: not begun.
         later: the same of due messages in lane `later`.
         later_ends: when the first of those that it passed in lane `later` is free (ms); 0: none.
@@ -30,6 +31,7 @@ class Reading:
     """
 
     ahead: str | None = None
+    upto: str | None = None
     ready: str | None = None
     later: str = ""
     later_ends: int = 0

@@ -15,8 +15,9 @@ from fairbox.codec.hints import group_of
 from fairbox.codec.segments import segment_of
 from fairbox.errors import Throttled, Unavailable
 from fairbox.model.clock import milliseconds
+from fairbox.model.ids import bound_of, time_of
 from fairbox.model.stored_messages import Hint
-from fairbox.queue.claims import Claimed, Claimer
+from fairbox.queue.claims import LOST, Claimed, Claimer
 from fairbox.queue.looks import Looks
 from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import YOUNG_MS, Ask, LaneReader, Room, Window, passed
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from fairbox.queue.ports import ClaimStore, Shard
     from fairbox.queue.shard_rotation import Round
 
-LOST: Final = 2
-"""Claims that a receive loses to others, from which on they count as competitors."""
 RECEIVES: Final = 64
 """Receives of a topic that choose at random after others were competitors."""
 SCANS: Final = 8
@@ -172,28 +171,41 @@ class UnorderedReceive:
         return self._from_ahead(visit, hint) or self._from_hint(visit, hint)
 
     def _from_ahead(self, visit: _Visit, hint: Hint) -> list[Taken]:
-        """Claim messages behind young ones that were all held when they were read."""
-        reading, shard = visit.reading, visit.ask.shard
+        """Claim messages ahead of the hint, where fewer are held or fewer consumers read.
+
+        That is behind young ones that were all held when they were read, or at a random place
+        while others compete. Who finds nothing there begins at the hint.
+        """
+        reading = visit.reading
         if reading.ready is not None:
             return []  # this receive has begun at the hint
-        cursor, until = self._young.get(shard, ("", 0))
-        now = milliseconds(self._clock)
-        if reading.ahead is None and now < until <= now + YOUNG_MS:
-            reading.ahead = cursor
+        if reading.ahead is None:
+            reading.ahead = reading.upto = self._place_ahead(visit.ask, hint)
         if reading.ahead is None or reading.ahead <= hint.after:
-            reading.ahead = None
+            reading.ahead = reading.upto = None
             return []
         window = Window("ready", cursor=reading.ahead)
         taken = self._from_window(visit, window, None)
         reading.ahead = None if window.ended else window.cursor
         return taken
 
+    def _place_ahead(self, ask: Ask, hint: Hint) -> str | None:
+        """Return the sort key after which a receive begins, if not at the hint."""
+        cursor, until = self._young.get(ask.shard, ("", 0))
+        now = milliseconds(self._clock)
+        if now < until <= now + YOUNG_MS:
+            return cursor
+        if not hint.after or not self._competes(ask):
+            return None
+        waited = max(1, now - time_of(hint.after))
+        return bound_of(now - self._rng.randrange(waited))
+
     def _from_hint(self, visit: _Visit, hint: Hint) -> list[Taken]:
         """Claim messages from the hint on, or from where this receive has read up to."""
         if visit.reading.ahead is not None:
             return []  # there was no room to read what lies ahead
         start = max(hint.after, visit.reading.ready or "")
-        window = Window("ready", cursor=start)
+        window = Window("ready", cursor=start, upto=visit.reading.upto)
         taken = self._from_window(visit, window, hint if start == hint.after else None)
         visit.reading.ready = window.cursor
         return taken
@@ -201,8 +213,8 @@ class UnorderedReceive:
     def _from_window(self, visit: _Visit, window: Window, hint: Hint | None) -> list[Taken]:
         """Claim messages of a window, page by page; move the hint, if the window begins there."""
         ask, room = visit.ask, visit.room
-        competes = self._competition.get(ask.shard[0], 0) > 0
-        free = self._reader.read(window, ask, room, whole=competes)
+        competes = self._competes(ask)
+        start, free = window.cursor, self._reader.read(window, ask, room, whole=competes)
         while free is not None:
             if competes:
                 # others read the same page, and want what is oldest too
@@ -213,9 +225,13 @@ class UnorderedReceive:
             move = None if hint is None or moved is None else HintMove(ask.shard, hint, *moved)
 
             if free:
-                taken = self._claim(free, visit, move)
-                if taken:
-                    return taken
+                claimed = self._claim(free, visit, move)
+                if claimed.taken:
+                    return claimed.taken
+                if claimed.untried:
+                    # read this page again: others hold most of it by then
+                    visit.ended, window.cursor, window.ended = False, start, False
+                    return []
                 hint = hint if move is None else move.after
             elif move is not None:
                 there = self._store.move_hint(move)
@@ -223,6 +239,7 @@ class UnorderedReceive:
                 hint = there or move.after
             if window.ended:
                 return []
+            start = window.cursor
             free = self._reader.read(window, ask, room, spare=visit.others, whole=competes)
 
         visit.ended = False
@@ -230,9 +247,12 @@ class UnorderedReceive:
             self._young[ask.shard] = window.cursor, milliseconds(self._clock) + YOUNG_MS
         return []
 
+    def _competes(self, ask: Ask) -> bool:
+        return self._competition.get(ask.shard[0], 0) > 0
+
     def _claim(
         self, free: Sequence[StoredMessage], visit: _Visit, move: HintMove | None
-    ) -> list[Taken]:
+    ) -> Claimed:
         ask = visit.ask
         claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move, consumer=ask.consumer)
         if move is not None:
@@ -242,7 +262,7 @@ class UnorderedReceive:
         if len(claimed.lost) >= LOST:
             self._copies.forget(ask.shard)
             visit.lost = True
-        return claimed.taken
+        return claimed
 
     def _file_lost(self, move: HintMove, claimed: Claimed) -> None:
         """Let messages come back in time that others claimed for a shorter time than expected."""
