@@ -51,9 +51,9 @@ and not into their roots: it cannot seal or cancel one. Items that it works off 
 through the ack queue. Who opens batches by the library has what an operator has; a producer does it
 over HTTP.
 
-A producer reads topics and no bodies. One thing IAM cannot forbid: a write whose condition fails
-may ask for the item that made it fail (`ReturnValuesOnConditionCheckFailure`), so who may put can
-read a message whose id, topic and shard he knows.
+A producer reads topics and counts, and no bodies. One thing IAM cannot forbid: a write whose
+condition fails may ask for the item that made it fail (`ReturnValuesOnConditionCheckFailure`), so
+who may put can read a message whose id, topic and shard he knows.
 """
 
 

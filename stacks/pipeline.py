@@ -119,7 +119,7 @@ class PipelineStack(Stack):
 def _publishes(storage: StorageStack) -> list[may.Permission]:
     """Return the permissions of `replay`: topics, messages with their cursor, offloaded bodies."""
     return [
-        may.on_table(storage.outbox, "GetItem", "Query", "PutItem", "UpdateItem"),
+        may.on_table(storage.outbox, *may.READ_ITEMS, "PutItem", "UpdateItem"),
         may.on_objects(storage.bodies, "GetObject", "PutObject"),
         may.list_bucket(storage.bodies),
     ]

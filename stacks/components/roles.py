@@ -62,6 +62,7 @@ def producer(of: Resources) -> list[Permission]:
             returns_nothing=True,
         ),
         _rows("TellWhenDelayedMessagesAreDue", of.outbox, ("UpdateItem",), HINTS),
+        _counts("CountTopicsWithALimit", of.outbox),
         _rows("Deduplicate", of.deliveries, ("PutItem",), DEDUPLICATION),
         _objects("StoreLargeBodies", ("PutObject",), of.bodies),
         _api(
@@ -276,6 +277,19 @@ def _rows(
             conditions=conditions,
         )
     )
+
+
+def _counts(sid: str, table: dynamodb.ITable) -> Permission:
+    """Read the counts of shards: from items that hold more, only these attributes."""
+    permission = _rows(sid, table, ("BatchGetItem",), LANES[0])
+    attributes = [attr.PK, attr.SK, attr.READY_COUNT, attr.LATER_COUNT]
+    for operator, key, value in (
+        ("ForAllValues:StringEquals", "dynamodb:Attributes", attributes),
+        ("StringEqualsIfExists", "dynamodb:Select", "SPECIFIC_ATTRIBUTES"),
+        ("Null", "dynamodb:Attributes", "false"),
+    ):
+        permission.statement.add_condition(operator, {key: value})
+    return permission
 
 
 def _tables(of: Resources) -> tuple[str, ...]:

@@ -69,6 +69,13 @@ def test_what_becomes_of_a_key_whose_message_died_is_set_and_shown(cli: Cli) -> 
     assert cli("topic", "create", "plain", "--on-dead", "block").code != 0
 
 
+def test_the_limit_of_outstanding_messages_is_set_and_shown(cli: Cli) -> None:
+    create = ("topic", "create", "jobs", "--json", "--max-outstanding")
+    assert cli.ok(*create, "5").json["max_outstanding"] == 5
+    assert cli.ok("topic", "show", "jobs", "--json").json["max_outstanding"] == 5
+    assert cli(*create, "0").code == 2
+
+
 def test_the_retention_of_messages_is_set_shown_and_removed(cli: Cli) -> None:
     create = ("topic", "create", "jobs", "--json")
     assert cli.ok(*create, "--message-retention", "60").json["message_retention"] == 60

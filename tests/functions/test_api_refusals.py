@@ -368,6 +368,7 @@ def test_a_forged_cursor_lists_nothing_at_worst(api: ApiClient, state: Any, part
         ("/topics/new", {"dedup_window": -1}, "dedup_window"),
         ("/topics/new", {"retention": 1}, "retention"),
         ("/topics/new", {"message_retention": 59}, "message_retention"),
+        ("/topics/new", {"max_outstanding": 0}, "max_outstanding"),
         ("/topics/new", {"message_retention": 0.5}, "message_retention"),
         ("/topics/new", {"name": "new"}, "name"),
         ("/topics/new", [], "$"),

@@ -47,6 +47,16 @@ def test_weights_are_set_shown_and_refused_by_their_names(api: ApiClient) -> Non
         assert refused.json["errors"][0]["field"] == field
 
 
+def test_a_full_topic_answers_429_and_when_to_come_again(api: ApiClient) -> None:
+    made = put(api, "/topics/jobs", {"max_outstanding": 1})
+    assert (made.status, made.json["max_outstanding"]) == (201, 1)
+    first, refused = (api.post("jobs", {"body": b}) for b in "ab")
+    assert first.status == 202
+    assert (refused.status, refused.json["type"]) == (429, "urn:fairbox:problem:topic-full")
+    assert refused.headers["retry-after"] == "10"
+    assert api.application.outbox.outstanding_count("jobs") == 1
+
+
 def test_the_retention_of_messages_is_set_changed_and_removed(api: ApiClient) -> None:
     assert put(api, "/topics/jobs", {}).json["message_retention"] is None
     for wanted in (60, 86_400, None):

@@ -33,7 +33,14 @@ from tests.support.iam.deployment import Deployment
 from tests.support.iam.exceptions import UNUSED_BY_USERS
 from tests.support.iam.policy import decide, grants_of
 from tests.support.iam.recording import Log, Recorded, Seen
-from tests.support.iam.requests import LEADING_KEYS, RETURN_VALUES, Request, shape_of_key
+from tests.support.iam.requests import (
+    ATTRIBUTES,
+    LEADING_KEYS,
+    RETURN_VALUES,
+    SELECT,
+    Request,
+    shape_of_key,
+)
 from tests.support.iam.review import missing, unused, without_grant, without_reason
 
 if TYPE_CHECKING:
@@ -86,6 +93,7 @@ class Scene:
             ("jobs", {}),
             ("ordered", {"ordering": "key"}),
             ("once", {"dedup_window": 600}),
+            ("limited", {"max_outstanding": 9}),
             ("pushed", {}),
         ):
             self.outbox.create_topic(Topic(name, shards=2, retry=retry, **more))
@@ -103,6 +111,7 @@ class Scene:
         self.outbox.add(self.message("once", dedup_key="a"))
         self.outbox.add(self.message("once", dedup_key="a"))
         self.outbox.transact([], self.message("pushed"), self.message("once", dedup_key="b"))
+        self.outbox.add(self.message("limited"))
         self.queue.send(self.message("jobs", delay=5))
         self.queue.send_many([self.message("jobs", delay=n) for n in range(9)])
         self.queue.send_many([self.message("jobs")], new=True)
@@ -365,10 +374,15 @@ class Policy:
     def actions(self) -> set[str]:
         return {grant.action for grant in grants_of(self.statements)}
 
-    def allows(self, action: str, table: str, key: str = "", returns: str = "") -> bool:
-        """Whether it allows an action on an item of a table."""
-        context = [(LEADING_KEYS, (shape_of_key(key),))] if key else []
+    def allows(
+        self, action: str, table: str, key: str = "", returns: str = "", only: str = ""
+    ) -> bool:
+        """Whether it allows an action on an item of a table, or on these attributes of it."""
+        context: list[tuple[str, tuple[str, ...]]] = []
+        context += [(LEADING_KEYS, (shape_of_key(key),))] if key else []
         context += [(RETURN_VALUES, (returns,))] if returns else []
+        if only:
+            context += [(ATTRIBUTES, tuple(only.split())), (SELECT, ("SPECIFIC_ATTRIBUTES",))]
         resource = self.deployment.resources[table]
         return decide(
             self.statements, Request(f"dynamodb:{action}", resource, tuple(context))
@@ -380,6 +394,8 @@ def test_a_producer_reads_no_message_and_changes_none(deployment: Deployment) ->
     assert policy.allows("PutItem", "Outbox", "ready#jobs#0#1")
     for action in (*READS, "UpdateItem", "DeleteItem", "PartiQLUpdate", "PartiQLSelect"):
         assert not policy.allows(action, "Outbox", "ready#jobs#0#1"), action
+    assert policy.allows("BatchGetItem", "Outbox", "ready#jobs#0#1", only="pk sk rc lc")
+    assert not policy.allows("BatchGetItem", "Outbox", "ready#jobs#0#1", only="pk sk b")
     assert not policy.allows("PutItem", "Outbox", "ready#jobs#0#1", returns="ALL_OLD")
     assert not policy.allows("PutItem", "Outbox", "config")
     assert not policy.allows("Query", "Outbox")

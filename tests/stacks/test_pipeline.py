@@ -242,6 +242,7 @@ def test_a_job_reads_the_archive_writes_the_warehouse_and_touches_nothing_else(
 def test_only_the_role_for_replays_may_write_to_the_outbox(assembly: Assembly) -> None:
     allowed = tables(assembly, "SparkReplayRole")
     assert allowed["Outbox"] == {
+        "dynamodb:BatchGetItem",
         "dynamodb:GetItem",
         "dynamodb:Query",
         "dynamodb:PutItem",

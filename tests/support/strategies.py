@@ -170,6 +170,7 @@ def topics(draw: st.DrawFn) -> TopicState:
         mini_batch=draw(st.integers(1, 100)),
         tenant_weights=draw(st.dictionaries(names, weights, max_size=3)),
         message_retention=draw(st.none() | st.integers(60, 86_400)),
+        max_outstanding=draw(st.none() | st.integers(1, 1_000_000_000)),
     )
     subscriptions = tuple(
         Subscription(

@@ -20,6 +20,8 @@ Context = tuple[tuple[str, tuple[str, ...]], ...]
 
 LEADING_KEYS: Final = "dynamodb:LeadingKeys"
 RETURN_VALUES: Final = "dynamodb:ReturnValues"
+ATTRIBUTES: Final = "dynamodb:Attributes"
+SELECT: Final = "dynamodb:Select"
 _IN_TRANSACTIONS: Final = {
     "Put": "PutItem",
     "Update": "UpdateItem",
@@ -123,7 +125,8 @@ def _dynamodb(operation: str, given: Mapping[str, Any], region: str) -> Iterator
                 yield _statement(one, region)
         case "BatchGetItem" | "BatchWriteItem":
             for table, one in given["RequestItems"].items():
-                yield _items(operation, {"TableName": table}, _keys(one), region)
+                asked = {"TableName": table} | (one if "Keys" in one else {})
+                yield _items(operation, asked, _keys(one), region)
         case "Query":
             placeholder = _KEY_CONDITION.search(given["KeyConditionExpression"])
             found = given["ExpressionAttributeValues"][placeholder[1]] if placeholder else {}
@@ -151,6 +154,12 @@ def _items(
         context[LEADING_KEYS] = tuple(sorted(named))
     if "ReturnValues" in given:
         context[RETURN_VALUES] = (given["ReturnValues"],)
+    if "ProjectionExpression" in given:
+        names = given["ExpressionAttributeNames"]
+        context[ATTRIBUTES] = tuple(
+            sorted(names[n] for n in given["ProjectionExpression"].split(", "))
+        )
+        context[SELECT] = ("SPECIFIC_ATTRIBUTES",)
     resource = "*"
     if "TableName" in given:
         index = f"/index/{given['IndexName']}" if "IndexName" in given else ""

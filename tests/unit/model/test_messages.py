@@ -154,6 +154,7 @@ def test_refs_have_one_spelling(text: str) -> None:
         (lambda: Topic("orders", mini_batch=101), "mini_batch"),
         (lambda: Topic("orders", message_retention=59), "message_retention"),
         (lambda: Topic("orders", message_retention=3650 * 86_400 + 1), "message_retention"),
+        (lambda: Topic("orders", max_outstanding=0), "max_outstanding"),
         (lambda: Topic("orders", message_retention=True), "message_retention"),
         (lambda: Topic("orders", tenant_weights={"acme": 101}), "tenant_weights.acme"),
         (lambda: Topic("orders", tenant_weights={"a\n": 1}), "tenant_weights"),

@@ -9,6 +9,7 @@ FairboxError
 ├── TopicConflict                    .topic .detail
 │   └── ResizeUnderway               .topic .since
 ├── TopicIsPushed                    .topic .instead
+├── TopicFull                        .topic .count .limit
 ├── StaleReceipt                     .receipts
 ├── MessagesClaimed                  .claimed
 ├── MessagesOutstanding              .refs
@@ -123,6 +124,24 @@ class TopicIsPushed(FairboxError):
         super().__init__(f"topic {topic!r} is pushed: it has subscriptions{more}")
         self.topic = topic
         self.instead = instead
+
+
+class TopicFull(FairboxError):
+    """The topic has no room for the messages of the call; nothing was written.
+
+    `count` is the outstanding messages as the process knows them, half a minute late; `limit` is
+    the topic's `max_outstanding`; `retry_after` is the least number of seconds to wait.
+    """
+
+    retry_after = 10.0
+
+    def __init__(self, topic: str, count: int, limit: int) -> None:
+        super().__init__(
+            f"topic {topic!r} is full: {count} outstanding, at most {limit}; send again later"
+        )
+        self.topic = topic
+        self.count = count
+        self.limit = limit
 
 
 class StaleReceipt(FairboxError):

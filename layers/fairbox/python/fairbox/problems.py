@@ -26,6 +26,7 @@ from fairbox.errors import (
     StaleReceipt,
     Throttled,
     TopicConflict,
+    TopicFull,
     TopicIsPushed,
     Unavailable,
     UnknownBatch,
@@ -64,6 +65,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "invalid-field": (422, "A field is not what it takes"),
     "unknown-items": (422, "Some items were never issued"),
     "throttled": (429, "The database is busy"),
+    "topic-full": (429, "The topic holds as many messages as it may"),
     "internal": (500, "The service is not set up for this"),
     "not-written": (503, "Some messages were not written"),
     "batch-busy": (503, "Others kept changing the batch"),
@@ -209,10 +211,12 @@ def _failure(error: FairboxError) -> Refusal:
     """Return the answer to what is not the caller's fault; it tells nothing of the inside."""
     again = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     match error:
-        case Throttled():
+        case Throttled() | TopicFull():
             seconds = max(RETRY_AFTER_SECONDS, ceil(error.retry_after))
             again = {"Retry-After": str(seconds)}
-            return Refusal("throttled", f"Try again in {seconds} s.", headers=again)
+            told = "throttled", f"Try again in {seconds} s."
+            told = ("topic-full", str(error)) if isinstance(error, TopicFull) else told
+            return Refusal(*told, headers=again)
         case MessagesNotWritten():
             text = ", ".join(str(ref) for ref in error.missing)
             return Refusal("not-written", f"Not written: {text}", headers=again)

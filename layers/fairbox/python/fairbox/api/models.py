@@ -39,6 +39,7 @@ from fairbox.model.topics import (
     MIN_MESSAGE_RETENTION,
     MIN_RATE,
     MIN_WEIGHT,
+    MOST_OUTSTANDING,
 )
 
 State = Literal["outstanding", "waiting", "dead", "delivered"]
@@ -119,6 +120,11 @@ class TopicIn(Input):
     ) = Field(
         default=None,
         description="Of pulled topics: seconds after which messages expire; null: they stay.",
+    )
+    max_outstanding: Annotated[int, Field(ge=1, le=MOST_OUTSTANDING), WHOLE] | None = Field(
+        default=None,
+        description="Messages past which no more are taken (429); null: no limit. The count trails"
+        " by half a minute.",
     )
     weight: float = Field(
         default=1.0,
@@ -369,6 +375,9 @@ class TopicOut(Output):
     retention: int
     message_retention: int | None = Field(
         description="Seconds after which messages expire; null: they stay."
+    )
+    max_outstanding: int | None = Field(
+        description="Messages past which no more are taken; null: no limit."
     )
     weight: float
     mini_batch: int

@@ -39,7 +39,10 @@ _SETTLE: Final = (*_BODY, "invalid-field", "unknown-items", "batch-ended", "batc
 _HELD: Final = (*_BODY, "invalid-field", "stale-receipt")
 
 _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequence[str]]]] = {
-    "publish_messages": ({202: models.Published}, (*_BODY, *_TOPIC, "conflict", "not-written")),
+    "publish_messages": (
+        {202: models.Published},
+        (*_BODY, *_TOPIC, "conflict", "topic-full", "not-written"),
+    ),
     "list_topic_messages": ({200: models.Messages}, _TOPIC),
     "show_one_message": (
         {200: models.MessageOut},

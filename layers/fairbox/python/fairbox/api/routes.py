@@ -94,6 +94,7 @@ def put_topic(api: Api, request: Request) -> Answer:
         dedup_window=given.dedup_window,
         retention=given.retention,
         message_retention=given.message_retention,
+        max_outstanding=given.max_outstanding,
         weight=given.weight,
         mini_batch=given.mini_batch,
         tenant_weights=given.tenant_weights,

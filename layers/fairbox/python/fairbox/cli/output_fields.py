@@ -77,6 +77,7 @@ def topic_fields(state: TopicState) -> Fields:
         "dedup_window": topic.dedup_window,
         "retention": topic.retention,
         "message_retention": topic.message_retention,
+        "max_outstanding": topic.max_outstanding,
         "weight": topic.weight,
         "mini_batch": topic.mini_batch,
         "tenant_weights": dict(topic.tenant_weights),

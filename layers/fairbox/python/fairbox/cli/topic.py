@@ -45,6 +45,9 @@ def create(
         int | None,
         typer.Option(metavar="SECONDS", help="Of a pulled topic: its messages expire then."),
     ] = None,
+    max_outstanding: Annotated[
+        int | None, typer.Option(metavar="N", help="Messages past which no more are taken.")
+    ] = None,
     max_attempts: Annotated[
         int, typer.Option(help="Attempts before a message is dead.")
     ] = _RETRY.max_attempts,
@@ -70,6 +73,7 @@ def create(
         dedup_window=dedup_window,
         retention=retention,
         message_retention=message_retention,
+        max_outstanding=max_outstanding,
         weight=weight,
         mini_batch=mini_batch,
         tenant_weights=dict(_tenant_weight(text) for text in tenant_weight or []),

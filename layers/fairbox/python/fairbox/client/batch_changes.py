@@ -11,6 +11,8 @@ from fairbox.batches.models import COMPLETED_TOPIC, MAX_GROUP_SIZE, ORPHANED_TOP
 from fairbox.client.batch_callbacks import check_retry_hours
 from fairbox.client.batch_context import BatchPart
 from fairbox.client.batch_reads import known_id
+from fairbox.client.context import OutboxContext
+from fairbox.client.publishing import place
 from fairbox.errors import (
     BatchEnded,
     InvalidInput,
@@ -191,6 +193,7 @@ class OutboxAnnouncer:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
+        self._context = OutboxContext(outbox.tables, outbox.bodies)
 
     def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         """Return the actions that publish the message."""
@@ -203,13 +206,18 @@ class OutboxAnnouncer:
         )
         for _ in range(_TRIES):
             try:
-                return self._outbox.transact_items(message)
+                return self._placed(message)
             except TopicConflict:
                 # it is being deleted: the batch completes, and the deletion is refused
                 self._outbox.keep_topic(announcement.topic)
+                self._context.topics.forget(announcement.topic)
             except UnknownTopic:
                 self._outbox.create_topic(Topic(announcement.topic))
-        return self._outbox.transact_items(message)
+        return self._placed(message)
+
+    def _placed(self, message: Message) -> list[dict[str, Any]]:
+        """Return the message's actions; no `max_outstanding` refuses it, for nobody sends again."""
+        return self._context.inserts.actions([place(message, self._context)])
 
     def expire(self, root: Root) -> None:
         """Mark the completion message of a batch as expired where nobody has subscribed.

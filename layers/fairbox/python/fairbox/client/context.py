@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from fairbox.client.outstanding_limits import OutstandingLimits
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dynamodb.message_inserts import MessageInserts
 from fairbox.dynamodb.topic_copies import ProducerTopics
@@ -34,6 +35,7 @@ class OutboxContext:
         self.tables = tables
         self.clock = tables.calls.clock
         self.topics = ProducerTopics(tables.topics, tables.calls)
+        self.limits = OutstandingLimits(tables.rows, self.clock)
         self.inserts = MessageInserts(
             tables.calls, outbox=tables.outbox, deliveries=tables.deliveries, bodies=bodies
         )

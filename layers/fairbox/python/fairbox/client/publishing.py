@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fairbox.client.body_limits import SMALL, too_large
@@ -46,6 +47,18 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
     return NewMessage(message, ref, window, offload=large is not None)
 
 
+def place_all(messages: Iterable[Message], context: OutboxContext) -> list[NewMessage]:
+    """Return messages with their places, if their topics have room for all of them.
+
+    Raises:
+        As `place`; TopicFull: a topic has no room for its messages.
+    """
+    placed = [place(message, context) for message in messages]
+    counts = Counter(new.ref.topic for new in placed)
+    context.limits.admit((context.topics.get(name), n) for name, n in counts.items())
+    return placed
+
+
 class MessagePublication(OutboxPart):
     """Publishes messages."""
 
@@ -58,12 +71,13 @@ class MessagePublication(OutboxPart):
         Raises:
             UnknownTopic: there is no such topic.
             TopicConflict: the topic is being deleted.
+            TopicFull: it holds its `max_outstanding` of messages; add the same one again later.
             InvalidInput: the topic is ordered and the message has a delay; BodyTooLarge: there is
                 no bucket for its body, and an item or a subscription cannot take it.
             Throttled, Unavailable: the message may not be written; try again with the same one.
         """
         context = self._context
-        return context.inserts.add(place(message, context))
+        return context.inserts.add(*place_all([message], context))
 
     def add_many(self, messages: Iterable[Message], *, new: bool = False) -> list[MessageRef]:
         """Publish messages, 25 a call; those with a deduplication window are written one by one.
@@ -82,10 +96,11 @@ class MessagePublication(OutboxPart):
             The refs, in the order of the messages.
 
         Raises:
+            TopicFull: a topic has no room for all of its messages; none was written.
             MessagesNotWritten: some were not written after all retries; `.missing` names them.
         """
         context = self._context
-        return context.inserts.add_many([place(m, context) for m in messages], new=new)
+        return context.inserts.add_many(place_all(messages, context), new=new)
 
     def transact_items(self, *messages: Message) -> list[dict[str, Any]]:
         """Return the actions that publish these messages in the caller's own transaction.
@@ -95,10 +110,10 @@ class MessagePublication(OutboxPart):
 
         Raises:
             InvalidInput: over 100 actions.
-            UnknownTopic: there is no such topic.
+            UnknownTopic: there is no such topic; TopicFull: it has no room for its messages.
         """
         context = self._context
-        return context.inserts.actions([place(m, context) for m in messages])
+        return context.inserts.actions(place_all(messages, context))
 
     def transact(
         self, items: Sequence[dict[str, Any]], *messages: Message, token: str | None = None
@@ -119,11 +134,12 @@ class MessagePublication(OutboxPart):
 
         Raises:
             InvalidInput: over 100 actions.
+            TopicFull: a topic has no room for its messages; nothing was written.
             TransactionCancelled: a condition did not hold; `.reasons` has one reason per action.
             Throttled, Unavailable: it may or may not be written; repeat it with the token.
         """
         context = self._context
-        placed = [place(m, context) for m in messages]
+        placed = place_all(messages, context)
         actions = [*items, *context.inserts.actions(placed, by_id=token is not None)]
         if not 1 <= len(actions) <= MAX_TRANSACTION:
             raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")

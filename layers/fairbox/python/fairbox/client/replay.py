@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
-from fairbox.client.publishing import place
+from fairbox.client.publishing import place_all
 from fairbox.dynamodb.message_inserts import MAX_TRANSACTION
 from fairbox.errors import InvalidInput
 
@@ -62,6 +62,7 @@ class MessageReplay(OutboxPart):
         Raises:
             InvalidInput: too many messages, or the cursor would not advance.
             UnknownTopic: there is no such topic.
+            TopicFull: a topic has no room for its messages; nothing was written.
             Throttled, Unavailable: it may or may not be written; repeat it.
         """
         if len(messages) > MAX_REPLAYED:
@@ -69,7 +70,7 @@ class MessageReplay(OutboxPart):
         if to <= position:
             raise InvalidInput("to", f"a position behind {position}")
         context = self._context
-        left = {new.ref: new for new in (place(m, context) for m in messages)}
+        left = {new.ref: new for new in place_all(messages, context)}
         outstanding: list[MessageRef] = []
         while refused := context.inserts.add_step(left.values(), cursor, position, to):
             if refused.position is not None:

@@ -87,6 +87,7 @@ RETRY: Final = "re"  # L: attempts, base (s), cap (s)
 DEDUP_WINDOW: Final = "dw"  # N, s
 RETENTION: Final = "rt"  # N, s, of the ledger
 MESSAGE_RETENTION: Final = "mr"  # N, s, of a pulled topic whose messages expire
+MAX_OUTSTANDING: Final = "mo"  # N, messages past which a topic takes no more
 PARTITION: Final = "pq"  # L of a partitioned queue's name, the partition, how many there are
 ON_DEAD: Final = "bl"  # BOOL, keys of the topic wait for their dead letters
 WIDTHS: Final = "wi"  # L, like the epochs, of [number, partitions, since (ms)]

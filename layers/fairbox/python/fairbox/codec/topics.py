@@ -36,6 +36,7 @@ OPTIONAL_OF_TOPIC: Final = (
     attr.MINI_BATCH,
     attr.TENANT_WEIGHTS,
     attr.MESSAGE_RETENTION,
+    attr.MAX_OUTSTANDING,
     attr.WIDTHS,
     attr.PAUSED,
     attr.DELETING,
@@ -59,11 +60,12 @@ def topic_item(state: TopicState) -> Item:
         },
         attr.RETENTION: number(topic.retention),
     }
-    seconds = {
+    numbers = {
         attr.DEDUP_WINDOW: topic.dedup_window,
         attr.MESSAGE_RETENTION: topic.message_retention,
+        attr.MAX_OUTSTANDING: topic.max_outstanding,
     }
-    item |= {name: number(n) for name, n in seconds.items() if n is not None}
+    item |= {name: number(n) for name, n in numbers.items() if n is not None}
     if topic.partition is not None:
         part = topic.partition
         item[attr.PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
@@ -166,6 +168,7 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         attempts, base, cap = (n["N"] for n in item[attr.RETRY]["L"])
         window = item.get(attr.DEDUP_WINDOW)
         kept = item.get(attr.MESSAGE_RETENTION)
+        most = item.get(attr.MAX_OUTSTANDING)
         topic = Topic(
             name,
             shards=epochs[-1].shards,
@@ -182,6 +185,7 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
                 for tenant, weight in item.get(attr.TENANT_WEIGHTS, {"M": {}})["M"].items()
             },
             message_retention=None if kept is None else int(kept["N"]),
+            max_outstanding=None if most is None else int(most["N"]),
         )
         paused = item.get(attr.PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[attr.VERSION]["N"])

@@ -11,6 +11,7 @@ from fairbox.errors import (
     FairboxError,
     MessagesNotWritten,
     Throttled,
+    TopicFull,
     TopicIsPushed,
     Unavailable,
     UnknownTopic,
@@ -75,7 +76,7 @@ class PulledTopic:
     def _add(self, copies: list[Message]) -> list[Outcome]:
         try:
             return list(self._add_many(copies)) if copies else []
-        except Throttled as error:
+        except (Throttled, TopicFull) as error:
             return [throttled(str(error))] * len(copies)
         except Unavailable as error:
             return [unreachable(str(error))] * len(copies)
