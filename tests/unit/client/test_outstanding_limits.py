@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Subscription, TopicFull
-from fairbox.destinations.topic import PulledTopic, add_to_topic
 
 from tests.support.application import App
 
@@ -83,7 +81,6 @@ def test_a_hop_to_a_full_topic_waits_without_an_attempt() -> None:
     outbox = app.outbox
     app.add_topic("source", shards=1)
     outbox.add_subscription(Subscription("source", "hop", "topic:orders"))
-    app.destinations.put("topic:orders", PulledTopic("orders", partial(add_to_topic, outbox)))
     app.add(topic="source")
     app.run()
     assert outbox.outstanding_count("orders") == 4

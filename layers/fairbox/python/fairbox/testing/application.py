@@ -15,7 +15,9 @@ from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import Batches
 from fairbox.client.outbox import Outbox
 from fairbox.client.queue import Queue
-from fairbox.codec import SIZE
+from fairbox.codec import EXPIRES_AT, SIZE
+from fairbox.codec import batches as batch_names
+from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.expiry import Expiry
@@ -44,8 +46,10 @@ from fairbox.testing.memory import MemoryDynamoDB
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from fairbox.batches.cleanup import Cleaned
     from fairbox.dispatch.ports import SetAside
     from fairbox.model.clock import Clock
+    from fairbox.model.messages import Message
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
 
@@ -53,6 +57,8 @@ OUTBOX = "outbox"
 DELIVERIES = "deliveries"
 BATCHES = "batches"
 INVOCATION_SECONDS = 25.0
+CLEANED_SECONDS = 3600.0
+_EXPIRES = {DELIVERIES: EXPIRES_AT, BATCHES: batch_names.EXPIRES_AT}
 
 
 @dataclass(slots=True)
@@ -63,6 +69,7 @@ class MemoryDestination:
         received: every message taken, in the order of arrival, with repetitions.
         answer: decides what becomes of a message; takes everything by default.
         calls: how many calls were made.
+        topic: of an address `topic:NAME`, where it puts what `answer` takes.
     """
 
     limits: Limits = field(default_factory=lambda: Limits(10, 1024 * 1024))
@@ -71,15 +78,20 @@ class MemoryDestination:
     received: list[StoredMessage] = field(default_factory=list)
     answer: Callable[[StoredMessage], Outcome] = lambda _: TAKEN
     calls: int = 0
+    topic: PulledTopic | None = None
 
     def size(self, message: StoredMessage) -> int:
         """Return the bytes of the body."""
         return message.size
 
-    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:  # noqa: ARG002 - the port's
-        """Keep what `answer` takes."""
+    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
+        """Keep what `answer` takes, and put it on the topic where there is one."""
         self.calls += 1
         outcomes = [self.answer(m) for m in messages]
+        if self.topic is not None:
+            taken = [m for m, o in zip(messages, outcomes, strict=True) if o.taken]
+            added = iter(self.topic.send(taken, timeout))
+            outcomes = [next(added) if o.taken else o for o in outcomes]
         self.received += [m for m, o in zip(messages, outcomes, strict=True) if o.taken]
         return outcomes
 
@@ -90,14 +102,26 @@ class MemoryDestination:
 
 
 class MemoryDestinations:
-    """Destinations by address, each made when it is first opened."""
+    """Destinations by address, each made when it is first opened.
 
-    def __init__(self) -> None:
+    Args:
+        add_to_topic: adds messages to a pulled topic, for `topic:`; None: these only keep them.
+    """
+
+    def __init__(
+        self, add_to_topic: Callable[[Sequence[Message]], list[Outcome]] | None = None
+    ) -> None:
+        self._add_to_topic = add_to_topic
         self._made: dict[str, MemoryDestination] = {}
 
     def __getitem__(self, address: str) -> MemoryDestination:
         """Return the destination of an address."""
-        return self._made.setdefault(address, MemoryDestination())
+        if address not in self._made:
+            scheme, _, name = address.partition(":")
+            routed = scheme == "topic" and self._add_to_topic
+            topic = PulledTopic(name, routed) if routed else None
+            self._made[address] = MemoryDestination(topic=topic)
+        return self._made[address]
 
     def put(self, address: str, destination: Any) -> None:
         """Let a destination of another kind stand at an address, such as a pulled topic."""
@@ -203,12 +227,15 @@ class MemoryApplication:
         for definition in table_definitions(outbox=OUTBOX, deliveries=DELIVERIES):
             self.engine.create_table(**definition)
         self.engine.create_table(**batches_definition(BATCHES))
+        for table, name in _EXPIRES.items():
+            kept = {"AttributeName": name, "Enabled": True}
+            self.engine.update_time_to_live(TableName=table, TimeToLiveSpecification=kept)
         self.client = wrap(self.engine)
         self.ids = IdGenerator(self.clock, self.rng.getrandbits)
         self.bodies = MemoryBodies()
         self.archive = MemoryArchive()
         self.given_up = MemoryGivenUp(self.clock)
-        self.destinations = MemoryDestinations()
+        self.destinations = MemoryDestinations(lambda m: add_to_topic(self.outbox, m))
         self.doorbells = DoorbellQueues(
             self.clock, groups=self._groups, groups_apart=self._groups_apart
         )
@@ -251,6 +278,7 @@ class MemoryApplication:
         self._relayed: str | None = None
         self._marked: str | None = None
         self._cascaded: str | None = None
+        self._cleaned_at = self.clock.now()
 
     def store_of(self, clock: Clock) -> DynamoStore:
         """Return the tables as a function has them that has a clock of its own."""
@@ -358,6 +386,14 @@ class MemoryApplication:
         """Run the sweep once."""
         return self._sweep.run(deadline=self.deadline)
 
+    def clean(self) -> Cleaned:
+        """Run the cleanup of batches once, and delete what is past its time to live."""
+        self._cleaned_at = self.clock.now()
+        cleaned = self.keeper.clean(deadline=self.deadline, open_hours=7 * 24, sealed_hours=14 * 24)
+        for table in _EXPIRES:
+            self.engine.expire(table)
+        return cleaned
+
     def repair(
         self, *, seconds: float = 870, meanwhile: Callable[[], object] | None = None
     ) -> RepairReport:
@@ -397,12 +433,18 @@ class MemoryApplication:
         return count_outstanding(self.store, self.outbox.listed(), self.clock)
 
     def run(self, seconds: float = 0, *, step: float = 1.0) -> None:
-        """Let the functions run until the streams are read, then for so many seconds more."""
+        """Let the functions run until the streams are read, then for so many seconds more.
+
+        The sweep runs each minute, and `clean` if its last run was an hour ago.
+        """
         end = self.clock.now() + seconds
         last_sweep = self.clock.now()
         while True:
             while self.relay() or self.mark() or self.visit() or self.ack() or self.cascade():
                 pass
+            if self.clock.now() - self._cleaned_at >= CLEANED_SECONDS:
+                self.clean()
+                continue
             if self.clock.now() >= end:
                 return
             self.clock.advance(step)
