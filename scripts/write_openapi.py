@@ -112,6 +112,8 @@ repeated.
 `POST /topics/{{topic}}/receive` holds messages of a topic without subscriptions for the caller.
 What does not fit one answer is given back at once, uncounted. An answer that is lost costs its
 messages one receive: they come back when their visibility ends.
+`POST /topics/{{topic}}/receive-dead` does the same with dead letters, of any topic: an ack purges
+them, and the others keep them.
 
 `POST /acks`, `/nacks`, `/extensions` and `/releases` take receipts of any topics, and answer for
 each: `done`, `stale`, or `failed`, to be sent again. A text that is no receipt refuses the call

@@ -50,6 +50,7 @@ ROUTES: Final = (
     ("GET", "/batches/{id}/missing"),
     ("GET", "/batches/{id}/failed"),
     ("POST", "/topics/{topic}/receive"),
+    ("POST", "/topics/{topic}/receive-dead"),
     ("POST", "/acks"),
     ("POST", "/nacks"),
     ("POST", "/extensions"),

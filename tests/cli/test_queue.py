@@ -93,6 +93,16 @@ def test_messages_that_are_received_together_are_printed_apart(jobs: Cli) -> Non
     assert (run.out, run.err) == ("", "nothing\n")
 
 
+def test_dead_letters_are_received_and_settled(jobs: Cli) -> None:
+    kill(jobs, "no account", "no money")
+    one, two = receive(jobs, "--dead")
+    assert (one["reason"], one["subscriptions"]) == ("no account", ["pull"])
+    jobs.ok("queue", "extend", one["receipt"], "60")
+    jobs.ok("queue", "nack", one["receipt"])
+    jobs.ok("queue", "ack", two["receipt"])
+    assert "no account" in jobs.ok("queue", "receive", "jobs", "--dead").out
+
+
 @pytest.mark.parametrize("ordering", ["none", "key"])
 @pytest.mark.parametrize(
     "verb", [("ack",), ("reset",), ("nack", "--dead"), ("nack",), ("extend", "--", "5")]

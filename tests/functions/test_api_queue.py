@@ -77,6 +77,8 @@ class TestReceiving:
             "dedup_key": None,
             "fairness_key": None,
             "batch_item": None,
+            "reason": None,
+            "subscriptions": None,
         }
         now = round(api.application.clock.now() * 1000)
         assert got["visible_at"] == now + 60_000
@@ -271,6 +273,23 @@ class TestAcks:
             assert api.call("POST", path, "{", content_type="application/json").status == 400
             assert api.call("POST", path, "{}", content_type="text/plain").status == 415
             assert api.call("GET", path).status == 405
+
+
+class TestDeadLetters:
+    def test_they_are_taken_one_after_the_other(self, api: ApiClient) -> None:
+        send(api, b"a")
+        nacks = [{"receipt": receive(api)[0]["receipt"], "dead": True, "reason": "no"}]
+        assert post(api, "/nacks", {"nacks": nacks}).status == 200
+        (got,) = post(api, "/topics/jobs/receive-dead", {}).json["messages"]
+        assert (got["body"], got["reason"], got["subscriptions"]) == ("a", "no", ["pull"])
+        receipt = got["receipt"]
+        nacks = [{"receipt": receipt, "dead": True}]
+        assert post(api, "/nacks", {"nacks": nacks}).fields == ["nacks.0.receipt"]
+        assert post(api, "/nacks", {"nacks": [{"receipt": receipt}]}).status == 200
+        assert post(api, "/acks", {"receipts": [receipt]}).status == 409
+        (got,) = post(api, "/topics/jobs/receive-dead", {"max_messages": 1}).json["messages"]
+        assert post(api, "/acks", {"receipts": [got["receipt"]]}).status == 200
+        assert api.page("jobs", state="dead").json["messages"] == []
 
 
 class TestNacks:

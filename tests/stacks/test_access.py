@@ -278,6 +278,7 @@ class Scene:
             assert outbox.redrive(topic, named[1:2], body=b"better").count
             item = self.batch_items[topic]
             assert outbox.redrive(topic, where=carrying(item)).count
+            queue.ack(received.receipt for received in queue.receive(topic, 1, dead=True))
             assert outbox.purge_dead(topic, limit=1).count
             (letter, *_) = outbox.dead(topic, limit=1)
             outbox.redrive(topic, [letter.id])

@@ -57,6 +57,7 @@ def test_the_routes_are_those_of_the_surface(assembly: Assembly) -> None:
         "GET /batches/{id}/missing",
         "GET /batches/{id}/failed",
         "POST /topics/{topic}/receive",
+        "POST /topics/{topic}/receive-dead",
         "POST /acks",
         "POST /nacks",
         "POST /extensions",

@@ -16,8 +16,8 @@ MAX_WAIT_SECONDS: Final = 20
 MAX_VISIBILITY_SECONDS: Final = 12 * 3600
 
 
-class ReceiveIn(In):
-    """Number, visibility and wait of a receive."""
+class ReceiveDeadIn(In):
+    """Number and visibility of a receive of dead letters."""
 
     max_messages: Whole = Field(default=10, ge=1, le=MAX_RECEIPTS)
     visibility_timeout: float = Field(
@@ -26,6 +26,11 @@ class ReceiveIn(In):
         le=MAX_VISIBILITY_SECONDS,
         description="Seconds until others may receive them.",
     )
+
+
+class ReceiveIn(ReceiveDeadIn):
+    """Number, visibility and wait of a receive."""
+
     wait: float = Field(
         default=0, ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the first."
     )
@@ -116,6 +121,8 @@ class ReceivedOut(Out):
     dedup_key: str | None
     fairness_key: str | None
     batch_item: str | None
+    reason: str | None = Field(description="Of a dead letter: its last failure.")
+    subscriptions: list[str] | None = Field(description="Of a dead letter: those it died for.")
 
 
 class ReceivedMessages(Out):

@@ -9,6 +9,7 @@ from fairbox.api.queue_models import (
     AcksIn,
     ExtensionsIn,
     NacksIn,
+    ReceiveDeadIn,
     ReceivedMessages,
     ReceivedOut,
     ReceiveIn,
@@ -48,6 +49,19 @@ def receive_messages(api: Api, request: Request) -> Answer:
         consumer=given.consumer,
         max_per_key=given.max_per_key,
     )
+    return _fitted(api, received)
+
+
+def receive_dead_letters(api: Api, request: Request) -> Answer:
+    """Receive dead letters of a topic, pulled or pushed, and hold them; an ack purges them."""
+    topic = check_topic(request.params["topic"])
+    given = request.model(ReceiveDeadIn) if request.body else checked(ReceiveDeadIn, {})
+    most, visibility = given.max_messages, given.visibility_timeout
+    return _fitted(api, api.queue.receive(topic, most, visibility, dead=True))
+
+
+def _fitted(api: Api, received: Sequence[Received]) -> Answer:
+    """Answer with as many messages as fit; give the others back."""
     shown, rest = _fitting(received)
     if rest:
         api.queue.release([one.receipt for one in rest])
@@ -63,6 +77,9 @@ def nack_messages(api: Api, request: Request) -> Answer:
     """Give messages back: they failed, and are received again or, at last, dead."""
     nacks = request.model(NacksIn).nacks
     _check("nacks", [nack.receipt for nack in nacks], ".receipt")
+    for number, given in enumerate(nacks):
+        if given.dead:
+            Receipt.parse(given.receipt).check_alive(f"nacks.{number}.receipt")
 
     def nack(number: int) -> None:
         given = nacks[number]
@@ -192,11 +209,15 @@ def _show(received: Received) -> ReceivedOut:
         dedup_key=message.dedup_key,
         fairness_key=message.fairness_key,
         batch_item=message.batch_item,
+        reason=received.reason or None,
+        subscriptions=sorted(received.subscriptions) or None,
     )
 
 
 QUEUE_ROUTES: Final = (
     Route("POST", "/topics/{topic}/receive", receive_messages),
+    # a route of its own, so that a policy that lets consumers receive does not let them purge
+    Route("POST", "/topics/{topic}/receive-dead", receive_dead_letters),
     Route("POST", "/acks", ack_messages),
     Route("POST", "/nacks", nack_messages),
     Route("POST", "/extensions", extend_messages),

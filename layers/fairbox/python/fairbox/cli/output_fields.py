@@ -180,6 +180,8 @@ def received_fields(received: Received, ref: str) -> Fields:
         "headers": dict(message.headers),
         "size": len(message.body),
         "batch_item": message.batch_item,
+        "reason": received.reason or None,
+        "subscriptions": sorted(received.subscriptions) or None,
         "receipt": received.receipt,
     } | body_fields(message)
 

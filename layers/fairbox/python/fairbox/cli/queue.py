@@ -53,6 +53,7 @@ def receive(
     max_per_key: Annotated[
         int, typer.Option(help="Messages of one key at most, in order (ordered topics).")
     ] = 1,
+    dead: Annotated[bool, typer.Option("--dead", help="Dead letters; `ack` purges them.")] = False,
 ) -> None:
     """Receive messages with their bodies, and hold them; an attempt counts, settled or not."""
     # imported where it is used: `fairbox --help` does without
@@ -65,9 +66,10 @@ def receive(
         wait=wait,
         consumer=consumer,
         max_per_key=max_per_key,
+        dead=dead,
     )
     session.details(
-        ("ref", "receive_count", "visible_at", "size", "receipt"),
+        ("ref", "receive_count", "visible_at", "size", "receipt", *(["reason"] if dead else [])),
         [received_fields(one, str(Receipt.parse(one.receipt).ref)) for one in found],
     )
 

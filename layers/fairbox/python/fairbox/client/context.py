@@ -73,6 +73,12 @@ class OutboxContext:
             with suppress(FairboxError):
                 self.doorbells.ring([Doorbell(ref.topic, ref.epoch, ref.shard, (ref,), kept=True)])
 
+    def visit_blocked(self, ref: MessageRef) -> None:
+        """Enqueue the visit if the message's key waited for it, and it is dead no more."""
+        with suppress(FairboxError):  # the sweep finds the key
+            if self.topics.get(ref.topic).topic.on_dead == "block":
+                self.visit(ref)
+
 
 class OutboxPart:
     """A part of `Outbox`: methods over the shared context, and no state of its own."""

@@ -123,7 +123,6 @@ class DeadLetterPurge(OutboxPart):
         page = min(MAX_PAGE, limit or MAX_PAGE)
         letters = find_dead_letters(self._context, topic, ids, missing, page=page)
         chosen = (letter for letter in letters if chooses(where, letter))
-        blocks = self._context.topics.get(topic).topic.on_dead == "block"
         names: list[str] = []
         left: list[str] = []
         for some in _parts(islice(chosen, limit)):
@@ -132,8 +131,8 @@ class DeadLetterPurge(OutboxPart):
             names += [letter.name for letter, end in ends if end == "purged"]
             left += [letter.name for letter, end in ends if end == "left"]
             for letter, end in ends:
-                if blocks and not dry_run and end == "purged" and letter.stored is not None:
-                    self._context.visit(letter.stored.ref)  # its key is unblocked
+                if not dry_run and end == "purged" and letter.stored is not None:
+                    self._context.visit_blocked(letter.stored.ref)
             if progress is not None and not dry_run:
                 progress(len(names))
         more = limit is not None and next(chosen, None) is not None

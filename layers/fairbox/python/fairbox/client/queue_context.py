@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairbox.client.dead_letter_claims import DeadLetterClaims
 from fairbox.dispatch.relay import RECEIVES_LOOK_MS
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.dynamodb.queue_store import DynamoQueueStore
@@ -43,6 +44,7 @@ class QueueContext:
         self.ordered = OrderedReceive(self.store, clock, rng)
         self.rounds = Rounds(clock, self.pulled)
         self.ordered_settlement = OrderedSettlement(self.store, self.ordered.rows, clock, rng)
+        self.dead_letters = DeadLetterClaims(outbox)
 
     @property
     def now(self) -> int:

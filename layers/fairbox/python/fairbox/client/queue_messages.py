@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
-from fairbox.errors import FairboxError, StaleReceipt
+from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.deadline import seconds_left
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt, check_consumer
@@ -72,6 +72,7 @@ class QueueMessages(QueuePart):
         *,
         consumer: str = "",
         max_per_key: int = 1,
+        dead: bool = False,
     ) -> list[Received]:
         """Receive messages: claim them for a time.
 
@@ -92,12 +93,17 @@ class QueueMessages(QueuePart):
                 and acknowledge several in their order. If one fails, or its time-out ends, those
                 of its key behind it go back too, uncounted. Keys come before further messages of
                 a key, and a message that failed comes alone.
+            dead: receive dead letters, also of a pushed or a paused topic, without a wait. `ack`
+                purges them as `Outbox.purge_dead` does; `nack`, `release` and a time-out keep them.
+                Each shard is read from its oldest on, held ones too, `max_messages` a page (1 RRU
+                for 4 KB, at least 1); a claim costs 1 WRU a KB. Unreadable ones are passed over,
+                and `consumer` and `max_per_key` have no effect.
 
         Returns:
             Messages with their receipts; those of one shard are oldest first.
 
         Raises:
-            InvalidInput: an argument is invalid; the error names it.
+            InvalidInput: an argument is invalid, or a wait for dead letters; the error names it.
             UnknownTopic: there is no such topic.
             TopicIsPushed: the topic has subscriptions, so the dispatcher delivers it.
             Throttled, Unavailable: messages claimed without an answer are visible again after
@@ -105,6 +111,11 @@ class QueueMessages(QueuePart):
         """
         take = self._take(max_messages, visibility_timeout, consumer, max_per_key)
         end = self._context.now + check_wait(wait)
+        if dead:
+            if wait:
+                raise InvalidInput("wait", "0 where dead letters are received")
+            state, visibility = self._context.topic(topic), check_visibility(visibility_timeout)
+            return self._context.dead_letters.receive(state, max_messages, visibility)
         while True:
             received = self._context.rounds.read(topic, take)
             left = min((end - self._context.now) / 1000, seconds_left())
@@ -180,7 +191,8 @@ class QueueMessages(QueuePart):
         """Acknowledge messages: they are done, and are deleted (1 WRU each, 25 a call).
 
         A message that is already deleted counts as acknowledged, so that a call may be repeated,
-        unless its time-out is over, because then another consumer may have received it.
+        unless its time-out is over, because then another consumer may have received it. The receipt
+        of a dead letter that is purged or redriven is stale.
 
         Args:
             receipts: one receipt, or several, of any topics.
@@ -192,9 +204,10 @@ class QueueMessages(QueuePart):
                 others are acknowledged.
             Throttled, Unavailable: some may not be acknowledged; call again with all.
         """
-        inplace, ordered = _parsed(receipts)
+        inplace, ordered, dead = _parsed(receipts)
         stale = self._context.unordered_settlement.ack(inplace) if inplace else []
         stale += self._context.ordered_settlement.ack(ordered) if ordered else []
+        stale += self._context.dead_letters.ack(dead) if dead else []
         _raise_stale(stale)
 
     def nack(self, receipt: str, delay: float | None = 0, reason: str = "") -> None:
@@ -203,8 +216,8 @@ class QueueMessages(QueuePart):
         Args:
             receipt: the message's receipt.
             delay: seconds until it may be received again, up to 366 days; None: the back-off of
-                the topic's retry policy.
-            reason: the reason; 200 characters of it are kept with the message.
+                the topic's retry policy, and of a dead letter, which stays one, at once.
+            reason: the reason; 200 characters of it are kept with the message, but no dead letter.
 
         Raises:
             InvalidInput: an argument is invalid.
@@ -213,7 +226,11 @@ class QueueMessages(QueuePart):
         """
         parsed = Receipt.parse(receipt)
         wait = None if delay is None else check_delay(delay)
-        self._context.settlement(parsed).fail(parsed, wait, check_reason(reason))
+        kept = check_reason(reason)
+        if parsed.place == "dead":
+            _raise_stale(self._context.dead_letters.hold([parsed], wait or 0, less=0))
+            return
+        self._context.settlement(parsed).fail(parsed, wait, kept)
 
     def bury(self, receipt: str | MessageRef, reason: str = "") -> None:
         """Make a message a dead letter, regardless of its number of attempts.
@@ -224,7 +241,7 @@ class QueueMessages(QueuePart):
             reason: the reason; 200 characters of it are kept with the message.
 
         Raises:
-            As `nack` does; for a ref as `reset` does.
+            As `nack` does, and InvalidInput for that of a dead letter; for a ref as `reset` does.
         """
         kept = check_reason(reason)
         if isinstance(receipt, MessageRef):
@@ -232,6 +249,7 @@ class QueueMessages(QueuePart):
             SettlementByRef(self._context).settle(receipt, change)
             return
         parsed = Receipt.parse(receipt)
+        parsed.check_alive()
         self._context.settlement(parsed).fail(parsed, 0, kept, dead=True)
 
     def extend(self, receipt: str, seconds: float) -> None:
@@ -257,10 +275,11 @@ class QueueMessages(QueuePart):
             StaleReceipt: some no longer hold their messages; the others are extended.
             Throttled, Unavailable: some may not be extended; call again with all.
         """
-        inplace, ordered = _parsed(receipts)
+        inplace, ordered, dead = _parsed(receipts)
         visibility = check_visibility(seconds, field="seconds")
         stale = self._context.unordered_settlement.extend(inplace, visibility) if inplace else []
         stale += self._context.ordered_settlement.extend(ordered, visibility) if ordered else []
+        stale += self._context.dead_letters.hold(dead, visibility)
         _raise_stale(stale)
 
     def release(self, receipts: str | MessageRef | Iterable[str | MessageRef]) -> None:
@@ -279,21 +298,23 @@ class QueueMessages(QueuePart):
             MessagesNotFound, TopicIsPushed, UnknownTopic: for refs, which come first, as `reset`.
         """
         given = [receipts] if isinstance(receipts, str | MessageRef) else list(receipts)
-        inplace, ordered = _parsed(r for r in given if not isinstance(r, MessageRef))
+        inplace, ordered, dead = _parsed(r for r in given if not isinstance(r, MessageRef))
         refs = [r for r in given if isinstance(r, MessageRef)]
         SettlementByRef(self._context).settle(refs, given_back)
         stale = self._context.unordered_settlement.release(inplace) if inplace else []
         stale += self._context.ordered_settlement.release(ordered) if ordered else []
+        stale += self._context.dead_letters.hold(dead, 0, less=1)
         _raise_stale(stale)
 
 
-def _parsed(receipts: str | Iterable[str]) -> tuple[list[Receipt], list[Receipt]]:
-    """Return the receipts of unordered and of ordered topics, each once."""
+def _parsed(receipts: str | Iterable[str]) -> tuple[list[Receipt], list[Receipt], list[Receipt]]:
+    """Return the receipts of unordered and of ordered topics and of dead letters, each once."""
     texts = [receipts] if isinstance(receipts, str) else list(receipts)
     parsed = list(dict.fromkeys(Receipt.parse(text) for text in texts))
     return (
-        [r for r in parsed if r.place != "held"],
+        [r for r in parsed if r.place in ("ready", "later")],
         [r for r in parsed if r.place == "held"],
+        [r for r in parsed if r.place == "dead"],
     )
 
 

@@ -12,6 +12,7 @@ from fairbox.codec.keys import key, key_text, lane_pk, message_key, parse_lane_p
 from fairbox.codec.messages import number, pending_value, states_value
 from fairbox.dynamodb import message_states
 from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.dynamodb.claims import Claims
 from fairbox.errors import Unreadable
 from fairbox.model.clock import milliseconds
 
@@ -32,6 +33,7 @@ class DeadLane:
     def __init__(self, calls: Calls, table: str) -> None:
         self.calls = calls
         self.table = table
+        self.claims = Claims(calls, table)
 
     def bury_action(self, stored: StoredMessage, pending: frozenset[str]) -> dict[str, Any]:
         """Return the upsert that puts a message into lane `dead` for these subscriptions.
@@ -40,13 +42,14 @@ class DeadLane:
         """
         item = _dead_item(stored)
         item_key = {attr.PK: item.pop(attr.PK), attr.SK: item.pop(attr.SK)}
-        fields = {f"#f{n}": name for n, name in enumerate(item)}
+        fields = {f"#f{n}": name for n, name in enumerate(item)} | {"#h": attr.HOLDER}
         values = {f":f{n}": value for n, value in enumerate(item.values())}
         sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
         return {
             "TableName": self.table,
             "Key": item_key,
-            "UpdateExpression": f"SET {sets}, #a = if_not_exists(#a, :a) ADD #p :p",
+            # who holds it has not seen this death, so its receipt is stale
+            "UpdateExpression": f"SET {sets}, #a = if_not_exists(#a, :a) ADD #p :p REMOVE #h",
             "ExpressionAttributeNames": fields | {"#p": attr.PENDING, "#a": attr.DIED_AT},
             "ExpressionAttributeValues": values
             | {":p": pending_value(pending), ":a": number(milliseconds(self.calls.clock))},

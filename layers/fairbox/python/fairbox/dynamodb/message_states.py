@@ -24,9 +24,12 @@ def marked(table: str, stored: StoredMessage) -> dict[str, Any]:
     return _delete(table, stored, conditions, fields, values)
 
 
-def unchanged(table: str, before: StoredMessage) -> dict[str, Any]:
-    """Return the delete of an outstanding message whose state is as it was read."""
+def unchanged(table: str, before: StoredMessage, *, held: bool = False) -> dict[str, Any]:
+    """Return the delete of a message whose state is as it was read; with `held`, its holder too."""
     conditions, fields, values = _as_read(before)
+    if held:
+        conditions.append("#h = :h")
+        fields["#h"], values[":h"] = attr.HOLDER, {"B": before.holder}
     return _delete(table, before, conditions, fields, values)
 
 

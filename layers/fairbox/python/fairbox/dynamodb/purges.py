@@ -46,13 +46,17 @@ class Purges:
         dead: lane `dead`.
         burials: finishes moves to there that others began.
         rows: the shard rows.
+        held: each is purged only while it is held by who held it when it was read.
     """
 
-    def __init__(self, lanes: Lanes, dead: DeadLane, burials: Burials, rows: ShardRows) -> None:
+    def __init__(
+        self, lanes: Lanes, dead: DeadLane, burials: Burials, rows: ShardRows, *, held: bool = False
+    ) -> None:
         self._lanes = lanes
         self._dead = dead
         self._burials = burials
         self._rows = rows
+        self._held = held
 
     def purge(self, letters: Sequence[DeadLetter], reason: str) -> list[Purged]:
         """Purge dead letters, fifty a transaction (5 WRU each and 2 more a KB over the first).
@@ -110,7 +114,7 @@ class Purges:
                     return "gone"
             if _REFUSED in (code, removal):
                 again = self._dead.find(letter.ref)
-                if again is None:
+                if again is None or (self._held and again.holder != letter.holder):
                     return "gone"
                 letter = again
         return "left"
@@ -148,7 +152,7 @@ class Purges:
         return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
 
     def _removal(self, letter: StoredMessage) -> dict[str, Any]:
-        return {"Delete": message_states.unchanged(self._dead.table, letter)}
+        return {"Delete": message_states.unchanged(self._dead.table, letter, held=self._held)}
 
     def _counted(self, topic: str, epoch: int, shard: int) -> dict[str, Any]:
         """Return the update that counts one dead letter less in its shard's row (1 RRU)."""

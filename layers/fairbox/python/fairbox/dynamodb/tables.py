@@ -61,6 +61,7 @@ class Tables:
         self.ledger = Ledger(self.calls, deliveries)
         self.burials = Burials(self.lanes, self.dead, lambda: self.message_items)
         self.purges = Purges(self.lanes, self.dead, self.burials, self.rows)
+        self.held_purges = Purges(self.lanes, self.dead, self.burials, self.rows, held=True)
         self.redrives = Redrives(self.lanes, self.dead, self.burials, lambda: self.message_items)
 
     @cached_property

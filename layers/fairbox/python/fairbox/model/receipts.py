@@ -11,10 +11,10 @@ from typing import Final, Literal
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import MessageRef
 
-ClaimPlace = Literal["ready", "later", "held"]
+ClaimPlace = Literal["ready", "later", "held", "dead"]
 TOKEN_BYTES: Final = 12
 MAX_CONSUMER_CHARACTERS: Final = 64
-_PLACES: Final[dict[str, ClaimPlace]] = {"r": "ready", "l": "later", "h": "held"}
+_PLACES: Final[dict[str, ClaimPlace]] = {"r": "ready", "l": "later", "h": "held", "d": "dead"}
 _LETTERS: Final[dict[ClaimPlace, str]] = {place: letter for letter, place in _PLACES.items()}
 _CHECK_BYTES: Final = 6
 _MAX_LENGTH: Final = 512
@@ -27,8 +27,8 @@ class Receipt:
 
     Attributes:
         ref: the message.
-        place: where the claim is written: on the message in lane `ready` or `later`, or, on
-            ordered topics, among those `held` by the shard's row.
+        place: where the claim is written: on the message in lane `ready`, `later` or `dead`, or,
+            on ordered topics, among those `held` by the shard's row.
         token: the fencing token; it is no other holder's, of this message or another.
         until: when the message could be received by others as it was claimed, in milliseconds
             since 1970 UTC.
@@ -63,6 +63,11 @@ class Receipt:
         if receipt is None or str(receipt) != text or len(receipt.token) != TOKEN_BYTES:
             raise InvalidInput(field, _EXPECTED)
         return receipt
+
+    def check_alive(self, field: str = "receipt") -> None:
+        """Refuse the receipt of a dead letter with `InvalidInput`, which names `field`."""
+        if self.place == "dead":
+            raise InvalidInput(field, "the receipt of a message that is not a dead letter")
 
     @classmethod
     def _read(cls, text: str) -> Receipt | None:

@@ -178,6 +178,11 @@ class StoredMessage:
         return max(self.state(subscription).due, self.ref.due or 0)
 
     @property
+    def holder(self) -> bytes:
+        """The fencing token of its claim; empty: nobody holds it, or its key's claim says who."""
+        return b"" if self.claim is None else self.claim.token
+
+    @property
     def any_dead(self) -> bool:
         """Whether it died for at least one subscription."""
         return any(state.dead for state in self.states.values())

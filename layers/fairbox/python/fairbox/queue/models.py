@@ -30,12 +30,15 @@ class Received:
         receipt: proof of the claim, for `ack`, `nack` and `extend`.
         receive_count: number of receives, including this one; from 1.
         visible_at: the time from which others may receive it, in milliseconds since 1970 UTC.
+        reason, subscriptions: of a dead letter: the last failure, and those for which it died.
     """
 
     message: Message
     receipt: str
     receive_count: int
     visible_at: int
+    reason: str = ""
+    subscriptions: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
