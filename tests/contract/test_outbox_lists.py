@@ -111,7 +111,7 @@ class TestOutstanding:
 
 class TestCounting:
     @pytest.mark.parametrize(
-        ("limit", "expected"), [(None, 31), (0, 1), (5, 6), (30, 31), (31, 31), (99, 31)]
+        ("limit", "expected"), [(None, 31), (1, 2), (5, 6), (30, 31), (31, 31), (99, 31)]
     )
     @pytest.mark.parametrize("topic", ["orders", None])
     def test_a_count_is_exact_or_the_limit_and_one(
@@ -120,6 +120,19 @@ class TestCounting:
         setup.topic()
         setup.outbox.add_many([*setup.messages(30), setup.message(delay=60)])
         assert setup.outbox.outstanding_count(topic, limit=limit) == expected
+
+    @pytest.mark.parametrize("limit", [0, -1, 1.5])
+    def test_a_limit_that_is_none_is_refused(self, setup: Setup, limit: Any) -> None:
+        setup.topic()
+        for topic in ("orders", None):
+            with pytest.raises(InvalidInput, match="limit"):
+                setup.outbox.outstanding_count(topic, limit=limit)
+
+    @pytest.mark.parametrize("since", [1_760_000_000.0, datetime(2026, 1, 1)])  # noqa: DTZ001
+    def test_a_time_without_a_zone_is_refused(self, setup: Setup, since: Any) -> None:
+        setup.topic()
+        with pytest.raises(InvalidInput, match="since: expected a datetime with a time zone"):
+            list(setup.outbox.delivered("orders", since=since))
 
     def test_shard_rows_are_not_counted(self, setup: Setup) -> None:
         setup.topic()

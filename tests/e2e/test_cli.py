@@ -183,6 +183,24 @@ def queues(cli: Cli) -> None:
     )
 
 
+@scene("message release", "message reset", "message bury", "message delete")
+def held_messages(cli: Cli) -> None:
+    topic = cli.topic("cli-held")
+    refs = [cli.one("message", "send", topic, body)["ref"] for body in ("a", "b", "c")]
+    held = cli.receive(topic, "--visibility-timeout", "3600")
+    assert [one["ref"] for one in held] == refs
+    for verb in ("release", "reset"):
+        cli("message", verb, refs[0])
+        (again,) = cli.receive(topic, "--visibility-timeout", "3600")
+        assert (again["ref"], again["receive_count"]) == (refs[0], 1)
+    cli("message", "bury", refs[1], "--reason", "no", "--yes")
+    cli("message", "delete", refs[2], "--yes")
+    (dead,) = cli("queue", "receive", topic, "--dead")
+    assert (dead["ref"], dead["reason"]) == (refs[1], "no")
+    cli("queue", "ack", dead["receipt"])
+    assert cli("message", "list", topic, "--state", "dead") == []
+
+
 @scene("doctor")
 def doctor(cli: Cli) -> None:
     sound = ("settings", "tables", "indexes", "streams", "expiry", "queues")

@@ -296,7 +296,6 @@ class BatchEnded(FairboxError):
         batch: str,
         state: str,
         items: Sequence[str] = (),
-        *,
         changed: int = 0,
         completed: Sequence[str] = (),
     ) -> None:
@@ -315,7 +314,7 @@ class BatchBusy(FairboxError):
     """
 
     def __init__(
-        self, left: Sequence[str], *, changed: int = 0, completed: Sequence[str] = ()
+        self, left: Sequence[str], changed: int = 0, completed: Sequence[str] = ()
     ) -> None:
         super().__init__(f"busy, try again: {len(left)} left, the first {left[0] if left else ''}")
         self.left = tuple(left)

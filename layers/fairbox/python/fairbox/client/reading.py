@@ -257,6 +257,6 @@ def age_ms(older_than: float | timedelta) -> int:
 def _ms(field: str, value: datetime | None, default: float) -> int:
     if value is None:
         return max(0, int(default))
-    if value.tzinfo is None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidInput(field, "a datetime with a time zone")
     return int(value.astimezone(UTC).timestamp() * 1000)
