@@ -142,7 +142,7 @@ class AddingRig(Setup):
             id="r",
             params={"topic": message.topic},
         )
-        Publisher(self.outbox, self.ids, self.clock).publish(request)
+        Publisher(self.outbox, self.ids).publish(request)
 
 
 CHANGES: Final[dict[str, tuple[Callable[[AddingRig, Message], None], ...]]] = {

@@ -32,7 +32,7 @@ class Api:
     ) -> None:
         self.outbox = outbox
         self.clock = clock
-        self.publisher = Publisher(outbox, ids, clock)
+        self.publisher = Publisher(outbox, ids)
         self._open_batches = batches
 
     @cached_property

@@ -11,8 +11,6 @@ from fairbox.api.request import JSON_TYPE, checked, member_text, parse_json, uns
 from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
 from fairbox.errors import InvalidInput, MessagesNotWritten
-from fairbox.model.clock import milliseconds
-from fairbox.model.ids import check_ahead, parse_id
 from fairbox.model.messages import Message, check_topic
 from fairbox.problems import FieldError, Refusal, malformed, refusal_of
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from fairbox.api.request import Request
     from fairbox.client.outbox import Outbox
     from fairbox.cloudevents import CloudEvent
-    from fairbox.model.clock import Clock
     from fairbox.model.ids import IdGenerator
 
 T = TypeVar("T")
@@ -37,13 +34,11 @@ class Publisher:
     Args:
         outbox: takes the messages.
         ids: makes their ids.
-        clock: bounds the ids that callers give.
     """
 
-    def __init__(self, outbox: Outbox, ids: IdGenerator, clock: Clock) -> None:
+    def __init__(self, outbox: Outbox, ids: IdGenerator) -> None:
         self._outbox = outbox
         self._ids = ids
-        self._clock = clock
 
     def publish(self, request: Request) -> Published:
         """Publish what a request carries.
@@ -94,8 +89,6 @@ class Publisher:
     def _json_message(self, topic: str, body: bytes) -> Message:
         given = checked(MessageIn, parse_json(body))
         content, content_type = body_bytes(given.body, given.body_encoding, body)
-        for field in ("after", "id"):
-            self._check_ahead(field, getattr(given, field))
         return Message(
             topic=topic,
             body=content,
@@ -114,11 +107,6 @@ class Publisher:
     def _id(self, after: str | None) -> str:
         """Return an id; what one caller names in `after` moves no id of others."""
         return self._ids.next() if after is None else self._ids.above(after)
-
-    def _check_ahead(self, field: str, message_id: str | None) -> None:
-        if message_id is None:
-            return
-        check_ahead(parse_id(message_id, field=field), milliseconds(self._clock), field=field)
 
 
 def _parsed(parse: Callable[[], T]) -> T:

@@ -11,7 +11,6 @@ from fairbox.batches.models import COMPLETED_TOPIC, MAX_GROUP_SIZE, ORPHANED_TOP
 from fairbox.client.batch_callbacks import check_retry_hours
 from fairbox.client.batch_context import BatchPart
 from fairbox.client.batch_reads import known_id
-from fairbox.client.context import OutboxContext
 from fairbox.client.publishing import place
 from fairbox.errors import (
     BatchEnded,
@@ -193,7 +192,7 @@ class OutboxAnnouncer:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._context = OutboxContext(outbox.tables, outbox.bodies)
+        self._context = outbox._context  # noqa: SLF001 - a part over the same context
 
     def actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         """Return the actions that publish the message."""
@@ -210,7 +209,6 @@ class OutboxAnnouncer:
             except TopicConflict:
                 # it is being deleted: the batch completes, and the deletion is refused
                 self._outbox.keep_topic(announcement.topic)
-                self._context.topics.forget(announcement.topic)
             except UnknownTopic:
                 self._outbox.create_topic(Topic(announcement.topic))
         return self._placed(message)
