@@ -233,6 +233,25 @@ def test_a_second_call_that_is_refused_takes_the_mark_off() -> None:
         assert operator.topic("orders").deleting is None
 
 
+def test_a_topic_that_others_change_at_the_last_moment_is_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App()
+    app.outbox.delete_topic("orders", wait=False)
+    app.clock.advance(60)
+    walk, looks = app.outbox.tables.dead.walk, iter((False, True))
+
+    def walked(*arguments: Any, **options: Any) -> Any:
+        if next(looks):  # the last one: the topic was read
+            app.outbox.tables.topics.pause("orders", paused=True)
+        return walk(*arguments, **options)
+
+    monkeypatch.setattr(app.outbox.tables.dead, "walk", walked)
+    with pytest.raises(TopicConflict, match="changed by others"):
+        app.outbox.delete_topic("orders")
+    assert app.outbox.topic("orders").deleting is None
+
+
 def test_messages_on_their_way_to_a_topic_that_is_being_deleted_wait() -> None:
     app = App()
     app.outbox.delete_topic("orders", wait=False)

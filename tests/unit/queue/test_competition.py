@@ -159,6 +159,20 @@ def test_delayed_messages_are_not_left_while_others_move_the_hint() -> None:
         assert scene.application.outbox.outstanding_count("jobs") == 0
 
 
+def test_delayed_messages_are_not_hidden_when_ended_claims_fill_a_look() -> None:
+    for seed in range(6):
+        scene = Scene(seed, 1, 1)
+        other = scene.application.queue
+        scene.send(5)
+        scene.application.clock.advance(1)
+        assert len(other.receive("jobs", visibility_timeout=5)) == 5
+        assert other.receive("jobs") == []  # and passes them
+        scene.send(3, delay=1)
+        scene.application.clock.advance(6)
+        found = [len(scene.queues[0].receive("jobs", 5, 600)) for _ in range(2)]
+        assert sum(found) == 8
+
+
 def test_delayed_messages_in_flight_hide_none_behind_them() -> None:
     scene = Scene(1, 1, 1)
     ids = scene.application.ids

@@ -387,6 +387,17 @@ def test_messages_come_oldest_first_though_others_won_some() -> None:
         shop.clock.advance(8)
 
 
+def test_who_loses_every_claim_still_gets_what_is_left() -> None:
+    shop = Shop()
+    shop.queue.receive("jobs")
+    shop.send(5)
+    client = Overtaken(shop.client)
+    slow = shop.other(client=client, seed=1)
+    slow.topic("jobs")
+    client.by = lambda: shop.queue.receive("jobs", 3, 5)
+    assert len(slow.receive("jobs", 3, 5)) == 2
+
+
 def test_a_message_given_back_under_a_slow_clock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop()
     shop.send(300)
