@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +23,19 @@ from fairbox.testing.streams import FIRST_SEQUENCE, lambda_item
 if TYPE_CHECKING:
     from fairbox.model.clock import Clock
 
-_numbers = itertools.count()  # tokens and tables of one engine differ
+_numbers = itertools.count()  # tables of one engine differ
 _sequences = itertools.count(FIRST_SEQUENCE)
+_made: Counter[str] = Counter()
+
+
+def _random() -> random.Random:
+    """Return a source seeded by the running test, so that it does the same in any company.
+
+    Sources of one engine differ, as their tokens must.
+    """
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
+    _made[test] += 1
+    return random.Random(f"{test} {_made[test]}")
 
 
 @dataclass
@@ -31,7 +44,7 @@ class Setup:
 
     engine: Any
     clock: ManualClock = field(default_factory=ManualClock)
-    rng: random.Random = field(default_factory=lambda: random.Random(next(_numbers)))
+    rng: random.Random = field(default_factory=_random)
     bodies: MemoryBodies = field(default_factory=MemoryBodies)
 
     def __post_init__(self) -> None:
