@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.destination_examples import FixedClock, stored
-from tests.support.webhook_server import Server, status
+from tests.support.webhook_server import Server, contexts, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ header_values = st.text(st.characters(codec="latin-1", exclude_characters="\r\n"
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server()
+    made = Server(tls=contexts()[0])
     yield made
     made.close()
 

@@ -3,21 +3,65 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import functools
 import socket
+import ssl
+import tempfile
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from fairbox.destinations.outbound import Caller, Url
 from fairbox.destinations.webhook import Webhook
 
 from tests.support.destination_examples import FixedClock
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@functools.cache
+def certificate() -> bytes:
+    """Return a fresh key and its certificate for localhost, in PEM."""
+    name = "localhost"
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=9))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@functools.cache
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the context of a server with that certificate, and of one who trusts it."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
+        pem.write(certificate())
+        pem.flush()
+        serving.load_cert_chain(pem.name)
+        return serving, ssl.create_default_context(cafile=pem.name)
 
 
 @dataclass
@@ -71,10 +115,15 @@ class Server:
                         return
                     connection.sendall(script)
 
-    def webhook(self, **options: object) -> Webhook:
-        url = Url.parse(f"http://localhost:{self.port}/hook?token=t")
-        caller = Caller(url, allow_private=True, lookup=lambda _h, _p: ["127.0.0.1"])
-        return Webhook(caller, **({"clock": FixedClock()} | options))  # type: ignore[arg-type]
+    def webhook(
+        self, host: str = "localhost", found: Sequence[str] = ("127.0.0.1",), **options: Any
+    ) -> Webhook:
+        """Return a webhook that calls the server by a name with these addresses."""
+        scheme = "https" if self.tls else "http"
+        url = Url.parse(f"{scheme}://{host}:{self.port}/hook?token=t")
+        tls = contexts()[1] if self.tls else None
+        caller = Caller(url, allow_private=True, lookup=lambda _h, _p: found, tls=tls)
+        return Webhook(caller, **({"clock": FixedClock()} | options))
 
     def close(self) -> None:
         self.listener.close()

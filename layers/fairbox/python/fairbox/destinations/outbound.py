@@ -1,19 +1,24 @@
-"""HTTP calls to addresses from outside: resolved once, checked, and bounded in time."""
+"""HTTP calls to addresses from outside: resolved once, checked, and bounded in time.
+
+`h11` speaks HTTP/1.1. The socket is ours, because it goes to an address that was checked, and
+because every step on it ends at the deadline of the whole call.
+"""
 
 from __future__ import annotations
 
-import http.client
 import socket
 import ssl
 import threading
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+import h11
 import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.util import connection
+from urllib3.util.wait import wait_for_read
 
 from fairbox.destinations.addresses import is_public, resolve, within
 from fairbox.destinations.outcomes import refused, unreachable
@@ -26,11 +31,13 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Outcome
 
 MAX_ANSWER: Final = 1024
+_MAX_HEADERS: Final = 65_536
+_READ_BYTES: Final = 65_536
 _IDLE_SECONDS: Final = 30.0
 MAX_IDLE: Final = 256
 """Open connections that a process keeps: those of two visits of 125 calls; Lambda has 1,024."""
 _MAX_TRIED: Final = 3
-_FAILURES: Final = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
+_AT_ONCE: Final[list[tuple[int, int, int | bytes]]] = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +64,20 @@ class Url:
         except urllib3.exceptions.LocationParseError:
             raise InvalidInput("destination", "an https address") from None
         host = url.host or ""
-        if url.scheme not in ("https", "http") or not host:
+        name = host.rstrip(".")
+        if url.scheme not in ("https", "http") or not name:
             raise InvalidInput("destination", "an https address with a host")
         if url.auth is not None or url.fragment is not None or "%" in host:
             raise InvalidInput("destination", "an address without user, fragment or zone")
         default = 443 if url.scheme == "https" else 80
         port = url.port or default
-        netloc = host if port == default else f"{host}:{port}"
+        netloc = name if port == default else f"{name}:{port}"
         return cls(url.scheme, host.strip("[]"), port, url.request_uri, netloc)
+
+    @property
+    def name(self) -> str:
+        """The host as certificates name it: without the dot that ends an absolute name."""
+        return self.host.rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +89,106 @@ class Answer:
     body: bytes
 
 
-@dataclass(slots=True)
-class _Request:
-    headers: Mapping[str, str]
-    body: bytes
-    deadline: float
-    timeout: float
+class _Call:
+    """One call: what is sent, and the time by which it ends."""
+
+    def __init__(
+        self, head: h11.Request, body: bytes, timeout: float, monotonic: Callable[[], float]
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.timeout = timeout
+        self._monotonic = monotonic
+        self._deadline = monotonic() + timeout
+
+    def left(self) -> float:
+        """Return the seconds that are left, over 0.
+
+        Raises:
+            TimeoutError: there are none.
+        """
+        left = self._deadline - self._monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
 
 
-@dataclass(slots=True, eq=False)
 class _Line:
-    """A connection, the checked address that it goes to, and when it was last used."""
+    """A connection to a checked address.
 
-    connection: HTTPConnection
-    address: str
-    used: float = field(default=0.0)
+    Attributes:
+        address: where it goes.
+        used: when it was last used.
+        answered: whether anything came since the present call began.
+    """
+
+    def __init__(self, sock: socket.socket, address: str) -> None:
+        self.address = address
+        self.used = 0.0
+        self.answered = False
+        self._sock = sock
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEADERS)
+
+    def exchange(self, call: _Call) -> Answer:
+        """Make the call. A status that came counts, whatever becomes of the body behind it.
+
+        Raises:
+            OSError: the connection broke, or the time is over (TimeoutError).
+            h11.ProtocolError: it was closed without an answer, or what came is none.
+        """
+        self.answered = False
+        try:
+            self._send(call)
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # an early answer may lie there to be read
+
+        event = self._next(call)
+        while isinstance(event, h11.InformationalResponse):
+            event = self._next(call)
+        if not isinstance(event, h11.Response):
+            raise h11.RemoteProtocolError("no answer")
+
+        names = {name.decode(): value.decode("latin-1") for name, value in event.headers}
+        body = bytearray()
+        with suppress(OSError, h11.RemoteProtocolError):
+            while len(body) <= MAX_ANSWER and isinstance(part := self._next(call), h11.Data):
+                body += part.data
+        return Answer(event.status_code, names, bytes(body[:MAX_ANSWER]))
+
+    def renew(self) -> bool:
+        """Make it ready for another call; return whether it can make one."""
+        whole = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        if not whole or self._http.trailing_data[0]:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    def is_dropped(self) -> bool:
+        """Whether the other side closed it, or sent what nobody asked for."""
+        return wait_for_read(self._sock, timeout=0.0)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._sock.close()
+
+    def _send(self, call: _Call) -> None:
+        events = (call.head, h11.Data(call.body), h11.EndOfMessage())
+        left = memoryview(b"".join(self._http.send(event) or b"" for event in events))
+        while left:  # a time-out of `sendall` would begin anew with each receiver's window
+            self._sock.settimeout(call.left())
+            left = left[self._sock.send(left) :]
+
+    def _next(self, call: _Call) -> object:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._sock.settimeout(call.left())
+            data = self._sock.recv(_READ_BYTES)
+            if not data and not self.answered:
+                raise ConnectionResetError
+            self.answered = True
+            self._http.receive_data(data)
+        return event
 
 
 class IdleConnections:
@@ -109,7 +207,7 @@ class IdleConnections:
             for oldest in over:
                 del self._lines[oldest]
         for oldest in over:
-            oldest.connection.close()
+            oldest.close()
 
     def take(self, owner: object) -> _Line | None:
         """Return the owner's connection that was used last; None: it has none."""
@@ -126,7 +224,7 @@ class IdleConnections:
         """
         for line, theirs in list(self._lines.items()):
             if theirs is owner:
-                line.connection.close()
+                line.close()
 
 
 class Caller:
@@ -173,7 +271,10 @@ class Caller:
 
     def post(self, headers: Mapping[str, str], body: bytes, timeout: float) -> Answer | Outcome:
         """Post and return the answer, or the outcome where there is none in `timeout` seconds."""
-        request = _Request(headers, body, self._monotonic() + timeout, timeout)
+        try:
+            call = _Call(self._head(headers, body), body, timeout, self._monotonic)
+        except h11.LocalProtocolError as error:
+            return refused(f"HTTP cannot carry the headers: {error}", fault="message")
         try:
             found = within(timeout, self._lookup, self._url.host, self._url.port)
         except OSError:
@@ -181,133 +282,98 @@ class Caller:
         addresses = [a for a in found if self._allow_private or is_public(a)]
         if not addresses:
             return refused("the host has no public address", fault="destination")
+
         line = self._take_idle(addresses)
         if line is not None:
-            answer = self._exchange(line, request, again=True)
+            answer = self._exchange(line, call, again=True)
             if answer is not None:
                 return answer
-        opened = self._open(addresses, request)
+
+        opened = self._open(addresses[:_MAX_TRIED], call)
         if not isinstance(opened, _Line):
             return opened
-        answer = self._exchange(opened, request, again=False)
+        answer = self._exchange(opened, call, again=False)
         return answer or refused("no answer", fault="destination")
 
     def close(self) -> None:
         """Close the idle connections; the next call opens one."""
         while (line := self._idle.take(self._owner)) is not None:
-            line.connection.close()
+            line.close()
+
+    def _head(self, headers: Mapping[str, str], body: bytes) -> h11.Request:
+        named = {"host": self._url.netloc, **headers, "content-length": str(len(body))}
+        return h11.Request(method="POST", target=self._url.target, headers=list(named.items()))
 
     def _take_idle(self, addresses: Sequence[str]) -> _Line | None:
         while (line := self._idle.take(self._owner)) is not None:
             fresh = self._monotonic() - line.used < _IDLE_SECONDS
-            if fresh and line.address in addresses:
+            if fresh and line.address in addresses and not line.is_dropped():
                 return line
-            line.connection.close()
+            line.close()
         return None
 
-    def _open(self, addresses: Sequence[str], request: _Request) -> _Line | Outcome:
-        failure = "no address"
-        for address in addresses[:_MAX_TRIED]:
-            left = request.deadline - self._monotonic()
-            if left <= 0:
-                break
-            connection = self._connection(address, left)
+    def _open(self, addresses: Sequence[str], call: _Call) -> _Line | Outcome:
+        """Return a connection to the first address that accepts one.
+
+        Each has an equal share of the time that is left, so that one that swallows everything
+        leaves some to the next.
+        """
+        failure = "no time left"
+        for n, address in enumerate(addresses):
             try:
-                connection.connect()
-            except (*_FAILURES, ValueError) as error:
-                connection.close()
+                return self._connect(address, call.left() / (len(addresses) - n))
+            except (OSError, ValueError) as error:
                 failure = _name(error)
-            else:
-                return _Line(connection, address)
         return unreachable(f"cannot connect: {failure}")
 
-    def _connection(self, address: str, timeout: float) -> HTTPConnection:
+    def _connect(self, address: str, seconds: float) -> _Line:
+        end = self._monotonic() + seconds
+        sock = connection.create_connection(
+            (address, self._url.port), seconds, socket_options=_AT_ONCE
+        )
         if self._url.scheme == "http":
-            return HTTPConnection(address, self._url.port, timeout=timeout)
+            return _Line(sock, address)
+
+        try:
+            sock.settimeout(max(end - self._monotonic(), 0.001))
+            return _Line(self._context().wrap_socket(sock, server_hostname=self._url.name), address)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _context(self) -> ssl.SSLContext:
         with self._lock:  # 125 first calls at once make one
             if self._tls is None:
                 self._tls = ssl.create_default_context()
-        return HTTPSConnection(
-            address,
-            self._url.port,
-            timeout=timeout,
-            ssl_context=self._tls,
-            server_hostname=self._url.host,
-            assert_hostname=self._url.host,
-        )
+                self._tls.set_alpn_protocols(["http/1.1"])
+            return self._tls
 
-    def _exchange(self, line: _Line, request: _Request, *, again: bool) -> Answer | Outcome | None:
+    def _exchange(self, line: _Line, call: _Call, *, again: bool) -> Answer | Outcome | None:
         """Make the call on a connection; None where an idle one had been closed: call again."""
-        connection = line.connection
-        left = request.deadline - self._monotonic()
-        watch = _Watch(connection.sock, left)
-        answer: Answer | None = None
-        whole = False
-        names: dict[str, str] = {}
+        kept = False
         try:
-            connection.timeout = max(left, 0.001)
-            with suppress(BrokenPipeError):  # an early answer may lie there to be read
-                self._ask(connection, request)
-            response = connection.getresponse()
-            if watch.fired:  # the end of a cut connection reads like the end of the headers
-                return _late(request)
-            names = {name.lower(): value for name, value in response.headers.items()}
-            answer = Answer(response.status, names, b"")
-            body = response.read(MAX_ANSWER + 1, decode_content=False)
-            answer = Answer(response.status, names, body[:MAX_ANSWER])
-            whole = len(body) <= MAX_ANSWER and not response.read(1)
-        except _FAILURES as error:
-            if answer is None and not watch.fired and not isinstance(error, TimeoutError):
-                closed = isinstance(error, ConnectionError | urllib3.exceptions.ProtocolError)
-                silent = refused(f"no answer: {_name(error)}", fault="destination")
-                return None if again and closed else silent
-            if answer is None:
-                return _late(request)
+            answer = line.exchange(call)
+            kept = line.renew()
+        except TimeoutError:
+            return refused(f"no answer in {call.timeout:g} s", fault="destination")
+        except (OSError, h11.ProtocolError) as error:
+            if again and not line.answered:
+                return None
+            return refused(f"no answer: {_name(error)}", fault="destination")
         finally:
-            watch.stop()
-            if whole and not watch.fired and names.get("connection", "").lower() != "close":
-                line.used = self._monotonic()
-                self._idle.put(self._owner, line)
-            else:
-                connection.close()
+            if not kept:
+                line.close()
+
+        if kept:
+            line.used = self._monotonic()
+            self._idle.put(self._owner, line)
         return answer
-
-    def _ask(self, connection: HTTPConnection, request: _Request) -> None:
-        connection.request(
-            "POST",
-            self._url.target,
-            body=request.body,
-            headers={"host": self._url.netloc, **request.headers},
-            preload_content=False,
-            decode_content=False,
-        )
-
-
-class _Watch:
-    """Cuts a connection at the deadline: socket time-outs begin anew with each byte."""
-
-    def __init__(self, sock: Any, seconds: float) -> None:
-        self.fired = False
-        self._sock = sock
-        self._timer = threading.Timer(max(seconds, 0.001), self._cut)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _cut(self) -> None:
-        self.fired = True
-        with suppress(OSError):  # of the plain socket: TLS objects are not for two threads
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-
-
-def _late(request: _Request) -> Outcome:
-    return refused(f"no answer in {request.timeout:g} s", fault="destination")
 
 
 def _name(error: BaseException) -> str:
     """Return the kind of a failure without its text, because texts of libraries show addresses."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not valid ({error.verify_message})"
+    if isinstance(error, h11.RemoteProtocolError):
+        return "it is not HTTP/1.1"
     return type(error).__name__

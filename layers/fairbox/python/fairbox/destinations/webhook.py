@@ -6,6 +6,7 @@ import math
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from fairbox.cloudevents import binary_headers, split_headers
 from fairbox.cloudevents.writing import encode_header
@@ -46,6 +47,7 @@ _OURS: Final = frozenset(
         "user-agent",
     ]
 )
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 _OURS_BEGIN: Final = ("ce-", "proxy-", "webhook-")
 
 
@@ -145,9 +147,9 @@ class Webhook:
 def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
     """Return the CloudEvents headers, and the message's own beside them."""
     _, rest = split_headers(message.message)
-    own = {name.lower(): encode_header(value) for name, value in rest.items()}
+    own = {name.lower(): _plain(value) for name, value in rest.items()}
     tracing = {
-        name.lower(): encode_header(value)
+        name.lower(): _plain(value)
         for name, value in message.message.headers.items()
         if name.lower() in ("traceparent", "tracestate")
     }
@@ -160,6 +162,14 @@ def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
     return agent | own | binary_headers(message, uri=uri)
 
 
+def _plain(value: str) -> str:
+    """Return a header's value as it is, what HTTP cannot carry percent-encoded.
+
+    Only values of CloudEvents attributes have the encoding of the HTTP binding.
+    """
+    return quote(value.strip(" "), safe=_PRINTABLE)
+
+
 def _own(message: StoredMessage, body: bytes) -> bytes:
     """Return what the producer gave: the body, and the values of headers as they are and go out.
 
@@ -168,7 +178,7 @@ def _own(message: StoredMessage, body: bytes) -> bytes:
     if len(body) > MAX_SEARCHED:
         return body
     values = message.message.headers.values()
-    texts = [text for value in values for text in (value, encode_header(value))]
+    texts = [text for value in values for text in (value, encode_header(value), _plain(value))]
     return b"\n".join([body, *(text.encode() for text in texts)])
 
 
