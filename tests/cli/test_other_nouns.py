@@ -141,6 +141,10 @@ def test_a_body_comes_from_a_file_or_standard_input(orders: Cli, tmp_path: Path)
     assert (shown["body_encoding"], base64.b64decode(shown["body"])) == ("base64", b"\xff\x00")
     piped = orders.ok("message", "send", "orders", "-f", "-", stdin="from stdin").out.strip()
     assert orders.ok("message", "show", piped, "--body").out == "from stdin"
+    for body in ('{"a":1.5}', '{"a":12345678901234567.89}'):
+        ref = sent(orders, body)
+        shown = orders.ok("message", "show", ref).out
+        assert body in "".join(shown.split())
 
 
 def test_a_message_that_is_wrong_is_a_usage_error_and_nothing_is_sent(orders: Cli) -> None:

@@ -120,20 +120,20 @@ def kinesis(messages: Sequence[StoredMessage]) -> dict[str, Any]:
     }
 
 
-def eventbridge(message: StoredMessage) -> dict[str, Any]:
-    aws = Aws()
-    assert EventBridge(aws, "shop").send([message], 3) == [TAKEN]
-    [entry] = aws.entries
-    return {
-        "version": "0",
-        "detail-type": entry["DetailType"],
-        "source": entry["Source"],
-        "detail": json.loads(entry["Detail"]),
-    }
+def eventbridge(message: StoredMessage) -> Any:
+    return json.loads(_event_of_bus(message))
 
 
 def eventbridge_to_sqs(message: StoredMessage) -> dict[str, Any]:
-    return records_of_queue([json.dumps(eventbridge(message))])
+    return records_of_queue([_event_of_bus(message)])
+
+
+def _event_of_bus(message: StoredMessage) -> str:
+    aws = Aws()
+    assert EventBridge(aws, "shop").send([message], 3) == [TAKEN]
+    [entry] = aws.entries
+    names = {"version": "0", "detail-type": entry["DetailType"], "source": entry["Source"]}
+    return f'{json.dumps(names)[:-1]}, "detail": {entry["Detail"]}}}'
 
 
 def invocation(message: StoredMessage) -> dict[str, Any]:

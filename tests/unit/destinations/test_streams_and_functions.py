@@ -52,7 +52,7 @@ def test_each_event_gets_its_own_outcome() -> None:
             {"EventId": "1"},
             {"ErrorCode": "ThrottlingException", "ErrorMessage": "slow"},
             {"ErrorCode": "InternalFailure", "ErrorMessage": "oops"},
-            {"ErrorCode": "NotAuthorizedForSource"},
+            {"ErrorCode": "NotAuthorizedForSourceException"},
         ],
     }
     stubber.add_response("put_events", answer)
@@ -61,16 +61,18 @@ def test_each_event_gets_its_own_outcome() -> None:
         TAKEN,
         Outcome("throttled", "ThrottlingException: slow"),
         Outcome("refused", "InternalFailure: oops", fault="destination"),
-        Outcome("refused", "NotAuthorizedForSource", fault="destination"),
+        Outcome("refused", "NotAuthorizedForSourceException"),
         Outcome("refused", "the answer leaves it out"),
     ]
 
 
-def test_a_source_or_type_too_long_for_the_bus_stands_in_the_envelope_only() -> None:
-    headers = {"ce-source": "/" + "s" * 300, "ce-type": "t" * 200}
+@pytest.mark.parametrize("source", ["/" + "s" * 300, "aws.", "aws.s3", "aws.partner/shop"])
+def test_a_source_or_type_that_the_bus_refuses_stands_in_the_envelope_only(source: str) -> None:
+    headers = {"ce-source": source, "ce-type": "t" * 200}
     entry = EventBridge(None, "bus").prepare(stored(headers=headers)).entry
     assert (entry["Source"], entry["DetailType"]) == ("fairbox", "fairbox.message")
-    assert json.loads(entry["Detail"])["type"] == "t" * 200
+    detail = json.loads(entry["Detail"])
+    assert (detail["source"], detail["type"]) == (source, "t" * 200)
 
 
 def test_a_bus_keeps_no_order_and_a_stream_does() -> None:
@@ -127,21 +129,29 @@ def payload(content: bytes) -> StreamingBody:
 
 def test_a_function_takes_refuses_or_does_not_answer() -> None:
     failure = payload(b'{"errorMessage": "no\\nstock", "errorType": "Empty"}')
+    trace = [f"  File {n}" for n in range(20_000)]
+    long = {"errorMessage": "x" * 5000, "errorType": "Long", "stackTrace": trace}
     functions = Functions(
         {"StatusCode": 200, "Payload": payload(b"null")},
         {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": failure},
-        {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": payload(b"\xff")},
+        {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": payload(b"\xff {")},
+        {
+            "StatusCode": 200,
+            "FunctionError": "Unhandled",
+            "Payload": payload(json.dumps(long).encode()),
+        },
         ReadTimeoutError(endpoint_url="x"),
     )
     destination = Lambda(functions.client, FUNCTION)
-    messages = [stored() for _ in range(4)]
+    messages = [stored() for _ in range(5)]
     assert destination.send(messages, 7.9) == [
         TAKEN,
         Outcome("refused", "Empty: no stock"),
-        Outcome("refused", "the function failed"),
+        Outcome("refused", "the function failed: \ufffd {"),
+        Outcome("refused", "Long: " + "x" * 194),
         Outcome("refused", "no answer in time", fault="destination"),
     ]
-    assert functions.timeouts == [7.0] * 4
+    assert functions.timeouts == [7.0] * 5
     assert json.loads(functions.calls[0]["Payload"])["id"] == messages[0].message.id
     assert functions.calls[0]["InvocationType"] == "RequestResponse"
 

@@ -73,6 +73,13 @@ def test_the_message_of_a_destination_is_read(source: str) -> None:
     )
 
 
+@pytest.mark.parametrize("source", sorted(SOURCES.keys() - {"eventbridge", "invocation"}))
+def test_a_body_that_nobody_parsed_on_the_way_keeps_its_bytes(source: str) -> None:
+    body = b'{ "total": 12345678901234567.89, "n": 123456789012345678901234, "x": 1.0e400 }'
+    [event] = inbox(secrets=[SECRET]).events(SOURCES[source](stored(body)))
+    assert event.body() == body
+
+
 def test_records_have_the_names_that_a_batch_reports() -> None:
     queue = lambda_events.sqs([stored(), stored()])
     stream = lambda_events.kinesis([stored(), stored()])

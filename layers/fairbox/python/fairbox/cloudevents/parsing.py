@@ -56,12 +56,16 @@ def parse_structured(body: bytes, *, exact: bool = False) -> CloudEvent:
     Raises:
         InvalidInput: it is no event; the field is `ce`, or `ce.NAME`.
     """
-    text = _text(body, "ce")
-    at = _skip(text, 0)
-    members, at = _object(text, at, "ce")
-    if _skip(text, at) != len(text):
-        raise InvalidInput("ce", "one JSON object")
-    return _event(members, "ce", exact=exact)
+    return _event(_members(body), "ce", exact=exact)
+
+
+def member_texts(body: bytes) -> dict[str, str]:
+    """Return the members of a JSON object by name, each as the text that stands there.
+
+    Raises:
+        InvalidInput: it is none; the field is `ce`.
+    """
+    return {name: member.text for name, member in _members(body).items()}
 
 
 def parse_batch(body: bytes) -> list[CloudEvent]:
@@ -116,6 +120,14 @@ def _text(body: bytes, field: str) -> str:
         return body.decode()
     except UnicodeDecodeError:
         raise InvalidInput(field, "JSON in UTF-8") from None
+
+
+def _members(body: bytes) -> dict[str, _Member]:
+    text = _text(body, "ce")
+    members, at = _object(text, _skip(text, 0), "ce")
+    if _skip(text, at) != len(text):
+        raise InvalidInput("ce", "one JSON object")
+    return members
 
 
 def _skip(text: str, at: int) -> int:

@@ -18,6 +18,7 @@ _BUS = re.compile(
     r"(?:arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]{1,256}"
 )
 _MAX_SOURCE: Final = 256
+_RESERVED: Final = "aws."
 _MAX_DETAIL_TYPE: Final = 128
 _TIME_BYTES: Final = 14
 
@@ -25,9 +26,9 @@ _TIME_BYTES: Final = 14
 class EventBridge(BatchDestination):
     """A bus. `Detail` is the envelope, `Source` and `DetailType` its source and type.
 
-    A source over 256 characters or a type over 128 stands in the envelope only: the entry then
-    has `fairbox` and `fairbox.message`. EventBridge writes JSON anew, so what arrives is the same
-    value and not the same bytes; it keeps no order.
+    A source over 256 characters or of AWS's own (`aws.`), and a type over 128, stand in the
+    envelope only: the entry then has `fairbox` and `fairbox.message`. EventBridge writes JSON
+    anew, so what arrives is the same value and not the same bytes; it keeps no order.
 
     Raises:
         InvalidInput: it is neither a bus's name nor its ARN.
@@ -46,7 +47,8 @@ class EventBridge(BatchDestination):
         """Return the message's entry."""
         attributes = attributes_of(stored)
         source, kind = attributes["source"], attributes["type"]
-        source = source if len(source) <= _MAX_SOURCE else "fairbox"
+        ours = len(source) <= _MAX_SOURCE and not source.startswith(_RESERVED)
+        source = source if ours else "fairbox"
         kind = kind if len(kind) <= _MAX_DETAIL_TYPE else "fairbox.message"
         extra = len(source.encode()) + len(kind.encode()) + _TIME_BYTES
         detail = fitting(stored, self.limits.bytes - extra)

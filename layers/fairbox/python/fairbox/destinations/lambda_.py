@@ -22,7 +22,8 @@ _ARN = re.compile(
     r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[A-Za-z0-9_-]{1,64}"
     r"(?::[A-Za-z0-9$_-]{1,128})?"
 )
-_ANSWER_BYTES: Final = 4096
+_ANSWER_BYTES: Final = 1024 * 1024
+"""What is read of a failure; its message may be long, and its end is needed to parse it."""
 
 
 class Lambda:
@@ -76,5 +77,5 @@ def _reason(payload: bytes) -> str:
     except (ValueError, RecursionError):
         error = None
     if not isinstance(error, dict):
-        return "the function failed"
+        return f"the function failed: {payload[:1000].decode(errors='replace')}"
     return f"{error.get('errorType', 'the function failed')}: {error.get('errorMessage', '')}"

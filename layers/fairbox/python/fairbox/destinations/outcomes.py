@@ -57,7 +57,6 @@ _OF_THE_DESTINATION: Final = frozenset(
         "InternalFailure",
         "InternalServerError",
         "NonExistentQueue",
-        "NotAuthorizedForSource",
         "NotFound",
         "QueueDoesNotExist",
         "ResourceNotFoundException",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.cloudevents import CloudEvent, parse_binary, parse_structured
 from fairbox.cloudevents.attributes import REF
+from fairbox.cloudevents.parsing import member_texts
 from fairbox.errors import InvalidInput
 from fairbox.inbox.events import Content, Event
 from fairbox.inbox.webhooks import check_signature
@@ -119,16 +120,13 @@ def _of_bytes(body: bytes) -> Content:
 def _wrapped(body: bytes) -> bytes | None:
     """Return the envelope in what SNS or EventBridge put around it on the way to a queue."""
     try:
-        outer = json.loads(body)
-    except (ValueError, RecursionError):
+        outer = member_texts(body)
+        if outer.get("Type") == '"Notification"' and "Message" in outer:
+            return str(json.loads(outer["Message"])).encode()
+    except (InvalidInput, UnicodeError):
         return None
-    if not _is_map(outer):
-        return None
-    if outer.get("Type") == "Notification" and isinstance(outer.get("Message"), str):
-        return str(outer["Message"]).encode()
-    if "detail-type" in outer and _is_map(outer.get("detail")):
-        return json.dumps(outer["detail"], ensure_ascii=False).encode()
-    return None
+    # the text as it came: parsing would round the numbers of the body
+    return outer["detail"].encode() if {"detail-type", "detail"} <= outer.keys() else None
 
 
 def _of_value(value: Any) -> Content:
