@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import RetryPolicy, Subscription
 from fairbox.codec import attributes as attr
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.dispatch.relay import Relay
 from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW
 from fairbox.testing.application import OUTBOX
 
 from tests.support.application import App
+
+if TYPE_CHECKING:
+    from fairbox.model.stored_messages import StoredMessage
 
 BROKEN = Outcome("refused", "HTTP 500", fault="destination")
 BAD = Outcome("refused", "HTTP 400")
@@ -170,6 +175,30 @@ def test_each_probe_takes_a_message_that_was_tried_least() -> None:
     assert sum(attempts) >= FAILURES_TO_OPEN + 20
     assert max(attempts) <= 2
     assert attempts.count(2) <= 5  # a message's own doorbell may bring it, where no other came
+
+
+@pytest.mark.parametrize(("ordering", "shards"), [("none", 8), ("key", 1), ("key", 8)])
+def test_no_message_is_the_probe_again_and_again_beside_a_paused_sibling(
+    ordering: str, shards: int
+) -> None:
+    app = App("a", "b", shards=shards, ordering=ordering, retry=RetryPolicy(max_attempts=10))
+    app.outbox.pause_subscription("orders", "b")
+    app.add(1200)
+    app.run(120)
+    tried: Counter[str] = Counter()
+
+    def broken(message: StoredMessage) -> Outcome:
+        tried[message.ref.id] += 1
+        return BROKEN
+
+    app.at("a").limits = Limits(1, 1 << 20)
+    app.at("a").answer = broken
+    app.add(20)
+    app.run(3600)
+    assert len(app.at("a").received) == 1200
+    assert sum(tried.values()) > FAILURES_TO_OPEN + 10
+    assert max(tried.values()) <= 5
+    assert app.dead() == []
 
 
 def test_all_that_waited_is_sent_within_half_a_minute_of_the_closing() -> None:

@@ -305,7 +305,7 @@ class Dispatcher:
         result.metrics.circuits += events
         result.metrics.errors += errors
         if events:
-            self._ring(follow_up_bells(events, topics, milliseconds(self.clock)), result)
+            self._ring(follow_up_bells(events, topics, milliseconds(self.clock), self.rng), result)
 
     def _conclude(
         self,

@@ -18,7 +18,7 @@ from fairbox.model.deferred_keys import (
 from fairbox.model.key_claims import key_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from random import Random
 
     from fairbox.dispatch.delivery_result import DeliveryResult
@@ -83,6 +83,10 @@ class KeyOrder:
     def entries(self) -> tuple[DeferredKey, ...]:
         """The entries, as a row has them."""
         return ordered(self._all())
+
+    def digests(self, names: Iterable[str]) -> set[bytes]:
+        """Return the names as entries have them."""
+        return {self._digests[name] for name in names}
 
     def all_wait(self, cursor: str) -> bool:
         """Whether every subscription waits for all messages behind an id."""

@@ -36,6 +36,7 @@ FIRST_PAGE: Final = 20  # read before the row says that the visit begins elsewhe
 PAGE: Final = 100
 _FOLLOWERS: Final = 10  # read first behind a delivered message; then twice as many, up to a page
 _PASSED: Final = 8  # messages passed that are worth a write of their own
+_LANE_END: Final = "~"  # behind every id
 _CAS_TRIES: Final = 8
 NEWER_MS: Final = 60_000  # until messages behind one of a newer release are tried again
 _FROM_HEAD_MS: Final = 600_000
@@ -197,8 +198,9 @@ class OrderedVisit:
     def _retry(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
         """Try the due and the named messages, then the followers of delivered ones."""
         turns, named = self._turns, {ref.id for ref in doorbell.refs}
+        probed = turns.digests(self._probed(now))
         due = []
-        for entry in turns.due(now, named, woken=doorbell.before > 0):
+        for entry in turns.due(now, named, woken=doorbell.before > 0 or bool(probed)):
             if entry.state == "blocked" and self._letters.block(entry):
                 turns.defer(entry, now + CHECK_MS)
             else:
@@ -207,9 +209,26 @@ class OrderedVisit:
         if not start:
             self._lift(due, page, now)
             return
+        probing = [e for e in due if e.subscription in probed and e.state != "blocked"]
+        due = [e for e in due if e not in probing]
         ids = {e.id for e in due if e.state == "waiting"} | {i for i in named if i <= start}
-        if not due and not ids:
-            return
+        if due or ids:
+            self._try(due, ids, now)
+        self._followers([e for e in turns.lifted if e.id <= start], start)
+        if probing:  # a page shows more than the messages that were tried before
+            for entry in probing:
+                turns.lift(entry)
+            self._followers(probing, _LANE_END)
+
+    def _probed(self, now: int) -> set[str]:
+        """Return the subscriptions that take one message, as a probe."""
+        gate = self._dispatcher.gate
+        gate.admission(self._topic)
+        return {name for name, at in gate.next_probes(self._topic).items() if 0 < at <= now}
+
+    def _try(self, due: Sequence[DeferredKey], ids: set[str], now: int) -> None:
+        """Send the first messages of these entries, and others that are named."""
+        turns = self._turns
         refs = [MessageRef(*self._shard, i) for i in sorted(ids)]
         found, unreadable = self._store.read(refs) if refs else ([], [])
         messages = readable(self._store, found, unreadable, self._report)
@@ -217,7 +236,6 @@ class OrderedVisit:
         turns.heads = self._through(due, messages, now)
         self._deliver(sorted(messages, key=lambda m: m.ref.id))
         turns.lift_heads()
-        self._followers([e for e in turns.lifted if e.id <= start], start)
 
     def _lift(self, due: Sequence[DeferredKey], page: ShardPage | None, now: int) -> None:
         """Lift the due entries: their messages are in the page from the head, or will be read."""

@@ -8,6 +8,7 @@ from fairbox.dispatch.ports import Doorbell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from random import Random
 
     from fairbox.model.subscription_status import CircuitEvent
     from fairbox.model.topics import TopicState
@@ -20,8 +21,12 @@ IN_FLIGHT_MS: Final = 60_000
 """Time before a circuit opened from which messages may have been on their way."""
 
 
+PROBED_SHARDS: Final = 8
+"""Shards that look for the next probe, so that it is not always the one whose message failed."""
+
+
 def follow_up_bells(
-    events: Iterable[CircuitEvent], topics: Mapping[str, TopicState | None], now: int
+    events: Iterable[CircuitEvent], topics: Mapping[str, TopicState | None], now: int, rng: Random
 ) -> list[Doorbell]:
     """Return the doorbells that follow changes of circuits at `now` (ms)."""
     bells: list[Doorbell] = []
@@ -30,21 +35,35 @@ def follow_up_bells(
         if topic is None:
             continue
         if event.kind in ("opened", "probed"):
-            bells.append(probe_bell(event, topic))
+            bells += probe_bells(event, topic, rng)
         elif event.kind == "closed":
             bells += waking_bells(topic, event.subscription, event.since, now)
     return bells
 
 
-def probe_bell(event: CircuitEvent, topic: TopicState) -> Doorbell:
-    """Return the doorbell for the next probe: a visit of the shard of the message that failed."""
+def probe_bells(event: CircuitEvent, topic: TopicState, rng: Random) -> list[Doorbell]:
+    """Return the doorbells for the next probe, in the order of chance: its first visit sends it.
+
+    They visit the shard of the message that failed, which has one to send, and seven others.
+    """
     second = -(-event.until // 1000) * 1000
-    ref = event.ref
-    shard = (ref.topic, ref.epoch, ref.shard)
-    if topic.topic.ordering == "key":
-        return Doorbell(*shard, (), second, before=second)
-    since = max(0, event.since - IN_FLIGHT_MS)
-    return Doorbell(*shard, (), second, before=second, subscription=event.subscription, since=since)
+    failed = (event.ref.epoch, event.ref.shard)
+    others = [shard for shard in topic.shards() if shard != failed]
+    chosen = [failed, *rng.sample(others, min(PROBED_SHARDS - 1, len(others)))]
+    rng.shuffle(chosen)
+    alone = topic.topic.ordering != "key"
+    return [
+        Doorbell(
+            event.topic,
+            epoch,
+            shard,
+            not_before=second,
+            before=second,
+            subscription=event.subscription if alone else "",
+            since=max(0, event.since - IN_FLIGHT_MS) if alone else 0,
+        )
+        for epoch, shard in chosen
+    ]
 
 
 def waking_bells(topic: TopicState, subscription: str, since: int, now: int) -> list[Doorbell]:
