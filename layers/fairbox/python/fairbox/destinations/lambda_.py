@@ -23,7 +23,7 @@ _ARN = re.compile(
     r"(?::[A-Za-z0-9$_-]{1,128})?"
 )
 _ANSWER_BYTES: Final = 1024 * 1024
-"""What is read of a failure; its message may be long, and its end is needed to parse it."""
+"""The most that is read of a failure: its trace may be long, and the end is needed to parse it."""
 
 
 class Lambda:
