@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
 ACCOUNT: Final = "000000000000"
 _LIST_LIMIT: Final = 100
-_NAME_LENGTHS: Final = range(3, 256)
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
 def create_table(engine: Engine, request: Request) -> Response:
     """CreateTable; the table is active at once."""
     name = request["TableName"]
-    if len(name) not in _NAME_LENGTHS:
-        raise invalid(
-            "TableName must be at least 3 characters long and at most 255 characters long"
-        )
+    indexes = request.get("GlobalSecondaryIndexes", [])
+    for each in (name, *(definition["IndexName"] for definition in indexes)):
+        if not _NAME.fullmatch(each):
+            raise invalid(f"Invalid table/index name {each!r}: 3 to 255 of a-z A-Z 0-9 _ - .")
     if name in engine.tables:
         raise Refusal("ResourceInUseException", f"Table already exists: {name}")
     kinds = {
@@ -39,7 +40,7 @@ def create_table(engine: Engine, request: Request) -> Response:
     keys = _keys(request["KeySchema"], kinds)
     table = Table(name, keys, _description(engine, request))
     used = set(keys.names)
-    for definition in request.get("GlobalSecondaryIndexes", []):
+    for definition in indexes:
         index = _index(definition, kinds, keys)
         table.indexes[index.name] = index
         used |= set(index.keys.names)
@@ -77,6 +78,7 @@ def _keys(schema: list[dict[str, str]], kinds: dict[str, str]) -> Keys:
     roles = {part["KeyType"]: part["AttributeName"] for part in schema}
     if schema[0]["KeyType"] != "HASH" or roles.keys() - {"HASH", "RANGE"}:
         raise invalid("Invalid KeySchema: The first KeySchemaElement is not a HASH key type")
+    _check_attribute_names(roles.values())
     for attribute in roles.values():
         if kinds.get(attribute) not in {"S", "N", "B"}:
             raise invalid_parameter(
@@ -88,6 +90,11 @@ def _keys(schema: list[dict[str, str]], kinds: dict[str, str]) -> Keys:
     return Keys(roles["HASH"], kinds[roles["HASH"]], range_name, range_kind)
 
 
+def _check_attribute_names(names: Iterable[str]) -> None:
+    if not all(len(name.encode()) in range(1, 256) for name in names):
+        raise invalid("Names of key attributes and of projected ones have 1 to 255 characters")
+
+
 def _index(definition: dict[str, Any], kinds: dict[str, str], table_keys: Keys) -> Index:
     keys = _keys(definition["KeySchema"], kinds)
     projection = definition["Projection"]
@@ -97,6 +104,7 @@ def _index(definition: dict[str, Any], kinds: dict[str, str], table_keys: Keys) 
     projected = None
     if kind != "ALL":
         included = projection.get("NonKeyAttributes", [])
+        _check_attribute_names(included)
         if (kind == "INCLUDE") != bool(included):
             raise invalid_parameter(f"ProjectionType is {kind}, NonKeyAttributes do not fit it")
         projected = frozenset((*table_keys.names, *keys.names, *included))

@@ -21,8 +21,9 @@ from .grammar import (
     Parser,
     Size,
     ValueRef,
+    tokens_of,
 )
-from .paths import Names, resolve, tokens_of
+from .paths import Names, resolve
 from .values import Item, Value, kind_of, same, scalar
 
 Values = Mapping[str, Value]

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Final
 from .reserved import RESERVED_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<name>#[A-Za-z0-9_]+)|(?P<value>:[A-Za-z0-9_]+)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<number>[0-9]+)|(?P<sign><>|<=|>=|[=<>()\[\],.+-])|(?P<end>\Z))"
 )
+MAX_BYTES: Final = 4096  # of the text of an expression
+MAX_OPERATORS: Final = 300  # operators and functions of an expression
+MAX_OPTIONS: Final = 100  # operands of an IN
+MAX_PARTS: Final = 32  # names and indexes of a path
+MAX_INDEX: Final = 2**31 - 1
 COMPARATORS: Final = ("=", "<>", "<", "<=", ">", ">=")
 FUNCTIONS: Final = {
     "attribute_exists": 1,
@@ -132,9 +137,56 @@ def tokenize(text: str, pattern: re.Pattern[str] = _TOKEN) -> list[Token]:
         position = match.end()
 
 
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of an expression; one that is empty, or longer than 4 KB, is refused."""
+    if not text.strip():
+        raise ExpressionError("The expression can not be empty;")
+    size = len(text.encode())
+    if size > MAX_BYTES:
+        raise ExpressionError(
+            f"Expression size has exceeded the maximum allowed size; expression size: {size}"
+        )
+    tokens = tokenize(text)
+    _refuse_redundant(tokens)
+    return tokens
+
+
+def _refuse_redundant(tokens: list[Token]) -> None:
+    """Refuse parentheses directly around parentheses."""
+    opened, inner = list[int](), (0, 0)
+    for place, token in enumerate(tokens):
+        if token.text == "(":
+            opened.append(place)
+        elif token.text == ")" and opened:
+            start = opened.pop()
+            if inner == (start + 1, place - 1):
+                raise ExpressionError("The expression has redundant parentheses;")
+            inner = start, place
+
+
+@dataclass(slots=True)
+class _Group:
+    """Conditions between parentheses, and the NOTs before them: parts of AND, in parts of OR."""
+
+    negations: int = 0
+    alternatives: list[list[Condition]] = field(default_factory=lambda: [[]])
+
+    def add(self, item: Condition, negations: int) -> None:
+        for _ in range(negations):
+            item = Not(item)
+        self.alternatives[-1].append(item)
+
+    def tree(self) -> Condition:
+        return _joined("OR", [_joined("AND", parts) for parts in self.alternatives])
+
+
+def _joined(word: str, items: list[Condition]) -> Condition:
+    return items[0] if len(items) == 1 else Junction(word, tuple(items))
+
+
 @dataclass(slots=True)
 class Parser:
-    """A recursive-descent parser over tokens; collects the placeholders that it met."""
+    """A parser over tokens; collects the placeholders that it met, and counts operators."""
 
     tokens: list[Token]
     names: Mapping[str, str]
@@ -144,6 +196,7 @@ class Parser:
     typed: list[tuple[str, str, str]] = field(default_factory=list)
     """Operator, type letter and placeholder of values that take one type only."""
     position: int = 0
+    operators: int = 0
 
     @property
     def token(self) -> Token:
@@ -155,6 +208,13 @@ class Parser:
         token = self.tokens[self.position]
         self.position += 1
         return token
+
+    def take_operator(self) -> Token:
+        """Read an operator or the name of a function; refuse one too many."""
+        self.operators += 1
+        if self.operators > MAX_OPERATORS:
+            raise ExpressionError("The expression contains too many operators; operator count: 301")
+        return self.take()
 
     def at_word(self, *words: str) -> bool:
         """Whether the next token is one of these keywords, in any case."""
@@ -186,25 +246,32 @@ class Parser:
         return ExpressionError(f'Syntax error; token: "{token}", near: "{near}"')
 
     def condition(self) -> Condition:
-        """``a OR b``: the weakest binding."""
-        return self._joined("OR", lambda: self._joined("AND", self._negation))
+        """A whole condition: NOT binds strongest, OR weakest; open parentheses are a list."""
+        groups = [_Group()]
+        while True:
+            negations = 0
+            while self.at_word("NOT"):
+                self.take_operator()
+                negations += 1
+            if self.accept("("):
+                groups.append(_Group(negations))
+                continue
+            groups[-1].add(self._predicate(), negations)
+            while not self._goes_on(groups[-1]):
+                if len(groups) == 1:
+                    return groups[0].tree()
+                self.expect(")")
+                closed = groups.pop()
+                groups[-1].add(closed.tree(), closed.negations)
 
-    def _joined(self, word: str, part: Callable[[], Condition]) -> Condition:
-        items = [part()]
-        while self.at_word(word):
-            self.take()
-            items.append(part())
-        return items[0] if len(items) == 1 else Junction(word, tuple(items))
-
-    def _negation(self) -> Condition:
-        if self.at_word("NOT"):
-            self.take()
-            return Not(self._negation())
-        if self.accept("("):
-            inner = self.condition()
-            self.expect(")")
-            return inner
-        return self._predicate()
+    def _goes_on(self, group: _Group) -> bool:
+        """Read an AND or OR that goes on with a group; return whether there is one."""
+        if self.at_word("OR"):
+            group.alternatives.append([])
+        elif not self.at_word("AND"):
+            return False
+        self.take_operator()
+        return True
 
     def _predicate(self) -> Condition:
         if self.token.kind == "word" and self.tokens[self.position + 1].text == "(":
@@ -213,25 +280,29 @@ class Parser:
                 return self._call(name)
         left = self.operand()
         if self.at_word("BETWEEN"):
-            self.take()
+            self.take_operator()
             low = self.operand()
             if not self.at_word("AND"):
                 raise self.syntax_error()
             self.take()
             return Between(left, *_distinct("BETWEEN", left, low, self.operand()))
         if self.at_word("IN"):
-            self.take()
+            self.take_operator()
             self.expect("(")
-            return In(left, _distinct("IN", left, *self._operands()))
+            options = self._operands()
+            if len(options) > MAX_OPTIONS:
+                raise ExpressionError("The IN operator is provided with too many operands")
+            return In(left, _distinct("IN", left, *options))
         if self.token.kind == "sign" and self.token.text in COMPARATORS:
-            sign = self.take().text
+            sign = self.take_operator().text
             return Compare(sign, left, *_distinct(sign, left, self.operand()))
         raise self.syntax_error()
 
     def _call(self, name: str) -> Call:
         if name not in FUNCTIONS:
             raise ExpressionError(f"Invalid function name; function: {name}")
-        self.position += 2
+        self.take_operator()
+        self.take()
         arguments = self._operands()
         if len(arguments) != FUNCTIONS[name]:
             raise ExpressionError(
@@ -257,7 +328,8 @@ class Parser:
         if token.kind == "value":
             return self.value()
         if token.text == "size" and self.tokens[self.position + 1].text == "(":
-            self.position += 2
+            self.take_operator()
+            self.take()
             path = self.path()
             self.expect(")")
             return Size(path)
@@ -280,8 +352,13 @@ class Parser:
             elif self.accept("["):
                 if self.token.kind != "number":
                     raise self.syntax_error()
-                parts.append(int(self.take().text))
+                index = int(self.take().text)
+                if index > MAX_INDEX:
+                    raise ExpressionError(f"List index is not within the allowable range; {index}")
+                parts.append(index)
                 self.expect("]")
+            elif len(parts) > MAX_PARTS:
+                raise ExpressionError("The document path has too many nesting levels")
             else:
                 return Path(tuple(parts))
 

@@ -17,7 +17,7 @@ from .grammar import (
     Parser,
     Path,
     ValueRef,
-    tokenize,
+    tokens_of,
 )
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class KeyMissedError(ExpressionError):
 @lru_cache(maxsize=4096)
 def compile_key_condition(text: str, names: Names) -> KeyCondition:
     """Compile a KeyConditionExpression; ExpressionError where it is refused."""
-    if not text.strip():
-        raise ExpressionError("The expression can not be empty;")
-    parser = Parser(tokenize(text), dict(names))
+    parser = Parser(tokens_of(text), dict(names))
     tree = parser.condition()
     parser.end()
     terms = tuple(_term(item) for item in conjuncts(tree))

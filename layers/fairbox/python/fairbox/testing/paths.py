@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from .grammar import ExpressionError, Parser, Path, Token, tokenize
+from .grammar import ExpressionError, Parser, Path, tokens_of
 from .values import Item, Value, copy_value
 
 Names = tuple[tuple[str, str], ...]
@@ -45,13 +45,6 @@ def compile_projection(text: str, names: Names) -> Projection:
     parser.end()
     refuse_overlaps(paths)
     return Projection(tuple(paths), frozenset(parser.used_names))
-
-
-def tokens_of(text: str) -> list[Token]:
-    """The tokens of an expression; an empty one is refused."""
-    if not text.strip():
-        raise ExpressionError("The expression can not be empty;")
-    return tokenize(text)
 
 
 def refuse_overlaps(paths: list[Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .expressions import (
@@ -13,8 +15,9 @@ from .grammar import ExpressionError
 from .key_conditions import KeyCondition, KeyMissedError, compile_key_condition
 from .paths import Names, Projection, compile_projection
 from .refusals import Refusal, invalid, parameter_error
+from .units import item_size
 from .updates import Update, compile_update
-from .values import Value, take_value
+from .values import Value, check_names, take_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +26,8 @@ Request = dict[str, Any]
 Response = dict[str, Any]
 Compiled = TypeVar("Compiled", CompiledCondition, KeyCondition, Update)
 
+MAX_PLACEHOLDER_BYTES: Final = 2 * 1024 * 1024  # of all names, and of all values
+_REST: Final = re.compile("[A-Za-z0-9_]{1,254}")
 _PLACEHOLDERS: Final = " ExpressionAttributeNames ExpressionAttributeValues"
 _WRITE: Final = (
     "ConditionExpression ReturnValues ReturnConsumedCapacity ReturnItemCollectionMetrics"
@@ -84,6 +89,22 @@ def check_parameters(operation: str, request: Request) -> None:
     raise parameter_error("\n".join(sorted(missing) + unknown))
 
 
+@lru_cache(maxsize=4096)
+def _check_placeholders(which: str, mark: str, refs: tuple[str, ...]) -> None:
+    """Refuse placeholders that are no `mark` and 1 to 254 letters, digits or underscores."""
+    for ref in refs:
+        if ref[:1] != mark or not _REST.fullmatch(ref, 1):
+            raise invalid(f'ExpressionAttribute{which} contains invalid key: "{ref}"')
+
+
+@lru_cache(maxsize=4096)
+def _check_named(names: Names) -> None:
+    _check_placeholders("Names", "#", tuple(ref for ref, _ in names))
+    check_names(name for _, name in names)
+    if sum(len(ref + name) for ref, name in names) > MAX_PLACEHOLDER_BYTES:
+        raise invalid("ExpressionAttributeNames exceeds max size")
+
+
 class Expressions:
     """The expressions of one request, with the placeholders that they share."""
 
@@ -98,9 +119,13 @@ class Expressions:
             raise invalid("ExpressionAttributeValues must not be empty")
         self._request = request
         self.names: Names = tuple(names.items()) if names else ()
+        _check_named(self.names)
+        _check_placeholders("Values", ":", tuple(values or ()))
         self.values: dict[str, Value] = (
             {ref: take_value(value) for ref, value in values.items()} if values else {}
         )
+        if item_size(self.values) > MAX_PLACEHOLDER_BYTES:
+            raise invalid("ExpressionAttributeValues exceeds max size")
         self._used_names: set[str] = set()
         self._used_values: set[str] = set()
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 MAX_STATEMENTS: Final = 25
+MAX_CHARACTERS: Final = 8192  # of a statement
 _TOKEN: Final = re.compile(
     r'\s*(?:"(?P<quoted>[^"]+)"|(?P<value>\?)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9]+)'
     r"|(?P<sign><>|<=|>=|[=<>()\[\],.+-])|(?P<end>\Z))"
@@ -51,15 +52,15 @@ _CODES: Final = {
 class _Parser(Parser):
     """The condition grammar with PartiQL's ``IS [NOT] MISSING`` and positional values."""
 
-    def _negation(self) -> Condition:
+    def _predicate(self) -> Condition:
         position = self.position
-        if self.token.kind in {"word", "quoted"} and not self.at_word("NOT"):
+        if self.token.kind in {"word", "quoted"}:
             path = self.path() if self.tokens[position + 1].text != "(" else None
             if path is not None and self.at_word("IS"):
                 self.take()
                 return self._missing(path)
             self.position = position
-        return super()._negation()
+        return super()._predicate()
 
     def _missing(self, path: Path) -> Condition:
         positive = self.at_word("NOT")
@@ -158,6 +159,8 @@ def batch_execute_statement(engine: Engine, request: Request) -> Response:
             "1 validation error detected: Value at 'statements' failed to satisfy constraint: "
             f"Member must have length less than or equal to {MAX_STATEMENTS}"
         )
+    if any(len(entry["Statement"]) > MAX_CHARACTERS for entry in statements):
+        raise invalid(f"Member must have length less than or equal to {MAX_CHARACTERS}")
     bill = Bill(request.get("ReturnConsumedCapacity"))
     # a malformed value refuses the call, not its statement
     parameters = [[take_value(value) for value in s.get("Parameters", [])] for s in statements]

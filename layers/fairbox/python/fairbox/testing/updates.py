@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from .expressions import Read, Values, compile_read
-from .grammar import ExpressionError, Parser, Path, Token, tokenize
+from .grammar import ExpressionError, Parser, Path, Token, tokens_of
 from .paths import Names, Projection, refuse_overlaps, resolve
 from .refusals import invalid
-from .values import Item, Value, copy_value, kind_of, number, number_text
+from .values import Item, Value, copy_value, kind_of, number, number_text, take_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,9 +106,7 @@ class Update:
 @lru_cache(maxsize=4096)
 def compile_update(text: str, names: Names) -> Update:
     """Compile an update expression; ExpressionError where it is refused."""
-    if not text.strip():
-        raise ExpressionError("The expression can not be empty;")
-    parser = Parser(tokenize(text), dict(names))
+    parser = Parser(tokens_of(text), dict(names))
     clauses = Clauses()
     seen: set[str] = set()
     while parser.token.kind != "end":
@@ -158,11 +156,23 @@ def parse_clause(parser: Parser, word: str, clauses: Clauses) -> None:
 
 
 def _set_value(parser: Parser) -> Read:
+    """Read an operand or one sum; each operand and the whole may stand in parentheses."""
     first = parser.token
-    left = _set_operand(parser)
+    whole = parser.accept("(")
+    token = parser.token
+    operand = _set_operand(parser, inner=False)
+    value = _sum_with(parser, token, operand)
+    if not whole:
+        return value
+    parser.expect(")")
+    return _sum_with(parser, first, value) if value is operand else value
+
+
+def _sum_with(parser: Parser, token: Token, left: Read) -> Read:
     for sign in ("+", "-"):
-        if parser.accept(sign):
-            _note(parser, sign, "N", first, parser.token)
+        if parser.token == Token("sign", sign):
+            parser.take_operator()
+            _note(parser, sign, "N", token, parser.token)
             return _arithmetic(left, _set_operand(parser), -1 if sign == "-" else 1)
     return left
 
@@ -172,20 +182,23 @@ def _note(parser: Parser, operator: str, kind: str, *operands: Token) -> None:
     parser.typed += [(operator, kind, token.text) for token in operands if token.kind == "value"]
 
 
-def _set_operand(parser: Parser) -> Read:
-    if parser.accept("("):
-        inner = _set_value(parser)
-        parser.expect(")")
-        return inner
+def _set_operand(parser: Parser, *, inner: bool = True) -> Read:
+    wrapped = parser.accept("(")
     token = parser.token
     if token.kind == "word" and parser.tokens[parser.position + 1] == Token("sign", "("):
-        parser.position += 2
-        read = _FUNCTIONS.get(token.text)
-        if read is None:
-            raise ExpressionError(f"Invalid function name; function: {token.text}")
-        return read(parser)
-    operand = parser.operand()
-    return _strict(compile_read(operand)) if isinstance(operand, Path) else compile_read(operand)
+        parser.take_operator()
+        parser.take()
+        function = _FUNCTIONS.get(token.text)
+        if function is None or (inner and function is _list_append):
+            raise ExpressionError(f"Invalid function name, or place; function: {token.text}")
+        read = function(parser)
+    else:
+        operand = parser.operand()
+        read = compile_read(operand)
+        read = _strict(read) if isinstance(operand, Path) else read
+    if wrapped:
+        parser.expect(")")
+    return read
 
 
 def _strict(read: Read) -> Read:
@@ -298,6 +311,7 @@ def _put(item: Item, path: Path, value: Value) -> None:
         item[str(last)] = value
         return
     holder = _holder(item, path)
+    value = take_value(value, len(path.parts) - 1)
     if isinstance(last, int) and last >= len(holder):
         holder.append(value)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .refusals import invalid, invalid_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 Value = dict[str, Any]
 Item = dict[str, Value]
@@ -21,13 +21,24 @@ _EXACT: Final = Context(prec=38, traps=[InvalidOperation, Inexact, Overflow])
 _MAX_EXPONENT: Final = 125
 _MIN_EXPONENT: Final = -130
 _MAX_DEPTH: Final = 31  # maps and lists around a value, which is the 32nd level
+_MAX_NAME_BYTES: Final = 65_536
 _SET_ELEMENTS: Final = {"SS": "S", "NS": "N", "BS": "B"}
 _SET_NAMES: Final = {"SS": "An string set ", "NS": "An number set ", "BS": "Binary sets"}
 
 
 def take_item(item: Mapping[str, Any]) -> Item:
     """A checked copy of an item as the caller gave it; numbers in their normal form."""
+    check_names(item)
     return {name: take_value(value) for name, value in item.items()}
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse a name of an attribute that is empty, or has 64 KB or more."""
+    for name in names:
+        if not name:
+            raise invalid("Empty attribute name")
+        if len(name) >= _MAX_NAME_BYTES // 4 and len(name.encode()) >= _MAX_NAME_BYTES:
+            raise invalid(f"Attribute name is too large, must be less than {_MAX_NAME_BYTES} bytes")
 
 
 def take_value(value: Any, depth: int = 0) -> Value:
@@ -66,6 +77,7 @@ def _take_flag(kind: str, raw: Any, _depth: int) -> bool:
 
 def _take_map(_kind: str, raw: Any, depth: int) -> Item:
     _check_depth(depth)
+    check_names(raw)
     return {name: take_value(value, depth + 1) for name, value in raw.items()}
 
 
