@@ -54,7 +54,7 @@ def place_all(messages: Iterable[Message], context: OutboxContext) -> list[NewMe
         As `place`; TopicFull: a topic has no room for its messages.
     """
     placed = [place(message, context) for message in messages]
-    counts = Counter(new.ref.topic for new in placed)
+    counts = Counter(ref.topic for ref in {new.ref for new in placed})
     context.limits.admit((context.topics.get(name), n) for name, n in counts.items())
     return placed
 
@@ -83,8 +83,8 @@ class MessagePublication(OutboxPart):
         """Publish messages, 25 a call; those with a deduplication window are written one by one.
 
         A message that is outstanding already stays as it is, with its claim, its failures and its
-        edits, and its ref is returned. A new message costs 1 WRU a KB, as with `add`, and one
-        that is there 1 WRU a KB of what lies there.
+        edits, and its ref is returned; of messages with one id the first is written. A new message
+        costs 1 WRU a KB, as with `add`, and one that is there 1 WRU a KB of what lies there.
 
         Args:
             messages: the messages.
@@ -109,7 +109,7 @@ class MessagePublication(OutboxPart):
         `ConditionalCheckFailed` at its action. This call stores offloaded bodies.
 
         Raises:
-            InvalidInput: over 100 actions.
+            InvalidInput: over 100 actions, or an id or a deduplication key comes twice.
             UnknownTopic: there is no such topic; TopicFull: it has no room for its messages.
         """
         context = self._context
@@ -133,7 +133,7 @@ class MessagePublication(OutboxPart):
             The refs of the messages.
 
         Raises:
-            InvalidInput: over 100 actions.
+            InvalidInput: over 100 actions, or an id or a deduplication key comes twice.
             TopicFull: a topic has no room for its messages; nothing was written.
             TransactionCancelled: a condition did not hold; `.reasons` has one reason per action.
             Throttled, Unavailable: it may or may not be written; repeat it with the token.

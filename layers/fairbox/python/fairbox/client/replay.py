@@ -13,6 +13,7 @@ from fairbox.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.dynamodb.message_inserts import NewMessage
     from fairbox.model.messages import Message, MessageRef
 
 MAX_REPLAYED: Final = MAX_TRANSACTION - 1
@@ -51,7 +52,7 @@ class MessageReplay(OutboxPart):
         nothing. It costs 2 WRU a KB for each message, and 2 for the cursor.
 
         Args:
-            messages: at most 99, of 4 MB together.
+            messages: at most 99, of 4 MB together; of those with one id the first is written.
             cursor: names the replay, and its part if it has several.
             position: the position of the cursor before the step.
             to: its position after the step.
@@ -70,7 +71,9 @@ class MessageReplay(OutboxPart):
         if to <= position:
             raise InvalidInput("to", f"a position behind {position}")
         context = self._context
-        left = {new.ref: new for new in place_all(messages, context)}
+        left: dict[MessageRef, NewMessage] = {}
+        for new in place_all(messages, context):
+            left.setdefault(new.ref, new)
         outstanding: list[MessageRef] = []
         while refused := context.inserts.add_step(left.values(), cursor, position, to):
             if refused.position is not None:

@@ -24,7 +24,7 @@ from fairbox.model.ids import time_of
 from fairbox.model.messages import Message, MessageRef
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
@@ -102,7 +102,7 @@ class MessageInserts:
     def add_many(self, messages: Sequence[NewMessage], *, new: bool = False) -> list[MessageRef]:
         """Write messages, 25 a call, and those with a deduplication window one by one.
 
-        Messages that lie there already stay as they are.
+        Messages that lie there already stay as they are, and the first of those with one ref wins.
 
         Args:
             messages: the messages.
@@ -112,18 +112,22 @@ class MessageInserts:
             MessagesNotWritten: some stayed unwritten to the last try; it names them.
         """
         # every item is made before the first is written: a message that is refused stops them all
-        made = [(one, self._item(one)) for one in messages]
-        refs = [one.ref if one.window is None else self._add_once(one, item) for one, item in made]
-        # a batch refuses a key named twice
-        unique = {key_pair(item): (one.ref, item) for one, item in made if one.window is None}
-        items = {key: item for key, (_, item) in unique.items()}
+        made: dict[MessageRef, tuple[NewMessage, Item]] = {}
+        for one in messages:
+            if one.ref not in made:
+                made[one.ref] = one, self._item(one)
+        refs = {
+            ref: ref if one.window is None else self._add_once(one, item)
+            for ref, (one, item) in made.items()
+        }
+        items = {key_pair(item): item for one, item in made.values() if one.window is None}
         if new and not self._calls.repeats:
             items = self._put(items)
         left, cause = self._insert(items)
         if left:
-            missing = [ref for key, (ref, _) in unique.items() if key in left]
+            missing = [ref for ref, (_, item) in made.items() if key_pair(item) in left]
             raise MessagesNotWritten(missing, "" if cause is None else str(cause)) from cause
-        return refs
+        return [refs[one.ref] for one in messages]
 
     def _insert(self, items: Mapping[Key, Item]) -> tuple[set[Key], FairboxError | None]:
         """Write items where none lie, 25 a call; return the keys left unwritten, and why."""
@@ -159,7 +163,7 @@ class MessageInserts:
         return {key: item for key, item in items.items() if key in left}
 
     def actions(
-        self, messages: Iterable[NewMessage], *, by_id: bool = False
+        self, messages: Collection[NewMessage], *, by_id: bool = False
     ) -> list[dict[str, Any]]:
         """Return the actions that write messages in a transaction.
 
@@ -169,8 +173,12 @@ class MessageInserts:
                 repeated under its token must be the same to the letter.
 
         Raises:
-            InvalidInput: over 100 actions.
+            InvalidInput: over 100 actions, or an id or a deduplication key comes twice.
         """
+        names: list[object] = [new.ref for new in messages]
+        names += [(n.ref.topic, n.message.dedup_key) for n in messages if n.window is not None]
+        if len(set(names)) < len(names):
+            raise InvalidInput("messages", "each id and each deduplication key once")
         actions: list[dict[str, Any]] = []
         for new in messages:
             actions.append({"Put": put_new(self._outbox, self._item(new))})
