@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 OUTBOX, DELIVERIES, BATCHES = "outbox", "deliveries", "batches"
-CALLBACK_TOPICS = ("on-complete", "on-success")
+CALLBACK_TOPICS = ("on-complete", "on-success", "on-cancel")
 _START = 1_760_000_000.0
 _WRITES = frozenset({"put_item", "transact_write_items", "batch_write_item"})
 
@@ -247,12 +247,13 @@ class Explorer:
         return ""
 
     def _miscalled(self) -> str:
-        """Say which callback was not told once, of a batch that tells both topics."""
+        """Say which callback was not told once, of a batch that tells all topics."""
         for root in pieces(self._items()).roots.values():
             if root.callbacks and root.state != "reaped":
                 complete = root.state == "complete"
                 told = [len(self._messages(topic)) for topic in CALLBACK_TOPICS]
-                if told != [complete, complete and not root.failed]:
+                ended = [complete, complete and not root.failed, root.state == "cancelled"]
+                if told != ended:
                     return f"{root.batch} is {root.state}, {root.failed} failed, told {told} times"
         return ""
 

@@ -10,7 +10,7 @@ from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.errors import BatchBusy, BatchEnded, FairboxError
 from fairbox_simulation.batches.trees import small_trees
 
-from tests.batches.explorer import Explorer, Process, Scenario
+from tests.batches.explorer import CALLBACK_TOPICS, Explorer, Process, Scenario
 from tests.batches.mutants import (
     any_child,
     any_leaf_counts,
@@ -67,10 +67,11 @@ def batch_of(
 
 
 def with_callbacks(*sizes: int, **more: Any) -> Callable[[Batches], None]:
-    """Prepare batch A, as `batch_of` does, with both callbacks and a day for retries."""
+    """Prepare batch A, as `batch_of` does, with all callbacks and a day for retries."""
 
     def prepare(batches: Batches) -> None:
-        batches.open(id=A, on_complete="on-complete", on_success="on-success")
+        complete, success, cancel = CALLBACK_TOPICS
+        batches.open(id=A, on_complete=complete, on_success=success, on_cancel=cancel)
         batch_of(*sizes, **more)(batches)
 
     return prepare

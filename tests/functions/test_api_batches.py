@@ -175,11 +175,12 @@ def test_batches_are_listed_by_state_in_pages(api: ApiClient) -> None:
 
 def test_callbacks_are_opened_shown_and_refused_with_their_field(api: ApiClient) -> None:
     given = {"on_complete": "sqs:orders-a", "on_success": "sqs:orders-b", "retry_hours": 3}
+    given["on_cancel"] = "sqs:orders-b"
     reply = post(api, "/batches", given)
     assert (reply.status, reply.json["retry_hours"]) == (201, 3)
     shown = api.call("GET", f"/batches/{reply.json['id']}").json
     assert shown["on_complete"].startswith("fairbox.batches.to.")
-    assert shown["on_complete"] != shown["on_success"]
+    assert shown["on_complete"] != shown["on_success"] == shown["on_cancel"]
     for field, value in (("on_complete", "nowhere"), ("on_success", "ftp:x"), ("retry_hours", 169)):
         refused = post(api, "/batches", given | {field: value})
         assert (refused.status, refused.kind) == (422, "invalid-field")

@@ -51,7 +51,7 @@ EXCUSES: Final = (
     Excuse(".*", 422, "body", "text of base64 is read by body_encoding, a field beside it"),
     Excuse("POST /batches", 422, "metadata", _BYTES),
     Excuse("POST /batches", 422, "parent_item", _GIVEN),
-    Excuse("POST /batches", 422, "on_complete|on_success", "a topic that exists, or a destination"),
+    Excuse("POST /batches", 422, "on_[a-z]+", "a topic that exists, or a destination"),
 )
 
 

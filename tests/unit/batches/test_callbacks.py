@@ -17,7 +17,7 @@ HOUR = 3600
 @pytest.fixture
 def app() -> MemoryApplication:
     app = MemoryApplication()
-    for name in ("complete", "success"):
+    for name in ("complete", "success", "cancel"):
         app.outbox.create_topic(Topic(name))
     return app
 
@@ -126,6 +126,34 @@ def test_a_batch_that_waits_is_no_stalled_one_and_may_be_cancelled(app: MemoryAp
     app.clock.advance(100 * HOUR)
     clean(app)
     assert [told(app, t) for t in (COMPLETED_TOPIC, "complete", "success")] == [[], [], []]
+
+
+def test_a_cancel_tells_its_callback_once_and_no_other(app: MemoryApplication) -> None:
+    batch = opened(app, 3, on_cancel="cancel", metadata={"run": 7})
+    app.batches.ack([f"{batch}:0:0"])
+    app.batches.fail([f"{batch}:0:1"])
+    assert app.batches.get(batch).on_cancel == "cancel"
+    app.batches.cancel(batch)
+    app.batches.cancel(batch)
+    app.cascade()
+    (message,) = told(app, "cancel")
+    assert (message["id"], message["metadata"], message["callback"]) == (
+        batch,
+        {"run": 7},
+        "cancel",
+    )
+    counts = [message[name] for name in ("total", "acked", "failed", "pending")]
+    assert (counts, message["cancelled_at"] >= message["opened_at"]) == ([3, 1, 1, 1], True)
+    assert [told(app, t) for t in ("complete", "success", COMPLETED_TOPIC)] == [[], [], []]
+
+
+def test_a_nested_batch_cancelled_with_its_parent_is_told(app: MemoryApplication) -> None:
+    parent = opened(app)
+    child = app.batches.open(parent_item=f"{parent}:0:0", on_cancel="cancel").id
+    app.batches.cancel(parent)
+    app.clock.advance(25 * HOUR)
+    assert clean(app).cancelled == [child]
+    assert [message["id"] for message in told(app, "cancel")] == [child]
 
 
 def test_a_destination_gets_its_message_of_this_batch_alone(app: MemoryApplication) -> None:

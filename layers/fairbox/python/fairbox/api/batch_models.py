@@ -58,6 +58,9 @@ class BatchIn(In):
         json_schema_extra=CALLBACK,
         description="The same, when it completes without failures.",
     )
+    on_cancel: str | None = Field(
+        default=None, json_schema_extra=CALLBACK, description="The same, when it is cancelled."
+    )
     retry_hours: Whole | None = Field(
         default=None,
         json_schema_extra={"minimum": 0, "maximum": MAX_RETRY_HOURS},
@@ -132,6 +135,7 @@ class BatchOut(Out):
     parent_item: str | None
     on_complete: str | None = Field(description="The topic of the callback.")
     on_success: str | None = Field(description="The topic of the callback.")
+    on_cancel: str | None = Field(description="The topic of the callback.")
     retry_hours: int
 
 
@@ -181,6 +185,7 @@ class ShownBatch(ProgressOut):
     parent_item: str | None
     on_complete: str | None = Field(description="The topic of the callback.")
     on_success: str | None = Field(description="The topic of the callback.")
+    on_cancel: str | None = Field(description="The topic of the callback.")
     retry_hours: int
 
 

@@ -53,6 +53,7 @@ def open_batch(api: Api, request: Request) -> Answer:
         parent_item=given.parent_item,
         on_complete=given.on_complete,
         on_success=given.on_success,
+        on_cancel=given.on_cancel,
         retry_hours=given.retry_hours,
     )
     return Answer(status, _show(batch), {"Location": f"/batches/{batch.id}"})
@@ -107,6 +108,7 @@ def show_batch(api: Api, request: Request) -> Answer:
         parent_item=batch.parent_item,
         on_complete=batch.on_complete,
         on_success=batch.on_success,
+        on_cancel=batch.on_cancel,
         retry_hours=batch.retry_hours,
     )
     return Answer(200, shown)
@@ -195,6 +197,7 @@ def _show(batch: Batch) -> BatchOut:
         parent_item=batch.parent_item,
         on_complete=batch.on_complete,
         on_success=batch.on_success,
+        on_cancel=batch.on_cancel,
         retry_hours=batch.retry_hours,
     )
 

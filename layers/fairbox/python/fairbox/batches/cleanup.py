@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.context import DAY_HOURS, WEEK_HOURS
 from fairbox.batches.lifecycle import ERASE_GROUPS
-from fairbox.batches.models import ORPHANED_TOPIC, Announcement, Change, LeafKey, hour_of
+from fairbox.batches.models import ORPHANED_TOPIC, Change, LeafKey, hour_of
 from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
 from fairbox.errors import FairboxError
 from fairbox.model.ids import parse_item
@@ -201,15 +201,8 @@ class Cleanup:
         progress = self._progress.progress_of(root)
         if dry_run:
             return OrphanCheck(root.batch, "reaped", active, progress)
-        announcement = Announcement(
-            ORPHANED_TOPIC,
-            self._context.ids.next(),
-            replace(root, state="reaped", failed=progress.failed),
-            self._store.metadata(root.batch),
-            acked=progress.acked,
-            pending=progress.pending,
-            at=int(self._context.clock.now() * 1000),
-        )
+        ended = replace(root, state="reaped")
+        announcement = self._lifecycle.notice(ended, ORPHANED_TOPIC, progress)
         fate: Fate = "reaped" if self._lifecycle.end(root, "reaped", announcement) else "kept"
         return OrphanCheck(root.batch, fate, active, progress)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.context import DAY_HOURS
-from fairbox.batches.models import FENCED, Change, LeafKey, hour_of, node_of
+from fairbox.batches.models import FENCED, Announcement, Change, LeafKey, hour_of, node_of
 from fairbox.batches.progress import ProgressReader
 from fairbox.batches.results import Batch
 from fairbox.batches.tree_reads import known_root
@@ -16,7 +16,8 @@ from fairbox.errors import BatchBusy, BatchEnded
 if TYPE_CHECKING:
     from fairbox.batches.cascade import Cascade
     from fairbox.batches.context import Context
-    from fairbox.batches.models import Announcement, Root
+    from fairbox.batches.models import Called, Root
+    from fairbox.batches.results import Progress
 
 ERASE_STEP: Final = 25
 ERASE_GROUPS: Final = 1000
@@ -61,7 +62,7 @@ class Lifecycle:
         raise BatchBusy([batch])
 
     def cancel(self, batch: str) -> Batch:
-        """Cancel a batch that has not completed; there will be no message.
+        """Cancel a batch that has not completed; none but its `on_cancel` is told.
 
         It returns once no item of the batch can be settled any more.
 
@@ -92,12 +93,30 @@ class Lifecycle:
         Its groups are gone afterwards: an ack reads nothing but its group, so that refuses it.
         """
         new = replace(root, state=state, look=self._hour, version=root.version + 1)
+        topic = root.callbacks.on_cancel
+        if state == "cancelled" and topic is not None:
+            announcement = self.notice(new, topic, self._progress.progress_of(root), "cancel")
         actions = self._context.announcer.actions(announcement) if announcement else []
         if self._store.write([Change(new, root)], actions) is not None:
             return False
         self._cascade.after_end(new, "")
         self.fence(root.batch)
         return True
+
+    def notice(
+        self, root: Root, topic: str, progress: Progress, callback: Called | None = None
+    ) -> Announcement:
+        """Return the message of a batch that ends before all of its items are settled."""
+        return Announcement(
+            topic,
+            self._context.ids.next(),
+            replace(root, failed=progress.failed),
+            self._store.metadata(root.batch),
+            acked=progress.acked,
+            pending=progress.pending,
+            at=int(self._context.clock.now() * 1000),
+            callback=callback,
+        )
 
     def fence(self, batch: str, deadline: float = math.inf) -> bool:
         """Erase the groups of a cancelled or reaped batch, so that every ack is refused.

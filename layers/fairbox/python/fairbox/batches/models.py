@@ -27,7 +27,7 @@ Unknown = tuple[tuple[str, Any], ...]
 State = Literal["open", "sealed", "complete", "cancelled", "reaped"]
 FENCED: Final = frozenset({"cancelled", "reaped"})
 """States in which every ack is refused: the groups are erased as soon as the batch has ended."""
-Called = Literal["complete", "success"]
+Called = Literal["complete", "success", "cancel"]
 ENDED: Final = FENCED | {"complete"}
 COMPLETED_TOPIC: Final = "fairbox.batches.completed"
 ORPHANED_TOPIC: Final = "fairbox.batches.orphaned"
@@ -237,13 +237,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """The topics that a batch of its own tells: that it completed, and that nothing failed."""
+    """The topics that a batch of its own tells of its end: of any, without failures, cancelled."""
 
     on_complete: str | None = None
     on_success: str | None = None
+    on_cancel: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.on_complete or self.on_success)
+        return bool(self.on_complete or self.on_success or self.on_cancel)
 
     def due(self, failed: int) -> list[tuple[Called, str]]:
         """Return what is told to which topic when a batch completes with so many failures."""

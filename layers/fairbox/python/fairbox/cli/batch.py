@@ -63,6 +63,10 @@ def open_batch(
         str | None,
         typer.Option(metavar="TO", help="The same, when it completes without failures."),
     ] = None,
+    on_cancel: Annotated[
+        str | None,
+        typer.Option(metavar="TO", help="The same, when it is cancelled."),
+    ] = None,
     retry_hours: Annotated[
         int | None,
         typer.Option(help="So long it stays open for retries; 24 with --on-success, else 0."),
@@ -80,6 +84,7 @@ def open_batch(
         parent_item=parent_item,
         on_complete=on_complete,
         on_success=on_success,
+        on_cancel=on_cancel,
         retry_hours=retry_hours,
     )
     session.show(batch_fields(opened), opened.id)

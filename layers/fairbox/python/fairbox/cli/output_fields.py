@@ -39,6 +39,7 @@ def batch_fields(batch: Batch) -> Fields:
         "parent_item": batch.parent_item,
         "on_complete": batch.on_complete,
         "on_success": batch.on_success,
+        "on_cancel": batch.on_cancel,
         "retry_hours": batch.retry_hours,
     }
 

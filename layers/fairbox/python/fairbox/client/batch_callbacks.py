@@ -13,6 +13,8 @@ from fairbox.model.messages import check_topic
 from fairbox.model.topics import SCHEMES, Subscription, Topic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fairbox.client.outbox import Outbox
 
 CALLBACK_PREFIX: Final = "fairbox.batches.to."
@@ -24,20 +26,18 @@ _OURS: Final = "fairbox.batches."
 _EXPECTED: Final = f"the name of a topic, or a destination ({':, '.join(SCHEMES)}:)"
 
 
-def resolve_callbacks(outbox: Outbox, on_complete: str | None, on_success: str | None) -> Callbacks:
+def resolve_callbacks(outbox: Outbox, given: Mapping[str, str | None]) -> Callbacks:
     """Return the topics of callbacks; what stands before a destination is created where missing.
 
-    Both addresses are checked before anything is created.
+    All addresses are checked before anything is created.
 
     Raises:
         InvalidInput: an address is no topic that exists and no destination; it names the field.
     """
-    given = {"on_complete": on_complete, "on_success": on_success}
     found: dict[str, Subscription | str | None] = {}
     for field, address in given.items():
         found[field] = None if address is None else _checked(outbox, field, address)
-    topics = {field: _topic(outbox, field, target) for field, target in found.items()}
-    return Callbacks(topics["on_complete"], topics["on_success"])
+    return Callbacks(**{field: _topic(outbox, field, target) for field, target in found.items()})
 
 
 def check_retry_hours(hours: int | None, on_success: str | None) -> int:

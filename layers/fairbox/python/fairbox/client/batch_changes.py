@@ -49,6 +49,7 @@ class BatchChanges(BatchPart):
         parent_item: str | None = None,
         on_complete: str | None = None,
         on_success: str | None = None,
+        on_cancel: str | None = None,
         retry_hours: int | None = None,
     ) -> Batch:
         """Open a batch (2 WRU; a nested one 5 WRU and 3 RRU).
@@ -62,6 +63,8 @@ class BatchChanges(BatchPart):
             on_complete: a topic, or a destination such as `sqs:<queue url>`, that gets a message of
                 its own when this batch completes.
             on_success: the same, when it completes without failures.
+            on_cancel: the same, when it is cancelled; the cancel then reads the progress, 1 RRU an
+                unfinished group.
             retry_hours: hours, up to 168, for which the batch stays open for `retry` when nothing
                 is pending and items have failed; then it completes, at the next hour. By default
                 24 with `on_success`, else 0. The first batch with a destination takes 2 s longer.
@@ -72,9 +75,9 @@ class BatchChanges(BatchPart):
             ParentItemTaken: it has another nested batch; give the same `id` to get that one.
         """
         hours = check_retry_hours(retry_hours, on_success)
-        callbacks = NO_CALLBACKS
-        if on_complete is not None or on_success is not None:
-            callbacks = self._context.callbacks(on_complete, on_success)
+        given = {"on_complete": on_complete, "on_success": on_success, "on_cancel": on_cancel}
+        called = any(address is not None for address in given.values())
+        callbacks = self._context.callbacks(given) if called else NO_CALLBACKS
         return self._context.additions.open(
             user_key, metadata or {}, id, parent_item, callbacks=callbacks, retry_hours=hours
         )
@@ -172,6 +175,7 @@ class BatchChanges(BatchPart):
     def cancel(self, batch: str) -> Batch:
         """Cancel a batch: it will not complete, and every later ack raises `BatchEnded`.
 
+        The transaction that cancels it writes the message of its `on_cancel`, where it has one.
         It returns when all groups are erased (2 WRU each, a second for some 1,500 groups). After a
         crash the batches' stream erases the rest, and a repeated call goes on where it ended.
 
@@ -246,4 +250,6 @@ def _body(announcement: Announcement) -> dict[str, object]:
         body["callback"] = announcement.callback
     if announcement.topic == ORPHANED_TOPIC:
         return body | {"pending": announcement.pending, "reaped_at": announcement.at}
+    if announcement.callback == "cancel":
+        return body | {"pending": announcement.pending, "cancelled_at": announcement.at}
     return body | {"completed_at": announcement.at}

@@ -14,7 +14,7 @@ from fairbox.batches.progress import ProgressReader
 from fairbox.batches.settlement import Settlement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fairbox.batches.context import Context
     from fairbox.batches.models import Callbacks
@@ -26,11 +26,11 @@ class BatchContext:
 
     Args:
         core: the context that the use cases share.
-        callbacks: returns the topics of `on_complete` and `on_success`.
+        callbacks: returns the topics of `on_complete` and its like, by field.
     """
 
     def __init__(
-        self, core: Context, callbacks: Callable[[str | None, str | None], Callbacks]
+        self, core: Context, callbacks: Callable[[Mapping[str, str | None]], Callbacks]
     ) -> None:
         self.core = core
         self.callbacks = callbacks

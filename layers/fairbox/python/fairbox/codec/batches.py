@@ -59,6 +59,7 @@ NOTIFIED: Final = "told"  # BOOL, whether that item is settled
 CHILD: Final = "ch"  # S, of an item's record: the nested batch that settles it
 ON_COMPLETE: Final = "oc"  # S, of a root: topic that is told of its completion
 ON_SUCCESS: Final = "os"  # S, of a root: topic that is told of its completion without failures
+ON_CANCEL: Final = "ox"  # S, of a root: topic that is told when it is cancelled
 RETRY_HOURS: Final = "rh"  # N, of a root: how long it stays open for retries
 RETRY_UNTIL: Final = "ru"  # N, hour: of a root that is open for retries
 BUCKET: Final = "h"  # S, state and bucket: hash key of OpenBatches
@@ -83,7 +84,7 @@ _WRITTEN: Final = frozenset(
         PK, SK, BITS, COUNT, LEAF_SIZE, FAILED, SETTLED, VERSION, HOUR, WRITER, REASONS,
         STATE, NEXT_GROUP, TOTAL, OPENED, USER_KEY, MESSAGE, PARENT_ITEM, NOTIFIED, BUCKET,
         NEXT_CHECK, ERASED, EXPIRES_AT, METADATA, CHILD, ON_COMPLETE,
-        ON_SUCCESS, RETRY_HOURS, RETRY_UNTIL,
+        ON_SUCCESS, ON_CANCEL, RETRY_HOURS, RETRY_UNTIL,
     }
 )  # fmt: skip
 _KNOWN: Final = _WRITTEN | {NEEDS}
@@ -268,6 +269,7 @@ def _root_item(root: Root) -> Item:
         PARENT_ITEM: root.parent_item,
         ON_COMPLETE: root.callbacks.on_complete,
         ON_SUCCESS: root.callbacks.on_success,
+        ON_CANCEL: root.callbacks.on_cancel,
     }
     for name, text in texts.items():
         if text is not None:
@@ -375,7 +377,7 @@ def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
         look=_optional(item, NEXT_CHECK),
         cursor=_optional(item, ERASED),
         expires=_optional(item, EXPIRES_AT),
-        callbacks=Callbacks(_text(item, ON_COMPLETE), _text(item, ON_SUCCESS)),
+        callbacks=Callbacks(*(_text(item, name) for name in (ON_COMPLETE, ON_SUCCESS, ON_CANCEL))),
         retry_hours=_optional(item, RETRY_HOURS) or 0,
         retry_until=_optional(item, RETRY_UNTIL),
         unknown=unknown,
