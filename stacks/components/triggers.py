@@ -44,7 +44,7 @@ def any_message() -> list[Pattern]:
 
 
 def emptied_or_ended() -> list[Pattern]:
-    """Return filters of the batches' stream: a group or node emptied, or a batch just ended."""
+    """Return filters of the batches' stream: what was emptied, ended, or has first failed items."""
     absent = [{"exists": False}]
     root = {
         codec.SK: {"S": [batch_codec.ROOT_SK]},
@@ -53,7 +53,8 @@ def emptied_or_ended() -> list[Pattern]:
         batch_codec.ERASED: {"N": absent},
     }
     emptied = {batch_codec.COUNT: {"N": ["0"]}}
-    return [{"dynamodb": {"NewImage": emptied}}, {"dynamodb": {"NewImage": root}}]
+    died = {codec.SK: {"S": [batch_codec.FAILED_SK]}, batch_codec.VERSION: {"N": ["1"]}}
+    return [{"dynamodb": {"NewImage": image}} for image in (emptied, root, died)]
 
 
 class StreamTrigger(Construct):

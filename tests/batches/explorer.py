@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ReadTimeoutError
+from fairbox.batches.models import FirstDeath
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import COMPLETED_TOPIC, ORPHANED_TOPIC, Batches
 from fairbox.client.outbox import Outbox
@@ -29,8 +30,10 @@ from fairbox_simulation.batches.invariants import broken, pieces
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from fairbox.batches.models import Cause
+
 OUTBOX, DELIVERIES, BATCHES = "outbox", "deliveries", "batches"
-CALLBACK_TOPICS = ("on-complete", "on-success", "on-cancel")
+CALLBACK_TOPICS = ("on-complete", "on-success", "on-cancel", "on-death")
 _START = 1_760_000_000.0
 _WRITES = frozenset({"put_item", "transact_write_items", "batch_write_item"})
 
@@ -253,16 +256,28 @@ class Explorer:
                 complete = root.state == "complete"
                 told = [len(self._messages(topic)) for topic in CALLBACK_TOPICS]
                 ended = [complete, complete and not root.failed, root.state == "cancelled"]
-                if told != ended:
+                # of a death that was undone, or came to its batch cancelled, none need be told
+                death = 1 if complete and root.failed else min(told[-1], 1)
+                if told != [*ended, death]:
                     return f"{root.batch} is {root.state}, {root.failed} failed, told {told} times"
+        return ""
+
+    def _untold_death(self) -> str:
+        """Say which batch goes on, has a failed item, and has not told of it."""
+        found = pieces(self._items())
+        died = {batch for batch, _ in found.failed}
+        for root in found.roots.values():
+            told = self._messages(CALLBACK_TOPICS[-1])
+            if root.batch in died and root.callbacks and not (root.ended or told):
+                return f"{root.batch} has not told of its first failed item"
         return ""
 
     def _recovered(self) -> str:
         """Let everything be dead but the stream; say what is wrong then."""
         self._stream(self._batches(self._engine, 98))
-        problem = broken(self._items(), self._messages())
+        problem = broken(self._items(), self._messages()) or self._miscalled()
         if not problem:
-            problem = pieces(self._items()).stuck()
+            problem = pieces(self._items()).stuck() or self._untold_death()
         return f"after a crash of all: {problem}" if problem else ""
 
     def _stream(self, batches: Batches) -> None:
@@ -270,7 +285,9 @@ class Explorer:
         for _ in range(3):
             found = pieces(self._items())
             BatchMaintenance(batches).cascade(found.emptied())
-            BatchMaintenance(batches).finish([*found.untold(), *found.unfenced()], deadline=1e12)
+            died = [FirstDeath(batch) for batch in sorted({batch for batch, _ in found.failed})]
+            causes: list[Cause] = [*found.untold(), *found.unfenced(), *died]
+            BatchMaintenance(batches).finish(causes, deadline=1e12)
 
     def _items(self) -> list[dict[str, Any]]:
         return [row.item for row in _rows(self._engine._engine.tables[BATCHES].store)]

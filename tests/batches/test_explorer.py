@@ -70,8 +70,10 @@ def with_callbacks(*sizes: int, **more: Any) -> Callable[[Batches], None]:
     """Prepare batch A, as `batch_of` does, with all callbacks and a day for retries."""
 
     def prepare(batches: Batches) -> None:
-        complete, success, cancel = CALLBACK_TOPICS
-        batches.open(id=A, on_complete=complete, on_success=success, on_cancel=cancel)
+        complete, success, cancel, death = CALLBACK_TOPICS
+        batches.open(
+            id=A, on_complete=complete, on_success=success, on_cancel=cancel, on_death=death
+        )
         batch_of(*sizes, **more)(batches)
 
     return prepare

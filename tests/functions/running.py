@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from fairbox import Batches
 from fairbox.batches.ack_messages import pack
 from fairbox.batches.models import COMPLETED_TOPIC
-from fairbox.codec.batches import emptied, newly_ended
+from fairbox.codec.batches import read_image
 from fairbox.codec.stream_records import image_item
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.errors import UnknownTopic
@@ -164,7 +164,7 @@ class Context:
 
 
 def _asks(image: dict[str, Any]) -> bool:
-    return emptied(image) is not None or newly_ended(image) is not None
+    return read_image(image) != (None, None)
 
 
 def ack_event(*messages: Sequence[str] | str) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def test_the_fixtures_hold_every_kind_of_item(files: Mapping[str, Any]) -> None:
     kinds = {item["pk"]["S"].split("#")[0] for item in tables[OUTBOX]}
     assert kinds >= {"ready", "later", "config", "hint", "cursor"}
     kept = {i["pk"]["S"].split("#")[0] for i in tables["deliveries"]}
-    assert kept == {"dead", "ledger", "dedup"}
+    assert kept == {"dead", "ledger", "dedup", "segments"}
     ends = {item["sk"]["S"].split("#")[0] for item in tables[BATCHES]}
     assert ends == {"c", "root", "l", "n", "f", "add", "meta"}
     attributes = {name for item in tables[OUTBOX] for name in item}

@@ -149,7 +149,7 @@ class TestMutants:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(KeyClaim, "held_by", lambda *_: True)
-        assert self.finds("changed by a receipt that was followed", CALM, first=13, messages=60)
+        assert self.finds("changed by a receipt that was followed", CALM, first=45, messages=60)
 
     def test_an_expired_receipt_that_counts_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def mutant(self: UnorderedSettlement, receipts: Sequence[Receipt]) -> list[Receipt]:

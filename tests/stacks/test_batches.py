@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.batches.models import Leaf, Node, Root
-from fairbox.codec.batches import emptied, item_of, newly_ended
+from fairbox.batches.models import FailedItems, Leaf, Node, Root
+from fairbox.codec.batches import item_of, read_image
 from fairbox.testing.streams import lambda_item
 
 from local.triggers.filters import compile_pattern
@@ -91,6 +91,8 @@ def test_cascades_are_bounded_halved_partial_and_kept_with_their_records(
         ("a nested batch told", Root(BATCH, "complete", 1, parent_item=ITEM, told=True), False),
         ("a nested batch cancelled", Root(BATCH, "cancelled", 1, parent_item=ITEM), True),
         ("a batch reaped", Root(BATCH, "reaped", 1), True),
+        ("a group's first failed items", FailedItems(BATCH, 0, 1, 8), True),
+        ("a group's further failed items", FailedItems(BATCH, 0, 3, 8, version=2), False),
         ("a batch being erased", Root(BATCH, "reaped", 1, cursor=0), False),
     ],
 )
@@ -102,7 +104,7 @@ def test_the_cascade_is_woken_by(
     matchers = [compile_pattern(one["Pattern"]) for one in filters]
     event = {"eventName": "MODIFY", "dynamodb": {"NewImage": image, "SequenceNumber": "1"}}
     assert any(match(event) for match in matchers) is wanted, what
-    assert (emptied(image) is not None or newly_ended(image) is not None) is wanted, what
+    assert (read_image(image) != (None, None)) is wanted, what
 
 
 def test_a_removal_wakes_no_cascade(assembly: Assembly) -> None:

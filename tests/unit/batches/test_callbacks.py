@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from fairbox import InvalidInput, Topic
+from fairbox import InvalidInput, Message, Queue, Topic
 from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.errors import UnknownTopic
 from fairbox.testing.application import BATCHES, MemoryApplication
@@ -17,7 +17,7 @@ HOUR = 3600
 @pytest.fixture
 def app() -> MemoryApplication:
     app = MemoryApplication()
-    for name in ("complete", "success", "cancel"):
+    for name in ("complete", "success", "cancel", "death"):
         app.outbox.create_topic(Topic(name))
     return app
 
@@ -145,6 +145,49 @@ def test_a_cancel_tells_its_callback_once_and_no_other(app: MemoryApplication) -
     counts = [message[name] for name in ("total", "acked", "failed", "pending")]
     assert (counts, message["cancelled_at"] >= message["opened_at"]) == ([3, 1, 1, 1], True)
     assert [told(app, t) for t in ("complete", "success", COMPLETED_TOPIC)] == [[], [], []]
+
+
+def test_the_first_death_is_told_once_while_the_others_go_on(app: MemoryApplication) -> None:
+    batch = app.batches.open(on_death="death", on_complete="complete", metadata={"run": 7}).id
+    app.batches.add(batch, 4, request_id="r", group_size=2)
+    app.batches.ack([f"{batch}:0:0"])
+    app.cascade()
+    assert told(app, "death") == []
+    app.batches.fail([f"{batch}:1:0"], "no")
+    for _ in range(2):
+        app.cascade()
+    app.batches.fail([f"{batch}:1:1", f"{batch}:0:1"])
+    app.cascade()
+    (message,) = told(app, "death")
+    assert (message["id"], message["metadata"], message["callback"]) == (batch, {"run": 7}, "death")
+    counts = [message[name] for name in ("total", "acked", "failed", "pending")]
+    assert (counts, message["died_at"] >= message["opened_at"]) == ([4, 1, 1, 2], True)
+    app.batches.seal(batch)
+    app.cascade()
+    assert [len(told(app, topic)) for topic in ("complete", "death")] == [1, 1]
+
+
+def test_a_death_that_completes_its_batch_is_told_with_the_end(app: MemoryApplication) -> None:
+    batch = opened(app, 1, on_death="death", retry_hours=0)
+    assert app.batches.fail([f"{batch}:0:0"]).completed == (batch,)
+    app.cascade()
+    assert [m["callback"] for t in ("complete", "success", "death") for m in told(app, t)] == [
+        "complete",
+        "death",
+    ]
+
+
+def test_the_death_of_a_message_is_one_of_its_batch(app: MemoryApplication) -> None:
+    batch = app.batches.open(on_death="death").id
+    app.batches.add(batch, 2, request_id="r")
+    app.outbox.create_topic(Topic("orders"))
+    app.outbox.add(Message(topic="orders", body=b"", id=app.ids.next(), batch_item=f"{batch}:0:0"))
+    queue = Queue.over(app.outbox)
+    (received,) = queue.receive("orders")
+    queue.bury(received.receipt, "no")
+    app.run(5)
+    assert [(m["id"], m["failed"]) for m in told(app, "death")] == [(batch, 1)]
+    app.batches.cancel(batch)
 
 
 def test_a_nested_batch_cancelled_with_its_parent_is_told(app: MemoryApplication) -> None:

@@ -61,6 +61,11 @@ class BatchIn(In):
     on_cancel: str | None = Field(
         default=None, json_schema_extra=CALLBACK, description="The same, when it is cancelled."
     )
+    on_death: str | None = Field(
+        default=None,
+        json_schema_extra=CALLBACK,
+        description="The same, when the first of its items fails, once.",
+    )
     retry_hours: Whole | None = Field(
         default=None,
         json_schema_extra={"minimum": 0, "maximum": MAX_RETRY_HOURS},
@@ -136,6 +141,7 @@ class BatchOut(Out):
     on_complete: str | None = Field(description="The topic of the callback.")
     on_success: str | None = Field(description="The topic of the callback.")
     on_cancel: str | None = Field(description="The topic of the callback.")
+    on_death: str | None = Field(description="The topic of the callback.")
     retry_hours: int
 
 
@@ -186,6 +192,7 @@ class ShownBatch(ProgressOut):
     on_complete: str | None = Field(description="The topic of the callback.")
     on_success: str | None = Field(description="The topic of the callback.")
     on_cancel: str | None = Field(description="The topic of the callback.")
+    on_death: str | None = Field(description="The topic of the callback.")
     retry_hours: int
 
 

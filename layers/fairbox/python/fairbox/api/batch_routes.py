@@ -54,6 +54,7 @@ def open_batch(api: Api, request: Request) -> Answer:
         on_complete=given.on_complete,
         on_success=given.on_success,
         on_cancel=given.on_cancel,
+        on_death=given.on_death,
         retry_hours=given.retry_hours,
     )
     return Answer(status, _show(batch), {"Location": f"/batches/{batch.id}"})
@@ -109,6 +110,7 @@ def show_batch(api: Api, request: Request) -> Answer:
         on_complete=batch.on_complete,
         on_success=batch.on_success,
         on_cancel=batch.on_cancel,
+        on_death=batch.on_death,
         retry_hours=batch.retry_hours,
     )
     return Answer(200, shown)
@@ -198,6 +200,7 @@ def _show(batch: Batch) -> BatchOut:
         on_complete=batch.on_complete,
         on_success=batch.on_success,
         on_cancel=batch.on_cancel,
+        on_death=batch.on_death,
         retry_hours=batch.retry_hours,
     )
 

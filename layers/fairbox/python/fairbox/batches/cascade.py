@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from fairbox.batches.context import Context
-    from fairbox.batches.models import Node, Root
+    from fairbox.batches.models import Cause, Node, Root
 
 CHILD_SECONDS: Final = 24 * 3600
 """For so long the record of an item's nested batch stays after its end."""
 T = TypeVar("T")
-Cause = Emptied | str
-"""An emptied leaf or node, or the id of an ended batch whose parent is to be notified."""
 
 
 @dataclass(slots=True)
@@ -107,7 +105,7 @@ class Cascade:
             found.left.update(of)
             return None
 
-        nodes, roots = by_parent(c for c in causes if not isinstance(c, str))
+        nodes, roots = by_parent(c for c in causes if isinstance(c, LeafKey | NodeKey))
         for key, leaves in nodes.items():
             if done(partial(self.clear_node, key, leaves, TRIES), key, leaves):
                 roots[key.batch].add(key)
@@ -219,6 +217,7 @@ class Cascade:
         announcement = self._announcement(new, message)
         actions = self._context.announcer.actions(announcement)
         actions += self._callback_actions(announcement)
+        new = replace(new, death_told=new.death_told or bool(new.callbacks.on_death and new.failed))
         return new if self._store.write([Change(new, old)], actions) is None else None
 
     def _announcement(self, root: Root, message: str) -> Announcement:
@@ -234,7 +233,7 @@ class Cascade:
     def _callback_actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         """Return the actions of the batch's own callbacks, with the content of an announcement."""
         root, actions = announcement.root, list[dict[str, Any]]()
-        for callback, topic in root.callbacks.due(root.failed):
+        for callback, topic in root.callbacks.due(root.failed, death_told=root.death_told):
             message = replace(
                 announcement, topic=topic, id=self._context.ids.next(), callback=callback
             )

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.context import DAY_HOURS
+from fairbox.batches.context import DAY_HOURS, TRIES
 from fairbox.batches.models import FENCED, Announcement, Change, LeafKey, hour_of, node_of
 from fairbox.batches.progress import ProgressReader
 from fairbox.batches.results import Batch
@@ -103,10 +103,30 @@ class Lifecycle:
         self.fence(root.batch)
         return True
 
+    def tell_death(self, batch: str) -> bool:
+        """Tell the batch's `on_death` that an item has failed, once (1 RRU if it has none).
+
+        Returns:
+            False when every race was lost.
+        """
+        for _ in self._context.tries(TRIES):
+            root = self._store.root(batch)
+            topic = None if root is None else root.callbacks.on_death
+            if root is None or topic is None or root.ended or root.death_told:
+                return True
+            told = replace(root, death_told=True, version=root.version + 1)
+            notice = self.notice(told, topic, self._progress.progress_of(root), "death")
+            if (
+                self._store.write([Change(told, root)], self._context.announcer.actions(notice))
+                is None
+            ):
+                return True
+        return False
+
     def notice(
         self, root: Root, topic: str, progress: Progress, callback: Called | None = None
     ) -> Announcement:
-        """Return the message of a batch that ends before all of its items are settled."""
+        """Return a message of a batch of which items are pending."""
         return Announcement(
             topic,
             self._context.ids.next(),

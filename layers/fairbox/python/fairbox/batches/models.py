@@ -27,7 +27,7 @@ Unknown = tuple[tuple[str, Any], ...]
 State = Literal["open", "sealed", "complete", "cancelled", "reaped"]
 FENCED: Final = frozenset({"cancelled", "reaped"})
 """States in which every ack is refused: the groups are erased as soon as the batch has ended."""
-Called = Literal["complete", "success", "cancel"]
+Called = Literal["complete", "success", "cancel", "death"]
 ENDED: Final = FENCED | {"complete"}
 COMPLETED_TOPIC: Final = "fairbox.batches.completed"
 ORPHANED_TOPIC: Final = "fairbox.batches.orphaned"
@@ -92,6 +92,17 @@ class NodeKey:
 
 Emptied = LeafKey | NodeKey
 """An item without a bit, which is to be cleared from its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDeath:
+    """A batch of which a group has its first failed items."""
+
+    batch: str
+
+
+Cause = Emptied | FirstDeath | str
+"""A cause of work in the stream: an emptied item, a first death, or a batch that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,18 +248,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """The topics that a batch of its own tells of its end: of any, without failures, cancelled."""
+    """The topics that a batch of its own tells: of its end, and of the first item that failed."""
 
     on_complete: str | None = None
     on_success: str | None = None
     on_cancel: str | None = None
+    on_death: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.on_complete or self.on_success or self.on_cancel)
+        return bool(self.on_complete or self.on_success or self.on_cancel or self.on_death)
 
-    def due(self, failed: int) -> list[tuple[Called, str]]:
+    def due(self, failed: int, *, death_told: bool) -> list[tuple[Called, str]]:
         """Return what is told to which topic when a batch completes with so many failures."""
         due: list[tuple[Called, str]] = []
+        if self.on_death is not None and failed and not death_told:
+            due.append(("death", self.on_death))
         if self.on_complete is not None:
             due.append(("complete", self.on_complete))
         if self.on_success is not None and not failed:
@@ -269,6 +283,7 @@ class Root:
         message: id of the completion message.
         parent_item: the item of another batch that this one's end settles.
         told: whether the parent item has been settled.
+        death_told: whether its `on_death` has been told.
         look: hour since 1970 UTC of the cleanup's next check; None once erased.
         cursor: how far it is erased; None: erasing has not begun.
         expires: seconds since 1970 UTC when the tombstone goes.
@@ -296,6 +311,7 @@ class Root:
     callbacks: Callbacks = Callbacks()
     retry_hours: int = 0
     retry_until: int | None = None
+    death_told: bool = False
     unknown: Unknown = field(default=(), hash=False)
 
     @property

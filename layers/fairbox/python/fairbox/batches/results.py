@@ -38,8 +38,8 @@ class Batch:
 
     Attributes:
         opened: milliseconds since 1970 UTC.
-        on_complete, on_success, on_cancel: topics of its callbacks; of a destination, the topic
-            before it.
+        on_complete, on_success, on_cancel, on_death: topics of its callbacks; of a destination,
+            the topic before it.
         retry_hours: hours for which it stays open for retries when items have failed.
     """
 
@@ -53,6 +53,7 @@ class Batch:
     on_success: str | None = None
     retry_hours: int = 0
     on_cancel: str | None = None
+    on_death: str | None = None
 
     @classmethod
     def of(cls, root: Root) -> Batch:
@@ -68,6 +69,7 @@ class Batch:
             root.callbacks.on_success,
             root.retry_hours,
             root.callbacks.on_cancel,
+            root.callbacks.on_death,
         )
 
 

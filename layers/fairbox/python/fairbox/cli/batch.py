@@ -67,6 +67,10 @@ def open_batch(
         str | None,
         typer.Option(metavar="TO", help="The same, when it is cancelled."),
     ] = None,
+    on_death: Annotated[
+        str | None,
+        typer.Option(metavar="TO", help="The same, when the first of its items fails, once."),
+    ] = None,
     retry_hours: Annotated[
         int | None,
         typer.Option(help="So long it stays open for retries; 24 with --on-success, else 0."),
@@ -85,6 +89,7 @@ def open_batch(
         on_complete=on_complete,
         on_success=on_success,
         on_cancel=on_cancel,
+        on_death=on_death,
         retry_hours=retry_hours,
     )
     session.show(batch_fields(opened), opened.id)

@@ -40,6 +40,7 @@ def batch_fields(batch: Batch) -> Fields:
         "on_complete": batch.on_complete,
         "on_success": batch.on_success,
         "on_cancel": batch.on_cancel,
+        "on_death": batch.on_death,
         "retry_hours": batch.retry_hours,
     }
 

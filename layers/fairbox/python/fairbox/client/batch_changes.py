@@ -50,6 +50,7 @@ class BatchChanges(BatchPart):
         on_complete: str | None = None,
         on_success: str | None = None,
         on_cancel: str | None = None,
+        on_death: str | None = None,
         retry_hours: int | None = None,
     ) -> Batch:
         """Open a batch (2 WRU; a nested one 5 WRU and 3 RRU).
@@ -65,6 +66,8 @@ class BatchChanges(BatchPart):
             on_success: the same, when it completes without failures.
             on_cancel: the same, when it is cancelled; the cancel then reads the progress, 1 RRU an
                 unfinished group.
+            on_death: the same, when the first of its items fails, once, while the others go on; the
+                batches' stream brings it within seconds, at the same cost.
             retry_hours: hours, up to 168, for which the batch stays open for `retry` when nothing
                 is pending and items have failed; then it completes, at the next hour. By default
                 24 with `on_success`, else 0. The first batch with a destination takes 2 s longer.
@@ -75,7 +78,8 @@ class BatchChanges(BatchPart):
             ParentItemTaken: it has another nested batch; give the same `id` to get that one.
         """
         hours = check_retry_hours(retry_hours, on_success)
-        given = {"on_complete": on_complete, "on_success": on_success, "on_cancel": on_cancel}
+        given = {"on_complete": on_complete, "on_success": on_success}
+        given |= {"on_cancel": on_cancel, "on_death": on_death}
         called = any(address is not None for address in given.values())
         callbacks = self._context.callbacks(given) if called else NO_CALLBACKS
         return self._context.additions.open(
@@ -252,4 +256,6 @@ def _body(announcement: Announcement) -> dict[str, object]:
         return body | {"pending": announcement.pending, "reaped_at": announcement.at}
     if announcement.callback == "cancel":
         return body | {"pending": announcement.pending, "cancelled_at": announcement.at}
+    if announcement.callback == "death":
+        return body | {"pending": announcement.pending, "died_at": announcement.at}
     return body | {"completed_at": announcement.at}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fairbox.batches.coalesced_acks import CoalescedAcks
+from fairbox.batches.models import FirstDeath
 from fairbox.batches.statistics import Statistics
 from fairbox.client.batch_context import BatchPart
 from fairbox.codec.batches import read_image
@@ -14,12 +16,12 @@ from fairbox.codec.stream_records import sequence_order
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.batches.cascade import Cascaded, Cause
+    from fairbox.batches.cascade import Cascaded
     from fairbox.batches.cleanup import Cleaned, OrphanCheck
     from fairbox.batches.coalesced_acks import Drained
-    from fairbox.batches.models import Emptied
+    from fairbox.batches.models import Cause, Emptied
     from fairbox.batches.statistics import OpenBatches, Stalled
 
 
@@ -66,18 +68,27 @@ class BatchMaintenance(BatchPart):
     def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:
         """Cascade the causes from the stream; the result names those that must come again.
 
-        Of a batch that was cancelled or reaped, groups are erased that a crash has left.
+        Of a batch that was cancelled or reaped, groups are erased that a crash has left. The first
+        death of a batch is told after the cascades: one that completes tells it itself.
         """
+        lifecycle = self._context.lifecycle
         found = self._context.cascade.finish(causes, deadline=deadline)
         for batch in sorted(cause for cause in causes if isinstance(cause, str)):
-            try:
-                fenced = self._context.lifecycle.fence(batch, deadline)
-            except FairboxError as error:
-                fenced = False
-                found.errors.append(str(error))
-            if not fenced:
-                found.left.add(batch)
+            self._try(partial(lifecycle.fence, batch, deadline), batch, found)
+        for batch in sorted(cause.batch for cause in causes if isinstance(cause, FirstDeath)):
+            self._try(partial(lifecycle.tell_death, batch), FirstDeath(batch), found)
         return found
+
+    @staticmethod
+    def _try(step: Callable[[], bool], cause: Cause, found: Cascaded) -> None:
+        """Take a step, and leave its cause to the stream if it was not done."""
+        try:
+            done = step()
+        except FairboxError as error:
+            done = False
+            found.errors.append(str(error))
+        if not done:
+            found.left.add(cause)
 
     def cascade_records(
         self, records: Sequence[Mapping[str, Any]], *, deadline: float

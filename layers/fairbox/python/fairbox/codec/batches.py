@@ -10,9 +10,11 @@ from fairbox.batches.models import (
     ENDED,
     FENCED,
     Callbacks,
+    Cause,
     Child,
     Emptied,
     FailedItems,
+    FirstDeath,
     Leaf,
     LeafKey,
     ListPlace,
@@ -60,6 +62,8 @@ CHILD: Final = "ch"  # S, of an item's record: the nested batch that settles it
 ON_COMPLETE: Final = "oc"  # S, of a root: topic that is told of its completion
 ON_SUCCESS: Final = "os"  # S, of a root: topic that is told of its completion without failures
 ON_CANCEL: Final = "ox"  # S, of a root: topic that is told when it is cancelled
+ON_DEATH: Final = "od"  # S, of a root: topic that is told of its first failed item
+DEATH_TOLD: Final = "dt"  # BOOL, of a root: whether that topic was told
 RETRY_HOURS: Final = "rh"  # N, of a root: how long it stays open for retries
 RETRY_UNTIL: Final = "ru"  # N, hour: of a root that is open for retries
 BUCKET: Final = "h"  # S, state and bucket: hash key of OpenBatches
@@ -84,10 +88,11 @@ _WRITTEN: Final = frozenset(
         PK, SK, BITS, COUNT, LEAF_SIZE, FAILED, SETTLED, VERSION, HOUR, WRITER, REASONS,
         STATE, NEXT_GROUP, TOTAL, OPENED, USER_KEY, MESSAGE, PARENT_ITEM, NOTIFIED, BUCKET,
         NEXT_CHECK, ERASED, EXPIRES_AT, METADATA, CHILD, ON_COMPLETE,
-        ON_SUCCESS, ON_CANCEL, RETRY_HOURS, RETRY_UNTIL,
+        ON_SUCCESS, ON_CANCEL, ON_DEATH, DEATH_TOLD, RETRY_HOURS, RETRY_UNTIL,
     }
 )  # fmt: skip
 _KNOWN: Final = _WRITTEN | {NEEDS}
+_CALLBACKS: Final = (ON_COMPLETE, ON_SUCCESS, ON_CANCEL, ON_DEATH)
 
 
 def bucket_value(state: str, bucket: int) -> str:
@@ -270,12 +275,15 @@ def _root_item(root: Root) -> Item:
         ON_COMPLETE: root.callbacks.on_complete,
         ON_SUCCESS: root.callbacks.on_success,
         ON_CANCEL: root.callbacks.on_cancel,
+        ON_DEATH: root.callbacks.on_death,
     }
     for name, text in texts.items():
         if text is not None:
             item[name] = {"S": text}
     if root.told:
         item[NOTIFIED] = {"BOOL": True}
+    if root.death_told:
+        item[DEATH_TOLD] = {"BOOL": True}
     if root.look is not None:
         item[BUCKET] = {"S": bucket_value(root.state, bucket_of(root.batch))}
     return item
@@ -377,9 +385,10 @@ def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
         look=_optional(item, NEXT_CHECK),
         cursor=_optional(item, ERASED),
         expires=_optional(item, EXPIRES_AT),
-        callbacks=Callbacks(*(_text(item, name) for name in (ON_COMPLETE, ON_SUCCESS, ON_CANCEL))),
+        callbacks=Callbacks(*(_text(item, name) for name in _CALLBACKS)),
         retry_hours=_optional(item, RETRY_HOURS) or 0,
         retry_until=_optional(item, RETRY_UNTIL),
+        death_told=DEATH_TOLD in item,
         unknown=unknown,
     )
 
@@ -430,13 +439,19 @@ def _read_request(batch: str, sk: str, item: Mapping[str, Any], unknown: Unknown
     )
 
 
-def read_image(image: Mapping[str, Any]) -> tuple[Emptied | str | None, State | None]:
-    """Return the cause of a cascade that a stream image is, and the state its batch has ended in.
+def read_image(image: Mapping[str, Any]) -> tuple[Cause | None, State | None]:
+    """Return what a stream image asks for, and the state its batch has ended in.
 
     Raises:
         As `emptied` does.
     """
-    return emptied(image), newly_ended(image)
+    return emptied(image) or first_death(image), newly_ended(image)
+
+
+def first_death(image: Mapping[str, Any]) -> FirstDeath | None:
+    """Return the batch of which the image is a group's first failed items."""
+    first = image.get(SK) == {"S": FAILED_SK} and image.get(VERSION) == {"N": "1"}
+    return FirstDeath(image[PK]["S"].partition("#")[0]) if first else None
 
 
 def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
