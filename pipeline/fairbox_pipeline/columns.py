@@ -98,7 +98,7 @@ def _as_they_should_be(columns: Columns) -> bool:
     return (
         all(set(map(type, columns[name])) <= kinds for name, kinds in _ALLOWED.items())
         and set(columns["event"]) <= EVENTS
-        and all(max(filter(None, columns[name]), default=0) <= MOST for name in _INTEGERS)
+        and all(max(map(abs, filter(None, columns[name])), default=0) <= MOST for name in _INTEGERS)
         and all(
             type(text) is str
             for name in _MAPS

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 1 << 20
 _GZIP: Final = 31  # zlib's window bits with a gzip header
-MOST: Final = (1 << 63) - 1
+LONGEST: Final = 64 << 20
+"""Bytes of a line; an event of a 400 KB item takes 2.5 MB at most."""
+DEEPEST: Final = 253
+"""Arrays and objects inside one another in a field that is set aside; `orjson` writes no more."""
+MOST: Final = 1 << 53
+"""Of integers, either way: differences, and sums of a thousand, fit into 64 bits."""
 _PYTHON: Final[dict[str, type]] = {"string": str, "bigint": int, "map<string,string>": dict}
 TYPES: Final = {c.name: _PYTHON[c.type.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
 _REQUIRED: Final = tuple(c.name for c in REQUIRED)
@@ -71,7 +76,7 @@ class Chunk(NamedTuple):
 
 def chunks_of(content: bytes) -> Iterator[Chunk]:
     """Yield the lines of a gzip file in chunks of 1 MiB; a damaged file ends with the reason."""
-    number = 1
+    number, length = 1, 0
     damage: str | None = None
     pieces = _gunzip(content)
     rest: list[bytes] = []
@@ -84,10 +89,13 @@ def chunks_of(content: bytes) -> Iterator[Chunk]:
         if piece is None:
             break
         first, *others = piece.split(b"\n")
-        rest.append(first)
+        if length <= LONGEST:  # of a longer line, no more is kept than shows that it is
+            rest.append(first)
+            length += len(first)
         if others:
             others.insert(0, b"".join(rest))
             rest = [others.pop()]
+            length = len(rest[0])
             yield Chunk(number, others)
             number += len(others)
     last = b"".join(rest)
@@ -118,7 +126,8 @@ def _line(number: int, raw: bytes, *, cut: bool = False) -> Line:
         return Line(number, event=parse_event(raw))
     except MalformedError as exc:
         reason = f"the file ends inside this line; {exc}" if cut else str(exc)
-        return Line(number, reason=reason, raw=raw, cut=cut)
+        kept = raw if len(raw) <= LONGEST else raw[:_PIECE]
+        return Line(number, reason=reason, raw=kept, cut=cut)
 
 
 def _gunzip(content: bytes) -> Iterator[bytes]:
@@ -171,8 +180,11 @@ def parse_event(raw: bytes) -> dict[str, Any]:
 
     Raises:
         MalformedError: not one JSON object, or a field named on all events is absent, null or of
-            another type, or the event is none of the eight.
+            another type, or the event is none of the eight; longer than `LONGEST`, or a field that
+            is set aside is deeper than `DEEPEST`.
     """
+    if len(raw) > LONGEST:
+        raise MalformedError(f"longer than {LONGEST >> 20} MiB")
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
@@ -185,11 +197,21 @@ def parse_event(raw: bytes) -> dict[str, Any]:
             raise MalformedError(_what_is_wrong(name, found, changed))
     if event["event"] not in EVENTS:
         raise MalformedError("event is none of the eight")
-    if extra:
-        event["extra"] = _json(extra)
-    if changed:
-        event["changed"] = _json(changed)
+    if extra or changed:
+        event |= _aside({"extra": extra, "changed": changed})
     return event
+
+
+def _aside(aside: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the fields set aside as JSON objects."""
+    try:
+        return {
+            column: orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
+            for column, fields in aside.items()
+            if fields
+        }
+    except orjson.JSONEncodeError:
+        raise MalformedError(f"a field is nested more than {DEEPEST} deep") from None
 
 
 def _sorted_by_type(
@@ -213,21 +235,18 @@ def _sorted_by_type(
 
 
 def _fits(value: Any, kind: type) -> bool:
-    """Whether an integer has 64 bits with its sign, and headers are strings."""
+    """Whether an integer is at most `MOST`, and headers are strings."""
     if kind is int:
-        return bool(value <= MOST)
+        return bool(-MOST <= value <= MOST)
     return all(type(v) is str for v in value.values())
 
 
 def _what_is_wrong(name: str, found: dict[str, Any], changed: dict[str, Any]) -> str:
     if name in changed:
-        wanted = "an integer" if TYPES[name] is int else "a string"
+        beyond = " of 53 bits" if type(found[name]) is int else ""
+        wanted = f"an integer{beyond}" if TYPES[name] is int else "a string"
         return f"{name} is not {wanted}"
     return f"{name} is null" if name in found else f"{name} is missing"
-
-
-def _json(fields: dict[str, Any]) -> str:
-    return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def readable(raw: bytes) -> str:

@@ -151,13 +151,13 @@ class Lane:
             yield Step(messages)
 
     def _message(self, row: Mapping[str, Any]) -> Message | None:
-        body = self._body(row)
-        if body is None:
-            self.counts[WITHOUT_BODY] += 1
-            return None
-        ref = MessageRef(row["topic"], row["epoch"], row["shard"], row["id"])
-        headers = dict(row["headers"] or {}) | {OF: str(ref), BY: self.replay}
         try:
+            body = self._body(row)
+            if body is None:
+                self.counts[WITHOUT_BODY] += 1
+                return None
+            ref = MessageRef(row["topic"], row["epoch"], row["shard"], row["id"])
+            headers = dict(row["headers"] or {}) | {OF: str(ref), BY: self.replay}
             return Message(
                 topic=row["topic"],
                 body=body,
@@ -166,14 +166,16 @@ class Lane:
                 headers=headers,
                 id=row["new_id"],
             )
-        except InvalidInput:  # its headers were at their limit, or the archive has another's line
+        except (InvalidInput, ValueError):
+            # its headers were at their limit, or the archive has another's line
             self.counts[REFUSED] += 1
             return None
 
     def _body(self, row: Mapping[str, Any]) -> bytes | None:
         text, uri = row["body"], row["body_uri"]
         if text is not None:
-            return base64.b64decode(text) if row["body_encoding"] == "base64" else text.encode()
+            packed = row["body_encoding"] == "base64"
+            return base64.b64decode(text, validate=True) if packed else text.encode()
         if uri is None or self.bodies is None:
             return None
         bucket, _, key = uri.removeprefix("s3://").partition("/")

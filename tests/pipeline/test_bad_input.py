@@ -72,12 +72,21 @@ def test_a_half_written_file_is_named_and_read_again_when_it_is_whole(pipeline: 
 
 @pytest.mark.extended  # a run of its own
 def test_a_malformed_line_is_kept_with_its_file_and_number(pipeline: Pipeline) -> None:
-    put(pipeline, "a", line("added", 1), b"\xffgarbage", line("added", 2) | {"at": "1"})
-    assert pipeline.run("history")["malformed"] == 2
+    deep = json.dumps(line("added", 3)).encode()[:-1] + b',"x":' + b"[" * 300 + b"]" * 300 + b"}"
+    wide = [line("added", 4, -(2**53), size=2**53, due=2**53), line("delivered", 4, 2**53)]
+    wrong: list[dict[str, Any] | bytes] = [
+        b"\xffgarbage",
+        line("added", 2) | {"at": "1"},
+        deep,
+        line("added", 5, 2**63 - 1),
+    ]
+    put(pipeline, "a", line("added", 1), *wrong, *wide)
+    daily = pipeline.run("daily")
+    assert not [job for job, figures in daily.items() if "failed" in figures]
+    assert (daily["history"]["events"], daily["history"]["malformed"]) == (3, 4)
     rows = sorted(pipeline.rows("malformed"), key=lambda row: row["line"])
     assert [(row["file"], row["line"]) for row in rows] == [
-        (f"{DAY}/a.json.gz", 2),
-        (f"{DAY}/a.json.gz", 3),
+        (f"{DAY}/a.json.gz", number) for number in (2, 3, 4, 5)
     ]
     assert rows[0]["text"] == "\\xffgarbage"
     assert rows[1]["reason"] == "at is not an integer"

@@ -8,7 +8,16 @@ import zlib
 from typing import Any
 
 import pytest
-from fairbox_pipeline.lines import Line, MalformedError, parse_event, read_lines, readable
+from fairbox_pipeline import lines
+from fairbox_pipeline.lines import (
+    DEEPEST,
+    MOST,
+    Line,
+    MalformedError,
+    parse_event,
+    read_lines,
+    readable,
+)
 
 EVENT: dict[str, Any] = {
     "event": "added",
@@ -67,8 +76,9 @@ def test_a_field_named_on_all_events_may_not_be_missing_or_null(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["at", "epoch", "shard"])
-@pytest.mark.parametrize("value", ["1", 1.0, True, [1], {}, 2**63, 2**64])
-def test_what_should_be_an_integer_of_64_bits_must_be_one(name: str, value: Any) -> None:
+@pytest.mark.parametrize("value", ["1", 1.0, True, [1], {}, MOST + 1, -MOST - 1, 2**64])
+def test_what_should_be_an_integer_of_53_bits_must_be_one(name: str, value: Any) -> None:
+    assert parse_event(raw(**{name: -MOST}))[name] == -MOST
     with pytest.raises(MalformedError, match=f"{name} is not an integer"):
         parse_event(raw(**{name: value}))
 
@@ -88,6 +98,36 @@ def test_an_event_that_is_none_of_the_eight_is_malformed() -> None:
 def test_a_field_that_is_not_known_is_kept_aside() -> None:
     event = parse_event(raw(novel={"b": [1, None]}, also=1))
     assert json.loads(event["extra"]) == {"novel": {"b": [1, None]}, "also": 1}
+
+
+@pytest.mark.parametrize("name", ["novel", "size", "headers"])
+def test_fields_set_aside_are_nested_to_a_limit(name: str) -> None:
+    def nested(levels: int) -> bytes:
+        return raw()[:-1] + b', "%s": %s%s}' % (name.encode(), b"[" * levels, b"]" * levels)
+
+    assert "[[[" in str(parse_event(nested(DEEPEST)))
+    for levels in (DEEPEST + 1, 300, 1000):
+        with pytest.raises(MalformedError, match=f"nested more than {DEEPEST} deep"):
+            parse_event(nested(levels))
+    with pytest.raises(MalformedError, match="not one JSON object"):
+        parse_event(nested(100_000))
+
+
+@pytest.mark.parametrize(
+    "value", [b"NaN", b"-Infinity", b"9" * 5000, b"1e999", b'"\\ud800"', b'"\0"', b'"\xed\xa0\x80"']
+)
+def test_a_value_that_nothing_can_hold_makes_a_malformed_line(value: bytes) -> None:
+    with pytest.raises(MalformedError, match="not one JSON object"):
+        parse_event(raw()[:-1] + b', "novel": ' + value + b"}")
+
+
+def test_a_line_past_the_limit_is_malformed_and_its_beginning_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lines, "LONGEST", 2 << 20)
+    long, event = lines_of(gzip.compress(b"x" * (5 << 20) + b"\n" + raw() + b"\n"))
+    assert (long.number, long.reason, long.raw) == (1, "longer than 2 MiB", b"x" * (1 << 20))
+    assert (event.number, event.event) == (2, EVENT)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,13 @@ def test_a_second_run_puts_back_nothing() -> None:
     assert len(app.at("a").received) == 250
 
 
+@pytest.mark.parametrize("body", ["?", "YWJ", "\u00e9"])
+def test_a_body_that_is_no_base64_is_refused_and_the_rest_put_back(body: str) -> None:
+    app = App("a")
+    planned = [*rows(app, 1), *rows(app, 1, position=2, body=body, body_encoding="base64")]
+    assert lane(app).put_back(planned) == {"added": 1, "refused": 1}
+
+
 def test_a_run_that_failed_half_way_is_taken_up_where_it_stood() -> None:
     app = App("a")
     planned = rows(app, 400)
