@@ -8,6 +8,7 @@ into strings: see docs/decisions/0006-pipeline.md.
 from __future__ import annotations
 
 import hashlib
+import json
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ import orjson
 from fairbox_pipeline.schemas import DRIFT, EVENTS, OPTIONAL, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _PIECE: Final = 1 << 20
 _GZIP: Final = 31  # zlib's window bits with a gzip header
@@ -176,7 +177,7 @@ def parse_event(raw: bytes) -> dict[str, Any]:
     """Return the fields of an event by name.
 
     A field that is not known goes to `extra`, a known one of another type to `changed`, both JSON
-    objects; a field that is null counts as absent.
+    objects with numbers as the line has them; a field that is null counts as absent.
 
     Raises:
         MalformedError: not one JSON object, or a field named on all events is absent, null or of
@@ -198,19 +199,24 @@ def parse_event(raw: bytes) -> dict[str, Any]:
     if event["event"] not in EVENTS:
         raise MalformedError("event is none of the eight")
     if extra or changed:
-        event |= _aside({"extra": extra, "changed": changed})
+        event |= _aside(raw, {"extra": extra, "changed": changed})
     return event
 
 
-def _aside(aside: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the fields set aside as JSON objects."""
+def _aside(raw: bytes, aside: dict[str, Iterable[str]]) -> dict[str, str]:
+    """Return fields of a line as JSON objects, with each number as the line has it.
+
+    `orjson` makes floats of integers past 64 bits, so these few lines are read again.
+    """
     try:
+        found = json.loads(raw, parse_int=orjson.Fragment, parse_float=orjson.Fragment)
+        objects = {column: {name: found[name] for name in names} for column, names in aside.items()}
         return {
             column: orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
-            for column, fields in aside.items()
+            for column, fields in objects.items()
             if fields
         }
-    except orjson.JSONEncodeError:
+    except (orjson.JSONEncodeError, RecursionError):
         raise MalformedError(f"a field is nested more than {DEEPEST} deep") from None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox.aws.clients import make_client
 from fairbox.cli.app import app
-from fairbox.cli.session import cell
+from fairbox.cli.session import body_text, cell
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Throttled, Unavailable
 from typer.main import get_command
 
@@ -125,6 +125,12 @@ def test_usage_that_is_wrong_ends_with_2(cli: Cli, arguments: tuple[str, ...]) -
 def test_text_that_is_no_print_is_escaped() -> None:
     assert cell("user_key", "a\x1b[2Jb") == '"a\\u001b[2Jb"'
     assert (cell("a", "é"), cell("a", None), cell("a", True)) == ("é", "", "true")
+
+
+@pytest.mark.parametrize("number", ["12345678901234567.89", "0.1234567890123456789", "1e999"])
+def test_a_number_that_no_float_is_stays_in_a_body_as_it_is(number: str) -> None:
+    assert body_text({"body": f'{{"a":{number}}}'}) == f'{{"a":{number}}}'
+    assert body_text({"body": '{"a":1.10}'}) == '{\n  "a": 1.1\n}'
 
 
 def test_people_read_times_in_utc() -> None:

@@ -100,6 +100,14 @@ def test_a_field_that_is_not_known_is_kept_aside() -> None:
     assert json.loads(event["extra"]) == {"novel": {"b": [1, None]}, "also": 1}
 
 
+@pytest.mark.parametrize("name", ["novel", "size"])
+def test_numbers_of_fields_set_aside_keep_their_digits(name: str) -> None:
+    numbers = b"[12345678901234567890123,-0,1.10,12345678901234567.89,1E5]"
+    event = parse_event(raw()[:-1] + b', "%s": %s}' % (name.encode(), numbers))
+    aside = event["changed" if name == "size" else "extra"]
+    assert aside == f'{{"{name}":{numbers.decode()}}}'
+
+
 @pytest.mark.parametrize("name", ["novel", "size", "headers"])
 def test_fields_set_aside_are_nested_to_a_limit(name: str) -> None:
     def nested(levels: int) -> bytes:

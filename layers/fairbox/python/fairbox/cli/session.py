@@ -7,6 +7,7 @@ import json
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -209,23 +210,25 @@ def cell(name: str, value: object) -> str:
     return "" if value is None else json.dumps(value)
 
 
-def _same_digits(text: str) -> float:
-    if repr(float(text)) != text:  # the body is shown as it came
-        raise ValueError(text)
-    return float(text)
-
-
 def body_text(fields: Mapping[str, object]) -> str:
     """Return a body as people read it: JSON on lines of its own, text, or what it is if binary."""
     body = str(fields["body"])
     if fields.get("body_encoding") == "base64":
         return f"{len(base64.b64decode(body))} bytes of {fields.get('content_type')}: see --json"
     with suppress(ValueError, RecursionError):
-        if isinstance(value := json.loads(body, parse_float=_same_digits), dict | list):
+        if isinstance(value := json.loads(body, parse_float=_exact), dict | list):
             body = json.dumps(value, indent=2, ensure_ascii=False)
     if len(body) > _MOST_CHARACTERS:
         body = f"{body[:_MOST_CHARACTERS]}\n... {len(body)} characters in all: see --json"
     return printable(body)
+
+
+def _exact(text: str) -> float:
+    """Return a number that prints as what it is; ValueError: no float does, so the body stays."""
+    value = float(text)
+    if Decimal(repr(value)) != Decimal(text):
+        raise ValueError(text)
+    return value
 
 
 def interactive() -> bool:
