@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from fairbox_pipeline.arguments import parser_of, window_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fairbox_pipeline.windows import Window
 
 Figures = dict[str, Any]
-FAILURES: Final = (PipelineError, Py4JJavaError, PySparkException)
+FAILURES: Final = (PipelineError, Py4JError, PySparkException, OSError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,8 +369,18 @@ def lost_race(exc: BaseException) -> bool:
 
 
 def failure(exc: BaseException) -> PipelineError:
-    """Return an error of Spark as one line of this program's own."""
-    text = str(exc)
-    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
-    told = causes[-1].removeprefix("Caused by: ") if causes else text.partition("\n")[0]
-    return PipelineError(f"Spark failed: {told}")
+    """Return an error of Spark as one line of this program's own: its innermost cause."""
+    return PipelineError(f"Spark failed: {_cause(str(exc)) or type(exc).__name__}")
+
+
+def _cause(text: str) -> str:
+    """Return the line that names the innermost cause: of a Python worker, of Java, or the first."""
+    _, of_python, raised = text.rpartition("Traceback (most recent call last):")
+    lines = [line for line in raised.splitlines() if line.strip()]
+    if of_python:
+        return next((line for line in lines if not line[0].isspace()), "")
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    # Py4J's first line says only what was called
+    java = [line for line in lines if line.startswith(": ")]
+    told = [*causes[-1:], *java, *lines, ""][0]
+    return told.removeprefix("Caused by: ").removeprefix(": ").strip()

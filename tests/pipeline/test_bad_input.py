@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox_pipeline.errors import Exit
 from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE, TABLES
-from fairbox_pipeline.warehouse import NAMESPACE_SETTING, VERSION_PROPERTY, Warehouse
+from fairbox_pipeline.warehouse import NAMESPACE_SETTING, VERSION_PROPERTY, Warehouse, failure
 
 from tests.pipeline.archives import START
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.pipeline.conftest import Pipeline
 
+TRACEBACK = "Traceback (most recent call last):"
 DAY = "dt=2025-11-18/hour=21"
 
 
@@ -32,6 +33,36 @@ def put(pipeline: Pipeline, name: str, *lines: dict[str, Any] | bytes, day: str 
     raw = [told if isinstance(told, bytes) else json.dumps(told).encode() for told in lines]
     file.write_bytes(gzip.compress(b"".join(r + b"\n" for r in raw)))
     return file
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            f"\n  An exception was thrown.\n{TRACEBACK}\n  x\nE: deep\nmore",
+            "E: deep",
+        ),
+        (
+            f"{TRACEBACK}\n x\nA\n{TRACEBACK}\n x\nB: b",
+            "B: b",
+        ),
+        (
+            "An error occurred while calling o1.sql.\n: java.io.IOException: full\n\tat x",
+            "java.io.IOException: full",
+        ),
+        (
+            "An error ...\n: a.B: b\n\tSuppressed: x\nCaused by: c.D: d\n\tat x\nCaused by: e.F",
+            "e.F",
+        ),
+        (
+            "[ARITHMETIC_OVERFLOW] long overflow\n== DataFrame ==",
+            "[ARITHMETIC_OVERFLOW] long overflow",
+        ),
+        ("\n \n", "OSError"),
+    ],
+)
+def test_an_error_of_spark_names_its_innermost_cause(text: str, told: str) -> None:
+    assert str(failure(OSError(text))) == f"Spark failed: {told}"
 
 
 def test_no_archive_and_an_empty_one_are_told_apart(
