@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from fairbox.settings import Settings
 
 from scripts.template_changes import Changes, changes_of
 from stacks.config import (
@@ -126,8 +127,7 @@ def _target(pairs: Sequence[str], client: Callable[[str, str | None], Any]) -> T
     overrides = dict(pair.split("=", 1) for pair in pairs)
     context = load_context(ROOT / "cdk.json", overrides)
     config = read_config(context)
-    # the SDK of the CDK reads the first, boto3 the others
-    given = os.environ.get("AWS_REGION") or boto3.session.Session().region_name
+    given = Settings.from_env().region or boto3.session.Session().region_name
     region = given or config.region
     if not region:
         raise RefusedError("no region is given: set AWS_REGION, or setting region")

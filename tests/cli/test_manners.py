@@ -203,7 +203,12 @@ def test_a_client_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(NotConfigured) as missing:
         make_client("dynamodb")
     assert missing.value.setting == "AWS_REGION"
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert make_client("dynamodb").meta.region_name == "eu-north-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert make_client("dynamodb").meta.region_name == "eu-north-1"
+    monkeypatch.setenv("AWS_REGION", "")
+    assert make_client("dynamodb").meta.region_name == "eu-west-1"
     with pytest.raises(InvalidInput) as wrong:
         make_client("dynamodb", "localhost:8000")
     assert wrong.value.field == "endpoint_url"

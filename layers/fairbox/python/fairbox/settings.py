@@ -112,6 +112,14 @@ class Settings:
         """Return the value; None when it is missing or empty."""
         return self.values.get(name) or None
 
+    @property
+    def region(self) -> str | None:
+        """The region of `AWS_REGION`, else of `AWS_DEFAULT_REGION`; None: that of the profile.
+
+        boto3 reads `AWS_DEFAULT_REGION` alone, other SDKs `AWS_REGION`.
+        """
+        return self.optional("AWS_REGION") or self.optional("AWS_DEFAULT_REGION")
+
     def lacks(self, names: Iterable[str]) -> bool:
         """Return whether one of the values is missing or empty."""
         return not all(self.values.get(name) for name in names)

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, NoRegionError
 from fairbox.aws.gc_pause import gc_paused
 from fairbox.errors import InvalidInput, NotConfigured, Unavailable
 from fairbox.model.deadline import NO_TIME, out_of_time
+from fairbox.settings import Settings
 
 _CONFIG: Final = Config(
     connect_timeout=2,
@@ -53,7 +54,10 @@ def make_client(service: str, endpoint_url: str | None = None, region: str | Non
     try:
         with gc_paused():
             client = boto3.client(  # type: ignore[call-overload]
-                service, region_name=region, config=_CONFIG, endpoint_url=endpoint_url
+                service,
+                region_name=region or Settings.from_env().region,
+                config=_CONFIG,
+                endpoint_url=endpoint_url,
             )
             return bounded(client)
     except NoRegionError:

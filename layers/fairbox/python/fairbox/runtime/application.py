@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -183,7 +183,7 @@ class Application:
     @cached_property
     def _destination_clients(self) -> Clients:
         """The clients by region, for what may be in another one."""
-        return make_clients(boto3.session.Session)
+        return make_clients(partial(boto3.session.Session, region_name=self.settings.region))
 
     @cached_property
     def archive(self) -> FirehoseArchive:
