@@ -33,6 +33,9 @@ Ids are read as they come and settled {items:,} a call. A call with an id that w
 changes nothing and ends the run; the error says how many ids were done before it. To send all of
 them again does no harm.
 
+Characters that the encoding of the output lacks are printed as escapes. Input by pipe and files are
+UTF-8, and may begin with a byte order mark.
+
 `--wait` asks for cheap progress, at most 121 read units, after 0.2 s and then ever less often, at
 last every 5 s. On a terminal it shows a bar.
 

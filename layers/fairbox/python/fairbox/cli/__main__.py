@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from pathlib import Path
 from typing import Final
 
 _EXTRAS: Final = {
@@ -16,6 +19,7 @@ _EXTRAS: Final = {
 
 def main() -> None:
     """Run `fairbox` with the process's arguments; exits 0, 1 failed, 2 usage, 130 interrupted."""
+    _prepare_streams()
     try:
         # an interrupt while modules load ends as quietly as one later
         from fairbox.cli.app import app  # noqa: PLC0415
@@ -29,6 +33,21 @@ def main() -> None:
             raise
         name = (error.name or "").replace("_", "-")
         sys.exit(f"fairbox: {name} is missing: pip install 'fairbox[{extra}]'")
+
+
+def _prepare_streams() -> None:
+    """Let output escape what its encoding lacks, and piped input be UTF-8 whatever the locale.
+
+    A stream that the caller has closed is empty, and drops what is written.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper) and name != "stdin":
+            stream.reconfigure(errors="backslashreplace")
+        elif isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 if __name__ == "__main__":
