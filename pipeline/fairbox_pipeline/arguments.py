@@ -6,6 +6,7 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from fairbox_pipeline.lines import MOST
 from fairbox_pipeline.session import location
 from fairbox_pipeline.windows import Window
 
@@ -73,15 +74,22 @@ def moment_ms(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: the text is not a time.
     """
-    if text.lstrip("-").isdigit():
-        return int(text)
     try:
+        if text.lstrip("-").isdigit():
+            return _within(int(text))
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"not a time: {text!r}") from None
+        raise argparse.ArgumentTypeError(f"not a time: {text[:60]!r}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
+
+
+def _within(ms: int) -> int:
+    """Return the number, if an event may have it; ValueError: it may not."""
+    if abs(ms) > MOST:
+        raise ValueError(ms)
+    return ms
 
 
 def window_of(options: argparse.Namespace) -> Window:

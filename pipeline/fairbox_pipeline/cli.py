@@ -40,8 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the job")
     chosen = parser.parse_args(argv)
     module = import_module(f"fairbox_pipeline.jobs.{chosen.job}")
-    with _clean_output():
-        return int(module.main(chosen.arguments))
+    try:
+        with _clean_output():
+            return int(module.main(chosen.arguments))
+    except BrokenPipeError:  # who read has seen enough
+        return 1
 
 
 @contextlib.contextmanager
@@ -60,8 +63,8 @@ def _clean_output() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout.close()
-        sys.stdout = before
+        ours, sys.stdout = sys.stdout, before
+        ours.close()
 
 
 if __name__ == "__main__":

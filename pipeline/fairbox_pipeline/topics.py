@@ -62,7 +62,7 @@ def _listed(spark: SparkSession, uri: str) -> dict[str, KnownTopic]:
 
 def _topic(uri: str, line: str) -> tuple[str, KnownTopic]:
     try:
-        told: Any = orjson.loads(line)
+        told: Any = orjson.loads(line.removeprefix("\ufeff"))
         name, shards, since = told["name"], told["shards"], told["epochs"][0]["since"]
     except (orjson.JSONDecodeError, LookupError, TypeError):
         name = shards = since = None

@@ -122,6 +122,15 @@ def test_usage_that_is_wrong_ends_with_2(cli: Cli, arguments: tuple[str, ...]) -
     assert "Usage" in run.err
 
 
+@pytest.mark.parametrize("option", ["--since", "--until"])
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_times_at_the_edge_of_the_calendar_are_times(cli: Cli, option: str, time: str) -> None:
+    cli.ok("topic", "create", "orders")
+    assert cli.ok("outbox", "delivered", "orders", option, time).err == "nothing\n"
+    assert cli("outbox", "delivered", "orders", option, "10000-01-01").code == 2
+    assert cli("message", "list", "orders", "--limit", "9" * 30).code == 2
+
+
 def test_text_that_is_no_print_is_escaped() -> None:
     assert cell("user_key", "a\x1b[2Jb") == '"a\\u001b[2Jb"'
     assert (cell("a", "é"), cell("a", None), cell("a", True)) == ("é", "", "true")
@@ -203,15 +212,24 @@ def test_a_client_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(NotConfigured) as missing:
         make_client("dynamodb")
     assert missing.value.setting == "AWS_REGION"
+    for text in ("", "eu_north"):
+        monkeypatch.setenv("AWS_REGION", text)
+        with pytest.raises(InvalidInput, match="such as eu-west-1"):
+            make_client("dynamodb")
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     assert make_client("dynamodb").meta.region_name == "eu-north-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert make_client("dynamodb").meta.region_name == "eu-north-1"
     monkeypatch.setenv("AWS_REGION", "")
     assert make_client("dynamodb").meta.region_name == "eu-west-1"
-    with pytest.raises(InvalidInput) as wrong:
-        make_client("dynamodb", "localhost:8000")
-    assert wrong.value.field == "endpoint_url"
+    for url in ("localhost:8000", "ftp://x", "http://[", "http://a:99999", "http://", "/"):
+        with pytest.raises(InvalidInput) as wrong:
+            make_client("dynamodb", url)
+        assert wrong.value.field == "endpoint_url"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(InvalidInput, match="AWS_ENDPOINT_URL: expected an http or https URL"):
+            make_client("sqs")
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(Unavailable, match="nobody"):
         make_client("dynamodb")

@@ -139,7 +139,9 @@ def test_a_window_is_what_a_run_shows_not_what_it_takes(pipeline: Pipeline) -> N
     assert pipeline.run("history")["events"] == 10
 
 
-@pytest.mark.parametrize("arguments", [["--since", "soon"], ["--since", "5", "--until", "5"]])
+@pytest.mark.parametrize(
+    "arguments", [["--since", "soon"], ["--since", "9" * 20], ["--since", "5", "--until", "5"]]
+)
 def test_a_time_that_is_none_is_refused(pipeline: Pipeline, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         pipeline.code("history", *arguments)

@@ -36,7 +36,9 @@ class Aws:
 
     def client(self, service: str, **_: object) -> Any:
         self.made.append(service)
-        return self.ssm if service == "ssm" else MagicMock()
+        other = MagicMock()
+        other.meta.endpoint_url = "https://aws.example"
+        return self.ssm if service == "ssm" else other
 
     def holds(self, value: str, name: str = "/fairbox/Shop") -> None:
         answer = {"Parameter": {"Name": name, "Value": value}}

@@ -59,6 +59,8 @@ CLEAN_ORPHANS_DRY_RUN: Final = "FAIRBOX_CLEAN_ORPHANS_DRY_RUN"
 METRICS_DETAIL: Final = "FAIRBOX_METRICS_DETAIL"
 """Metrics by topic: of no topic (`totals`), of the `busiest`, or of `all`. Default `busiest`."""
 
+REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
 MetricsLevel = Literal["totals", "busiest", "all"]
 METRICS_LEVELS: Final[tuple[MetricsLevel, ...]] = get_args(MetricsLevel)
 
@@ -118,7 +120,7 @@ class Settings:
 
         boto3 reads `AWS_DEFAULT_REGION` alone, other SDKs `AWS_REGION`.
         """
-        return self.optional("AWS_REGION") or self.optional("AWS_DEFAULT_REGION")
+        return next(filter(None, map(self.optional, REGIONS)), None)
 
     def lacks(self, names: Iterable[str]) -> bool:
         """Return whether one of the values is missing or empty."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, NoRegionError
+from botocore.exceptions import BotoCoreError, InvalidRegionError, NoRegionError
 
 from fairbox.aws.gc_pause import gc_paused
-from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Unavailable
 from fairbox.model.deadline import NO_TIME, out_of_time
-from fairbox.settings import Settings
+from fairbox.settings import REGIONS, Settings
 
 _CONFIG: Final = Config(
     connect_timeout=2,
@@ -48,7 +49,7 @@ def make_client(service: str, endpoint_url: str | None = None, region: str | Non
 
     Raises:
         NotConfigured: the environment names no region.
-        InvalidInput: the endpoint is no URL.
+        InvalidInput: the region or the endpoint, given or of the environment, is none.
         Unavailable: what the environment names of the SDK is not there, such as a profile.
     """
     try:
@@ -59,12 +60,31 @@ def make_client(service: str, endpoint_url: str | None = None, region: str | Non
                 config=_CONFIG,
                 endpoint_url=endpoint_url,
             )
+            _check_url(client.meta.endpoint_url)
             return bounded(client)
     except NoRegionError:
-        raise NotConfigured("AWS_REGION") from None
-    except ValueError as error:
-        if endpoint_url is None:
-            raise
-        raise InvalidInput("endpoint_url", "an http or https URL") from error
+        raise _without_region() from None
+    except InvalidRegionError as error:
+        told = error.kwargs["region_name"]
+        raise InvalidInput("region", f"a name such as eu-west-1, got {told!r}") from error
     except BotoCoreError as error:
         raise Unavailable(f"client {service}", str(error)) from error
+    except ValueError as error:
+        field = "AWS_ENDPOINT_URL" if endpoint_url is None else "endpoint_url"
+        raise InvalidInput(field, "an http or https URL") from error
+
+
+def _without_region() -> FairboxError:
+    """Return the error of an environment that names no region, or names it by an empty text."""
+    values = Settings.from_env().values
+    empty = next((name for name in REGIONS if name in values), None)
+    if empty is None:
+        return NotConfigured(REGIONS[0])
+    return InvalidInput(empty, "a region such as eu-west-1, got empty text")
+
+
+def _check_url(text: str) -> None:
+    """Refuse with ValueError what botocore takes for an endpoint and fails to call."""
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or url.port == 0:  # a port past 65535 is refused there
+        raise ValueError(text)

@@ -23,9 +23,10 @@ EndpointUrl = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10**9, help="At most so many.")]
 OptionalLimit = Annotated[
-    int | None, typer.Option("--limit", "-n", min=1, help="At most so many; all by default.")
+    int | None,
+    typer.Option("--limit", "-n", min=1, max=10**9, help="At most so many; all by default."),
 ]
 FromFile = Annotated[
     Path | None,

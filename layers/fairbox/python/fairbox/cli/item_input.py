@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
-from fairbox.errors import BatchBusy, BatchEnded
+from fairbox.errors import BatchBusy, BatchEnded, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,27 +28,32 @@ def item_ids(given: list[str] | None, path: Path | None, what: str = "item ids")
 
     Raises:
         typer.BadParameter: there are none of either, or the file cannot be read.
+        InvalidInput: a line is not UTF-8.
     """
     if not given and path is None:
         raise typer.BadParameter(f"no {what}: give some, or --file PATH, or - for standard input")
     for text in given or []:
         if text == "-":
-            yield from _lines(sys.stdin)
+            yield from _lines(sys.stdin, what)
         else:
             yield text
     if path is not None and str(path) == "-":
-        yield from _lines(sys.stdin)
+        yield from _lines(sys.stdin, what)
     elif path is not None:
         try:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                yield from _lines(file)
+            with path.open(encoding="utf-8", errors="surrogateescape") as file:
+                yield from _lines(file, what)
         except OSError as error:
             raise typer.BadParameter(f"{path}: {error.strerror}") from None
 
 
-def _lines(file: Iterable[str]) -> Iterator[str]:
-    stripped = (line.strip() for line in file)
-    return (line for line in stripped if line)
+def _lines(file: Iterable[str], what: str) -> Iterator[str]:
+    for number, line in enumerate(file, 1):
+        text = line.removeprefix("\ufeff").strip()  # a byte order mark
+        if any("\udc80" <= c <= "\udcff" for c in text):
+            raise InvalidInput(what, f"lines of UTF-8; line {number} is none")
+        if text:
+            yield text
 
 
 def calls_of(items: Iterable[str], size: int = CALL_ITEMS) -> Iterator[list[str]]:

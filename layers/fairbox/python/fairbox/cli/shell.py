@@ -217,7 +217,7 @@ def shell(session: Session) -> None:
     else:
         for line in sys.stdin:
             try:
-                code = made.run(line) or code
+                code = made.run(line.removeprefix("\ufeff")) or code
             except EOFError:
                 break
     left = made.leave(ask=tty)

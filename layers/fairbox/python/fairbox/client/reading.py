@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -259,4 +259,4 @@ def _ms(field: str, value: datetime | None, default: float) -> int:
         return max(0, int(default))
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidInput(field, "a datetime with a time zone")
-    return int(value.astimezone(UTC).timestamp() * 1000)
+    return int(value.timestamp() * 1000)
