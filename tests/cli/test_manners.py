@@ -146,6 +146,28 @@ def test_people_read_times_in_utc() -> None:
     assert cell("opened_at", 1_760_000_000_999) == "2025-10-09T08:53:20+00:00"
     assert cell("opened_at", None) == ""
     assert cell("total", 1_760_000_000_999) == "1760000000999"
+    assert cell("attempts", {"since": 3, "paused_at": 1}) == '{"since": 3, "paused_at": 1}'
+    failures = {"billing": [{"attempt": 1, "at": 1_760_000_000_999}]}
+    assert '"at": "2025-10-09T08:53:20+00:00"' in cell("history", failures)
+
+
+def test_every_list_and_view_gives_people_times_in_utc(cli: Cli) -> None:
+    cli.ok("topic", "create", "orders")
+    cli.ok("topic", "create", "events")
+    cli.ok("subscription", "add", "events", "billing", "sqs:https://sqs.example/1/q")
+    ref = cli.ok("message", "send", "orders", "x").out.strip()
+    cli.ok("queue", "receive", "orders")
+    for words in (
+        ("message", "list", "orders", "--state", "held"),
+        ("message", "show", ref),
+        ("topic", "show", "orders"),
+        ("topic", "show", "events"),
+        ("subscription", "show", "events", "billing"),
+        ("dlq", "list", "orders"),
+    ):
+        assert not re.search(r"\b\d{13}\b", cli.ok(*words).out), words
+    until = cli.ok("message", "show", ref, "--json").json["held_until"]
+    assert until == (cli.clock.now() + 30) * 1000
 
 
 def test_the_console_script_gives_help_without_loading_the_sdk() -> None:

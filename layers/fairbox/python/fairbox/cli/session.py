@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 USAGE = 2
+_TIMES = ("at", "since", "held_until")  # and what ends in `_at`, in milliseconds
 _MOST_CHARACTERS = 4000  # of a body: a screen or two
 
 
@@ -198,16 +199,26 @@ def printable(text: str) -> str:
 
 
 def cell(name: str, value: object) -> str:
-    """Return a field as people read it: times by their names' ending, in UTC."""
-    if name.endswith("_at") and isinstance(value, int):
-        with suppress(ValueError, OverflowError, OSError):  # a year beyond 9999 has no text
-            return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
+    """Return a field as people read it: times by their names, in UTC."""
+    value = _in_utc(name, value)
     if isinstance(value, str):
         # what a user once stored must not move the cursor
         return value if value.isprintable() else json.dumps(value)
     if name == "partition" and isinstance(value, dict):
         return "{number} of {count} of {queue}".format(**value)
     return "" if value is None else json.dumps(value)
+
+
+def _in_utc(name: str, value: object) -> object:
+    """Return a field with its times as text, at any depth."""
+    if isinstance(value, dict) and name != "attempts":  # it is by names that users give
+        return {key: _in_utc(key, held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_in_utc(name, held) for held in value]
+    if isinstance(value, int) and (name.endswith("_at") or name in _TIMES):
+        with suppress(ValueError, OverflowError, OSError):  # a year beyond 9999 has no text
+            return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
+    return value
 
 
 def body_text(fields: Mapping[str, object]) -> str:
