@@ -179,6 +179,11 @@ class TestRequests:
             (inbox(secrets=[SECRET]), good | {"headers": forged}),
             (inbox(secrets=[SECRET]), good | {"headers": {}}),
             (inbox(secrets=[SECRET]), good | {"headers": {**headers, "webhook-signature": "é"}}),
+            (
+                inbox(secrets=[SECRET]),
+                good | {"headers": {**headers, "webhook-signature": "\ud800"}},
+            ),
+            (inbox(secrets=[SECRET]), good | {"headers": {**headers, "webhook-id": "\ud800"}}),
             (inbox(secrets=[SECRET]), good | {"headers": {**headers, "webhook-timestamp": "²"}}),
             (Inbox("Inbox", "billing", secrets=[SECRET], clock=late), good),
         ]

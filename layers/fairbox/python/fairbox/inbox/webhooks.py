@@ -35,9 +35,10 @@ def check_signature(
     given = headers.get(SIGNATURE, "").split(" ")
     stamp = headers.get("webhook-timestamp", "")
     seconds = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 16 else 0
-    expected = signed_headers(headers.get("webhook-id", ""), seconds, body, keys)
+    message = headers.get("webhook-id", "")
+    expected = signed_headers(message, seconds, body, keys) if message.isascii() else {}
     genuine = [
-        hmac.compare_digest(mine.encode(), theirs.encode())
+        hmac.compare_digest(mine.encode(), theirs.encode(errors="surrogatepass"))
         for mine in expected.get(SIGNATURE, "").split(" ")
         for theirs in given
         if mine
