@@ -57,6 +57,16 @@ def test_counts_and_archive_know_nothing_of_a_message_that_is_added_again() -> N
     assert (app.row(), len(app.archive.lines)) == (row, lines)
 
 
+def test_a_large_body_stays_though_its_id_is_added_again_with_another() -> None:
+    app = App("a")
+    first, second = (bytes(range(n, 256)) * 4000 for n in (0, 1))
+    id_ = app.ids.next()
+    for body in (first, second):
+        app.outbox.add_many([Message(topic="orders", body=body, id=id_)])
+    app.run(5)
+    assert [m.message.body for m in app.at("a").received] == [first]
+
+
 WAYS: Final[dict[str, Callable[[MemoryApplication, list[Message]], Any]]] = {
     "add_many": lambda app, given: app.outbox.add_many(given),
     "new": lambda app, given: app.outbox.add_many(given, new=True),

@@ -82,7 +82,8 @@ def test_headers_of_an_offloaded_body_change_without_it() -> None:
     assert app.bodies.expired == set()
     app.run(5)
     assert [(m.body, dict(m.headers)) for m in received(app)] == [(LARGE, {"h": "1"})]
-    assert list(app.bodies.objects) == [f"bodies/orders/{ref.id}"]
+    (key,) = app.bodies.objects
+    assert key.startswith(f"bodies/orders/{ref.id}-")
 
 
 def test_it_may_die_and_be_edited_again() -> None:

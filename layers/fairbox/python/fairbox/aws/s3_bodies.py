@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class S3Bodies:
-    """Bodies as objects `bodies/{topic}/{id}` of one bucket.
+    """Bodies as objects `bodies/{topic}/{id}-{hash}` of one bucket.
 
     Objects live until their message is delivered: then they are tagged `fairbox=delivered`, and
     the bucket's life cycle expires what is tagged so.

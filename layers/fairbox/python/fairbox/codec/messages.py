@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
@@ -100,7 +101,9 @@ def message_item(
         raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
     large = offload or len(message.body) > bodies.ARCHIVED_UP_TO
     if not fits or (bucket is not None and large):
-        object_key = _object_key(message.topic, message.id)
+        # an id that is added again must not overwrite the body that is there
+        digest = hashlib.sha256(message.body).hexdigest()[:16]
+        object_key = f"{_object_key(message.topic, message.id)}-{digest}"
         item[attr.OFFLOADED] = {"S": f"{bucket}/{object_key}"}
         return item, (object_key, message.body)
     item[attr.BODY] = {"B": packed}
@@ -114,7 +117,7 @@ def _object_key(topic: str, id_: str) -> str:
 
 
 def _offloaded(item: Mapping[str, Any], topic: str, id_: str) -> Offloaded:
-    """Return the place of the body: the message's own key, or that and a dash once it is edited.
+    """Return the place of the body: the message's own key, or that, a dash and what tells bodies.
 
     The right to write items does not open the bucket: an item that named another message's body
     would have that body delivered to its own topic's receivers, and then expired.
