@@ -187,6 +187,15 @@ def test_a_walk_that_sends_behind_what_is_still_the_relays_does_not_pass_it() ->
     assert first.id in taken(app, "quick") & taken(app, "slow")
 
 
+def test_a_walk_sends_what_another_process_handed_over_as_slow() -> None:
+    app = App("a")
+    refs = app.add(3)
+    app.clock.advance(5)
+    now = int(app.clock.now() * 1000)
+    app.answer(Doorbell(*SHARD, tuple(refs), 0, before=now, subscription="a"))
+    assert len(taken(app, "a")) == 3  # here the destination is quick: the relay might send them
+
+
 def test_visits_before_messages_are_overdue_do_not_keep_the_sweep_from_them() -> None:
     app = App("a")
     first = app.add()

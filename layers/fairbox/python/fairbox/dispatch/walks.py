@@ -95,6 +95,7 @@ class Walk:
             topic, subscriptions=tuple(s for s in topic.subscriptions if s.name in named)
         )
         self._names = self._subscriptions.subscription_names
+        self._named = frozenset(doorbell.refs)
         self._position = WalkPosition()
         self._shared = Places()  # of the position, where it is to be believed
         self._reached = Places()
@@ -217,6 +218,8 @@ class Walk:
         """Whether a message is old enough: what may still be the relay's is left to it."""
         age = now - sent_at(stored.ref.id, now)
         if stored.ref.due is not None or age > OVERDUE_MS:
+            return True
+        if stored.ref in self._named:  # whoever handed it over does not wait for the relay
             return True
         if self._alone:
             return age > NOT_RELAYED_MS or not self._dispatcher.relayed(stored, self._subscriptions)
