@@ -189,8 +189,8 @@ class _Line:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._sock.settimeout(call.left())
             data = self._sock.recv(_READ_BYTES)
-            if not data and not self.answered:
-                raise ConnectionResetError
+            if not data and self._http.their_state is h11.SEND_RESPONSE:
+                raise ConnectionResetError  # before the status and the headers were there
             self.answered = True
             self._http.receive_data(data)
         return event
