@@ -18,7 +18,7 @@ from fairbox.model.deferred_keys import (
 from fairbox.model.key_claims import key_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from random import Random
 
     from fairbox.dispatch.delivery_result import DeliveryResult
@@ -95,15 +95,17 @@ class KeyOrder:
             for name in self._digests.values()
         )
 
-    def due(self, now: int, named: set[str], *, woken: bool = False) -> list[DeferredKey]:
+    def due(self, now: int, named: set[str], woken: Collection[bytes]) -> list[DeferredKey]:
         """Return the entries that are due at `now` (ms), and blocked ones that are named.
 
-        And those of whole subscriptions, if a doorbell says that one may be ready again.
+        And those of whole subscriptions that may be ready again.
         """
         return [
             e
             for e in self._all()
-            if e.due <= now or (e.state == "blocked" and e.id in named) or (woken and e.whole)
+            if e.due <= now
+            or (e.state == "blocked" and e.id in named)
+            or (e.whole and e.subscription in woken)
         ]
 
     def free(self, entries: Sequence[DeferredKey]) -> list[DeferredKey]:

@@ -199,8 +199,9 @@ class OrderedVisit:
         """Try the due and the named messages, then the followers of delivered ones."""
         turns, named = self._turns, {ref.id for ref in doorbell.refs}
         probed = turns.digests(self._probed(now))
+        woken = turns.digests(self._topic.subscription_names) if doorbell.before > 0 else probed
         due = []
-        for entry in turns.due(now, named, woken=doorbell.before > 0 or bool(probed)):
+        for entry in turns.due(now, named, woken):
             if entry.state == "blocked" and self._letters.block(entry):
                 turns.defer(entry, now + CHECK_MS)
             else:
