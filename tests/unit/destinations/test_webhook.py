@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import hashlib
 import hmac
@@ -171,6 +172,25 @@ def test_a_connection_that_closes_under_a_call_is_opened_anew_and_no_attempt(
     assert outcomes == [Outcome("refused", reason, fault="destination")] * 2
 
 
+def test_a_farewell_of_an_idle_connection_is_not_the_answer_to_the_next_call(
+    server: Server,
+) -> None:
+    idle = threading.Event()
+
+    def farewell(connection: socket.socket) -> None:
+        connection.sendall(OK)
+        idle.wait(60)
+        connection.sendall(status("408 Request Timeout"))
+
+    server.scripts = [farewell]
+    webhook = server.webhook()
+    assert webhook.send([stored()], 60) == [TAKEN]
+    idle.set()
+    assert server.ended.acquire(timeout=60)
+    assert webhook.send([stored()], 60) == [TAKEN]
+    assert (server.connections, len(server.requests)) == (2, 2)
+
+
 def test_what_nobody_asked_for_is_not_the_answer_to_the_next_call(server: Server) -> None:
     server.scripts = [OK + OK, status("422 No")]
     outcomes = server.webhook().send([stored()] * 2, 60)
@@ -232,12 +252,32 @@ def test_the_limit_holds_after_an_answer_that_ended_with_its_connection(
     assert len(drops) < 300
 
 
-def test_a_receiver_that_does_not_read_is_left_in_time() -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_receiver_that_reads_slowly_is_left_in_time(scheme: str) -> None:
+    hung_up = threading.Event()
+    read: list[int] = []
+
+    def sip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with contextlib.suppress(OSError):
+            if scheme == "https":
+                connection = contexts()[0].wrap_socket(connection, server_side=True)
+            with connection:
+                while len(read) < 300 and connection.recv(16_384):  # of some 3,000
+                    read.append(1)
+                    hung_up.wait(0.05)
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = Url.parse(f"http://localhost:{listener.getsockname()[1]}/")
-        caller = Caller(url, allow_private=True, lookup=lambda _h, _p: ["127.0.0.1"])
+        receiver = threading.Thread(target=sip, args=(listener,), daemon=True)
+        receiver.start()
+        url = Url.parse(f"{scheme}://localhost:{listener.getsockname()[1]}/")
+        found = lambda _h, _p: ["127.0.0.1"]  # noqa: E731 - one line says it
+        caller = Caller(url, allow_private=True, lookup=found, tls=contexts()[1])
         outcome = caller.post({}, bytes(50_000_000), 2)
+        hung_up.set()
+    receiver.join(60)
     assert outcome == Outcome("refused", "no answer in 2 s", fault="destination")
+    assert len(read) < 300
 
 
 def test_each_address_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_ANSWER: Final = 1024
 _MAX_HEADERS: Final = 65_536
 _READ_BYTES: Final = 65_536
-_ONE_WRITE: Final = 65_536
+_COPIED_BYTES: Final = 65_536  # of a body that goes with its headers in one write
 _IDLE_SECONDS: Final = 30.0
 MAX_IDLE: Final = 256
 """Open connections that a process keeps: those of two visits of 125 calls; Lambda has 1,024."""
@@ -177,13 +177,11 @@ class _Line:
     def _send(self, call: _Call) -> None:
         events = (call.head, h11.Data(call.body), h11.EndOfMessage())
         parts = [self._http.send(event) or b"" for event in events]
-        if len(call.body) <= _ONE_WRITE:  # a large body is not copied
+        if len(call.body) <= _COPIED_BYTES:
             parts = [b"".join(parts)]
-        for part in parts:
-            left = memoryview(part)
-            while left:  # a time-out of `sendall` would begin anew with each receiver's window
-                self._sock.settimeout(call.left())
-                left = left[self._sock.send(left[:_ONE_WRITE]) :]
+        for part in filter(None, parts):
+            self._sock.settimeout(call.left())  # of all of it, unlike that of `recv`
+            self._sock.sendall(part)
 
     def _next(self, call: _Call) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
