@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 from fairbox import InvalidInput, Message, Queue, Topic
 from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.errors import UnknownTopic
+from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import BATCHES, MemoryApplication
 
 HOUR = 3600
@@ -165,6 +167,22 @@ def test_the_first_death_is_told_once_while_the_others_go_on(app: MemoryApplicat
     app.batches.seal(batch)
     app.cascade()
     assert [len(told(app, topic)) for topic in ("complete", "death")] == [1, 1]
+
+
+def test_a_death_that_could_not_be_told_comes_again_and_a_cancel_silences_it() -> None:
+    app = MemoryApplication(wrap=lambda client: FaultyDynamoDB(client, random.Random(7)))
+    app.outbox.create_topic(Topic("death"))
+    batch, other = (app.batches.open(on_death="death").id for _ in range(2))
+    for one in (batch, other):
+        app.batches.add(one, 2, request_id="r")
+        app.batches.fail([f"{one}:0:0"])
+    app.batches.cancel(other)
+    app.client.next("transact_write_items", *[Fault.INTERNAL_ERROR] * 30)
+    app.cascade()
+    assert told(app, "death") == []
+    for _ in range(30):
+        app.cascade()
+    assert [message["id"] for message in told(app, "death")] == [batch]
 
 
 def test_a_death_that_completes_its_batch_is_told_with_the_end(app: MemoryApplication) -> None:

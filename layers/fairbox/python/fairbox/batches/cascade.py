@@ -217,7 +217,6 @@ class Cascade:
         announcement = self._announcement(new, message)
         actions = self._context.announcer.actions(announcement)
         actions += self._callback_actions(announcement)
-        new = replace(new, death_told=new.death_told or bool(new.callbacks.on_death and new.failed))
         return new if self._store.write([Change(new, old)], actions) is None else None
 
     def _announcement(self, root: Root, message: str) -> Announcement:
