@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -177,13 +178,23 @@ def test_each_probe_takes_a_message_that_was_tried_least() -> None:
     assert attempts.count(2) <= 5  # a message's own doorbell may bring it, where no other came
 
 
-@pytest.mark.parametrize(("ordering", "shards"), [("none", 8), ("key", 1), ("key", 8)])
+@pytest.mark.parametrize(
+    ("ordering", "shards", "every"), [("none", 8, 0), ("key", 8, 0), ("key", 1, 5)]
+)
 def test_no_message_is_the_probe_again_and_again_beside_a_paused_sibling(
-    ordering: str, shards: int
+    ordering: str, shards: int, every: int
 ) -> None:
+    """Twenty messages in all shards at once, or one in a few seconds in one."""
     app = App("a", "b", shards=shards, ordering=ordering, retry=RetryPolicy(max_attempts=10))
     app.outbox.pause_subscription("orders", "b")
-    app.add(1200)
+
+    keys = itertools.cycle(f"key {n}" for n in range(50))
+
+    def add(count: int) -> None:
+        for _ in range(count):
+            app.add(partition_key=next(keys) if ordering == "key" else None)
+
+    add(1200)
     app.run(120)
     tried: Counter[str] = Counter()
 
@@ -193,8 +204,9 @@ def test_no_message_is_the_probe_again_and_again_beside_a_paused_sibling(
 
     app.at("a").limits = Limits(1, 1 << 20)
     app.at("a").answer = broken
-    app.add(20)
-    app.run(3600)
+    for _ in range(3600 // every if every else 1):
+        add(1 if every else 20)
+        app.run(every or 3600)
     assert len(app.at("a").received) == 1200
     assert sum(tried.values()) > FAILURES_TO_OPEN + 10
     assert max(tried.values()) <= 5
