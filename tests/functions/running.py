@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,7 @@ class Functions:
         self._monkeypatch = monkeypatch
         self.settings: dict[str, str | None] = {}
         self.clock = ManualClock()
+        self.rng = random.Random(0)
         self.engine = MemoryDynamoDB(self.clock)
         self.tables = {
             name: variable(f"FAIRBOX_{name.upper()}_TABLE")
@@ -256,6 +258,7 @@ class Functions:
         settings = Settings({k: v for k, v in values.items() if v is not None})
         application = Application(settings, self._client)
         application.clock = self.clock  # type: ignore[assignment] # a clock by what it does
+        application.rng = self.rng
         return application
 
     def load(self, name: str) -> ModuleType:

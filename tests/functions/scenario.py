@@ -171,9 +171,10 @@ class Scenario:
     def meet_unreadable_items(self) -> None:
         """Meet items that nothing can read: in the stream, and in the table."""
         table = self.functions.tables["outbox"]
+        self.pump(1)
         ref = self.add("hooks", "k")
-        (record,) = (r for r in self._records("outbox") if _of_message(r))
-        record = copy.deepcopy(record)
+        records = [r for r in self._records("outbox") if _of_message(r)]
+        record = next(copy.deepcopy(r) for r in records if ref.id in str(r["dynamodb"]["Keys"]))
         record["dynamodb"]["NewImage"]["v"] = {"N": "999"}
         self._invoke("relay", [record])
         for name in ("hooks", "ordered"):

@@ -66,7 +66,7 @@ class Application:
     def __init__(self, settings: Settings, client: Callable[[str], Any] = make_client) -> None:
         self.settings = settings
         self.clock = SystemClock()
-        self.rng = random.SystemRandom()
+        self.rng: random.Random = random.SystemRandom()
         self.metrics_level = settings.metrics_level
         self._client = client
 
