@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -64,7 +65,12 @@ def test_a_stream_that_is_full_or_closed_makes_one_line(words: str) -> None:
     full = "" if "&" in words else ">/dev/full"
     command = f"{sys.executable} -m fairbox.cli {words} {full}"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", command],
+        env=os.environ | {"PYTHONUNBUFFERED": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     told = "fairbox: [Errno 28] No space left on device\n"
     assert (done.returncode, done.stderr) == ((1, told) if full else (0, ""))

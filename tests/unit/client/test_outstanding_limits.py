@@ -65,6 +65,16 @@ def test_a_process_counts_what_it_lets_through_until_it_reads_again() -> None:
         app.add(1)
 
 
+def test_a_refused_call_counts_nothing_and_a_repeated_message_counts_once() -> None:
+    app = App(max_outstanding=2)
+    app.add_topic("small", max_outstanding=1)
+    one = message(app)
+    with pytest.raises(TopicFull, match="small"):
+        app.outbox.add_many([one, message(app, "small"), message(app, "small")])
+    app.outbox.add_many([one, one])
+    app.add(1)
+
+
 def test_a_limit_costs_a_read_in_five_seconds_and_no_limit_costs_none() -> None:
     app = App(max_outstanding=1000, shards=2)
     app.add_topic("free")

@@ -136,7 +136,7 @@ def test_who_is_told_that_the_queue_is_empty_leaves_nothing(
         assert scene.application.outbox.outstanding_count("jobs") == 0
 
 
-@pytest.mark.parametrize(("consumers", "shards", "most"), [(4, 1, 2.5), (16, 8, 2.5)])
+@pytest.mark.parametrize(("consumers", "shards", "most"), [(16, 1, 3), (16, 8, 2.5)])
 def test_who_competes_seldom_pays_for_lost_claims(consumers: int, shards: int, most: float) -> None:
     scene = Scene(1, consumers, shards)
     for _ in range(40):
@@ -145,6 +145,21 @@ def test_who_competes_seldom_pays_for_lost_claims(consumers: int, shards: int, m
     scene.meter.reset()
     scene.turns.run([partial(drain, queue) for queue in scene.queues])
     assert scene.meter.reading().wru / 1000 <= most  # claims and acknowledgements
+
+
+def test_who_loses_two_claims_finds_what_competitors_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(1, 1, 1)
+    scene.send(6)
+    scene.application.clock.advance(1)
+    claim = scene.application.engine.batch_execute_statement
+
+    def overtaken(**request: Any) -> Any:
+        monkeypatch.undo()
+        assert len(scene.application.queue.receive("jobs", 2, 600)) == 2
+        return claim(**request)
+
+    monkeypatch.setattr(scene.application.engine, "batch_execute_statement", overtaken)
+    assert len(scene.queues[0].receive("jobs", 1, 600)) == 1
 
 
 def test_delayed_messages_are_not_left_while_others_move_the_hint() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import InvalidInput, Queue, StaleReceipt
+from fairbox import InvalidInput, Queue, StaleReceipt, Unavailable
 from fairbox.codec.messages import read_message
 from fairbox.testing import Fault
 
@@ -35,6 +35,18 @@ class Desk(App):
 
     def take(self, count: int = 10) -> list[Received]:
         return Queue.over(self.outbox).receive("orders", count, 30, dead=True)
+
+
+def beside(app: Desk, patch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen before the next update of an item."""
+    update = app.engine.update_item
+
+    def later(**request: Any) -> Any:
+        patch.undo()
+        act()
+        return update(**request)
+
+    patch.setattr(app.engine, "update_item", later)
 
 
 @pytest.fixture(params=[("a",), ()], ids=["pushed", "pulled"])
@@ -137,3 +149,34 @@ def test_an_ack_that_another_claim_overtakes_purges_nothing(app: Desk) -> None:
     app.clock.advance(30)
     assert app.take()
     assert (app.outbox.tables.held_purges.purge(letters, ""), len(app.dead())) == (["gone"], 1)
+
+
+def test_who_is_overtaken_takes_the_next(app: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    refs = app.die(2)
+    beside(app, monkeypatch, lambda: app.take(1))
+    assert ids(r.message for r in app.take()) == ids(refs[1:])
+
+
+def test_one_without_its_body_stays_free_and_hides_no_other(
+    app: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(bucket: str, key: str) -> bytes:
+        raise Unavailable(bucket, key)
+
+    app.die(body=bytes(1_000_000))
+    monkeypatch.setattr(app.bodies, "get", get)
+    (ref,) = app.die()
+    assert ids(r.message for r in app.take()) == [ref.id]
+    app.writes()
+    with pytest.raises(Unavailable):
+        app.take()
+    assert app.writes() == {}
+
+
+def test_two_extensions_at_once_leave_it_held(app: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.die()
+    (held,) = app.take()
+    beside(app, monkeypatch, lambda: app.queue.extend(held.receipt, 60))
+    app.queue.extend(held.receipt, 90)
+    app.clock.advance(89)
+    assert app.take() == []

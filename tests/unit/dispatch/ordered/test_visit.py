@@ -624,12 +624,16 @@ class TestOnDead:
         assert sent(app, "k") == []
         assert len(sent(app, "other")) == 31
 
-    def test_a_key_goes_on_at_once_when_its_dead_letter_is_purged(self) -> None:
+    @pytest.mark.parametrize("how", ["purged", "acknowledged"])
+    def test_a_key_goes_on_at_once_when_its_dead_letter_is_purged(self, how: str) -> None:
         app, refs = self.broken(on_dead="block")
         app.add(1, partition_key="k")
         app.run(5)
         assert sent(app, "k") == []
-        assert app.outbox.purge_dead("orders").count == 1
+        if how == "purged":
+            assert app.outbox.purge_dead("orders").count == 1
+        else:
+            app.queue.ack([held.receipt for held in app.queue.receive("orders", dead=True)])
         app.run(5)
         assert sent(app, "k")[:5] == ids(refs[1:])
         assert app.lying() == app.dead() == []

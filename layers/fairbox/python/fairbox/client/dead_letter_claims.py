@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from fairbox.codec.dead_letters import read_dead
 from fairbox.errors import FairboxError, Unavailable
 from fairbox.model.receipts import TOKEN_BYTES, Receipt
-from fairbox.model.stored_messages import Claim, StoredMessage
+from fairbox.model.stored_messages import Claim
 from fairbox.queue.models import Received
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.client.outbox import Outbox
-    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.model.stored_messages import DeadLetter, StoredMessage
     from fairbox.model.topics import TopicState
 
 
@@ -56,10 +56,8 @@ class DeadLetterClaims:
         count = 1 + (letter.claim.count if letter.claim else 0)
         token = self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
         claim = Claim(count, now + visibility, token)
-        saved = self._dead.claims.save(replace(letter, claim=claim), letter)
-        if saved != "saved":  # it has changed, or is gone
-            there = saved if isinstance(saved, StoredMessage) else None
-            return self._take(there, visibility, failures)
+        if self._dead.claims.save(replace(letter, claim=claim), letter) != "saved":
+            return None  # another was faster
         receipt = str(Receipt(letter.ref, "dead", token, claim.until))
         died = letter.pending or frozenset()
         return Received(message, receipt, count, claim.until, letter.reason, died)
