@@ -24,8 +24,9 @@ from fairbox.codec.keys import (
     topic_range,
 )
 from fairbox.codec.ledger import ledger_pk
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.observability import metrics
+from fairbox.tables.feed_topics import ACKNOWLEDGED, log_sk, topic_pk
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
 from scripts import doctor_page, guarantees_page, pipeline_page
@@ -205,13 +206,14 @@ def _tables() -> Iterable[str]:
     yield "# Tables"
     yield _NOTE
     yield (
-        "Three tables, paid by request. Names are short because they are billed with every item; "
-        "only `fairbox.codec` spells them. Why the tables are as they are: "
-        "[data model](../explanation/data-model.md), [batches](../explanation/batches.md)."
+        "Four tables, paid by request; no stack makes Feeds yet. Names are short because they are "
+        "billed with every item; only `fairbox.codec` and `fairbox.tables` spell them. Why the "
+        "tables are as they are: [data model](../explanation/data-model.md), "
+        "[batches](../explanation/batches.md)."
     )
     yield "## Keys and indexes"
     definitions = table_definitions(outbox="Outbox", deliveries="Deliveries")
-    for definition in (*definitions, batches_definition("Batches")):
+    for definition in (*definitions, batches_definition("Batches"), feeds_definition("Feeds")):
         yield from _keys(definition)
     yield "## Items"
     low, _ = topic_range("orders")
@@ -255,10 +257,24 @@ def _tables() -> Iterable[str]:
                 "`k#` and the key's digest; by time `t#`, due (ms), digest",
             ),
             *_batch_items(),
+            ("feed", "Feeds", "`config`", "`trades`"),
+            ("head of a topic: its newest bundle", "Feeds", _row(topic_pk("trades/btc")), "`!`"),
+            ("earlier bundle, the log", "Feeds", _row(topic_pk("trades/btc")), _row(log_sk(26))),
+            (
+                "acknowledged messages of a private topic",
+                "Feeds",
+                _row(topic_pk("inbox/u7")),
+                _row(ACKNOWLEDGED),
+            ),
         ],
     )
     yield "## Attributes"
-    modules = ("codec/attributes.py", "codec/batches.py")
+    modules = (
+        "codec/attributes.py",
+        "codec/batches.py",
+        "tables/feeds.py",
+        "tables/feed_topics.py",
+    )
     for heading, names in (group for name in modules for group in commented(LIBRARY / name)):
         rows = [(f"`{value}`", _spaced(name), comment) for name, value, comment in names]
         rows = [row for row in rows if row[2]]
@@ -292,7 +308,7 @@ def _row(text: str) -> str:
 def _keys(definition: dict[str, Any]) -> Iterable[str]:
     yield f"### {definition['TableName']}"
     rows = [("the table", *(f"`{key['AttributeName']}`" for key in definition["KeySchema"]), "all")]
-    for index in definition["GlobalSecondaryIndexes"]:
+    for index in definition.get("GlobalSecondaryIndexes", ()):
         projection = index["Projection"]
         names = [f"`{name}`" for name in projection.get("NonKeyAttributes", [])]
         keys = (f"`{key['AttributeName']}`" for key in index["KeySchema"])

@@ -98,7 +98,7 @@ class TestErrors:
             "receipts": ("r",), "claimed": (ref,), "refs": (ref,), "since": 1_767_225_600_000,
             "found": 2, "known": 1, "retry_after": 5.0, "ref": ref, "instead": "cancel",
             "item": "a:0:0", "malformed": ("a:0",), "count": 12,
-            "changed": 3, "completed": ("0198",),
+            "changed": 3, "completed": ("0198",), "feed": "trades",
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

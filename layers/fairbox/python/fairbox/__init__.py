@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
     from fairbox.client.delivery import SweepResult
+    from fairbox.client.feeds import Feeds
     from fairbox.client.misplaced_messages import Misplaced, PlacementResult
     from fairbox.client.outbox import Outbox
     from fairbox.client.partition_types import PartitionResults
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         BodyTooLarge,
         DeadLettersUnreadable,
         FairboxError,
+        FeedFull,
         InvalidInput,
         MalformedItems,
         MessagesClaimed,
@@ -54,11 +56,13 @@ if TYPE_CHECKING:
         TransactionCancelled,
         Unavailable,
         UnknownBatch,
+        UnknownFeed,
         UnknownItems,
         UnknownSubscription,
         UnknownTopic,
         Unreadable,
     )
+    from fairbox.model.feeds import Feed
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.stored_messages import DeadLetter, Delivery
     from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
@@ -81,6 +85,9 @@ __all__ = [
     "Delivery",
     "FailedItem",
     "FairboxError",
+    "Feed",
+    "FeedFull",
+    "Feeds",
     "Group",
     "InvalidInput",
     "MalformedItems",
@@ -124,6 +131,7 @@ __all__ = [
     "TransactionCancelled",
     "Unavailable",
     "UnknownBatch",
+    "UnknownFeed",
     "UnknownItems",
     "UnknownSubscription",
     "UnknownTopic",
@@ -142,6 +150,8 @@ _HOMES: Final = {
     "DeadLetter": "model.stored_messages",
     "Delivery": "model.stored_messages",
     "FailedItem": "batches.results",
+    "Feed": "model.feeds",
+    "Feeds": "client.feeds",
     "Group": "batches.results",
     "Message": "model.messages",
     "MessageRef": "model.messages",

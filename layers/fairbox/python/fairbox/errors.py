@@ -27,6 +27,8 @@ FairboxError
 ├── BatchBusy                        .left .changed .completed
 ├── ParentItemTaken                  .item .batch
 ├── RequestConflict                  .batch .request_id
+├── UnknownFeed                      .feed
+├── FeedFull                         .topic .count .limit
 ├── NotConfigured                    .setting
 ├── TransactionCancelled             .reasons
 ├── Throttled                        .operation .retry_after
@@ -203,12 +205,15 @@ class MessagesNotFound(FairboxError):
 
 
 class MessagesNotWritten(FairboxError):
-    """Some messages were not written after all retries; the others were."""
+    """Some messages were not written after all retries; the others were.
 
-    def __init__(self, missing: Sequence[MessageRef], reason: str = "") -> None:
+    `missing` has their refs, or the ids of a feed's messages.
+    """
+
+    def __init__(self, missing: Sequence[MessageRef | str], reason: str = "") -> None:
         because = f" ({reason})" if reason else ""
         super().__init__(f"not written: {', '.join(map(str, missing))}{because}")
-        self.missing = tuple(missing)
+        self.missing: tuple[Any, ...] = tuple(missing)
 
 
 class DeadLettersUnreadable(FairboxError):
@@ -338,6 +343,32 @@ class RequestConflict(FairboxError):
         super().__init__(f"batch {batch}: request {request_id!r} was made with other values")
         self.batch = batch
         self.request_id = request_id
+
+
+class UnknownFeed(FairboxError):
+    """There is no feed of this name."""
+
+    def __init__(self, feed: str) -> None:
+        super().__init__(f"there is no feed {feed!r}")
+        self.feed = feed
+
+
+class FeedFull(FairboxError):
+    """A private topic has its `limit` of messages that its client has not acknowledged.
+
+    Nothing was published. `count` is how many it has; `retry_after` is the least number of seconds
+    to wait: its client must acknowledge some, or their time (`keep`) must end.
+    """
+
+    retry_after = 10.0
+
+    def __init__(self, topic: str, count: int, limit: int) -> None:
+        super().__init__(
+            f"{topic!r} is full: {count} unacknowledged, at most {limit}; publish again later"
+        )
+        self.topic = topic
+        self.count = count
+        self.limit = limit
 
 
 class NotConfigured(FairboxError):

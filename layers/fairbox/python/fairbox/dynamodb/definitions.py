@@ -52,6 +52,12 @@ def batches_definition(name: str) -> dict[str, Any]:
     ) | {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}}
 
 
+def feeds_definition(name: str) -> dict[str, Any]:
+    """Return the arguments of `create_table` for the feeds table."""
+    stream = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
+    return _table(name, None, {}) | {"StreamSpecification": stream}
+
+
 def _keys(hash_key: str, range_key: str) -> list[dict[str, str]]:
     return [
         {"AttributeName": hash_key, "KeyType": "HASH"},
@@ -67,7 +73,7 @@ def _index(name: str, hash_key: str, range_key: str, projection: dict[str, Any])
     }
 
 
-def _table(name: str, index: dict[str, Any], extra: dict[str, str]) -> dict[str, Any]:
+def _table(name: str, index: dict[str, Any] | None, extra: dict[str, str]) -> dict[str, Any]:
     types = {attr.PK: "S", attr.SK: "S", **extra}
     return {
         "TableName": name,
@@ -75,6 +81,6 @@ def _table(name: str, index: dict[str, Any], extra: dict[str, str]) -> dict[str,
         "AttributeDefinitions": [
             {"AttributeName": n, "AttributeType": t} for n, t in types.items()
         ],
-        "GlobalSecondaryIndexes": [index],
+        **({} if index is None else {"GlobalSecondaryIndexes": [index]}),
         "BillingMode": "PAY_PER_REQUEST",
     }

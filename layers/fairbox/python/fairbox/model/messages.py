@@ -25,15 +25,16 @@ _REF_PARTS: Final = (4, 5)
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-def check_topic(name: str) -> str:
+def check_topic(name: str, *, field_name: str = "topic") -> str:
     """Return the topic's name when it is one.
 
     Raises:
-        InvalidInput: it is empty, over 120 characters, or has others than letters, digits, `._-`.
+        InvalidInput: it is empty, over 120 characters, or has others than letters, digits, `._-`;
+            the error names the field.
     """
     if not isinstance(name, str) or not _TOPIC.fullmatch(name):
         raise InvalidInput(
-            "topic", "1 to 120 letters, digits, '.', '_' or '-', the first a letter or digit"
+            field_name, "1 to 120 letters, digits, '.', '_' or '-', the first a letter or digit"
         )
     return name
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fairbox.aws.doorbell_records import Answer, answer_doorbells
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import Batches
+from fairbox.client.feeds import Feeds
 from fairbox.client.outbox import Outbox
 from fairbox.client.queue import Queue
 from fairbox.codec import EXPIRES_AT, SIZE
@@ -29,7 +30,7 @@ from fairbox.dispatch.ports import TAKEN, GivenUpBatch, Limits, Outcome
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.epochs import EpochTable
 from fairbox.dynamodb.expiries import Expiries
@@ -56,9 +57,10 @@ if TYPE_CHECKING:
 OUTBOX = "outbox"
 DELIVERIES = "deliveries"
 BATCHES = "batches"
+FEEDS = "feeds"
 INVOCATION_SECONDS = 25.0
 CLEANED_SECONDS = 3600.0
-_EXPIRES = {DELIVERIES: EXPIRES_AT, BATCHES: batch_names.EXPIRES_AT}
+_EXPIRES = {DELIVERIES: EXPIRES_AT, BATCHES: batch_names.EXPIRES_AT, FEEDS: EXPIRES_AT}
 
 
 @dataclass(slots=True)
@@ -227,6 +229,7 @@ class MemoryApplication:
         for definition in table_definitions(outbox=OUTBOX, deliveries=DELIVERIES):
             self.engine.create_table(**definition)
         self.engine.create_table(**batches_definition(BATCHES))
+        self.engine.create_table(**feeds_definition(FEEDS))
         for table, name in _EXPIRES.items():
             kept = {"AttributeName": name, "Enabled": True}
             self.engine.update_time_to_live(TableName=table, TimeToLiveSpecification=kept)
@@ -261,6 +264,7 @@ class MemoryApplication:
             ids=self.ids,
         )
         self.keeper = BatchMaintenance(self.batches)
+        self.feeds = Feeds(self.client, table=FEEDS, clock=self.clock, rng=self.rng, ids=self.ids)
         self.store = self.store_of(self.clock)
         dispatcher = Dispatcher(
             self.store,

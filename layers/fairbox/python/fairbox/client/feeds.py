@@ -1,0 +1,184 @@
+"""The facade of feeds, for producers."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.aws.clients import make_client
+from fairbox.aws.deployed_settings import settings_with
+from fairbox.dynamodb.calls import Calls
+from fairbox.errors import FairboxError, InvalidInput, MessagesNotWritten
+from fairbox.feeds.messages import text_of
+from fairbox.feeds.publishing import Publishing
+from fairbox.model.clock import SystemClock
+from fairbox.model.feeds import feed_topic
+from fairbox.model.ids import IdGenerator
+from fairbox.model.messages import check_topic
+from fairbox.settings import FEEDS_TABLE
+from fairbox.tables.feed_topics import FeedTopics
+from fairbox.tables.feeds import FeedRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fairbox.model.clock import Clock
+    from fairbox.model.feeds import Feed
+    from fairbox.settings import Settings
+
+COPY_SECONDS: Final = 30.0
+"""Time after which a process reads a feed again."""
+JSON: Final = "application/json"
+
+
+class Feeds:
+    """Publishes messages for people's screens, on topics named `feed/key`.
+
+    A topic is there from its first message on, and numbers its messages from 1.
+
+    Args:
+        dynamodb: boto3's DynamoDB client, or one that has its methods.
+        table: name of the feeds table.
+        clock, rng: time and jitter; the machine's by default.
+        ids: makes UUIDv7 texts.
+
+    Example:
+        ```python
+        feeds.create(Feed("trades", kind="ring", size=64))
+        number = feeds.publish("trades", "btc", b'{"price": 64012}')
+        ```
+    """
+
+    def __init__(
+        self,
+        dynamodb: Any,
+        *,
+        table: str,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        ids: IdGenerator | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._ids = ids or IdGenerator(self._clock)
+        calls = Calls(dynamodb, self._clock, rng or random.SystemRandom())
+        self._rows = FeedRows(calls, table)
+        self._publishing = Publishing(FeedTopics(calls, table))
+        self._copies: dict[str, tuple[Feed, float]] = {}
+
+    @classmethod
+    def from_env(
+        cls, settings: Settings | None = None, *, client: Callable[[str], Any] = make_client
+    ) -> Feeds:
+        """Return the feeds that the environment names, over boto3; as `Outbox.from_env`.
+
+        Args:
+            settings: settings in place of the environment's.
+            client: makes boto3 clients by service name.
+
+        Raises:
+            NotConfigured: `FAIRBOX_FEEDS_TABLE` is missing.
+            Unavailable: the parameter cannot be read.
+        """
+        settings = settings_with((FEEDS_TABLE,), settings, client)
+        return cls(client("dynamodb"), table=settings.required(FEEDS_TABLE))
+
+    def create(self, feed: Feed) -> None:
+        """Create a feed, or change its numbers, which processes follow within 30 s (1 WRU).
+
+        Raises:
+            InvalidInput: it is there, and of another kind.
+        """
+        self._rows.save(feed)
+        self._copies.pop(feed.name, None)
+
+    def feed(self, name: str) -> Feed:
+        """Return a feed as it stands now.
+
+        Raises:
+            UnknownFeed: there is no such feed.
+        """
+        return self._rows.load(check_topic(name, field_name="feed"))
+
+    def publish(
+        self,
+        feed: str,
+        key: str,
+        body: bytes,
+        content_type: str = JSON,
+        id: str | None = None,  # noqa: A002 - as the message's own attribute is called
+    ) -> int:
+        """Publish a message to topic `feed/key`; return its number.
+
+        A snapshot costs 1 WRU a KB, another kind 2 WRU a KB and 1 RRU.
+
+        Args:
+            feed: the feed's name.
+            key: names the topic in the feed: 1 to 256 bytes of text, not `*`.
+            body: at most 90 KB.
+            content_type: where it is JSON, so must the body be; clients get any other in base64.
+            id: of the message, 1 to 256 bytes of text; made here unless it is given. A client of a
+                ring or a private topic drops a message whose id is among the last 64 that it got
+                from the topic.
+
+        Raises:
+            UnknownFeed: there is no such feed.
+            FeedFull: the private topic takes no more until its client acknowledges some.
+            InvalidInput: a field is not what it takes; BodyTooLarge: the body has over 90 KB.
+            Throttled, Unavailable: it may be published, or may not; call again. With an `id` of
+                yours, clients get it once all the same.
+        """
+        return self.publish_many(feed, key, [body], content_type, ids=id if id is None else [id])[0]
+
+    def publish_many(
+        self,
+        feed: str,
+        key: str,
+        bodies: Iterable[bytes],
+        content_type: str = JSON,
+        ids: Iterable[str] | None = None,
+    ) -> list[int]:
+        """Publish messages to one topic, in order; return their numbers.
+
+        Up to 16 messages and 24 KB as they are sent are written together, as a bundle: clients get
+        all of it or nothing. A bundle costs as much as one message of its size. Of a snapshot the
+        last message stays, and 1 WRU a KB of it is all that the call costs.
+
+        Args:
+            feed: the feed's name.
+            key: names the topic, as for `publish`.
+            bodies: at most 90 KB each.
+            content_type: of all bodies, as for `publish`.
+            ids: as many as there are bodies.
+
+        Raises:
+            MessagesNotWritten: the first bundles were published; `.missing` has the ids of the
+                others, to be published again.
+            FeedFull, UnknownFeed, InvalidInput, BodyTooLarge: as `publish`; nothing was published.
+            Throttled, Unavailable: the first bundle may be published, or may not.
+        """
+        topic = feed_topic(feed, key)
+        bodies = list(bodies)
+        ids = [self._ids.next() for _ in bodies] if ids is None else list(ids)
+        if len(ids) != len(bodies):
+            raise InvalidInput("ids", f"{len(bodies)}, as many as there are bodies")
+        texts = [text_of(*one, content_type) for one in zip(ids, bodies, strict=True)]
+
+        numbers: list[int] = []
+        try:
+            for published in self._publishing.publish(self._known(feed), topic, texts):
+                numbers += published
+        except FairboxError as error:
+            if not numbers:
+                raise
+            raise MessagesNotWritten(ids[len(numbers) :], str(error)) from error
+        return numbers
+
+    def _known(self, name: str) -> Feed:
+        """Return a feed, from a copy that is at most `COPY_SECONDS` old."""
+        now = self._clock.now()
+        copy = self._copies.get(name)
+        if copy is not None and now < copy[1]:
+            return copy[0]
+        feed = self.feed(name)
+        self._copies[name] = feed, now + COPY_SECONDS
+        return feed

@@ -1,0 +1,1 @@
+"""Topics for people's screens: publishing."""

@@ -1,0 +1,69 @@
+"""Messages of feeds as clients get them: JSON text, made once, when a message is published."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Final
+
+from fairbox.cloudevents.attributes import is_json, is_media_type
+from fairbox.cloudevents.writing import is_json_text
+from fairbox.errors import BodyTooLarge, InvalidInput
+from fairbox.model.feeds import BUNDLE_MESSAGES
+from fairbox.model.messages import MAX_KEY_BYTES, check_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MAX_BODY: Final = 90 * 1024
+"""Bytes of a body: in base64 it fits the 128 KB that API Gateway sends at once."""
+BUNDLE_BYTES: Final = 24 * 1024
+_AROUND: Final = 20  # bytes: brackets, commas, and a number of 16 digits
+
+
+def text_of(message_id: str, body: bytes, content_type: str) -> str:
+    """Return the text that a client gets behind a message's number: `"id",body`.
+
+    A body whose content type is not JSON follows in base64, and then `"b64"`.
+
+    Raises:
+        InvalidInput: the id is empty or too long, the body is not bytes or not the JSON that its
+            content type says, or the content type is none; BodyTooLarge: it has over 90 KB.
+    """
+    if not message_id or check_text("id", message_id) is None:
+        raise InvalidInput("id", f"1 to {MAX_KEY_BYTES} bytes of text")
+    if not isinstance(body, bytes):
+        raise InvalidInput("body", f"bytes, got {type(body).__name__}")
+    if len(body) > MAX_BODY:
+        raise BodyTooLarge(len(body), MAX_BODY)
+    if not isinstance(content_type, str) or not is_media_type(content_type):
+        raise InvalidInput("content_type", "a media type of at most 255 ASCII characters")
+
+    named = json.dumps(message_id, ensure_ascii=False)
+    if not is_json(content_type):
+        return f'{named},"{base64.b64encode(body).decode()}","b64"'
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not is_json_text(text):
+        raise InvalidInput("body", f"JSON in UTF-8, as content_type {content_type!r} says")
+    return f"{named},{text}"
+
+
+def bundles_of(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield texts in order, as many together as a bundle takes: 16, and 24 KB as they are sent.
+
+    A larger one is alone.
+    """
+    bundle: list[str] = []
+    size = 0
+    for text in texts:
+        more = len(text.encode()) + _AROUND
+        if bundle and (len(bundle) == BUNDLE_MESSAGES or size + more > BUNDLE_BYTES):
+            yield bundle
+            bundle, size = [], 0
+        bundle.append(text)
+        size += more
+    if bundle:
+        yield bundle

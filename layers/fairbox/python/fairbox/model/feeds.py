@@ -1,0 +1,85 @@
+"""Feeds: configured names of topics for people's screens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, Literal, get_args
+
+from fairbox.errors import InvalidInput
+from fairbox.model.messages import MAX_KEY_BYTES, check_text, check_topic
+
+Kind = Literal["snapshot", "ring", "private"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+BUNDLE_MESSAGES: Final = 16
+"""Messages of a bundle, at most."""
+DAY: Final = 86_400
+NUMBERS: Final[dict[Kind, tuple[str, ...]]] = {
+    "snapshot": (),
+    "ring": ("size", "history", "keep"),
+    "private": ("limit", "window", "keep"),
+}
+"""The numbers that each kind has."""
+# a window that holds no whole bundle would never let one pass
+_RANGES: Final = {
+    "size": (8, 512),
+    "history": (0, 512),
+    "limit": (1, 10_000),
+    "window": (BUNDLE_MESSAGES, 256),
+    "keep": (60, 30 * DAY),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A configured name of topics of one kind: topic `trades/btc` is key `btc` of feed `trades`.
+
+    Attributes:
+        name: up to 120 letters, digits, `.`, `_`, `-`.
+        kind: `snapshot`: a topic keeps its last message; `ring`: its last `size` messages, and
+            what a slow client missed is counted as lost; `private`: a queue for one person, which
+            refuses messages when it is full and loses none of its messages before `keep` is over.
+        size: messages of a ring, 8 to 512.
+        history: messages of a ring that a newcomer gets, up to `size`.
+        limit: unacknowledged messages with which a private topic takes no more, 1 to 10,000.
+        window: unacknowledged messages of a private topic that are on their way, 16 to 256 at most.
+        keep: seconds for which messages of rings and private topics stay, 60 s to 30 days.
+
+    Raises:
+        InvalidInput: a field is not what it takes, or another kind's.
+    """
+
+    name: str
+    kind: Kind = "snapshot"
+    size: int = 64
+    history: int = 0
+    limit: int = 256
+    window: int = 32
+    keep: int = DAY
+
+    def __post_init__(self) -> None:
+        check_topic(self.name, field_name="feed")
+        if self.kind not in KINDS:
+            raise InvalidInput("kind", "'snapshot', 'ring' or 'private'")
+
+        for field in fields(self)[2:]:
+            value, (low, high) = getattr(self, field.name), _RANGES[field.name]
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise InvalidInput(field.name, f"a whole number from {low} to {high}")
+            if field.name not in NUMBERS[self.kind] and value != field.default:
+                raise InvalidInput(field.name, f"no value: kind {self.kind!r} has none")
+        if self.history > self.size:
+            raise InvalidInput("history", f"at most the size, {self.size}")
+
+
+def feed_topic(feed: str, key: str) -> str:
+    """Return the name of a feed's topic, `feed/key`.
+
+    Raises:
+        InvalidInput: the key is empty or too long, has control characters, or is `*`, which grants
+            use for all keys.
+    """
+    expected = f"1 to {MAX_KEY_BYTES} bytes of text, not '*'"
+    if not isinstance(key, str) or key in ("", "*"):
+        raise InvalidInput("key", expected)
+    check_text("key", key)
+    return f"{feed}/{key}"

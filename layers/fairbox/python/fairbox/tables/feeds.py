@@ -1,0 +1,83 @@
+"""The row of a feed: its kind and its numbers (partition `config` of the feeds table)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec.attributes import CONFIG
+from fairbox.codec.item_versions import check_version
+from fairbox.codec.keys import Item, key, key_text
+from fairbox.codec.messages import number
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import InvalidInput, UnknownFeed, Unreadable
+from fairbox.model.feeds import NUMBERS, Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairbox.dynamodb.calls import Calls
+
+# feed, with the numbers of its kind under their own names (table Feeds)
+KIND: Final = "kind"  # S, `snapshot`, `ring` or `private`
+
+
+def to_item(feed: Feed) -> Item:
+    """Return the row."""
+    numbers = {name: number(getattr(feed, name)) for name in NUMBERS[feed.kind]}
+    return key(CONFIG, feed.name) | {KIND: {"S": feed.kind}} | numbers
+
+
+def of_item(name: str, item: Mapping[str, Any]) -> Feed:
+    """Return the feed of a row.
+
+    Raises:
+        Unreadable: it is none; NewerVersion: a newer release wrote it.
+    """
+    check_version(item)
+    try:
+        kind = item[KIND]["S"]
+        return Feed(name, kind, **{n: int(item[n]["N"]) for n in NUMBERS[kind]})
+    except (LookupError, TypeError, ValueError) as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+class FeedRows:
+    """Reads and writes the rows of feeds."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def load(self, name: str) -> Feed:
+        """Return a feed, read consistently (1 RRU).
+
+        Raises:
+            UnknownFeed: there is no such feed.
+        """
+        answer = self._calls.call(
+            "get_item", TableName=self._table, Key=key(CONFIG, name), ConsistentRead=True
+        )
+        if "Item" not in answer:
+            raise UnknownFeed(name)
+        return of_item(name, answer["Item"])
+
+    def save(self, feed: Feed) -> None:
+        """Write a feed, new or changed in its numbers (1 WRU).
+
+        Raises:
+            InvalidInput: it is there, and of another kind.
+        """
+        try:
+            self._calls.call(
+                "put_item",
+                TableName=self._table,
+                Item=to_item(feed),
+                ConditionExpression="attribute_not_exists(#k) OR #k = :k",
+                ExpressionAttributeNames={"#k": KIND},
+                ExpressionAttributeValues={":k": {"S": feed.kind}},
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            there = of_item(feed.name, failed.old).kind
+            expected = f"{there!r}, as feed {feed.name!r} is: a kind cannot be changed"
+            raise InvalidInput("kind", expected) from failed

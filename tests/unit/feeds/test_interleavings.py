@@ -1,0 +1,233 @@
+"""Publishers, a reader and a client that acknowledges, in every order of their calls."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Feed, Feeds
+from fairbox.dynamodb.definitions import feeds_definition
+from fairbox.tables.feed_topics import EMPTY, MESSAGES, Bundle, of_item, topic_pk
+from fairbox.testing import ManualClock, MemoryDynamoDB
+
+from tests.support.interleavings import Interleavings, Local, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.model.feeds import Kind
+
+TABLE = "feeds"
+TOPIC = "f/k"
+PK = topic_pk(TOPIC)
+LIMIT = 1
+_FAR = Bundle(1000, 1000, (), 0)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process: `run` returns ids by number, or nothing."""
+
+    name: str
+    run: Callable[[Feeds], Any]
+
+
+class FeedInterleavings(Interleavings):
+    """All orders of processes on one topic.
+
+    Args:
+        kind: of the topic.
+        processes: what runs.
+        lost_answers: of writes.
+        mutant: breaks the `Feeds` of every process.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        processes: Sequence[Process],
+        *,
+        lost_answers: int = 1,
+        mutant: Callable[[Feeds], None] = lambda _: None,
+    ) -> None:
+        engine = MemoryDynamoDB(ManualClock())
+        engine.create_table(**feeds_definition(TABLE))
+        names = [process.name for process in processes]
+        super().__init__(engine, names, lost_answers=lost_answers)
+        self._processes = processes
+        self._mutant = mutant
+        self._feed = Feed("f", kind, **({"limit": LIMIT} if kind == "private" else {}))
+        self._feeds(engine, 99).create(self._feed)
+
+    def _feeds(self, client: Any, number: int) -> Feeds:
+        feeds = Feeds(client, table=TABLE, clock=ManualClock(), rng=random.Random(number))
+        feeds._copies["f"] = self._feed, 1e12  # no call of a process goes to the feed's row
+        return feeds
+
+    def run(self, number: int, client: Any) -> Any:
+        """Run a process."""
+        feeds = self._feeds(client, number)
+        self._mutant(feeds)
+        return self._processes[number].run(feeds)
+
+    def problem(self, saved: Any, tables: int, locals_: tuple[Local, ...]) -> str:
+        """Say what is wrong if all processes are dead."""
+        rows = {i["sk"]["S"]: i for i in self._engine.items(TABLE) if i["pk"]["S"] == PK}
+        head = of_item(rows["!"]) if "!" in rows else EMPTY
+        if any(local.done not in ("", "returned", "FeedFull") for local in locals_):
+            return "a publisher has given up"
+        returned = [local.result for local in locals_ if local.done == "returned"]
+        published = {n: i for r in returned if isinstance(r, dict) for n, i in r.items()}
+        if len(published) < sum(len(r) for r in returned if isinstance(r, dict)):
+            return "one number for two messages"
+        if self._feed.kind == "snapshot":
+            wrong = published.get(head.last, "") not in "".join(head.messages)
+            return "the newest message is not the last one" if wrong else ""
+        acknowledged = int(rows["!a"]["n"]["N"]) if "!a" in rows else 0
+        if self._feed.kind == "private" and head.last - acknowledged > LIMIT:
+            return "over the limit"
+
+        there = {of_item(row) for row in rows.values() if MESSAGES in row}
+        seen = [list(r) for r in returned if isinstance(r, list)]
+        if any(s != list(range(1, len(s) + 1)) for s in seen):
+            return "a reader saw a hole"
+        return _unlike(there, head, published)
+
+
+def _unlike(there: set[Bundle], head: Bundle, published: dict[int, str]) -> str:
+    """Say where the bundles that are there are not what was published."""
+    numbers = sorted(n for b in there for n in range(b.first, b.last + 1))
+    if numbers != list(range(1, head.last + 1)):
+        return f"a hole, or two messages of one number: {numbers}"
+    texts = {b.first + place: text for b in there for place, text in enumerate(b.messages)}
+    if len(set(texts.values())) < len(texts):
+        return "published once, and there twice"
+    if any(i not in texts.get(n, "") for n, i in published.items()):
+        return "acknowledged to the publisher, and not there"
+    return ""
+
+
+def topics_of(feeds: Feeds) -> Any:
+    return feeds._publishing._topics
+
+
+def publisher(*ids: str) -> Process:
+    def run(feeds: Feeds) -> dict[int, str]:
+        return {feeds.publish("f", "k", b"1", id=i): i for i in ids}
+
+    return Process(f"publish {' '.join(ids)}", run)
+
+
+def _read(feeds: Feeds) -> list[int]:
+    topics = topics_of(feeds)
+    found = topics.after(TOPIC, 0, topics.state(TOPIC).head)
+    return [n for bundle in found for n in range(bundle.first, bundle.last + 1)]
+
+
+def _read_log_first(feeds: Feeds) -> list[int]:
+    topics = topics_of(feeds)
+    log = [
+        n for bundle in topics.after(TOPIC, 0, _FAR) for n in range(bundle.first, bundle.last + 1)
+    ]
+    head = topics.state(TOPIC).head
+    return sorted({*log, *range(head.first, head.last + 1)})
+
+
+reader = Process("read", _read)
+client = Process("acknowledge", lambda feeds: topics_of(feeds).acknowledge(TOPIC, 1))
+RING = (publisher("a"), publisher("b", "c"), reader)
+
+
+@pytest.mark.parametrize(
+    ("kind", "processes", "lost_answers"),
+    [
+        ("ring", RING, 2),
+        ("snapshot", (publisher("a", "b"), publisher("c", "d")), 2),
+        ("private", (publisher("a", "b"), publisher("c"), client), 1),
+    ],
+    ids=["ring", "snapshot", "private"],
+)
+def test_every_order_keeps_what_is_published(
+    kind: Kind, processes: Sequence[Process], lost_answers: int
+) -> None:
+    report = FeedInterleavings(kind, processes, lost_answers=lost_answers).search()
+    assert not report.violation, "\n".join([report.violation, *report.trace])
+    assert report.states > 100
+
+
+def file_afterwards(feeds: Feeds) -> None:
+    topics: Any = topics_of(feeds)
+    file, write, late = topics.file, topics.replace, list[Any]()
+    topics.file = lambda *filing: late.append(filing)
+
+    def replace_and_file(*writing: Any) -> bool:
+        done: bool = write(*writing)
+        while late:
+            file(*late.pop())
+        return done
+
+    topics.replace = replace_and_file
+
+
+def replace_blindly(feeds: Feeds) -> None:
+    topics: Any = topics_of(feeds)
+    calls = topics.calls
+
+    def put(topic: str, head: Bundle, was: Bundle) -> bool:
+        item = {"pk": {"S": topic_pk(topic)}, "sk": {"S": "!"}, "f": {"N": str(head.first)}}
+        item |= {"l": {"N": str(head.last)}, "t": {"N": "0"}, "m": {"S": head.messages[0]}}
+        calls.call("put_item", TableName=TABLE, Item=item)
+        return True
+
+    topics.replace = put
+
+
+def not_know_my_head(feeds: Feeds) -> None:
+    topics: Any = topics_of(feeds)
+    read = topics.state
+
+    def state(topic: str) -> Any:
+        there = read(topic)
+        if not there.head.messages:
+            return there
+        # a list is no tuple, so that the head is nobody's
+        return replace(there, head=replace(there.head, messages=list(there.head.messages)))
+
+    topics.state = state
+
+
+def not_know_my_log(feeds: Feeds) -> None:
+    topics: Any = topics_of(feeds)
+    topics.filed = lambda *_: None
+
+
+def take_what_is_too_much(feeds: Feeds) -> None:
+    publishing: Any = feeds._publishing
+    publishing._with_room = lambda _feed, _topic, state: state
+
+
+@pytest.mark.parametrize(
+    ("mutant", "violation"),
+    [
+        (file_afterwards, "hole"),
+        (replace_blindly, "one number for two messages"),
+        (not_know_my_head, "there twice"),
+        (not_know_my_log, "there twice"),
+    ],
+)
+def test_a_rule_that_is_broken_shows(mutant: Callable[[Feeds], None], violation: str) -> None:
+    assert violation in FeedInterleavings("ring", RING, mutant=mutant).search().violation
+
+
+def test_a_log_that_is_read_before_the_head_has_holes() -> None:
+    wrong = Process("read", _read_log_first)
+    report = FeedInterleavings("ring", (*RING[:2], wrong), lost_answers=0).search()
+    assert report.violation == "a reader saw a hole"
+
+
+def test_without_a_limit_a_topic_takes_too_much() -> None:
+    processes = (publisher("a", "b"), publisher("c"), client)
+    report: Report = FeedInterleavings("private", processes, mutant=take_what_is_too_much).search()
+    assert report.violation == "over the limit"
