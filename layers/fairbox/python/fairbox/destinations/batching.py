@@ -12,9 +12,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from fairbox.cloudevents import envelope
 from fairbox.destinations.outcomes import of_entry, of_error, refused, throttled, too_large
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
+from fairbox.model.chunks import chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.model.stored_messages import StoredMessage
 
@@ -90,7 +91,12 @@ class BatchDestination(ABC):
             if one.size > self.alone:
                 outcomes[number] = too_large(one.size, self.alone)
         waiting = [number for number, outcome in enumerate(outcomes) if outcome is None]
-        for numbers in _packs(waiting, prepared, self.limits):
+        for numbers in chunks(
+            waiting,
+            lambda number: prepared[number].size,
+            items_most=self.limits.messages,
+            bytes_most=self.limits.bytes,
+        ):
             results = self._results([prepared[n].entry for n in numbers], deadline)
             for number, result in zip(numbers, results, strict=True):
                 outcomes[number] = result
@@ -119,22 +125,6 @@ class BatchDestination(ABC):
     def _forget(self) -> None:
         self._memo.clear()
         self._memo_bytes = 0
-
-
-def _packs(
-    numbers: Iterable[int], prepared: Sequence[Prepared], limits: Limits
-) -> Iterator[list[int]]:
-    pack: list[int] = []
-    used = 0
-    for number in numbers:
-        size = prepared[number].size
-        if pack and (len(pack) >= limits.messages or used + size > limits.bytes):
-            yield pack
-            pack, used = [], 0
-        pack.append(number)
-        used += size
-    if pack:
-        yield pack
 
 
 def by_id(response: Mapping[str, Any], count: int) -> list[Outcome]:

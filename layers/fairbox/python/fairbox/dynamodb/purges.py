@@ -13,6 +13,7 @@ from fairbox.dynamodb import message_states
 from fairbox.dynamodb.message_inserts import put_new
 from fairbox.dynamodb.statements import execute, statement
 from fairbox.errors import TransactionCancelled
+from fairbox.model.chunks import chunks
 from fairbox.model.stored_messages import ShardRow
 
 if TYPE_CHECKING:
@@ -186,15 +187,9 @@ class Purges:
 
 def _together(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
     """Yield them in parts that a transaction takes, by number and by bytes."""
-    part: list[DeadLetter] = []
-    spent = 0
-    for letter in letters:
-        states_bytes = _STATE_BYTES * (1 + len(letter.subscriptions))
-        size = min(_ITEM_BYTES, letter.stored.size if letter.stored else 0) + states_bytes
-        if part and (len(part) >= TOGETHER or spent + size > _BYTES):
-            yield part
-            part, spent = [], 0
-        part.append(letter)
-        spent += size
-    if part:
-        yield part
+    return chunks(letters, _size, items_most=TOGETHER, bytes_most=_BYTES)
+
+
+def _size(letter: DeadLetter) -> int:
+    states_bytes = _STATE_BYTES * (1 + len(letter.subscriptions))
+    return min(_ITEM_BYTES, letter.stored.size if letter.stored else 0) + states_bytes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.cloudevents.attributes import is_json, is_media_type
 from fairbox.cloudevents.writing import is_json_text
 from fairbox.errors import BodyTooLarge, InvalidInput
+from fairbox.model.chunks import chunks
 from fairbox.model.feeds import BUNDLE_MESSAGES
 from fairbox.model.messages import MAX_KEY_BYTES, check_text
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MAX_BODY: Final = 90 * 1024
 """Bytes of a body: in base64 it fits the 128 KB that API Gateway sends at once."""
 BUNDLE_BYTES: Final = 24 * 1024
+"""Bytes of a bundle as it is sent."""
 _AROUND: Final = 20  # bytes: brackets, commas, and a number of 16 digits
 
 
@@ -52,18 +54,10 @@ def text_of(message_id: str, body: bytes, content_type: str) -> str:
 
 
 def bundles_of(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield texts in order, as many together as a bundle takes: 16, and 24 KB as they are sent.
-
-    A larger one is alone.
-    """
-    bundle: list[str] = []
-    size = 0
-    for text in texts:
-        more = len(text.encode()) + _AROUND
-        if bundle and (len(bundle) == BUNDLE_MESSAGES or size + more > BUNDLE_BYTES):
-            yield bundle
-            bundle, size = [], 0
-        bundle.append(text)
-        size += more
-    if bundle:
-        yield bundle
+    """Yield texts in order, as many together as a bundle takes; a larger one is alone."""
+    return chunks(
+        texts,
+        lambda text: len(text.encode()) + _AROUND,
+        items_most=BUNDLE_MESSAGES,
+        bytes_most=BUNDLE_BYTES,
+    )
