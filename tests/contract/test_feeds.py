@@ -173,7 +173,7 @@ def test_publishers_at_the_same_time_get_a_number_each(world: World, kind: Kind)
                 except Throttled:
                     continue  # others were faster eight times: each time, they went on
 
-    threads = [threading.Thread(target=publish, args=(name,)) for name in "abcd"]
+    threads = [threading.Thread(target=publish, args=(name,), daemon=True) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:

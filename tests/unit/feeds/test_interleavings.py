@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Feed, Feeds
 from fairbox.dynamodb.definitions import feeds_definition
-from fairbox.tables.feed_topics import EMPTY, MESSAGES, Bundle, of_item, topic_pk
+from fairbox.tables.feed_topics import EMPTY, MESSAGES, Bundle, of_item, to_item, topic_pk
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from tests.support.interleavings import Interleavings, Local, Report
@@ -176,9 +176,7 @@ def replace_blindly(feeds: Feeds) -> None:
     calls = topics.calls
 
     def put(topic: str, head: Bundle, was: Bundle) -> bool:
-        item = {"pk": {"S": topic_pk(topic)}, "sk": {"S": "!"}, "f": {"N": str(head.first)}}
-        item |= {"l": {"N": str(head.last)}, "t": {"N": "0"}, "m": {"S": head.messages[0]}}
-        calls.call("put_item", TableName=TABLE, Item=item)
+        calls.call("put_item", TableName=TABLE, Item=to_item(topic, "!", head))
         return True
 
     topics.replace = put

@@ -41,7 +41,7 @@ class Feed:
         size: messages of a ring, 8 to 512.
         history: messages of a ring that a newcomer gets, up to `size`.
         limit: unacknowledged messages with which a private topic takes no more, 1 to 10,000.
-        window: unacknowledged messages of a private topic that are on their way, 16 to 256 at most.
+        window: unacknowledged messages of a private topic that may be on their way, 16 to 256.
         keep: seconds for which messages of rings and private topics stay, 60 s to 30 days.
 
     Raises:
@@ -75,9 +75,10 @@ def feed_topic(feed: str, key: str) -> str:
     """Return the name of a feed's topic, `feed/key`.
 
     Raises:
-        InvalidInput: the key is empty or too long, has control characters, or is `*`, which grants
-            use for all keys.
+        InvalidInput: the feed's name is none; or the key is empty or too long, has control
+            characters, or is `*`, which grants use for all keys.
     """
+    check_topic(feed, field_name="feed")
     expected = f"1 to {MAX_KEY_BYTES} bytes of text, not '*'"
     if not isinstance(key, str) or key in ("", "*"):
         raise InvalidInput("key", expected)

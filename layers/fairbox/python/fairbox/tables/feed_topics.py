@@ -107,10 +107,17 @@ def of_item(item: Mapping[str, Any]) -> Bundle:
     """
     check_version(item)
     try:
-        first, last, at = (int(item[name]["N"]) for name in (FIRST, LAST, AT))
-        return Bundle(first, last, _unpack(item[MESSAGES]), at)
+        return _bundle(item)
     except (LookupError, TypeError, ValueError, zlib.error) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+def _bundle(item: Mapping[str, Any]) -> Bundle:
+    first, last, at = (int(item[name]["N"]) for name in (FIRST, LAST, AT))
+    messages = _unpack(item[MESSAGES])
+    if len(messages) != last - first + 1:
+        raise ValueError("its numbers are not those of its messages")
+    return Bundle(first, last, messages, at)
 
 
 def acknowledged_of(item: Mapping[str, Any]) -> int:
@@ -133,7 +140,10 @@ def _unpack(value: Mapping[str, Any]) -> tuple[str, ...]:
     if "S" in value:
         text = value["S"]
     else:
-        text = zlib.decompressobj().decompress(value["B"], _MAX_BYTES).decode()
+        unpack = zlib.decompressobj()
+        text = unpack.decompress(value["B"], _MAX_BYTES).decode()
+        if not unpack.eof:  # zlib would give the part that it has
+            raise ValueError("it is cut off, or too large")
     return tuple(text.split(_BETWEEN))
 
 

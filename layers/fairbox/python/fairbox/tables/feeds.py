@@ -36,7 +36,7 @@ def of_item(name: str, item: Mapping[str, Any]) -> Feed:
     check_version(item)
     try:
         kind = item[KIND]["S"]
-        return Feed(name, kind, **{n: int(item[n]["N"]) for n in NUMBERS[kind]})
+        return Feed(name, kind, **{n: int(item[n]["N"]) for n in NUMBERS[kind] if n in item})
     except (LookupError, TypeError, ValueError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
