@@ -26,7 +26,7 @@ env: .local/stamps/test
 	@$(UV) venv --quiet --clear --python $(PYTHON) .venv && touch $@
 
 # each set-up holds what its targets need; the lock gives versions and hashes
-LIBRARY := --editable 'layers/fairbox[cli,functions]'
+LIBRARY := --editable 'layers/fairbox[cli,feeds,functions]'
 SETUP_local := $(LIBRARY) --group local
 SETUP_demo := $(SETUP_local) --editable pipeline
 SETUP_test := $(LIBRARY) --group test --editable pipeline --editable simulation
