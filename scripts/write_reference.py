@@ -26,6 +26,8 @@ from fairbox.codec.keys import (
 from fairbox.codec.ledger import ledger_pk
 from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.observability import metrics
+from fairbox.tables.feed_connections import connection_key
+from fairbox.tables.feed_leases import lease_sk
 from fairbox.tables.feed_topics import ACKNOWLEDGED, log_sk, topic_pk
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
@@ -206,9 +208,9 @@ def _tables() -> Iterable[str]:
     yield "# Tables"
     yield _NOTE
     yield (
-        "Four tables, paid by request; no stack makes Feeds yet. Names are short because they are "
-        "billed with every item; only `fairbox.codec` and `fairbox.tables` spell them. Why the "
-        "tables are as they are: [data model](../explanation/data-model.md), "
+        "Four tables, paid by request; Feeds only with setting `feeds`. Names are short because "
+        "they are billed with every item; only `fairbox.codec` and `fairbox.tables` spell them. "
+        "Why the tables are as they are: [data model](../explanation/data-model.md), "
         "[batches](../explanation/batches.md)."
     )
     yield "## Keys and indexes"
@@ -266,6 +268,17 @@ def _tables() -> Iterable[str]:
                 _row(topic_pk("inbox/u7")),
                 _row(ACKNOWLEDGED),
             ),
+            (
+                "lease of an audience shard, in a private topic of a connection",
+                "Feeds",
+                _row(topic_pk("trades/btc")),
+                f"{_row(lease_sk(3))}, {_row(lease_sk(3, 'L0SM9cOFvHcCIhw='))}",
+            ),
+            (
+                "connection of a client",
+                "Feeds",
+                *(_row(value["S"]) for value in connection_key(3, "L0SM9cOFvHcCIhw=").values()),
+            ),
         ],
     )
     yield "## Attributes"
@@ -274,6 +287,7 @@ def _tables() -> Iterable[str]:
         "codec/batches.py",
         "tables/feeds.py",
         "tables/feed_topics.py",
+        "tables/feed_connections.py",
     )
     for heading, names in (group for name in modules for group in commented(LIBRARY / name)):
         rows = [(f"`{value}`", _spaced(name), comment) for name, value, comment in names]

@@ -33,6 +33,8 @@ UNCONDITIONAL: Final = {
     "recounts.save": _ALONE,
     "recounts._keep": _ALONE,
     "repair_cursor.save_cursor": _ALONE,
+    "feed_connections.open": "the row of a connection, whose id API Gateway has just made",
+    "feed_leases.take": "a lease, which is only made longer",
     "feed_topics.file": "the bundle of a head, in the log: whoever files it files the same",
 }
 """Writes by module and function, each with the reason why it needs no condition."""

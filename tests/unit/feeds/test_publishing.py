@@ -9,6 +9,7 @@ import pytest
 from fairbox import (
     BodyTooLarge,
     Feed,
+    FeedFull,
     Feeds,
     InvalidInput,
     MessagesNotWritten,
@@ -20,6 +21,7 @@ from fairbox import (
 from fairbox.codec.keys import key
 from fairbox.feeds.messages import bundles_of, text_of
 from fairbox.settings import Settings
+from fairbox.tables import feed_connections as connections
 from fairbox.tables import feed_topics, feeds
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 from fairbox.testing.application import FEEDS, MemoryApplication
@@ -189,10 +191,12 @@ def test_what_a_throttled_call_published_is_told() -> None:
 FEED = Feed("f", "ring", size=9, history=2)
 BUNDLE = feed_topics.Bundle(1, 2, ("a" * 600, "b"), 5)
 HEAD = feed_topics.to_item("f/k", "!", BUNDLE)
+CLIENT = connections.Connection("u7", frozenset({"f/*"}), frozenset({"f/k"}))
 ROWS: list[tuple[Callable[[dict[str, Any]], Any], dict[str, Any], Any]] = [
     (lambda item: feeds.of_item("f", item), feeds.to_item(FEED), FEED),
     (feed_topics.of_item, HEAD, BUNDLE),
     (feed_topics.acknowledged_of, key("t#f/k", "!a") | {"n": {"N": "3"}}, 3),
+    (connections.of_item, connections.to_item(key("c#0", "c"), CLIENT, 9), CLIENT),
 ]
 
 
@@ -203,7 +207,7 @@ def test_a_row_is_read_as_it_was_written_and_no_other(
     assert read(item) == value
     with pytest.raises(NewerVersion):
         read(item | {"cv": {"N": "2"}})
-    for name in item.keys() - {"pk", "sk"}:
+    for name in item.keys() - {"pk", "sk", "x"}:
         with pytest.raises(Unreadable, match="pk"):
             read(item | {name: {"L": []}})
 
@@ -218,6 +222,16 @@ def test_a_number_that_a_row_does_not_have_yet_has_its_default() -> None:
     row = feeds.to_item(Feed("f", "ring", size=9))
     del row["history"]
     assert feeds.of_item("f", row) == Feed("f", "ring", size=9)
+
+
+def test_who_changes_a_feed_follows_it_at_once() -> None:
+    app = MemoryApplication()
+    app.feeds.create(Feed("f", "private", limit=1))
+    app.feeds.publish("f", "k", b"1")
+    with pytest.raises(FeedFull):
+        app.feeds.publish("f", "k", b"2")
+    app.feeds.create(Feed("f", "private", limit=2))
+    assert app.feeds.publish("f", "k", b"2") == 2
 
 
 def test_feeds_of_the_environment_name_what_is_missing() -> None:

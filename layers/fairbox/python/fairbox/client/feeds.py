@@ -7,27 +7,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.clients import make_client
 from fairbox.aws.deployed_settings import settings_with
+from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
-from fairbox.errors import FairboxError, InvalidInput, MessagesNotWritten
+from fairbox.errors import FairboxError, InvalidInput, MessagesNotWritten, NotConfigured
 from fairbox.feeds.messages import text_of
 from fairbox.feeds.publishing import Publishing
+from fairbox.feeds.tokens import make_token
 from fairbox.model.clock import SystemClock
 from fairbox.model.feeds import feed_topic
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import check_topic
-from fairbox.settings import FEEDS_TABLE
+from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from fairbox.feeds.tokens import TokenKeys
     from fairbox.model.clock import Clock
     from fairbox.model.feeds import Feed
     from fairbox.settings import Settings
 
-COPY_SECONDS: Final = 30.0
-"""Time after which a process reads a feed again."""
 JSON: Final = "application/json"
 
 
@@ -41,6 +42,7 @@ class Feeds:
         table: name of the feeds table.
         clock, rng: time and jitter; the machine's by default.
         ids: makes UUIDv7 texts.
+        keys: sign tokens; `from_env` has those of the deployment.
 
     Example:
         ```python
@@ -57,13 +59,15 @@ class Feeds:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         ids: IdGenerator | None = None,
+        keys: TokenKeys | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._ids = ids or IdGenerator(self._clock)
-        calls = Calls(dynamodb, self._clock, rng or random.SystemRandom())
+        clock = clock or SystemClock()
+        self._clock = clock
+        self._keys = keys
+        self._ids = ids or IdGenerator(clock)
+        calls = Calls(dynamodb, clock, rng or random.SystemRandom())
         self._rows = FeedRows(calls, table)
         self._publishing = Publishing(FeedTopics(calls, table))
-        self._copies: dict[str, tuple[Feed, float]] = {}
 
     @classmethod
     def from_env(
@@ -79,8 +83,12 @@ class Feeds:
             NotConfigured: `FAIRBOX_FEEDS_TABLE` is missing.
             Unavailable: the parameter cannot be read.
         """
-        settings = settings_with((FEEDS_TABLE,), settings, client)
-        return cls(client("dynamodb"), table=settings.required(FEEDS_TABLE))
+        settings = settings_with((FEEDS_TABLE, FEEDS_SECRET), settings, client)
+        secret = settings.optional(FEEDS_SECRET)
+        keys = (
+            SecretKeys(lambda: client("secretsmanager"), secret, SystemClock()) if secret else None
+        )
+        return cls(client("dynamodb"), table=settings.required(FEEDS_TABLE), keys=keys)
 
     def create(self, feed: Feed) -> None:
         """Create a feed, or change its numbers, which processes follow within 30 s (1 WRU).
@@ -89,7 +97,6 @@ class Feeds:
             InvalidInput: it is there, and of another kind.
         """
         self._rows.save(feed)
-        self._copies.pop(feed.name, None)
 
     def feed(self, name: str) -> Feed:
         """Return a feed as it stands now.
@@ -165,7 +172,7 @@ class Feeds:
 
         numbers: list[int] = []
         try:
-            for published in self._publishing.publish(self._known(feed), topic, texts):
+            for published in self._publishing.publish(self._rows.known(feed), topic, texts):
                 numbers += published
         except FairboxError as error:
             if not numbers:
@@ -173,12 +180,23 @@ class Feeds:
             raise MessagesNotWritten(ids[len(numbers) :], str(error)) from error
         return numbers
 
-    def _known(self, name: str) -> Feed:
-        """Return a feed, from a copy that is at most `COPY_SECONDS` old."""
-        now = self._clock.now()
-        copy = self._copies.get(name)
-        if copy is not None and now < copy[1]:
-            return copy[0]
-        feed = self.feed(name)
-        self._copies[name] = feed, now + COPY_SECONDS
-        return feed
+    def token(self, user: str, allow: Sequence[str], ttl: int = 60) -> str:
+        """Return a token with which a client connects: your service gives it to whom it knows.
+
+        It is checked when the client connects; the connection lasts for two hours at most.
+
+        Args:
+            user: who the client is: 1 to 256 bytes of text.
+            allow: the topics that it may follow, `feed/key`, 100 at most; `feed/*` is all topics
+                of a feed. Private topics must be named.
+            ttl: seconds for which it may connect, up to 300.
+
+        Raises:
+            InvalidInput: a field is not what it takes.
+            NotConfigured: `FAIRBOX_FEEDS_SECRET` is missing, or package PyJWT
+                (`fairbox[feeds]`).
+            Unavailable: the secret cannot be read.
+        """
+        if self._keys is None:
+            raise NotConfigured(FEEDS_SECRET)
+        return make_token(self._keys, user, allow, ttl, self._clock.now())

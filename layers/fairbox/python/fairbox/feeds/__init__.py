@@ -1,1 +1,1 @@
-"""Topics for people's screens: publishing."""
+"""Topics for people's screens: publishing, asking, tokens."""

@@ -53,11 +53,16 @@ def text_of(message_id: str, body: bytes, content_type: str) -> str:
     return f"{named},{text}"
 
 
+def sent_bytes(text: str) -> int:
+    """Return the bytes of a message as it is sent."""
+    return len(text.encode()) + _AROUND
+
+
 def bundles_of(texts: Sequence[str]) -> Iterator[list[str]]:
     """Yield texts in order, as many together as a bundle takes; a larger one is alone."""
     return chunks(
         texts,
-        lambda text: len(text.encode()) + _AROUND,
+        sent_bytes,
         items_most=BUNDLE_MESSAGES,
         bytes_most=BUNDLE_BYTES,
     )

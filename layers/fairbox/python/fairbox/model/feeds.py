@@ -12,6 +12,8 @@ Kind = Literal["snapshot", "ring", "private"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 BUNDLE_MESSAGES: Final = 16
 """Messages of a bundle, at most."""
+SUBPROTOCOL: Final = "fairbox.v1"
+"""The WebSocket subprotocol of clients; beside it they offer `token.` with their token."""
 DAY: Final = 86_400
 NUMBERS: Final[dict[Kind, tuple[str, ...]]] = {
     "snapshot": (),
@@ -84,3 +86,11 @@ def feed_topic(feed: str, key: str) -> str:
         raise InvalidInput("key", expected)
     check_text("key", key)
     return f"{feed}/{key}"
+
+
+def is_feed_topic(name: object) -> bool:
+    """Return whether this is the name of a topic, `feed/key`."""
+    try:
+        return isinstance(name, str) and feed_topic(*name.partition("/")[::2]) == name
+    except InvalidInput:
+        return False

@@ -160,6 +160,25 @@ class FeedTopics:
         head = of_item(items[HEAD]) if HEAD in items else EMPTY
         return TopicState(head, acknowledged_of(items.get(ACKNOWLEDGED, {})))
 
+    def states(self, topics: Mapping[str, bool]) -> dict[str, TopicState]:
+        """Return the states of up to 100 topics in as few calls (1 RRU for 4 KB).
+
+        Args:
+            topics: by name, whether it is private: its other row is read too (1 RRU).
+        """
+        keys = [key(topic_pk(topic), HEAD) for topic in topics]
+        keys += [key(topic_pk(topic), ACKNOWLEDGED) for topic, private in topics.items() if private]
+        found = self.calls.batch_get(self._table, keys)
+        items = {(item[PK]["S"], item[SK]["S"]): item for item in found}
+
+        states: dict[str, TopicState] = {}
+        for topic in topics:
+            head, acknowledged = (items.get((topic_pk(topic), sk)) for sk in (HEAD, ACKNOWLEDGED))
+            states[topic] = TopicState(
+                of_item(head) if head else EMPTY, acknowledged_of(acknowledged or {})
+            )
+        return states
+
     def filed(self, topic: str, first: int) -> Bundle | None:
         """Return the bundle of the log that begins with a number (1 RRU for 4 KB)."""
         found = next(self._query(topic, log_sk(first), log_sk(first)), None)

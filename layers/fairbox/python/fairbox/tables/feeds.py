@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # feed, with the numbers of its kind under their own names (table Feeds)
 KIND: Final = "kind"  # S, `snapshot`, `ring` or `private`
 
+COPY_SECONDS: Final = 30.0
+"""Time after which a process reads a feed again."""
+
 
 def to_item(feed: Feed) -> Item:
     """Return the row."""
@@ -47,6 +50,21 @@ class FeedRows:
     def __init__(self, calls: Calls, table: str) -> None:
         self._calls = calls
         self._table = table
+        self._copies: dict[str, tuple[Feed, float]] = {}
+
+    def known(self, name: str) -> Feed:
+        """Return a feed, from a copy that is at most `COPY_SECONDS` old.
+
+        Raises:
+            UnknownFeed: there is no such feed.
+        """
+        now = self._calls.clock.now()
+        copy = self._copies.get(name)
+        if copy is not None and now < copy[1]:
+            return copy[0]
+        feed = self.load(name)
+        self._copies[name] = feed, now + COPY_SECONDS
+        return feed
 
     def load(self, name: str) -> Feed:
         """Return a feed, read consistently (1 RRU).
@@ -81,3 +99,4 @@ class FeedRows:
             there = of_item(feed.name, failed.old).kind
             expected = f"{there!r}, as feed {feed.name!r} is: a kind cannot be changed"
             raise InvalidInput("kind", expected) from failed
+        self._copies.pop(feed.name, None)

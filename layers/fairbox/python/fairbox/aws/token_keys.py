@@ -1,0 +1,84 @@
+"""The keys that sign tokens, from the versions of a secret in Secrets Manager."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fairbox.errors import NotConfigured, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairbox.model.clock import Clock
+
+KEPT_SECONDS: Final = 60.0
+AGAIN_SECONDS: Final = 5.0
+"""Time after which an unknown id lets the secret be read again: the key may be a new one."""
+LEAST_CHARACTERS: Final = 32
+"""Of a key: RFC 7518 asks for as many bytes as its hash has."""
+_STAGES: Final = ("AWSCURRENT", "AWSPREVIOUS")
+
+
+class SecretKeys:
+    """Today's version of a secret and the one before it, read again after a minute.
+
+    A new value of the secret makes today's key the one before; tokens of both are taken.
+
+    Args:
+        client: makes boto3's Secrets Manager client, or one that has its methods, when it is
+            first needed.
+        secret: name or ARN of the secret, whose value is the key.
+        clock: gives the time.
+    """
+
+    def __init__(self, client: Callable[[], Any], secret: str, clock: Clock) -> None:
+        self._make_client = client
+        self._client: Any = None
+        self._secret = secret
+        self._clock = clock
+        self._keys: dict[str, str] = {}
+        self._read_at = float("-inf")
+
+    def current(self) -> tuple[str, str]:
+        """Return the id of today's version, and its value.
+
+        Raises:
+            Unavailable: the secret cannot be read; NotConfigured: its value is too short.
+        """
+        return next(iter(self._fresh(KEPT_SECONDS).items()))
+
+    def find(self, id_: str) -> str | None:
+        """Return a valid key by its id.
+
+        Raises:
+            Unavailable, NotConfigured: as `current`.
+        """
+        return self._fresh(KEPT_SECONDS).get(id_) or self._fresh(AGAIN_SECONDS).get(id_)
+
+    def _fresh(self, seconds: float) -> dict[str, str]:
+        """Return the keys, read at most so many seconds ago, or as they are if they can not be."""
+        now = self._clock.now()
+        if not 0 <= now - self._read_at < seconds:
+            try:
+                self._keys = dict(filter(None, map(self._read, _STAGES)))
+            except Unavailable:
+                if not self._keys:
+                    raise
+            self._read_at = now
+        return self._keys
+
+    def _read(self, stage: str) -> tuple[str, str] | None:
+        self._client = self._client or self._make_client()
+        try:
+            found = self._client.get_secret_value(SecretId=self._secret, VersionStage=stage)
+        except (ClientError, BotoCoreError) as error:
+            code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
+            if stage != _STAGES[0] and code == "ResourceNotFoundException":
+                return None
+            raise Unavailable("reading the key of tokens", code or type(error).__name__) from error
+        key = found.get("SecretString", "")
+        if len(key) < LEAST_CHARACTERS:
+            raise NotConfigured(f"a key of {LEAST_CHARACTERS} characters or more in the secret")
+        return found["VersionId"], key

@@ -1,0 +1,260 @@
+"""Asking: one request subscribes to topics, resumes them, acknowledges and repairs."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fairbox.errors import InvalidInput, UnknownFeed
+from fairbox.feeds.answers import Entry, Refusal, answer
+from fairbox.feeds.messages import BUNDLE_BYTES, sent_bytes
+from fairbox.model.feeds import feed_topic
+from fairbox.tables.feed_leases import lease_sk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.model.feeds import Feed
+    from fairbox.tables.feed_connections import Connection, FeedConnections
+    from fairbox.tables.feed_leases import FeedLeases
+    from fairbox.tables.feed_topics import Bundle, FeedTopics, TopicState
+    from fairbox.tables.feeds import FeedRows
+
+MOST_TOPICS: Final = 100
+"""Topics of a connection."""
+MAX_POSITION: Final = 2**53
+"""JavaScript's numbers are exact up to here."""
+ANSWER_BYTES: Final = 32 * 1024
+"""Bytes that API Gateway meters as one; a larger message is answered alone."""
+_AROUND_ENTRY: Final = 50  # bytes: brackets, two numbers of 16 digits, a note
+
+
+class ConnectionGone(Exception):
+    """The connection has no row, or not the one that was read: its client is to connect anew."""
+
+
+class Asking:
+    """Answers what clients ask."""
+
+    def __init__(
+        self,
+        feeds: FeedRows,
+        topics: FeedTopics,
+        connections: FeedConnections,
+        leases: FeedLeases,
+    ) -> None:
+        self._feeds = feeds
+        self._topics = topics
+        self._connections = connections
+        self._leases = leases
+
+    def sync(self, connection_id: str, request: int, positions: Mapping[str, object]) -> str:
+        """Let a connection follow topics, acknowledge its positions, and answer what is behind.
+
+        It costs 1 RRU and 1 for a topic (2 for a private one) if they have up to 4 KB; 0.5 RRU and
+        up to 2 WRU for a topic that the connection did not follow; 1 WRU for a private topic of
+        which something is acknowledged; and what is read of the log.
+
+        Args:
+            connection_id: API Gateway's.
+            request: its id.
+            positions: by topic, the number of the last message that the client took; None: begin.
+
+        Returns:
+            The answer's JSON. What is wrong with one topic leaves the others answered.
+
+        Raises:
+            ConnectionGone: the connection has no row.
+            Throttled, Unavailable, Unreadable: it may be asked again.
+        """
+        connection = self._connections.find(connection_id)
+        if connection is None:
+            raise ConnectionGone
+        feeds, refused = self._admit(connection, positions)
+
+        # whatever is published from here on is sent to this connection, or read below
+        self._join(connection_id, [t for t in feeds if t not in connection.topics], feeds)
+
+        asked = {t: p for t, p in positions.items() if t in feeds and isinstance(p, int)}
+        states = self._acknowledge(feeds, asked)
+        readings = [self._reading(f, t, asked.get(t), states[t]) for t, f in feeds.items()]
+        alone = _fill(readings, request)
+        if alone is not None:
+            return answer(request, [alone.entry], {alone.entry.topic: alone.feed.kind})
+        kinds = {topic: feed.kind for topic, feed in feeds.items()}
+        return answer(request, [reading.entry for reading in readings], kinds, refused)
+
+    def _admit(
+        self, connection: Connection, positions: Mapping[str, object]
+    ) -> tuple[dict[str, Feed], list[Refusal]]:
+        """Return the feed of each topic that the connection may ask for, and why of the others."""
+        room = MOST_TOPICS - len(connection.topics)
+        feeds: dict[str, Feed] = {}
+        refused: list[Refusal] = []
+        for topic, position in positions.items():
+            feed = self._admitted(connection, topic, position)
+            if isinstance(feed, Refusal):
+                refused.append(feed)
+            elif topic in connection.topics or room > 0:
+                room -= topic not in connection.topics
+                feeds[topic] = feed
+            else:
+                text = f"at most {MOST_TOPICS} topics a connection: leave others first"
+                refused.append(Refusal(topic, "too_many_topics", text))
+        return feeds, refused
+
+    def _admitted(self, connection: Connection, topic: str, position: object) -> Feed | Refusal:
+        name, _, key = topic.partition("/")
+        try:
+            feed_topic(name, key)
+        except InvalidInput as error:
+            return Refusal(topic, "bad_request", str(error))
+        if position is not None and not _is_position(position):
+            text = f"position: expected a whole number from 0 to {MAX_POSITION}, or null"
+            return Refusal(topic, "bad_request", text)
+
+        if not connection.grants & {topic, f"{name}/*"}:
+            return Refusal(topic, "not_allowed", "the token allows neither it nor its feed")
+        try:
+            feed = self._feeds.known(name)
+        except UnknownFeed as error:
+            return Refusal(topic, "unknown_feed", str(error))
+        if feed.kind == "private" and topic not in connection.grants:
+            text = "the token allows its feed, and of a private topic it must name the topic"
+            return Refusal(topic, "not_allowed", text)
+        return feed
+
+    def _join(self, connection_id: str, new: Sequence[str], feeds: Mapping[str, Feed]) -> None:
+        """Let a connection follow new topics: leases first, then its row."""
+        if not new:
+            return
+        shard = self._connections.shard(connection_id)
+        leases = {
+            topic: lease_sk(shard, connection_id if feeds[topic].kind == "private" else None)
+            for topic in new
+        }
+        self._leases.take(leases)
+        if not self._connections.join(connection_id, new, MOST_TOPICS):
+            raise ConnectionGone
+
+    def _acknowledge(
+        self, feeds: Mapping[str, Feed], asked: Mapping[str, int]
+    ) -> dict[str, TopicState]:
+        """Acknowledge the positions in private topics; return the states of all topics after it."""
+        states = self._topics.states({t: feed.kind == "private" for t, feed in feeds.items()})
+        moved = [
+            topic
+            for topic, position in asked.items()
+            if feeds[topic].kind == "private"
+            and states[topic].acknowledged < position <= states[topic].head.last
+        ]
+        for topic in moved:
+            self._topics.acknowledge(topic, asked[topic])
+        if moved:
+            # what was published in between was not sent where it was beyond the window
+            states |= self._topics.states(dict.fromkeys(moved, True))
+        return states
+
+    def _reading(self, feed: Feed, topic: str, position: int | None, state: TopicState) -> _Reading:
+        head = state.head
+        known = position is not None and position <= head.last
+        if position is not None and known:
+            after = position
+        elif feed.kind == "ring":
+            after = max(0, head.last - feed.history)
+        else:
+            after = max(0, head.last - 1) if feed.kind == "snapshot" else state.acknowledged
+        entry = Entry(
+            topic, after, after, note="reset" if position is not None and not known else ""
+        )
+
+        if feed.kind == "snapshot":
+            bundles = iter([head] if head.last > after else [])
+        else:
+            since = max(after, head.last - feed.size) if feed.kind == "ring" else after
+            bundles = self._topics.after(topic, since, head)
+        return _Reading(feed, state, entry, bundles, anew=not known)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A topic that is being read.
+
+    Attributes:
+        feed, state: of the topic.
+        entry: what is answered of it so far.
+        bundles: what is there, in order.
+        anew: whether its client begins: what has expired before is none of its losses.
+    """
+
+    feed: Feed
+    state: TopicState
+    entry: Entry
+    bundles: Iterator[Bundle]
+    anew: bool
+    window_end: int | None = None
+
+    def next(self) -> list[tuple[int, str]] | None:
+        """Return the next messages, without taking them; None: there are none."""
+        bundle = next(self.bundles, None)
+        if bundle is not None and self.feed.kind == "private":
+            if self.window_end is None:
+                # what is missing before has expired: nobody will acknowledge it
+                begin = max(self.state.acknowledged, bundle.first - 1)
+                self.window_end = begin + self.feed.window
+            if bundle.last > self.window_end:
+                bundle = None  # the acknowledgement of what is before it fetches it
+        if bundle is None:
+            return None
+
+        if self.anew and self.feed.kind == "ring" and not self.entry.messages:
+            self.entry.after = self.entry.upto = max(self.entry.after, bundle.first - 1)
+        numbered = enumerate(bundle.messages, bundle.last - len(bundle.messages) + 1)
+        return [(number, text) for number, text in numbered if number > self.entry.after]
+
+    def take(self, messages: list[tuple[int, str]]) -> None:
+        """Answer these messages."""
+        self.entry.messages += messages
+        self.entry.upto = messages[-1][0]
+
+    def cut(self) -> None:
+        """Leave the rest to the next request."""
+        if self.entry.upto < self.state.head.last and not self.entry.note:
+            self.entry.note = "more"
+
+
+def _fill(readings: Sequence[_Reading], request: int) -> _Reading | None:
+    """Read topics in turn, a bundle at a time, as far as one answer goes.
+
+    Each request begins with the next topic: so no busy topic keeps another one waiting.
+
+    Returns:
+        The reading whose one message is larger than an answer, and the only one to be answered.
+    """
+    used = sum(len(reading.entry.topic.encode()) + _AROUND_ENTRY for reading in readings)
+    waiting = deque(readings)
+    waiting.rotate(-request)
+    empty = True
+    while waiting:
+        reading = waiting.popleft()
+        messages = reading.next()
+        if not messages:
+            continue
+        size = sum(sent_bytes(text) for _, text in messages)
+        if size > BUNDLE_BYTES and empty:
+            reading.take(messages)
+            reading.entry.note = reading.entry.note or "more"
+            return reading
+        if not empty and used + size > ANSWER_BYTES:
+            for cut in (reading, *waiting):
+                cut.cut()
+            return None
+        reading.take(messages)
+        used, empty = used + size, False
+        waiting.append(reading)
+    return None
+
+
+def _is_position(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_POSITION

@@ -1,0 +1,80 @@
+"""Requests of feeds' clients: `sync` and `leave`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fairbox.feeds.answers import Refusal, answer
+from fairbox.feeds.asking import MOST_TOPICS, Asking, ConnectionGone
+from fairbox.model.feeds import is_feed_topic
+from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_topics import FeedTopics
+from fairbox.tables.feeds import FeedRows
+
+if TYPE_CHECKING:
+    from fairbox.dynamodb.calls import Calls
+    from fairbox.tables.feed_connections import FeedConnections
+
+
+class Requests:
+    """Answers the text that a client sends."""
+
+    def __init__(self, asking: Asking, connections: FeedConnections) -> None:
+        self._asking = asking
+        self._connections = connections
+
+    @classmethod
+    def over(cls, calls: Calls, table: str, connections: FeedConnections) -> Requests:
+        """Return the answers from a table."""
+        feeds, topics = FeedRows(calls, table), FeedTopics(calls, table)
+        leases = FeedLeases(calls, table)
+        return cls(Asking(feeds, topics, connections, leases), connections)
+
+    def answer(self, connection_id: str, text: str) -> str:
+        """Return the answer's text, which says what is wrong where the request is no good.
+
+        Raises:
+            Throttled, Unavailable, Unreadable: the client is to ask again, as it does unanswered.
+        """
+        request, wrong = _parse(text)
+        id_ = request.get("id") if _is_id(request.get("id")) else None
+        if wrong or id_ is None:
+            return answer(id_, refused=[Refusal(None, "bad_request", wrong)])
+        try:
+            if request["op"] == "sync":
+                return self._asking.sync(connection_id, id_, request["topics"])
+        except ConnectionGone:
+            return answer(id_, refused=[Refusal(None, "reconnect", "the connection has ended")])
+        if request["topics"]:
+            self._connections.leave(connection_id, set(request["topics"]))
+        return f'{{"a":{id_}}}'
+
+
+def _parse(text: str) -> tuple[dict[str, Any], str]:
+    """Return a request, and what is wrong with it; empty: nothing."""
+    try:
+        request = json.loads(text)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        return {}, "request: expected a JSON object"
+
+    op, topics = request.get("op"), request.get("topics")
+    if op not in ("sync", "leave"):
+        wrong = "op: expected 'sync' or 'leave'"
+    elif not _is_id(request.get("id")):
+        wrong = "id: expected a whole number from 0"
+    elif not isinstance(topics, dict if op == "sync" else list):
+        wrong = "topics: expected an object of positions for 'sync', a list of names for 'leave'"
+    elif len(topics) > MOST_TOPICS:
+        wrong = f"topics: expected at most {MOST_TOPICS}, got {len(topics)}"
+    elif op == "leave" and not all(map(is_feed_topic, topics)):
+        wrong = "topics: expected names 'feed/key'"
+    else:
+        wrong = ""
+    return request, wrong
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53

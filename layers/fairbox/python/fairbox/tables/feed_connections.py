@@ -1,0 +1,152 @@
+"""The row of a client's connection: who it is, what it may ask for, the topics that it follows."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec.attributes import EXPIRES_AT, PK
+from fairbox.codec.item_versions import check_version
+from fairbox.codec.keys import Item, Key, key, key_text
+from fairbox.codec.messages import number
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from fairbox.dynamodb.calls import Calls
+
+# connection of a client of feeds (table Feeds)
+USER: Final = "u"  # S, as its token names it
+GRANTS: Final = "g"  # SS, `feed/key` and `feed/*`, of its token
+TOPICS: Final = "t"  # SS, topics that it follows; missing where there are none
+
+LIFE_SECONDS: Final = 2 * 3600
+"""API Gateway closes a connection after two hours."""
+_KEPT_SECONDS: Final = LIFE_SECONDS + 300
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client's connection.
+
+    Attributes:
+        user: who it is.
+        grants: topics, and `feed/*` for all of a feed but private ones.
+        topics: those that it follows, `feed/key`.
+    """
+
+    user: str
+    grants: frozenset[str]
+    topics: frozenset[str] = frozenset()
+
+
+def connection_key(shard: int, id_: str) -> Key:
+    """Return the key of a connection of an audience shard."""
+    return key(f"c#{shard}", id_)
+
+
+def to_item(at: Key, connection: Connection, expires: int) -> Item:
+    """Return the row."""
+    topics = {TOPICS: {"SS": sorted(connection.topics)}} if connection.topics else {}
+    return (
+        at
+        | topics
+        | {
+            USER: {"S": connection.user},
+            GRANTS: {"SS": sorted(connection.grants)},
+            EXPIRES_AT: number(expires),
+        }
+    )
+
+
+def of_item(item: Mapping[str, Any]) -> Connection:
+    """Return the connection of a row.
+
+    Raises:
+        Unreadable: it is none; NewerVersion: a newer release wrote it.
+    """
+    check_version(item)
+    try:
+        topics = item[TOPICS]["SS"] if TOPICS in item else ()
+        return Connection(item[USER]["S"], frozenset(item[GRANTS]["SS"]), frozenset(topics))
+    except (LookupError, TypeError) as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+class FeedConnections:
+    """Reads and writes the rows of connections.
+
+    A connection is in one of `shards` partitions, by its id. After a change of their number the
+    rows of older connections are not found, and their clients connect anew.
+    """
+
+    def __init__(self, calls: Calls, table: str, shards: int) -> None:
+        self._calls = calls
+        self._table = table
+        self._shards = shards
+
+    def shard(self, id_: str) -> int:
+        """Return the audience shard of a connection."""
+        return zlib.crc32(id_.encode()) % self._shards
+
+    def open(self, id_: str, connection: Connection) -> None:
+        """Put the row of a new connection (1 WRU a KB)."""
+        expires = int(self._calls.clock.now()) + _KEPT_SECONDS
+        item = to_item(self._key(id_), connection, expires)
+        self._calls.call("put_item", TableName=self._table, Item=item)
+
+    def find(self, id_: str) -> Connection | None:
+        """Return a connection, read consistently (1 RRU for 4 KB); None: it has no row."""
+        answer = self._calls.call(
+            "get_item", TableName=self._table, Key=self._key(id_), ConsistentRead=True
+        )
+        return of_item(answer["Item"]) if "Item" in answer else None
+
+    def join(self, id_: str, topics: Collection[str], most: int) -> bool:
+        """Let a connection follow topics, which have their leases by then (1 WRU a KB).
+
+        Args:
+            id_: of the connection.
+            topics: that it does not follow yet, at least one.
+            most: topics that it may follow then.
+
+        Returns:
+            False: its row is gone, or another request has added topics, and it has too many.
+        """
+        room = "attribute_not_exists(#t) OR size(#t) <= :room"
+        try:
+            self._update(id_, "ADD", topics, f"attribute_exists(#pk) AND ({room})", most)
+        except ConditionFailed:
+            return False
+        return True
+
+    def leave(self, id_: str, topics: Collection[str]) -> None:
+        """Let a connection follow topics no longer (1 WRU a KB)."""
+        try:
+            self._update(id_, "DELETE", topics, "attribute_exists(#pk)")
+        except ConditionFailed:
+            return
+
+    def close(self, id_: str) -> None:
+        """Delete the row (1 WRU a KB)."""
+        self._calls.call("delete_item", TableName=self._table, Key=self._key(id_))
+
+    def _key(self, id_: str) -> Key:
+        return connection_key(self.shard(id_), id_)
+
+    def _update(
+        self, id_: str, verb: str, topics: Collection[str], condition: str, most: int | None = None
+    ) -> None:
+        room = {} if most is None else {":room": number(most - len(topics))}
+        self._calls.call(
+            "update_item",
+            TableName=self._table,
+            Key=self._key(id_),
+            UpdateExpression=f"{verb} #t :t",
+            ConditionExpression=condition,
+            ExpressionAttributeNames={"#pk": PK, "#t": TOPICS},
+            ExpressionAttributeValues={":t": {"SS": sorted(topics)}} | room,
+        )

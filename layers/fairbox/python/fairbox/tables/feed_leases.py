@@ -1,0 +1,64 @@
+"""The lease of a topic: clients of an audience shard may follow it until then.
+
+What is published to a topic is sent to the shards that have a lease, and of a private topic to the
+connections that have one. A lease outlives each connection for which it was taken, so nobody takes
+one back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairbox.codec.attributes import EXPIRES_AT, PK, SK
+from fairbox.codec.keys import key
+from fairbox.codec.messages import number
+from fairbox.errors import Throttled
+from fairbox.tables.feed_connections import LIFE_SECONDS
+from fairbox.tables.feed_topics import topic_pk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairbox.dynamodb.calls import Calls
+
+LEASE_SECONDS: Final = LIFE_SECONDS + 3600
+
+
+def lease_sk(shard: int, connection: str | None = None) -> str:
+    """Return the sort key of a shard's lease, or of a connection's, for a private topic."""
+    return f"s#{shard}" if connection is None else f"s#{shard}#{connection}"
+
+
+class FeedLeases:
+    """Reads and writes the leases of topics."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def take(self, leases: Mapping[str, str]) -> None:
+        """Let each topic have a lease that a connection made now does not outlive.
+
+        One that still lasts as long is left alone: 0.5 RRU for it, and 1 WRU for each other.
+
+        Args:
+            leases: sort key of the lease by topic.
+
+        Raises:
+            Throttled: some were not written.
+        """
+        now = int(self._calls.clock.now())
+        keys = [key(topic_pk(topic), sk) for topic, sk in leases.items()]
+        lasting = {
+            (item[PK]["S"], item[SK]["S"])
+            for item in self._calls.batch_get(self._table, keys, consistent=False)
+            if int(item[EXPIRES_AT]["N"]) >= now + LIFE_SECONDS
+        }
+        expires = {EXPIRES_AT: number(now + LEASE_SECONDS)}
+        puts = [
+            {"PutRequest": {"Item": one | expires}}
+            for one in keys
+            if (one[PK]["S"], one[SK]["S"]) not in lasting
+        ]
+        if self._calls.batch_write(self._table, puts):
+            raise Throttled("leasing topics")
