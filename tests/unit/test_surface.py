@@ -99,6 +99,7 @@ class TestErrors:
             "found": 2, "known": 1, "retry_after": 5.0, "ref": ref, "instead": "cancel",
             "item": "a:0:0", "malformed": ("a:0",), "count": 12,
             "changed": 3, "completed": ("0198",), "feed": "trades",
+            "code": "bad_request", "text": "why",
         }  # fmt: skip
         for name, (_, attributes) in self.tree().items():
             if attributes:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
     from fairbox.client.delivery import SweepResult
+    from fairbox.client.feed_client import FeedClient
+    from fairbox.client.feed_positions import FeedMessage, FeedUpdate
     from fairbox.client.feeds import Feeds
     from fairbox.client.misplaced_messages import Misplaced, PlacementResult
     from fairbox.client.outbox import Outbox
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         DeadLettersUnreadable,
         FairboxError,
         FeedFull,
+        FeedRefused,
         InvalidInput,
         MalformedItems,
         MessagesClaimed,
@@ -86,7 +89,11 @@ __all__ = [
     "FailedItem",
     "FairboxError",
     "Feed",
+    "FeedClient",
     "FeedFull",
+    "FeedMessage",
+    "FeedRefused",
+    "FeedUpdate",
     "Feeds",
     "Group",
     "InvalidInput",
@@ -151,6 +158,9 @@ _HOMES: Final = {
     "Delivery": "model.stored_messages",
     "FailedItem": "batches.results",
     "Feed": "model.feeds",
+    "FeedClient": "client.feed_client",
+    "FeedMessage": "client.feed_positions",
+    "FeedUpdate": "client.feed_positions",
     "Feeds": "client.feeds",
     "Group": "batches.results",
     "Message": "model.messages",

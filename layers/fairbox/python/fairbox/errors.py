@@ -29,6 +29,7 @@ FairboxError
 ├── RequestConflict                  .batch .request_id
 ├── UnknownFeed                      .feed
 ├── FeedFull                         .topic .count .limit
+├── FeedRefused                      .code .text
 ├── NotConfigured                    .setting
 ├── TransactionCancelled             .reasons
 ├── Throttled                        .operation .retry_after
@@ -369,6 +370,18 @@ class FeedFull(FairboxError):
         self.topic = topic
         self.count = count
         self.limit = limit
+
+
+class FeedRefused(FairboxError):
+    """The server of feeds refuses a client: its token, or all that it asks; `code` says which.
+
+    `not_allowed`: two tokens in a row; other codes, such as `bad_request`, are the server's.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
 
 
 class NotConfigured(FairboxError):
