@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from local.cloudformation.assembly import Assembly
-from local.cloudformation.identities import HTTP_API, PARAMETER, Identities
+from local.cloudformation.identities import PARAMETER, Identities
 from local.cloudformation.resources import (
     INVOKE_CONFIG,
     TRIGGERS,
@@ -28,10 +28,12 @@ from local.engines.servers import DynamoDbLocal, GivenEngine, Services, start_dy
 from local.functions.logs import FunctionLogs
 from local.functions.pool import LocalInvoker, PoolSettings
 from local.functions.specs import function_specs
+from local.gateway.apis import find_api
 from local.gateway.http_api import Gateway, read_routes
 from local.gateway.lambda_api import LambdaApi
 from local.gateway.throttling import read_throttle
 from local.gateway.web_server import WebServer
+from local.gateway.websocket_api import SERVER_SETTINGS, WebSocketGateway, read_websocket_api
 from local.triggers.attach import Trigger, attach
 from local.workspace import LOOPBACK, LocalError, Ports, Workspace, choose_port
 
@@ -91,12 +93,13 @@ class Options:
 class LocalApplication:
     """Runs a cloud assembly while the `with` block lasts.
 
-    Attributes after the start: `api_url`; `env` (what a shell needs, `FAIRBOX_*` included);
-    `clients` (boto3 by name); `invoker`; `template`; `dynamodb` (the engine, to kill and
-    restart); `triggers`; `firehose`.
+    Attributes after the start: `api_url`; `feeds_url`, None without a WebSocket API; `env` (what
+    a shell needs, `FAIRBOX_*` included); `clients` (boto3 by name); `invoker`; `template`;
+    `dynamodb` (the engine, to kill and restart); `triggers`; `firehose`.
     """
 
     api_url: str
+    feeds_url: str | None = None
     env: dict[str, str]
     clients: Mapping[str, Any]
     invoker: LocalInvoker
@@ -132,6 +135,7 @@ class LocalApplication:
     def _start(self, stack: ExitStack) -> None:
         options = self._options
         api_port = choose_port(options.ports.api, "api")
+        feeds_port = choose_port(options.ports.feeds, "feeds")
         firehose_port = choose_port(0, "firehose")
         functions_port = choose_port(0, "functions")
         services_port = choose_port(options.ports.services, "services")
@@ -139,7 +143,9 @@ class LocalApplication:
         self.template = Template(
             assembly=self._assembly,
             identities=Identities(
-                services_endpoint=f"http://{LOOPBACK}:{services_port}", api_endpoint=self.api_url
+                services_endpoint=f"http://{LOOPBACK}:{services_port}",
+                api_endpoint=self.api_url,
+                feeds_endpoint=f"ws://{LOOPBACK}:{feeds_port}",
             ),
         )
         refuse_unknown(self.template)
@@ -156,6 +162,7 @@ class LocalApplication:
         self._start_firehose(stack, firehose_port)
         self._start_functions(stack, functions_port)
         self._start_api(stack, api_port)
+        self._start_feeds(stack, feeds_port)
         self._start_triggers(stack)
 
     def _start_engines(self, stack: ExitStack, services_port: int) -> None:
@@ -204,20 +211,27 @@ class LocalApplication:
             self.env |= json.loads(self.template.properties(name)["Value"])
 
     def _start_api(self, stack: ExitStack, port: int) -> None:
-        apis = list(self.template.of_type(HTTP_API))
-        if len(apis) > 1:
-            raise LocalError(f"one HTTP API is served here: {', '.join(apis)}")
-        if not apis:
+        api = find_api(self.template, "HTTP")
+        if api is None:
             return
         gateway = Gateway(
             routes=read_routes(self.template),
             invoker=self.invoker,
-            api_id=self.template.ref(apis[0]),
+            api_id=self.template.ref(api),
             new_id=self._options.new_id,
-            throttle=read_throttle(self.template),
+            throttle=read_throttle(self.template, api),
         )
         stack.callback(gateway.close)
         self._serve(stack, WebServer(gateway.app, port=port, name="api"))
+
+    def _start_feeds(self, stack: ExitStack, port: int) -> None:
+        api = read_websocket_api(self.template)
+        if api is None:
+            return
+        gateway = WebSocketGateway(api=api, invoker=self.invoker, new_id=self._options.new_id)
+        stack.callback(gateway.close)
+        self._serve(stack, WebServer(gateway.app, port=port, name="feeds", **SERVER_SETTINGS))
+        self.feeds_url = f"ws://{LOOPBACK}:{port}/{api.stage}"
 
     def _serve(self, stack: ExitStack, server: WebServer) -> None:
         server.start()

@@ -196,8 +196,10 @@ class Supervisor:
 def addresses(application: LocalApplication) -> dict[str, str]:
     """Return the addresses by kind of service."""
     endpoints = application.endpoints
+    feeds = {"Feeds": application.feeds_url} if application.feeds_url else {}
     return {
         "API": application.api_url,
+        **feeds,
         "DynamoDB": endpoints.dynamodb,
         "SQS, SNS, EventBridge, S3, CloudWatch": endpoints.services,
         "Firehose": endpoints.firehose,

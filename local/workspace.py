@@ -72,17 +72,18 @@ class Ports:
     api: int = 8080
     dynamodb: int = 8000
     services: int = 5000
+    feeds: int = 8081
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Ports:
-        """Read `FAIRBOX_LOCAL_{API,DYNAMODB,SERVICES}_PORT`.
+        """Read `FAIRBOX_LOCAL_{API,DYNAMODB,SERVICES,FEEDS}_PORT`.
 
         Raises:
             LocalError: a value is not a port number.
         """
         found = os.environ if environment is None else environment
         ports = cls()
-        for name in ("api", "dynamodb", "services"):
+        for name in ("api", "dynamodb", "services", "feeds"):
             key = f"FAIRBOX_LOCAL_{name.upper()}_PORT"
             text = found.get(key, "")
             if not text:
@@ -95,7 +96,7 @@ class Ports:
     @classmethod
     def free(cls) -> Ports:
         """Use any free ports, for several applications in parallel (tests, benchmarks)."""
-        return cls(api=0, dynamodb=0, services=0)
+        return cls(api=0, dynamodb=0, services=0, feeds=0)
 
 
 def choose_port(wanted: int, purpose: str, rng: random.Random | None = None) -> int:

@@ -19,6 +19,7 @@ from stacks.components.function import Platform
 from stacks.components.roles import Resources
 from stacks.config import DEFAULT_PROFILE, PROFILE, PROFILE_OUTPUT, config_from_context
 from stacks.delivery import DeliveryStack
+from stacks.feeds import FeedsStack
 from stacks.key import KeyStack
 from stacks.monitoring import MonitoringStack
 from stacks.packages import build_package
@@ -98,6 +99,11 @@ def build_application(
         storage=storage,
         doorbells=delivery.doorbells,
     )
+    feeds = (
+        FeedsStack(app, f"{config.name}Feeds", platform=platform, key=storage.key)
+        if config.feeds
+        else None
+    )
     MonitoringStack(
         app,
         f"{config.name}Monitoring",
@@ -132,7 +138,9 @@ def build_application(
             acks=batches.acks.queue,
             http_api=api.http_api,
         ),
-        variables=_variables(config, storage, batches, delivery, api),
+        variables=_variables(
+            config, storage=storage, batches=batches, delivery=delivery, api=api, feeds=feeds
+        ),
     )
     if config.silent:
         Annotations.of(storage).add_warning_v2("fairbox:silent", SILENT)
@@ -145,10 +153,12 @@ def build_application(
 
 def _variables(
     config: Config,
+    *,
     storage: StorageStack,
     batches: BatchesStack,
     delivery: DeliveryStack,
     api: ApiStack,
+    feeds: FeedsStack | None,
 ) -> dict[str, str]:
     """Return the variables of `fairbox.settings.DEPLOYED`, each also an output of its stack."""
     by_stack: dict[Stack, dict[str, str]] = {
@@ -171,6 +181,12 @@ def _variables(
         },
         api: {settings.API_URL: api.http_api.api_endpoint},
     }
+    if feeds is not None:
+        by_stack[feeds] = {
+            settings.FEEDS_TABLE: feeds.table.table_name,
+            settings.FEEDS_SECRET: feeds.tokens.secret_arn,
+            settings.FEEDS_URL: feeds.url,
+        }
     variables: dict[str, str] = {}
     for stack, own in by_stack.items():
         variables |= own

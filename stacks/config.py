@@ -133,6 +133,10 @@ class Config:
     """Most vCPUs of its jobs at a time, with 8 GB of memory each; none while no job runs."""
     canary: bool
     """Whether a smoke test runs each quarter of an hour; about a dollar a month."""
+    feeds: bool
+    """Whether feeds are deployed: topics for people's screens."""
+    audience_shards: int
+    """Shards of the connections of feeds; another number lets each client connect anew."""
     alarm_outstanding_count: int
     """Messages above which the alarm goes off, after five minutes."""
     alarm_oldest_age_seconds: int

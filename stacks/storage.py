@@ -16,8 +16,8 @@ from stacks.components.archive import Archive
 from stacks.components.buckets import access_logs_bucket, private_bucket
 from stacks.components.daily_run import EXPORTS
 from stacks.components.encryption import given_key
-from stacks.components.function import removal_policy
 from stacks.components.permissions import FAILURES_PREFIX
+from stacks.components.tables import STRING, paid_by_request
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from stacks.config import Config
 
-_STRING = dynamodb.AttributeType.STRING
 _NUMBER = dynamodb.AttributeType.NUMBER
 _EXPORT_DAYS = 7
 
@@ -104,9 +103,11 @@ class StorageStack(Stack):
 
     def _outbox(self, config: Config) -> dynamodb.Table:
         """No TTL and no local index: nothing expires undelivered, and partitions can split."""
-        table = self._table(
+        table = paid_by_request(
+            self,
             "Outbox",
-            config,
+            config=config,
+            key=self.key,
             stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
             warm_throughput=(
                 dynamodb.WarmThroughput(
@@ -119,7 +120,7 @@ class StorageStack(Stack):
         )
         table.add_global_secondary_index(
             index_name=codec.OUTSTANDING_INDEX,
-            partition_key=dynamodb.Attribute(name=codec.BUCKET, type=_STRING),
+            partition_key=dynamodb.Attribute(name=codec.BUCKET, type=STRING),
             sort_key=dynamodb.Attribute(name=codec.LOOK_AT, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.INCLUDE,
             non_key_attributes=list(codec.PROJECTED_COUNTS),
@@ -127,10 +128,16 @@ class StorageStack(Stack):
         return table
 
     def _deliveries(self, config: Config) -> dynamodb.Table:
-        table = self._table("Deliveries", config, time_to_live_attribute=codec.EXPIRES_AT)
+        table = paid_by_request(
+            self,
+            "Deliveries",
+            config=config,
+            key=self.key,
+            time_to_live_attribute=codec.EXPIRES_AT,
+        )
         table.add_global_secondary_index(
             index_name=codec.DELIVERED_INDEX,
-            partition_key=dynamodb.Attribute(name=codec.LEDGER_DAY, type=_STRING),
+            partition_key=dynamodb.Attribute(name=codec.LEDGER_DAY, type=STRING),
             sort_key=dynamodb.Attribute(name=codec.LEDGER_TIME, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.KEYS_ONLY,
         )
@@ -138,51 +145,21 @@ class StorageStack(Stack):
 
     def _batches(self, config: Config) -> dynamodb.Table:
         """Only the rest of a batch's root expires; the functions erase a tree, in order."""
-        table = self._table(
+        table = paid_by_request(
+            self,
             "Batches",
-            config,
+            config=config,
+            key=self.key,
             stream=dynamodb.StreamViewType.NEW_IMAGE,
             time_to_live_attribute=batch_codec.EXPIRES_AT,
         )
         table.add_global_secondary_index(
             index_name=batch_codec.OPEN_BATCHES_INDEX,
-            partition_key=dynamodb.Attribute(name=batch_codec.BUCKET, type=_STRING),
+            partition_key=dynamodb.Attribute(name=batch_codec.BUCKET, type=STRING),
             sort_key=dynamodb.Attribute(name=batch_codec.NEXT_CHECK, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.KEYS_ONLY,
         )
         return table
-
-    def _table(
-        self,
-        id_: str,
-        config: Config,
-        *,
-        stream: dynamodb.StreamViewType | None = None,
-        time_to_live_attribute: str | None = None,
-        warm_throughput: dynamodb.WarmThroughput | None = None,
-    ) -> dynamodb.Table:
-        """A table paid by request, encrypted, recoverable to any second of the last 35 days."""
-        return dynamodb.Table(
-            self,
-            id_,
-            partition_key=dynamodb.Attribute(name=codec.PK, type=_STRING),
-            sort_key=dynamodb.Attribute(name=codec.SK, type=_STRING),
-            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            encryption=(
-                dynamodb.TableEncryption.CUSTOMER_MANAGED
-                if self.key
-                else dynamodb.TableEncryption.DEFAULT
-            ),
-            encryption_key=self.key,
-            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
-                point_in_time_recovery_enabled=True
-            ),
-            deletion_protection=config.keeps_data,
-            removal_policy=removal_policy(config),
-            stream=stream,
-            time_to_live_attribute=time_to_live_attribute,
-            warm_throughput=warm_throughput,
-        )
 
     def _warehouse(self, config: Config, access_logs: s3.IBucket) -> s3.Bucket:
         bucket = private_bucket(

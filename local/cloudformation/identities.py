@@ -69,6 +69,7 @@ class Identities:
 
     services_endpoint: str
     api_endpoint: str
+    feeds_endpoint: str  # of the WebSocket API
     _learned: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     def learn(self, resource: Resource, attribute: str, value: str) -> None:
@@ -130,7 +131,8 @@ class Identities:
         if attribute in ("Id", "ApiId", "QueueUrl", "Ref"):
             return self.ref(resource, given)
         if resource.type == HTTP_API and attribute == "ApiEndpoint":
-            return self.api_endpoint
+            web_socket = resource.properties.get("ProtocolType") == "WEBSOCKET"
+            return self.feeds_endpoint if web_socket else self.api_endpoint
         if resource.type == BUCKET and attribute in ("DomainName", "RegionalDomainName"):
             return f"{name}.s3.amazonaws.com"
         raise LocalError(

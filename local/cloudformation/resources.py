@@ -17,7 +17,6 @@ from local.cloudformation.identities import (
     MAPPING,
     PARAMETER,
     QUEUE,
-    REGION,
     SECRET,
     TABLES,
     TOPIC,
@@ -33,8 +32,10 @@ INVOKE_CONFIG = "AWS::Lambda::EventInvokeConfig"  # read by the triggers
 TRIGGERS = (MAPPING, "AWS::Events::Rule")
 ROUTES = (
     HTTP_API,
+    "AWS::ApiGatewayV2::Authorizer",
     "AWS::ApiGatewayV2::Integration",
     "AWS::ApiGatewayV2::Route",
+    "AWS::ApiGatewayV2::RouteResponse",
     "AWS::ApiGatewayV2::Stage",
 )
 MADE = (*TABLES, QUEUE, TOPIC, BUCKET, FIREHOSE, BUS, SECRET, PARAMETER)
@@ -208,8 +209,11 @@ def _create_bus(name: str, _: Mapping[str, Any], clients: Mapping[str, Any]) -> 
 
 
 def _create_secret(name: str, properties: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
-    secret = properties.get("SecretString") or f"local-{REGION}-{name}"
-    clients["secretsmanager"].create_secret(Name=name, SecretString=secret)
+    secrets = clients["secretsmanager"]
+    given = properties.get("SecretString")
+    generate = properties.get("GenerateSecretString", {})
+    secret = given or secrets.get_random_password(**generate)["RandomPassword"]
+    secrets.create_secret(Name=name, SecretString=secret)
 
 
 def _create_parameter(name: str, properties: Mapping[str, Any], clients: Mapping[str, Any]) -> None:

@@ -15,7 +15,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import Route as StarletteRoute
 
-from local.cloudformation.identities import HTTP_API, STAGE_TYPE
+from local.cloudformation.identities import STAGE_TYPE
+from local.gateway.apis import INTEGRATION, ROUTE, find_api, function_of, parts_of
 from local.gateway.http_events import (
     STAGE,
     Match,
@@ -43,7 +44,6 @@ CALLS_AT_ONCE = 64  # those that wait for a process among them; one more is refu
 RETRY_AFTER_SECONDS = 1
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 _VARIABLE = re.compile(r"\{(\w+)(\+?)\}")
-_INTEGRATION_FUNCTION = re.compile(r"(arn:[^:]+:lambda:[^/]+:function:[^/]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,31 +110,28 @@ def _path_pattern(path: str) -> re.Pattern[str]:
 
 
 def read_routes(template: Template) -> list[ApiRoute]:
-    """Return the routes of the template's HTTP APIs, most specific first.
+    """Return the routes of the template's HTTP API, most specific first.
 
     Raises:
         LocalError: an API, integration or authorisation is of a kind not run here.
     """
-    for name in template.of_type(HTTP_API):
-        protocol = template.properties(name).get("ProtocolType")
-        if protocol != "HTTP":
-            raise LocalError(f"{name} ({HTTP_API}) has protocol {protocol}: HTTP is run here")
-    for name in template.of_type(STAGE_TYPE):
-        stage = template.properties(name)["StageName"]
+    api = find_api(template, "HTTP")
+    if api is None:
+        return []
+    for name, properties in parts_of(template, api, STAGE_TYPE).items():
+        stage = properties["StageName"]
         if stage != STAGE:
             raise LocalError(f"{name} ({STAGE_TYPE}) is named {stage}: {STAGE} is run here")
     integrations = {
-        template.ref(name): (name, template.properties(name))
-        for name in template.of_type("AWS::ApiGatewayV2::Integration")
+        template.ref(name): (name, properties)
+        for name, properties in parts_of(template, api, INTEGRATION).items()
     }
     routes = []
-    for name in template.of_type("AWS::ApiGatewayV2::Route"):
-        properties = template.properties(name)
+    for name, properties in parts_of(template, api, ROUTE).items():
         authorisation = properties.get("AuthorizationType", "NONE")
         if authorisation not in ("NONE", "AWS_IAM"):
             raise LocalError(
-                f"{name} (AWS::ApiGatewayV2::Route) asks for {authorisation}: "
-                "NONE and AWS_IAM are known here"
+                f"{name} ({ROUTE}) asks for {authorisation}: NONE and AWS_IAM are known here"
             )
         target = properties.get("Target", "").removeprefix("integrations/")
         function, seconds = _function_of(*integrations[target])
@@ -150,16 +147,14 @@ def read_routes(template: Template) -> list[ApiRoute]:
 
 
 def _function_of(name: str, properties: dict[str, Any]) -> tuple[str, float]:
-    found = _INTEGRATION_FUNCTION.search(str(properties.get("IntegrationUri", "")))
+    function = function_of(properties.get("IntegrationUri"))
     if (
         properties.get("IntegrationType") != "AWS_PROXY"
         or properties.get("PayloadFormatVersion") != "2.0"
-        or found is None
+        or function is None
     ):
-        raise LocalError(
-            f"{name} (AWS::ApiGatewayV2::Integration) is no Lambda proxy with payload format 2.0"
-        )
-    return found[1], float(properties.get("TimeoutInMillis", SECONDS * 1000)) / 1000
+        raise LocalError(f"{name} ({INTEGRATION}) is no Lambda proxy with payload format 2.0")
+    return function, float(properties.get("TimeoutInMillis", SECONDS * 1000)) / 1000
 
 
 def choose_route(routes: Sequence[ApiRoute], request: Request) -> tuple[ApiRoute, Match] | None:

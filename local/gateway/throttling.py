@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from local.cloudformation.identities import STAGE_TYPE
+from local.gateway.apis import parts_of
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
@@ -47,14 +48,13 @@ class TokenBucket:
             return True
 
 
-def read_throttle(template: Template) -> TokenBucket | None:
-    """Return the limit of the template's stage, or None.
+def read_throttle(template: Template, api: str) -> TokenBucket | None:
+    """Return the limit of the API's stage, or None.
 
     Raises:
         LocalError: a route has a limit of its own.
     """
-    for name in template.of_type(STAGE_TYPE):
-        properties = template.properties(name)
+    for name, properties in parts_of(template, api, STAGE_TYPE).items():
         if properties.get("RouteSettings"):
             raise LocalError(f"{name} ({STAGE_TYPE}) has RouteSettings: one limit is run here")
         settings = properties.get("DefaultRouteSettings", {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -18,9 +18,9 @@ GRACE_SECONDS = 2
 
 
 class WebServer:
-    """One uvicorn server in a thread of its own."""
+    """One uvicorn server in a thread of its own; `settings` are uvicorn's."""
 
-    def __init__(self, app: ASGIApp, *, port: int, name: str) -> None:
+    def __init__(self, app: ASGIApp, *, port: int, name: str, **settings: Any) -> None:
         self.port = port
         self.url = f"http://{LOOPBACK}:{port}"
         config = uvicorn.Config(
@@ -30,9 +30,9 @@ class WebServer:
             log_level="error",
             access_log=False,
             lifespan="off",
-            ws="none",
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            **{"ws": "none", **settings},
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)

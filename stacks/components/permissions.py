@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_kinesisfirehose as firehose
     from aws_cdk import aws_lambda as lambda_
     from aws_cdk import aws_s3 as s3
+    from aws_cdk import aws_secretsmanager as secretsmanager
     from aws_cdk import aws_sqs as sqs
 
 FAILURES_PREFIX: Final = "aws/lambda"
@@ -122,6 +123,11 @@ def read_secrets(arns: Sequence[str]) -> list[Permission]:
         for service, action in actions.items()
     }
     return [_allow([action], *own) for action, own in by_service.items() if own]
+
+
+def read_secret(secret: secretsmanager.ISecret) -> Permission:
+    """Read the values of `secret`, today's and the one before."""
+    return _allow(["secretsmanager:GetSecretValue"], secret.secret_arn)
 
 
 def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]:

@@ -15,7 +15,7 @@ from fairbox.batches.ack_messages import pack
 from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.codec.batches import read_image
 from fairbox.codec.stream_records import image_item
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.errors import UnknownTopic
 from fairbox.model.clock import SystemClock
 from fairbox.runtime import application as wiring
@@ -141,6 +141,25 @@ class FakeS3:
         self.objects.pop(Key, None)  # S3 deletes what is not there in silence
 
 
+@dataclass
+class FakeSecrets:
+    """The versions of one secret by stage; with none, it answers as where it is refused."""
+
+    versions: dict[str, str] = field(default_factory=lambda: {"AWSCURRENT": "k" * 64})
+
+    def put(self, value: str) -> None:
+        """Make a value today's, and today's the one before."""
+        self.versions = {"AWSCURRENT": value, "AWSPREVIOUS": self.versions["AWSCURRENT"]}
+
+    def get_secret_value(self, *, SecretId: str, VersionStage: str) -> dict[str, Any]:  # noqa: N803
+        assert SecretId == variable("FAIRBOX_FEEDS_SECRET")
+        if VersionStage not in self.versions:
+            code = "ResourceNotFoundException" if self.versions else "AccessDeniedException"
+            raise ClientError({"Error": {"Code": code, "Message": "no"}}, "GetSecretValue")
+        value = self.versions[VersionStage]
+        return {"SecretString": value, "VersionId": f"version of {value[:5]}"}
+
+
 @dataclass(frozen=True)
 class _Body:
     content: bytes
@@ -197,21 +216,24 @@ class Functions:
         self.engine = MemoryDynamoDB(self.clock)
         self.tables = {
             name: variable(f"FAIRBOX_{name.upper()}_TABLE")
-            for name in ("outbox", "deliveries", "batches")
+            for name in ("outbox", "deliveries", "batches", "feeds")
         }
-        outbox, deliveries, batches = self.tables.values()
+        outbox, deliveries, batches, feeds = self.tables.values()
         self.now = variable("FAIRBOX_DOORBELL_QUEUE_URL")
         self.later = variable("FAIRBOX_LATER_QUEUE_URL")
         self.apart = variable("FAIRBOX_APART_QUEUE_URL")
         for definition in table_definitions(outbox=outbox, deliveries=deliveries):
             self.engine.create_table(**definition)
         self.engine.create_table(**batches_definition(batches))
+        self.engine.create_table(**feeds_definition(feeds))
         self.sqs, self.firehose, self.s3 = FakeSqs(), FakeFirehose(), FakeS3()
+        self.secrets = FakeSecrets()
         self.clients: dict[str, Any] = {
             "dynamodb": wrap(self.engine),
             "sqs": self.sqs,
             "firehose": self.firehose,
             "s3": self.s3,
+            "secretsmanager": self.secrets,
         }
         self.caller = Caller()
         self.clients = {

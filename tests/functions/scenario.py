@@ -15,7 +15,7 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from fairbox import Batches, Message, Outbox, Queue, RetryPolicy, Subscription, Topic
+from fairbox import Batches, Feed, Feeds, Message, Outbox, Queue, RetryPolicy, Subscription, Topic
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells, encode
 from fairbox.codec import SIZE
@@ -23,6 +23,7 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.ids import IdGenerator
 
+from tests.functions.feeds_client import FeedsClient
 from tests.functions.running import Context, Functions, ack_event
 from tests.support.deployment import environment, function_specifications, variable
 from tests.support.iam.deployment import EXTERNAL, SMOKE
@@ -62,7 +63,7 @@ class Takers:
         return {"StatusCode": 200}
 
     def get_secret_value(self, **_: str) -> dict[str, Any]:
-        return {"SecretString": json.dumps(KEYS)}
+        return {"SecretString": json.dumps(KEYS), "VersionId": "1"}
 
     def get_parameter(self, **_: Any) -> dict[str, Any]:
         return {"Parameter": {"Value": "{}"}}
@@ -103,6 +104,7 @@ class Scenario:
         self.archive()
         self.repair()
         self.keep_batches()
+        self.follow_feeds()
         with self.functions.caller.as_one("api"):
             self.operate()
             self.receive()
@@ -325,6 +327,19 @@ class Scenario:
         self.clock.advance(30 * 24 * HOUR)
         for _ in range(2):
             self.invoke("clean_orphans", {}, Context(900_000))
+
+    def follow_feeds(self) -> None:
+        """Connect, follow, acknowledge, leave, go."""
+        feeds = Feeds(self.engine, table=self.functions.tables["feeds"], clock=self.clock)
+        feeds.create(Feed("inbox", "private"))
+        for body in (b"1", b"2"):
+            feeds.publish("inbox", "u7", body)
+        client = FeedsClient(self.functions)
+        client.connect("u7", "inbox/u7")
+        for position in (None, 1):
+            client.say(op="sync", id=1, topics={"inbox/u7": position})
+        client.say(op="leave", id=2, topics=["inbox/u7"])
+        client.disconnect()
 
     def skip(self) -> None:
         """Skip messages for a subscription, one of an ordered topic too."""

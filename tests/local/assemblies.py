@@ -45,7 +45,9 @@ def read_template(folder: Path, stacks: dict[str, dict[str, Any]]) -> Template:
     return Template(
         assembly=Assembly.load(write_assembly(folder, stacks)),
         identities=Identities(
-            services_endpoint="http://127.0.0.1:5000", api_endpoint="http://127.0.0.1:8080"
+            services_endpoint="http://127.0.0.1:5000",
+            api_endpoint="http://127.0.0.1:8080",
+            feeds_endpoint="ws://127.0.0.1:8081",
         ),
     )
 

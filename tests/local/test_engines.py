@@ -152,8 +152,9 @@ def test_a_chosen_port_is_none_that_a_connection_may_take_before_it_is_listened_
 
 
 def test_ports_are_read_from_the_environment() -> None:
-    ports = Ports.from_environment({"FAIRBOX_LOCAL_API_PORT": "18080"})
-    assert ports == Ports(api=18080, dynamodb=8000, services=5000)
+    given = {"FAIRBOX_LOCAL_API_PORT": "18080", "FAIRBOX_LOCAL_FEEDS_PORT": "18081"}
+    ports = Ports.from_environment(given)
+    assert ports == Ports(api=18080, dynamodb=8000, services=5000, feeds=18081)
 
 
 @pytest.mark.parametrize("text", ["http", "-1", "70000"])

@@ -241,7 +241,10 @@ def api_template(folder: Path, *, route: dict[str, Any], stage: str = "$default"
                 **route,
             },
         },
-        "Stage": {"Type": "AWS::ApiGatewayV2::Stage", "Properties": {"StageName": stage}},
+        "Stage": {
+            "Type": "AWS::ApiGatewayV2::Stage",
+            "Properties": {"ApiId": {"Ref": "Api"}, "StageName": stage},
+        },
     }
     return read_template(folder, {"App": {"Resources": resources}})
 

@@ -37,6 +37,7 @@ SETTINGS = {
     f",arn:aws:ssm:us-east-1:{ACCOUNT}:parameter/webhooks",
     "alarm_topic_arn": f"arn:aws:sns:us-east-1:{ACCOUNT}:pager",
     "reserve_concurrency": "true",
+    "feeds": "true",
     "warm_read_units": "12000",
     "warm_write_units": "4000",
 }

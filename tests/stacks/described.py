@@ -57,7 +57,11 @@ class Described:
     @classmethod
     def of(cls, folder: Path) -> Described:
         """Return the deployment of a cloud assembly, whole and healthy."""
-        identities = Identities(services_endpoint="https://sqs.example", api_endpoint="https://a")
+        identities = Identities(
+            services_endpoint="https://sqs.example",
+            api_endpoint="https://a",
+            feeds_endpoint="wss://a",
+        )
         template = Template(assembly=Assembly.load(folder), identities=identities)
         world = cls(template)
         for name, resource in template.of_type(*TABLES).items():

@@ -66,6 +66,8 @@ OTHER_VALUES: dict[str, tuple[str, ...]] = {
     "pipeline_hour": ("5",),
     "pipeline_vcpu": ("64",),
     "canary": ("true",),
+    "feeds": ("true",),
+    "audience_shards": ("8",),
     "metrics_detail": ("totals", "all"),
     "alarm_given_up_hours": ("48",),
     "alarm_outstanding_count": ("1000",),

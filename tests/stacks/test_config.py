@@ -104,6 +104,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("clean_orphans_dry_run", "maybe"),
         ("alarm_stalled_batches", -1),
         ("api_rate_limit", 0),
+        ("audience_shards", 0),
         ("alarm_dead_count", -1),
         ("alarm_given_up_hours", 0),
         ("alarm_given_up_hours", 360),  # half of the thirty days after which objects expire
@@ -225,5 +226,6 @@ def test_every_setting_but_switches_has_a_check() -> None:
         "clean_orphans_dry_run",
         "pipeline",
         "canary",
+        "feeds",
     }
     assert set(checks.CHECKS) | switches == set(Config.__dataclass_fields__)

@@ -55,8 +55,9 @@ def test_every_wildcard_of_a_resource_has_its_reason_and_every_reason_a_wildcard
         for resource in listed(statement["Resource"])
         if "*" in plain(resource) or "?" in plain(resource)
     }
-    assert found - set(REASONS) == set()
-    assert set(REASONS) - found == set()
+    reasons = {one for one in REASONS if one[0].partition("/")[0] in every.templates}
+    assert found - reasons == set()
+    assert reasons - found == set()
 
 
 def test_on_everything_stands_only_what_knows_no_resource(every: Assembly) -> None:

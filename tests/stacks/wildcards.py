@@ -32,6 +32,8 @@ _FUNCTIONS: Final = (
     "FairboxDelivery/SweepRole",
     "FairboxDelivery/DeliverShardRole",
     "FairboxDelivery/RepairRole",
+    "FairboxFeeds/FeedsAuthorizeRole",
+    "FairboxFeeds/FeedsConnectRole",
     "FairboxMonitoring/CountOutstandingRole",
 )
 _SPARK: Final = ("FairboxPipeline/SparkJobRole", "FairboxPipeline/SparkReplayRole")

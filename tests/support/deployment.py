@@ -33,6 +33,7 @@ def function_specifications() -> Mapping[str, FunctionSpec]:
         identities=Identities(
             services_endpoint=f"https://sqs.{REGION}.amazonaws.com",
             api_endpoint=f"https://api.execute-api.{REGION}.amazonaws.com",
+            feeds_endpoint=f"wss://feeds.execute-api.{REGION}.amazonaws.com",
         ),
     )
     specs = function_specs(template, variables={}).values()

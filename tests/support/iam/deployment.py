@@ -16,6 +16,7 @@ from local.cloudformation.identities import (
     FUNCTION,
     MAPPING,
     QUEUE,
+    SECRET,
     TABLES,
     Identities,
 )
@@ -45,6 +46,7 @@ EXTERNAL: Final = {
 SETTINGS: Final = {
     "pipeline": "false",
     "canary": "true",
+    "feeds": "true",
     "encryption_key": "create",
     "destinations": ",".join(
         EXTERNAL[service] for service in ("sqs", "sns", "events", "kinesis", "lambda")
@@ -53,7 +55,7 @@ SETTINGS: Final = {
 }
 """The settings with which every function has all permissions that a setting can give it."""
 SMOKE: Final = "Fairbox-smoke-"
-_OWN: Final = (*TABLES, BUCKET, QUEUE, FIREHOSE)
+_OWN: Final = (*TABLES, BUCKET, QUEUE, FIREHOSE, SECRET)
 _KEY_USES: Final = {
     # https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html
     "s3:PutObject": ("GenerateDataKey",),
@@ -88,7 +90,9 @@ class Deployment:
     def template(self) -> Template:
         """The stacks, with every reference resolved as in the local application."""
         identities = Identities(
-            services_endpoint="https://sqs.test", api_endpoint="https://api.test"
+            services_endpoint="https://sqs.test",
+            api_endpoint="https://api.test",
+            feeds_endpoint="wss://feeds.test",
         )
         template = Template(assembly=Assembly.load(self.folder), identities=identities)
         for name, table in template.of_type(*TABLES).items():

@@ -1,0 +1,66 @@
+"""A client of feeds, as API Gateway passes it on to the functions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fairbox.aws.token_keys import SecretKeys
+from fairbox.feeds.tokens import make_token
+
+from tests.functions.running import Context
+from tests.support.deployment import variable
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from tests.functions.running import Functions
+
+ARN = "arn:aws:execute-api:us-east-1:123456789012:abc/feeds/$connect"
+
+
+@dataclass
+class FeedsClient:
+    """One connection, which meets the same processes each time."""
+
+    functions: Functions
+    id: str = "c1="
+    _warm: dict[str, ModuleType] = field(default_factory=dict)
+
+    def token(self, user: str, *allow: str, ttl: int = 60) -> str:
+        functions = self.functions
+        secret = variable("FAIRBOX_FEEDS_SECRET")
+        client = functions.clients["secretsmanager"]
+        keys = SecretKeys(lambda: client, secret, functions.clock)
+        return make_token(keys, user, allow, ttl, functions.clock.now())
+
+    def authorize(self, *offered: str) -> dict[str, Any] | None:
+        """Return the authorizer's context; None: it denies."""
+        headers = {"Sec-WebSocket-Protocol": ", ".join(offered)}
+        event = {"type": "REQUEST", "methodArn": ARN, "headers": headers}
+        answer = self._invoke("feeds_authorize", event)
+        [statement] = answer["policyDocument"]["Statement"]
+        assert statement["Resource"] == ARN
+        return answer["context"] if statement["Effect"] == "Allow" else None
+
+    def connect(self, user: str, *allow: str) -> Any:
+        context = self.authorize("fairbox.v1", f"token.{self.token(user, *allow)}")
+        assert context is not None
+        return self._event("$connect", authorizer=context)
+
+    def say(self, **request: Any) -> Any:
+        return json.loads(self._event("$default", body=json.dumps(request))["body"])
+
+    def disconnect(self) -> None:
+        self._event("$disconnect")
+
+    def _event(self, route: str, body: str | None = None, **more: Any) -> Any:
+        context = {"routeKey": route, "connectionId": self.id} | more
+        event = {"requestContext": context} | ({} if body is None else {"body": body})
+        return self._invoke("feeds_connect", event)
+
+    def _invoke(self, name: str, event: dict[str, Any]) -> Any:
+        if name not in self._warm:
+            self._warm[name] = self.functions.load(name)
+        return self._warm[name].handler(event, Context.of(name))

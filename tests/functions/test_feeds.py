@@ -1,0 +1,99 @@
+"""The functions of feeds: who may connect, and what a connection is answered."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import jwt
+import pytest
+from fairbox import Feed, Feeds, Unavailable
+
+from tests.functions.feeds_client import FeedsClient
+from tests.functions.running import Functions
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FeedsClient:
+    return FeedsClient(Functions(monkeypatch))
+
+
+def signed(
+    client: FeedsClient, *, key: str = "k" * 64, kid: str = "version of kkkkk", **claims: Any
+) -> str:
+    now = int(client.functions.clock.now())
+    payload = {"sub": "u7", "allow": ["trades/*"], "exp": now + 60} | claims
+    payload = {name: value for name, value in payload.items() if value is not None}
+    return jwt.encode(payload, key, "HS256", {"kid": kid})
+
+
+def unsigned() -> str:
+    parts = (
+        {"alg": "none", "kid": "version of kkkkk"},
+        {"sub": "u7", "allow": ["a/*"], "exp": 2e9},
+    )
+    texts = (base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=").decode() for p in parts)
+    return ".".join((*texts, ""))
+
+
+def test_a_client_with_a_token_connects_asks_and_goes(client: FeedsClient) -> None:
+    functions = client.functions
+    feeds = Feeds(functions.engine, table=functions.tables["feeds"], clock=functions.clock)
+    feeds.create(Feed("trades", "ring", history=8))
+    feeds.publish("trades", "btc", b'{"price":1}')
+    answer = client.connect("u7", "trades/*")
+    assert answer == {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": "fairbox.v1"}}
+
+    entry = client.say(op="sync", id=1, topics={"trades/btc": None})["t"][0]
+    assert [entry[:3], entry[3][0][2]] == [["trades/btc", 0, 1], {"price": 1}]
+    client.disconnect()
+    assert client.say(op="sync", id=2, topics={})["err"][0][1] == "reconnect"
+
+
+def test_only_a_valid_token_connects(client: FeedsClient) -> None:
+    now = int(client.functions.clock.now())
+    wrong = {
+        "too old": signed(client, exp=now),
+        "valid for too long": signed(client, exp=now + 400),
+        "no end": signed(client, exp=None),
+        "an end that is none": signed(client, exp="soon"),
+        "no user": signed(client, sub=None),
+        "an empty user": signed(client, sub=""),
+        "no topics": signed(client, allow=None),
+        "topics that are none": signed(client, allow="trades"),
+        "another key": signed(client, key="x" * 64),
+        "an unknown key": signed(client, kid="x"),
+        "none of ours": "nonsense",
+        "not signed": unsigned(),
+    }
+    taken = [
+        why for why, token in wrong.items() if client.authorize("fairbox.v1", f"token.{token}")
+    ]
+    assert taken == []
+    good = f"token.{signed(client)}"
+    assert client.authorize("fairbox.v1", good) == {"user": "u7", "allow": '["trades/*"]'}
+    for offered in ((good,), ("fairbox.v1",), ("fairbox.v1", good, good)):
+        assert client.authorize(*offered) is None
+
+
+def test_tokens_of_the_key_before_are_taken_and_those_of_a_new_key_at_once(
+    client: FeedsClient,
+) -> None:
+    functions, old = client.functions, client.token("u7", "a/b", ttl=300)
+    assert client.authorize("fairbox.v1", f"token.{old}")
+    functions.secrets.put("n" * 64)
+    functions.clock.advance(6)
+    for token in (client.token("u7", "a/b"), old):
+        assert client.authorize("fairbox.v1", f"token.{token}")
+    functions.secrets.put("m" * 64)
+    functions.clock.advance(60)
+    assert client.authorize("fairbox.v1", f"token.{old}") is None
+
+    # the keys that it has serve while they cannot be read
+    token = client.token("u7", "a/b", ttl=300)
+    functions.secrets.versions = {}
+    functions.clock.advance(60)
+    assert client.authorize("fairbox.v1", f"token.{token}")
+    with pytest.raises(Unavailable):
+        client.token("u7", "a/b")
