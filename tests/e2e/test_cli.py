@@ -108,6 +108,18 @@ def topics(cli: Cli) -> None:
     assert cli.one("topic", "show", name)["deleting_at"] is not None
 
 
+@scene("feed create", "feed publish", "feed tail")
+def feeds(cli: Cli) -> None:
+    assert cli.one("feed", "create", "cli-inbox", "--kind", "private")["limit"] == 256
+    numbers = cli("feed", "publish", "cli-inbox", "u7", "1", '{"two": 2}')
+    assert numbers == [{"number": 1}, {"number": 2}]
+    tail = ("feed", "tail", "cli-inbox/u7", "--seconds", "5")
+    assert [m["body"] for m in cli(*tail)] == [1, {"two": 2}]
+    # which acknowledged them
+    assert [m["body"] for m in cli(*tail, "--from", "1")] == [{"two": 2}]
+    assert cli(*tail) == []
+
+
 @scene("env")
 def variables(cli: Cli) -> None:
     told = cli.one("env")

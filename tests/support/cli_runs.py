@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox import Batches, Outbox, Queue
+    from fairbox import Batches, Feeds, Outbox, Queue
     from fairbox.model.clock import Clock
 
 NOBODY = "0199c82c-c000-7611-a29f-000000000000"
@@ -60,6 +60,10 @@ class MemoryClients:
     @property
     def batches(self) -> Batches:
         return self.application.batches
+
+    @property
+    def feeds(self) -> Feeds:
+        return self.application.feeds
 
     @property
     def clock(self) -> Clock:

@@ -11,6 +11,7 @@ from typing import Final
 _EXTRAS: Final = {
     "typer": "cli",
     "rich": "cli",
+    "websockets": "feeds",
     "fairbox_simulation": "simulation",
     "greenlet": "simulation",
 }

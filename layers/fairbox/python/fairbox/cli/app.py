@@ -7,6 +7,7 @@ from fairbox.cli import (
     dlq,
     doctor,
     env,
+    feed,
     message,
     outbox,
     queue,
@@ -27,6 +28,7 @@ app.add_typer(queue.queue, name="queue")
 app.add_typer(subscription.subscription, name="subscription")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(outbox.outbox, name="outbox")
+app.add_typer(feed.feed, name="feed")
 verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "env", example="fairbox env --name Fairbox", tables=False)(env.env)
 verb(app, "smoke", example="fairbox smoke --without kinesis")(smoke.smoke)

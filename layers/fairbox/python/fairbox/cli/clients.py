@@ -1,4 +1,4 @@
-"""The library's clients that verbs call: outbox, queue and batches over boto3, or a test's own."""
+"""The library's clients that verbs call, over boto3 or a test's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairbox.model.ids import new_id
 from fairbox.settings import DEPLOYED
 
 if TYPE_CHECKING:
-    from fairbox import Batches, Outbox, Queue
+    from fairbox import Batches, Feeds, Outbox, Queue
     from fairbox.settings import Settings
 
 
@@ -32,6 +32,11 @@ class Clients(Protocol):
     @property
     def batches(self) -> Batches:
         """The batches."""
+        ...
+
+    @property
+    def feeds(self) -> Feeds:
+        """The feeds."""
         ...
 
     @property
@@ -83,6 +88,11 @@ class EnvironmentClients:
     def batches(self) -> Batches:
         """The batches."""
         return fairbox.Batches.from_env(client=self.client)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        """The feeds."""
+        return fairbox.Feeds.from_env(client=self.client)
 
     @cached_property
     def settings(self) -> Settings:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from fairbox.model.feeds import NUMBERS
 from fairbox.model.redaction import redacted_address
 from fairbox.model.subscription_status import NEW
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fairbox.batches.results import Batch, Progress
+    from fairbox.client.feed_positions import FeedUpdate
     from fairbox.client.misplaced_messages import Misplaced
     from fairbox.client.purge import PurgeResult
     from fairbox.client.queue_resize import WidthResult
     from fairbox.client.receives import Receives
     from fairbox.client.redrive import RedriveResult
     from fairbox.client.topic_resize import EpochStatus, ResizeResult
+    from fairbox.model.feeds import Feed
     from fairbox.model.messages import Message
     from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
@@ -59,6 +65,33 @@ def progress_fields(progress: Progress) -> Fields:
         "error": progress.error,
         "limit": progress.limit,
     }
+
+
+def feed_fields(feed: Feed) -> Fields:
+    """Return the fields of a feed, with the numbers of its kind."""
+    numbers = {name: getattr(feed, name) for name in NUMBERS[feed.kind]}
+    return {"name": feed.name, "kind": feed.kind, **numbers}
+
+
+def feed_update_lines(update: FeedUpdate) -> Iterator[tuple[Fields, str]]:
+    """Yield fields and text of each message, and of what else a client learns of a topic."""
+    topic = update.topic
+    if update.error is not None:
+        code, text = update.error
+        yield {"topic": topic, "error": code, "detail": text}, f"{topic} {code}: {text}"
+    if update.reset:
+        yield {"topic": topic, "reset": True}, f"{topic} reset"
+    if update.lost:
+        word = "conflated" if update.kind == "snapshot" else "lost"
+        yield {"topic": topic, word: update.lost}, f"{topic} {word} {update.lost}"
+    for message in update.messages:
+        fields: Fields = {"topic": topic, "number": message.number, "id": message.id}
+        body, encoding = message.body, {}
+        if isinstance(body, bytes):
+            body, encoding = base64.b64encode(body).decode(), {"body_encoding": "base64"}
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
+        line = f"{topic} {message.number} {message.id} {text}"
+        yield fields | {"body": body} | encoding, line
 
 
 def topic_fields(state: TopicState) -> Fields:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fairbox.cli.clients import Clients
     from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
+    from fairbox.client.feeds import Feeds
     from fairbox.client.outbox import Outbox
     from fairbox.client.queue import Queue
     from fairbox.model.clock import Clock
@@ -73,6 +74,11 @@ class Session:
     def batches(self) -> Batches:
         """The batches."""
         return self.clients.batches
+
+    @property
+    def feeds(self) -> Feeds:
+        """The feeds."""
+        return self.clients.feeds
 
     @property
     def maintenance(self) -> BatchMaintenance:

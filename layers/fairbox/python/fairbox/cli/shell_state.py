@@ -11,7 +11,7 @@ from fairbox.errors import StaleReceipt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox import Batches, Outbox, Queue
+    from fairbox import Batches, Feeds, Outbox, Queue
     from fairbox.cli.clients import Clients
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
@@ -135,6 +135,11 @@ class HoldingClients:
     def batches(self) -> Batches:
         """The batches."""
         return self._clients.batches
+
+    @property
+    def feeds(self) -> Feeds:
+        """The feeds."""
+        return self._clients.feeds
 
     @property
     def clock(self) -> Clock:
