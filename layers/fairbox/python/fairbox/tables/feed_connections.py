@@ -50,16 +50,14 @@ def connection_key(shard: int, id_: str) -> Key:
 
 def to_item(at: Key, connection: Connection, expires: int) -> Item:
     """Return the row."""
-    topics = {TOPICS: {"SS": sorted(connection.topics)}} if connection.topics else {}
-    return (
-        at
-        | topics
-        | {
-            USER: {"S": connection.user},
-            GRANTS: {"SS": sorted(connection.grants)},
-            EXPIRES_AT: number(expires),
-        }
-    )
+    item = at | {
+        USER: {"S": connection.user},
+        GRANTS: {"SS": sorted(connection.grants)},
+        EXPIRES_AT: number(expires),
+    }
+    if connection.topics:
+        item[TOPICS] = {"SS": sorted(connection.topics)}
+    return item
 
 
 def of_item(item: Mapping[str, Any]) -> Connection:
