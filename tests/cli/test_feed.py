@@ -57,7 +57,11 @@ def test_publish_refuses_what_is_wrong_and_says_what_was_done(cli: Cli) -> None:
     assert (run.code, len(run.lines)) == (2, 16)
     assert "body: expected JSON" in run.err
     assert "published: 16" in run.err
-    assert cli("feed", "publish", "none", "btc", "1").code == 1
+    cli.application.feeds.create(Feed("inbox", "private", limit=1))
+    cli.ok("feed", "publish", "inbox", "u7", "1")
+    for name, kind in (("none", "unknown-feed"), ("inbox", "feed-full")):
+        run = cli("feed", "publish", name, "u7", "1", "--json")
+        assert (run.code, json.loads(run.err)["type"]) == (1, f"urn:fairbox:problem:{kind}")
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from fairbox.errors import (
     BodyTooLarge,
     DeadLettersUnreadable,
     FairboxError,
+    FeedFull,
+    FeedRefused,
     InvalidInput,
     MalformedItems,
     MessagesClaimed,
@@ -30,6 +32,7 @@ from fairbox.errors import (
     TopicIsPushed,
     Unavailable,
     UnknownBatch,
+    UnknownFeed,
     UnknownItems,
     UnknownSubscription,
     UnknownTopic,
@@ -49,11 +52,13 @@ _MAX_ID: Final = 60  # an item's id has 52 at most; what is echoed of 10,000 fit
 
 KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "malformed": (400, "The request is malformed"),
+    "feed-refused": (403, "The server of feeds refuses the client"),
     "unknown-route": (404, "There is no such route"),
     "unknown-topic": (404, "There is no such topic"),
     "unknown-message": (404, "There is no such message"),
     "unknown-subscription": (404, "There is no such subscription"),
     "unknown-batch": (404, "There is no such batch"),
+    "unknown-feed": (404, "There is no such feed"),
     "method-not-allowed": (405, "The route does not take this method"),
     "conflict": (409, "The request conflicts with what is there"),
     "batch-sealed": (409, "The batch takes no more items"),
@@ -66,6 +71,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "unknown-items": (422, "Some items were never issued"),
     "throttled": (429, "The database is busy"),
     "topic-full": (429, "The topic holds as many messages as it may"),
+    "feed-full": (429, "The private topic takes no more until its client acknowledges some"),
     "internal": (500, "The service is not set up for this"),
     "not-written": (503, "Some messages were not written"),
     "batch-busy": (503, "Others kept changing the batch"),
@@ -81,6 +87,8 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     ResizeUnderway: "conflict",
     TopicIsPushed: "conflict",
     UnknownBatch: "unknown-batch",
+    UnknownFeed: "unknown-feed",
+    FeedRefused: "feed-refused",
     BatchSealed: "batch-sealed",
     RequestConflict: "request-conflict",
     DeadLettersUnreadable: "conflict",
@@ -211,11 +219,12 @@ def _failure(error: FairboxError) -> Refusal:
     """Return the answer to what is not the caller's fault; it tells nothing of the inside."""
     again = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     match error:
-        case Throttled() | TopicFull():
+        case Throttled() | TopicFull() | FeedFull():
             seconds = max(RETRY_AFTER_SECONDS, ceil(error.retry_after))
             again = {"Retry-After": str(seconds)}
             told = "throttled", f"Try again in {seconds} s."
             told = ("topic-full", str(error)) if isinstance(error, TopicFull) else told
+            told = ("feed-full", str(error)) if isinstance(error, FeedFull) else told
             return Refusal(*told, headers=again)
         case MessagesNotWritten():
             text = ", ".join(str(ref) for ref in error.missing)
