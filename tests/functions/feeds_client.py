@@ -28,12 +28,12 @@ class FeedsClient:
     id: str = "c1="
     _warm: dict[str, ModuleType] = field(default_factory=dict)
 
+    def keys(self) -> SecretKeys:
+        client = self.functions.clients["secretsmanager"]
+        return SecretKeys(lambda: client, variable("FAIRBOX_FEEDS_SECRET"), self.functions.clock)
+
     def token(self, user: str, *allow: str, ttl: int = 60) -> str:
-        functions = self.functions
-        secret = variable("FAIRBOX_FEEDS_SECRET")
-        client = functions.clients["secretsmanager"]
-        keys = SecretKeys(lambda: client, secret, functions.clock)
-        return make_token(keys, user, allow, ttl, functions.clock.now())
+        return make_token(self.keys(), user, allow, ttl, self.functions.clock.now())
 
     def authorize(self, *offered: str) -> dict[str, Any] | None:
         """Return the authorizer's context; None: it denies."""

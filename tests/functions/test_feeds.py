@@ -8,7 +8,8 @@ from typing import Any
 
 import jwt
 import pytest
-from fairbox import Feed, Feeds, Unavailable
+from fairbox import Feed, Feeds, InvalidInput, Unavailable
+from fairbox.feeds.tokens import make_token
 
 from tests.functions.feeds_client import FeedsClient
 from tests.functions.running import Functions
@@ -75,6 +76,32 @@ def test_only_a_valid_token_connects(client: FeedsClient) -> None:
     assert client.authorize("fairbox.v1", good) == {"user": "u7", "allow": '["trades/*"]'}
     for offered in ((good,), ("fairbox.v1",), ("fairbox.v1", good, good)):
         assert client.authorize(*offered) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("user", {"user": ""}),
+        ("user", {"user": 7}),
+        ("allow", {"allow": "trades/btc"}),
+        ("allow", {"allow": []}),
+        ("allow", {"allow": ["trades"]}),
+        ("allow", {"allow": ["*/*"]}),
+        ("allow", {"allow": [7]}),
+        ("allow", {"allow": ["a/b"] * 101}),
+        ("allow", {"allow": [f"{n}/{'k' * 200}" for n in range(30)]}),
+        ("ttl", {"ttl": 0}),
+        ("ttl", {"ttl": 301}),
+        ("ttl", {"ttl": 60.0}),
+    ],
+)
+def test_a_token_that_would_connect_nobody_is_not_made(
+    client: FeedsClient, field: str, wrong: dict[str, Any]
+) -> None:
+    given: dict[str, Any] = {"user": "u7", "allow": ["trades/*"], "ttl": 60, "now": 0.0}
+    with pytest.raises(InvalidInput) as refused:
+        make_token(client.keys(), **given | wrong)
+    assert refused.value.field == field
 
 
 def test_tokens_of_the_key_before_are_taken_and_those_of_a_new_key_at_once(

@@ -345,7 +345,7 @@ def test_bodies_are_json_values_or_bytes() -> None:
 @pytest.mark.parametrize(
     ("topics", "field"),
     [
-        ({}, "topics"), ({f"f/{n}": 0 for n in range(101)}, "topics"), ({7: 0}, "topics"),
+        ({}, "topics"), ({f"f/{n}": 0 for n in range(101)}, "topics"), ({7: 0}, "topic"),
         ({f"{'f' * 120}/{'k' * 250}{n}": 0 for n in range(100)}, "topics"),
         ({"trades/*": 0}, "key"), ({RING: -1}, "topics"), ({RING: True}, "topics"),
     ],

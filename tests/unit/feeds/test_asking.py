@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -97,12 +98,13 @@ def test_a_position_that_the_topic_has_not_reached_begins_anew_and_acknowledges_
 
 
 def test_what_expired_before_a_newcomer_came_is_none_of_its_losses(screen: Screen) -> None:
-    for n in (1, 2):
+    for n in (1, 2, 3):
         screen.publish("trades", "btc", n)
-    for item in screen.rows("0"):
+    first, second = screen.rows("0")
+    for item, position in ((second, 1), (first, 0)):
         screen.app.engine.delete_item(TableName=FEEDS, Key={k: item[k] for k in ("pk", "sk")})
-    assert screen.entry("trades/btc", None) == (1, 2, [2], "")
-    assert screen.entry("trades/btc", 0) == (0, 2, [2], "")
+        assert screen.entry("trades/btc", position) == (position, 3, [3], "")
+    assert screen.entry("trades/btc", None) == (2, 3, [3], "")
 
 
 def test_a_private_topic_gives_its_window_and_an_acknowledgement_moves_it(screen: Screen) -> None:
@@ -192,6 +194,25 @@ def test_a_new_topic_has_its_lease_before_the_row_and_an_old_lease_is_made_longe
         [until] = [r["x"]["N"] for r in screen.rows("s#") if r["sk"]["S"] == f"s#{shard}"]
         ends = int(until) - int(screen.app.clock.now())
         assert (ends == LEASE_SECONDS) is not lasting
+
+
+def test_of_the_log_only_what_is_answered_is_read(screen: Screen) -> None:
+    for n in range(40):
+        screen.publish("trades", "btc", n)
+        screen.publish(
+            "inbox", "u7", [n, base64.b64encode(screen.app.rng.randbytes(4500)).decode()]
+        )
+    screen.sync({"trades/btc": 40, "inbox/u7": 0})
+    screen.units()
+    assert screen.entry("trades/btc", 40)[2] == []
+    assert screen.units() == (2, 0)
+    assert screen.entry("trades/btc", 39)[2] == [40]
+    assert screen.units() == (2, 0)
+    assert screen.entry("trades/btc", 36)[2] == [37, 38, 39, 40]
+    assert screen.units() == (3, 0)
+    # five messages of 6 KB fit an answer, and one more is read to know it; then head and row
+    assert screen.entry("inbox/u7", 0) == (0, 5, [1, 2, 3, 4, 5], "more")
+    assert screen.units()[0] <= 2 * 6 + 2 + 1 + 1
 
 
 def test_who_leaves_or_is_gone_follows_nothing(screen: Screen) -> None:

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fairbox.errors import FeedRefused, InvalidInput
-from fairbox.model.feeds import KINDS, feed_topic
+from fairbox.model.feeds import KINDS, MAX_NUMBER, MAX_TOPICS, is_number, split_topic
 
 if TYPE_CHECKING:
     import random
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.feeds import Kind
 
-MAX_TOPICS: Final = 100
 MAX_REQUEST: Final = 32 * 1024
 """Bytes of a request: API Gateway closes a socket that sends more at once."""
 ANSWER_SECONDS: Final = 10.0
@@ -33,7 +32,6 @@ _CHECK: Final = (480.0, 540.0)
 _LIFE: Final = (96 * 60.0, 114 * 60.0)
 _BACKOFF: Final = (0.5, 60.0)
 _IDS: Final = 64  # a topic, of messages that were taken last
-_MOST: Final = 2**53  # of a number that JSON's readers take alike
 # a number of over 4,300 digits is none of Python's, and one may be in a body
 _JSON: Final = json.JSONDecoder(parse_int=lambda t: int(t) if len(t) < 4000 else Decimal(t))
 _KINDS: Final = {kind: kind for kind in KINDS}
@@ -131,14 +129,10 @@ class FeedPositions:
         self, topics: Mapping[str, int | None], *, clock: Clock, rng: random.Random
     ) -> None:
         for name, position in topics.items():
-            if not isinstance(name, str):
-                raise InvalidInput("topics", f"names feed/key, got {name!r}")
-            feed, _, key = name.partition("/")
-            feed_topic(feed, key)
-            whole = isinstance(position, int) and not isinstance(position, bool)
-            if position is not None and not (whole and 0 <= position <= _MOST):
+            split_topic(name)
+            if position is not None and not is_number(position):
                 raise InvalidInput("topics", f"None or a whole number from 0 for {name!r}")
-        longest = _sync(_MOST, dict.fromkeys(topics, _MOST))
+        longest = _sync(MAX_NUMBER, dict.fromkeys(topics, MAX_NUMBER))
         if not 1 <= len(topics) <= MAX_TOPICS or len(longest.encode()) > MAX_REQUEST:
             raise InvalidInput("topics", f"1 to {MAX_TOPICS}, which fit a request of 32 KB")
 

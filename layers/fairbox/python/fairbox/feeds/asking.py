@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.feeds.answers import Entry, Refusal, answer
 from fairbox.feeds.messages import BUNDLE_BYTES, sent_bytes
-from fairbox.model.feeds import feed_topic
+from fairbox.model.feeds import MAX_NUMBER, MAX_TOPICS, is_number, split_topic
 from fairbox.tables.feed_leases import lease_sk
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from fairbox.tables.feed_topics import Bundle, FeedTopics, TopicState
     from fairbox.tables.feeds import FeedRows
 
-MOST_TOPICS: Final = 100
-"""Topics of a connection."""
-MAX_POSITION: Final = 2**53
-"""JavaScript's numbers are exact up to here."""
 ANSWER_BYTES: Final = 32 * 1024
 """Bytes that API Gateway meters as one; a larger message is answered alone."""
 _AROUND_ENTRY: Final = 50  # bytes: brackets, two numbers of 16 digits, a note
@@ -89,7 +85,7 @@ class Asking:
         self, connection: Connection, positions: Mapping[str, object]
     ) -> tuple[dict[str, Feed], list[Refusal]]:
         """Return the feed of each topic that the connection may ask for, and why of the others."""
-        room = MOST_TOPICS - len(connection.topics)
+        room = MAX_TOPICS - len(connection.topics)
         feeds: dict[str, Feed] = {}
         refused: list[Refusal] = []
         for topic, position in positions.items():
@@ -100,18 +96,17 @@ class Asking:
                 room -= topic not in connection.topics
                 feeds[topic] = feed
             else:
-                text = f"at most {MOST_TOPICS} topics a connection: leave others first"
+                text = f"at most {MAX_TOPICS} topics a connection: leave others first"
                 refused.append(Refusal(topic, "too_many_topics", text))
         return feeds, refused
 
     def _admitted(self, connection: Connection, topic: str, position: object) -> Feed | Refusal:
-        name, _, key = topic.partition("/")
         try:
-            feed_topic(name, key)
+            name, _ = split_topic(topic)
         except InvalidInput as error:
             return Refusal(topic, "bad_request", str(error))
-        if position is not None and not _is_position(position):
-            text = f"position: expected a whole number from 0 to {MAX_POSITION}, or null"
+        if position is not None and not is_number(position):
+            text = f"position: expected a whole number from 0 to {MAX_NUMBER}, or null"
             return Refusal(topic, "bad_request", text)
 
         if not connection.grants & {topic, f"{name}/*"}:
@@ -135,7 +130,7 @@ class Asking:
             for topic in new
         }
         self._leases.take(leases)
-        if not self._connections.join(connection_id, new, MOST_TOPICS):
+        if not self._connections.join(connection_id, new, MAX_TOPICS):
             raise ConnectionGone
 
     def _acknowledge(
@@ -173,7 +168,9 @@ class Asking:
             bundles = iter([head] if head.last > after else [])
         else:
             since = max(after, head.last - feed.size) if feed.kind == "ring" else after
-            bundles = self._topics.after(topic, since, head)
+            # messages of a topic are of a size: so much of the log as an answer takes
+            page = ANSWER_BYTES // (sum(map(sent_bytes, head.messages)) or ANSWER_BYTES) + 1
+            bundles = self._topics.after(topic, since, head, page)
         return _Reading(feed, state, entry, bundles, anew=not known)
 
 
@@ -254,7 +251,3 @@ def _fill(readings: Sequence[_Reading], request: int) -> _Reading | None:
         used, empty = used + size, False
         waiting.append(reading)
     return None
-
-
-def _is_position(value: object) -> bool:
-    return type(value) is int and 0 <= value <= MAX_POSITION

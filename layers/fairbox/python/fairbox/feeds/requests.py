@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from fairbox.errors import InvalidInput
 from fairbox.feeds.answers import Refusal, answer
-from fairbox.feeds.asking import MOST_TOPICS, Asking, ConnectionGone
-from fairbox.model.feeds import is_feed_topic
+from fairbox.feeds.asking import Asking, ConnectionGone
+from fairbox.model.feeds import MAX_TOPICS, is_number, split_topic
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.feeds import FeedRows
@@ -38,7 +39,7 @@ class Requests:
             Throttled, Unavailable, Unreadable: the client is to ask again, as it does unanswered.
         """
         request, wrong = _parse(text)
-        id_ = request.get("id") if _is_id(request.get("id")) else None
+        id_ = request.get("id") if is_number(request.get("id")) else None
         if wrong or id_ is None:
             return answer(id_, refused=[Refusal(None, "bad_request", wrong)])
         try:
@@ -63,18 +64,21 @@ def _parse(text: str) -> tuple[dict[str, Any], str]:
     op, topics = request.get("op"), request.get("topics")
     if op not in ("sync", "leave"):
         wrong = "op: expected 'sync' or 'leave'"
-    elif not _is_id(request.get("id")):
+    elif not is_number(request.get("id")):
         wrong = "id: expected a whole number from 0"
     elif not isinstance(topics, dict if op == "sync" else list):
         wrong = "topics: expected an object of positions for 'sync', a list of names for 'leave'"
-    elif len(topics) > MOST_TOPICS:
-        wrong = f"topics: expected at most {MOST_TOPICS}, got {len(topics)}"
-    elif op == "leave" and not all(map(is_feed_topic, topics)):
+    elif len(topics) > MAX_TOPICS:
+        wrong = f"topics: expected at most {MAX_TOPICS}, got {len(topics)}"
+    elif op == "leave" and not all(map(_is_topic, topics)):
         wrong = "topics: expected names 'feed/key'"
     else:
         wrong = ""
     return request, wrong
 
 
-def _is_id(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**53
+def _is_topic(name: object) -> bool:
+    try:
+        return isinstance(name, str) and bool(split_topic(name))
+    except InvalidInput:
+        return False

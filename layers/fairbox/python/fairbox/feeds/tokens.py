@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.errors import InvalidInput, NotConfigured
-from fairbox.model.feeds import feed_topic
+from fairbox.model.feeds import MAX_TOPICS, split_topic
 from fairbox.model.messages import MAX_KEY_BYTES, check_text, check_topic
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 MAX_TTL: Final = 300
 """Seconds for which a token may be valid."""
-MAX_GRANTS: Final = 100
 MAX_TOKEN: Final = 4096
 """Characters of a token, which a client sends as a header."""
 _ALGORITHM: Final = "HS256"
@@ -54,21 +53,18 @@ class Claims:
     def __post_init__(self) -> None:
         if not self.user or check_text("user", self.user) is None:
             raise InvalidInput("user", f"1 to {MAX_KEY_BYTES} bytes of text")
-        if not 1 <= len(self.allow) <= MAX_GRANTS:
-            raise InvalidInput("allow", f"1 to {MAX_GRANTS} topics, 'feed/key' or 'feed/*'")
+        if not 1 <= len(self.allow) <= MAX_TOPICS:
+            raise InvalidInput("allow", f"1 to {MAX_TOPICS} topics, 'feed/key' or 'feed/*'")
         for grant in self.allow:
             _check_grant(grant)
 
 
-def _check_grant(grant: object) -> None:
-    if not isinstance(grant, str):
-        raise InvalidInput("allow", "topics as text, 'feed/key' or 'feed/*'")
-    feed, _, key = grant.partition("/")
+def _check_grant(grant: str) -> None:
     try:
-        if key == "*":
-            check_topic(feed, field_name="feed")
+        if isinstance(grant, str) and grant.endswith("/*"):
+            check_topic(grant[:-2], field_name="feed")
         else:
-            feed_topic(feed, key)
+            split_topic(grant)
     except InvalidInput as error:
         raise InvalidInput("allow", f"'feed/key' or 'feed/*'; in {grant!r}, {error}") from None
 
@@ -79,8 +75,6 @@ def make_token(keys: TokenKeys, user: str, allow: Sequence[str], ttl: int, now: 
     Raises:
         InvalidInput: a field is not what it takes; NotConfigured: PyJWT is not installed.
     """
-    if isinstance(allow, str):
-        raise InvalidInput("allow", "a list of topics, 'feed/key' or 'feed/*'")
     claims = Claims(user, tuple(allow))
     if type(ttl) is not int or not 1 <= ttl <= MAX_TTL:
         raise InvalidInput("ttl", f"a whole number of seconds from 1 to {MAX_TTL}")

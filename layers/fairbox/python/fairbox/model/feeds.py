@@ -12,6 +12,10 @@ Kind = Literal["snapshot", "ring", "private"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 BUNDLE_MESSAGES: Final = 16
 """Messages of a bundle, at most."""
+MAX_TOPICS: Final = 100
+"""Topics of a client."""
+MAX_NUMBER: Final = 2**53
+"""Of a message: JavaScript's numbers are exact up to here."""
 SUBPROTOCOL: Final = "fairbox.v1"
 """The WebSocket subprotocol of clients; beside it they offer `token.` with their token."""
 DAY: Final = 86_400
@@ -88,9 +92,19 @@ def feed_topic(feed: str, key: str) -> str:
     return f"{feed}/{key}"
 
 
-def is_feed_topic(name: object) -> bool:
-    """Return whether this is the name of a topic, `feed/key`."""
-    try:
-        return isinstance(name, str) and feed_topic(*name.partition("/")[::2]) == name
-    except InvalidInput:
-        return False
+def split_topic(topic: str) -> tuple[str, str]:
+    """Return feed and key of a topic's name, `feed/key`.
+
+    Raises:
+        InvalidInput: it is none, as for `feed_topic`.
+    """
+    if not isinstance(topic, str):
+        raise InvalidInput("topic", f"text 'feed/key', got {type(topic).__name__}")
+    feed, _, key = topic.partition("/")
+    feed_topic(feed, key)
+    return feed, key
+
+
+def is_number(value: object) -> bool:
+    """Return whether this may be the number of a message, or 0."""
+    return type(value) is int and 0 <= value <= MAX_NUMBER

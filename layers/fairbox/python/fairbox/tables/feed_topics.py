@@ -184,17 +184,25 @@ class FeedTopics:
         found = next(self._query(topic, log_sk(first), log_sk(first)), None)
         return None if found is None else of_item(found)
 
-    def after(self, topic: str, position: int, head: Bundle) -> Iterator[Bundle]:
+    def after(self, topic: str, position: int, head: Bundle, page: int = 100) -> Iterator[Bundle]:
         """Yield what is there behind a position, whole bundles in order, up to a head read before.
 
-        A bundle that contains the position and more is among them.
+        A bundle that contains the position and more is among them. The log is read `page` bundles
+        at a time, and not at all where the head is all that is behind.
         """
-        low, high = max(1, position - BUNDLE_MESSAGES + 2), head.first - 1
-        if low <= high:
-            for item in self._query(topic, log_sk(low), log_sk(high)):
-                bundle = of_item(item)
-                if bundle.last > position:
-                    yield bundle
+        next_, end = position + 1, log_sk(head.first - 1)
+        if next_ < head.first:
+            log = map(of_item, self._query(topic, log_sk(next_), end, Limit=page))
+            found = next(log, head)
+            if found.first > next_:  # it has expired, or the position is within a bundle
+                low = max(0, position - BUNDLE_MESSAGES + 2)
+                newest = {"Limit": 1, "ScanIndexForward": False}
+                around = next(self._query(topic, log_sk(low), log_sk(position), **newest), None)
+                if around is not None and (within := of_item(around)).last > position:
+                    yield within
+            if found is not head:
+                yield found
+                yield from log
         if head.last > position:
             yield head
 
