@@ -63,11 +63,6 @@ class FeedsStack(Stack):
         self.connect = self._connect()
         self.url = self._api()
 
-    @property
-    def functions(self) -> list[FairboxFunction]:
-        """All functions of the stack."""
-        return [self.authorize, self.connect]
-
     def _tokens(self) -> secretsmanager.Secret:
         secret = secretsmanager.Secret(
             self,

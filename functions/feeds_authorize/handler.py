@@ -8,14 +8,14 @@ from typing import Any
 
 from fairbox.feeds.tokens import check_token
 from fairbox.model.feeds import SUBPROTOCOL
-from fairbox.runtime.application import Application
+from fairbox.runtime.feeds import FeedsApplication
 from fairbox.runtime.time_limit import ends_in_time
 
 
 @cache
-def application() -> Application:
+def application() -> FeedsApplication:
     """Return this process's application."""
-    return Application.from_env()
+    return FeedsApplication.from_env()
 
 
 @ends_in_time(application)

@@ -7,15 +7,15 @@ from functools import cache
 from typing import Any
 
 from fairbox.model.feeds import SUBPROTOCOL
-from fairbox.runtime.application import Application
+from fairbox.runtime.feeds import FeedsApplication
 from fairbox.runtime.time_limit import ends_in_time
 from fairbox.tables.feed_connections import Connection
 
 
 @cache
-def application() -> Application:
+def application() -> FeedsApplication:
     """Return this process's application."""
-    return Application.from_env()
+    return FeedsApplication.from_env()
 
 
 @ends_in_time(application)
@@ -26,9 +26,9 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
     if route == "$connect":
         granted = request["authorizer"]
         grants = frozenset(json.loads(granted["allow"]))
-        app.feed_connections.open(id_, Connection(granted["user"], grants))
+        app.connections.open(id_, Connection(granted["user"], grants))
         return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": SUBPROTOCOL}}
     if route == "$disconnect":
-        app.feed_connections.close(id_)
+        app.connections.close(id_)
         return {"statusCode": 200}
-    return {"statusCode": 200, "body": app.feed_requests.answer(id_, event.get("body") or "")}
+    return {"statusCode": 200, "body": app.requests.answer(id_, event.get("body") or "")}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pytest
     from fairbox.client.outbox import Outbox
     from fairbox.model.clock import Clock
+    from fairbox.runtime.feeds import FeedsApplication
 
 
 @dataclass
@@ -199,6 +200,12 @@ def figures(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return {k: v for line in lines if "topic" not in line for k, v in line.items()}
 
 
+def application_of(module: ModuleType) -> type[Application | FeedsApplication]:
+    """Return the application that a handler's module has."""
+    kind: type[Application | FeedsApplication] = vars(module).get("FeedsApplication", Application)
+    return kind
+
+
 class Functions:
     """The functions, each in a process of its own as far as it can tell: nothing is shared.
 
@@ -275,18 +282,19 @@ class Functions:
         images = [r for r in records if "NewImage" in r["dynamodb"]]
         return {"Records": [r for r in images if _asks(r["dynamodb"]["NewImage"])]}
 
-    def _application(self, name: str) -> Application:
+    def _application(self, name: str, kind: Any = Application) -> Any:
         values = environment(name) | self.settings
         settings = Settings({k: v for k, v in values.items() if v is not None})
-        application = Application(settings, self._client)
-        application.clock = self.clock  # type: ignore[assignment] # a clock by what it does
+        application = kind(settings, self._client)
+        application.clock = self.clock
         application.rng = self.rng
         return application
 
     def load(self, name: str) -> ModuleType:
         """Return a handler's module, fresh as at a cold start."""
         module = load_handler(name)
-        self._monkeypatch.setattr(module.Application, "from_env", lambda: self._application(name))
+        kind: Any = application_of(module)
+        self._monkeypatch.setattr(kind, "from_env", lambda: self._application(name, kind))
         handle = module.handler
 
         def handler(event: dict[str, Any], context: Any) -> Any:

@@ -15,8 +15,8 @@ from fairbox.runtime import application as wiring
 from fairbox.runtime.application import Application
 from fairbox.settings import Settings
 
-from tests.functions.api_client import ROOT, read_event
-from tests.functions.running import Context, Functions
+from tests.functions.api_client import ROOT, load_handler, read_event
+from tests.functions.running import Context, Functions, application_of
 from tests.support.deployment import environment, function_specifications, variable
 
 FOLDERS = sorted(path.parent.name for path in (ROOT / "functions").glob("*/handler.py"))
@@ -26,7 +26,8 @@ def used_parts(function: str) -> list[str]:
     """Return the parts of the application that a handler's source names."""
     tree = ast.parse((ROOT / "functions" / function / "handler.py").read_text())
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    parts = inspect.getmembers(Application, lambda m: isinstance(m, cached_property | property))
+    kind = application_of(load_handler(function))
+    parts = inspect.getmembers(kind, lambda m: isinstance(m, cached_property | property))
     return [name for name, _ in parts if name in named]
 
 
@@ -51,7 +52,8 @@ def test_a_function_has_the_variables_of_every_part_that_it_uses(
     monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     functions = Functions(monkeypatch)
-    application = Application(Settings(environment(function)), functions.clients.__getitem__)
+    kind = application_of(load_handler(function))
+    application = kind(Settings(environment(function)), functions.clients.__getitem__)
     for part in used_parts(function):
         make(getattr(application, part))
 

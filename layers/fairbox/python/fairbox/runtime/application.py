@@ -17,7 +17,6 @@ from fairbox.client.outbox import Outbox
 from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.destinations.secrets import WebhookKeys
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.dynamodb.calls import Calls
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
@@ -29,14 +28,11 @@ from fairbox.settings import (
     APART_QUEUE_URL,
     ARCHIVE_BUCKET,
     ARCHIVE_STREAM,
-    AUDIENCE_SHARDS,
     BATCHES_TABLE,
     BODIES_BUCKET,
     DELIVERIES_TABLE,
     DOORBELL_QUEUE_URL,
     FAILURES_BUCKET,
-    FEEDS_SECRET,
-    FEEDS_TABLE,
     LATER_QUEUE_URL,
     OUTBOX_TABLE,
     WEBHOOK_ALLOW_PRIVATE,
@@ -49,15 +45,12 @@ if TYPE_CHECKING:
 
     from fairbox.aws.firehose_archive import FirehoseArchive
     from fairbox.aws.s3_archive import S3Archive
-    from fairbox.aws.token_keys import SecretKeys
     from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
     from fairbox.destinations.clients import Clients
     from fairbox.dispatch.ports import Outcome
-    from fairbox.feeds.requests import Requests
     from fairbox.model.messages import Message
     from fairbox.observability.delivery_metrics import DeliveryMetrics
-    from fairbox.tables.feed_connections import FeedConnections
 
 logger = logging.getLogger("fairbox")
 
@@ -217,37 +210,6 @@ class Application:
             self.clock,
             self.metrics.emit,
         )
-
-    @cached_property
-    def token_keys(self) -> SecretKeys:
-        """The keys that sign tokens of feeds' clients."""
-        from fairbox.aws.token_keys import SecretKeys  # noqa: PLC0415 - as above
-
-        secret = self.settings.required(FEEDS_SECRET)
-        return SecretKeys(partial(self._client, "secretsmanager"), secret, self.clock)
-
-    @cached_property
-    def feed_connections(self) -> FeedConnections:
-        """The rows of feeds' connections."""
-        from fairbox.tables.feed_connections import FeedConnections  # noqa: PLC0415 - as above
-
-        shards = self.settings.whole(AUDIENCE_SHARDS, 4)
-        return FeedConnections(self._feed_calls, self._feeds_table, shards)
-
-    @cached_property
-    def feed_requests(self) -> Requests:
-        """The answers to feeds' clients."""
-        from fairbox.feeds.requests import Requests  # noqa: PLC0415 - as above
-
-        return Requests.over(self._feed_calls, self._feeds_table, self.feed_connections)
-
-    @cached_property
-    def _feed_calls(self) -> Calls:
-        return Calls(self._client("dynamodb"), self.clock, self.rng)
-
-    @property
-    def _feeds_table(self) -> str:
-        return self.settings.required(FEEDS_TABLE)
 
     @property
     def failures_bucket(self) -> str:
