@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-import pytest
 from fairbox import Feed
+from fairbox.dynamodb.calls import Calls
+from fairbox.feeds.requests import Requests
+from fairbox.tables.feed_connections import Connection, FeedConnections
+from fairbox.testing.application import FEEDS
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import serve
 
@@ -18,12 +21,6 @@ if TYPE_CHECKING:
     from websockets.sync.server import ServerConnection
 
     from tests.support.cli_runs import Cli
-
-ENTRIES = [
-    ["trades/btc", 5, 8, [[7, "a", {"price": "1,5 \u20ac"}], [8, "b", "AP8=", "b64"]]],
-    ["inbox/u7", 1, 1, [], "reset"],
-]
-KINDS = {"trades/btc": "ring", "inbox/u7": "private"}
 
 
 def test_create_takes_the_numbers_of_the_kind_and_shows_them(cli: Cli) -> None:
@@ -65,45 +62,69 @@ def test_publish_refuses_what_is_wrong_and_says_what_was_done(cli: Cli) -> None:
 
 
 @contextmanager
-def server(cli: Cli, answer: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Run a server that answers once and lets a minute pass; yield its URL and what it is asked."""
-    asked: list[Any] = []
+def server(cli: Cli) -> Iterator[str]:
+    """Answer clients from the application's table; yield the URL.
+
+    A second passes while a client says nothing, and a day when it has taken what it was answered.
+    """
+    application = cli.application
+    calls = Calls(application.client, application.clock, application.rng)
+    connections = FeedConnections(calls, FEEDS, 4)
+    requests = Requests.over(calls, FEEDS, connections)
+    grants = frozenset({"trades/*", "inbox/u7"})
 
     def handle(socket: ServerConnection) -> None:
-        asked.append(socket.request and socket.request.headers["Sec-WebSocket-Protocol"])
-        asked.append(json.loads(socket.recv()))
-        socket.send(json.dumps({"a": 1, "kinds": KINDS, **answer}))
-        cli.clock.advance(60)
-        socket.send("{}")
-        with pytest.raises(ConnectionClosed):
-            socket.recv()
+        connections.open(str(socket.id), Connection("u7", grants))
+        asked: dict[str, int] = {}
+        with suppress(ConnectionClosed):
+            while True:
+                try:
+                    text = str(socket.recv(timeout=0.05))
+                except TimeoutError:
+                    cli.clock.advance(1)
+                    socket.send("{}")
+                    continue
+                positions = json.loads(text)["topics"]
+                cli.clock.advance(86_400 if asked and positions != asked else 0)
+                asked = positions
+                socket.send(requests.answer(str(socket.id), text))
 
     with serve(handle, "127.0.0.1", 0, select_subprotocol=lambda *_: None) as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
-        yield f"ws://127.0.0.1:{made.socket.getsockname()[1]}", asked
+        yield f"ws://127.0.0.1:{made.socket.getsockname()[1]}"
         made.shutdown()
         thread.join()
 
 
-def test_tail_prints_messages_and_what_is_lost_or_reset(cli: Cli) -> None:
-    given = ("feed", "tail", *KINDS, "--token", "t", "--seconds", "30", "--from", "5", "--url")
-    with server(cli, {"t": ENTRIES}) as (url, asked):
-        run = cli.ok(*given, url)
-        assert run.lines == [
-            "trades/btc lost 1",
-            'trades/btc 7 a {"price":"1,5 \u20ac"}',
-            'trades/btc 8 b "AP8="',
-            "inbox/u7 reset",
-        ]
-        assert run.err == 'positions: {"trades/btc": 8, "inbox/u7": 1}\n'
-        assert asked[0] == "fairbox.v1, token.t"
-        assert asked[1]["topics"] == {"trades/btc": 5, "inbox/u7": 5}
-        shown = cli.ok(*given, url, "--json").objects
-    assert shown[0] == {"topic": "trades/btc", "lost": 1}
-    assert shown[2] == {
-        "topic": "trades/btc", "number": 8, "id": "b", "body": "AP8=", "body_encoding": "base64",
-    }  # fmt: skip
+def test_tail_prints_messages_and_what_is_lost_reset_or_refused(cli: Cli) -> None:
+    feeds = cli.application.feeds
+    feeds.create(Feed("trades", "ring", size=8))
+    feeds.create(Feed("inbox", "private"))
+    for n in range(9):
+        feeds.publish("trades", "btc", b"%d" % n, id=f"{n}")
+    feeds.publish("trades", "btc", '{"price": "1,5 \u20ac"}'.encode(), id="json")
+    feeds.publish("trades", "btc", b"\0\xff", "image/png", id="bytes")
+    topics = ("trades/btc", "inbox/u7", "inbox/u8")
+    given = ("feed", "tail", *topics, "--token", "t", "--seconds", "86400", "--from", "1", "--url")
+    with server(cli) as url:
+        run = cli(*given, url)
+        shown = cli(*given, url, "--json").objects
+    assert run.lines[:3] == [
+        "inbox/u8 not_allowed: the token allows neither it nor its feed",
+        "trades/btc lost 2",
+        "trades/btc 4 3 3",
+    ]
+    assert run.lines[-3:] == [
+        'trades/btc 10 json {"price":"1,5 \u20ac"}',
+        'trades/btc 11 bytes "AP8="',
+        "inbox/u7 reset",
+    ]
+    positions = '{"trades/btc": 11, "inbox/u7": 0, "inbox/u8": 1}'
+    assert (run.code, run.err) == (1, f"positions: {positions}\n")
+    assert shown[1] == {"topic": "trades/btc", "lost": 2}
+    body = {"body": "AP8=", "body_encoding": "base64"}
+    assert shown[-2] == {"topic": "trades/btc", "number": 11, "id": "bytes"} | body
 
 
 def test_tail_names_what_it_lacks(cli: Cli) -> None:
