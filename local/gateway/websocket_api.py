@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import WebSocketRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from local.cloudformation.identities import ACCOUNT, HTTP_API, REGION, STAGE_TYPE
@@ -25,6 +26,8 @@ from local.workspace import LOOPBACK, LocalError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from starlette.requests import Request
+
     from local.cloudformation.template import Template
     from local.functions.invoker import Invoker, InvokeResult
 
@@ -34,6 +37,13 @@ MESSAGE_LIMIT, FRAME_LIMIT = 128 * 1024, 32 * 1024
 SECONDS = 29.0
 IDLE_SECONDS, LIFE_SECONDS = 600, 7200
 CALLS_AT_ONCE = 64  # further ones wait
+POST_SECONDS = 0.5  # for a client whose buffer is full
+POST_ERRORS = {
+    400: "BadRequestException",
+    410: "GoneException",
+    413: "PayloadTooLargeException",
+    429: "LimitExceededException",
+}
 _HEADER = re.compile(r"route\.request\.header\.([\w-]+)")
 
 
@@ -137,6 +147,7 @@ class Socket:
     connected_at: float
     active_at: float
     authorizer: dict[str, str] = field(default_factory=dict)
+    deleted: asyncio.Future[None] = field(default_factory=asyncio.Future)
 
     @property
     def source_ip(self) -> str:
@@ -152,7 +163,9 @@ class Socket:
 class WebSocketGateway:
     """The WebSocket API as an ASGI application (`app`), and its open `sockets` by connection id.
 
-    Each `tick` seconds it closes what is idle or old by `clock` (seconds since 1970).
+    The same port serves `post_to_connection` and `delete_connection` of boto3's client
+    `apigatewaymanagementapi`. Each `tick` seconds it closes what is idle or old by `clock`
+    (seconds since 1970).
     """
 
     api: WebSocketApi
@@ -165,7 +178,9 @@ class WebSocketGateway:
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="feeds")
         self._answers: set[asyncio.Task[None]] = set()
-        self.app = Starlette(routes=[WebSocketRoute(f"/{self.api.stage}", self._serve)])
+        stage = f"/{self.api.stage}"
+        managed = Route(f"{stage}/@connections/{{id}}", self._manage, methods=())  # any method
+        self.app = Starlette(routes=[WebSocketRoute(stage, self._serve), managed])
 
     async def _serve(self, web_socket: WebSocket) -> None:
         id_, now = f"{self.new_id()}=", self.clock()  # API Gateway's ids end so
@@ -224,20 +239,23 @@ class WebSocketGateway:
                 task = asyncio.create_task(self._answer(socket, message["text"]))
                 self._answers.add(task)
                 task.add_done_callback(self._answers.discard)
+        if socket.deleted.done():
+            code, reason = 1000, ""
         with suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
             async with asyncio.timeout(self.tick):  # it may wait for a client that does not read
                 await socket.web_socket.close(code, reason)
         return code, reason
 
     async def _in_time(self, socket: Socket, work: Coroutine[Any, Any, Any]) -> Any:
-        """Await `work`; TimeoutError once the socket was idle, or is there, for too long."""
+        """Await `work`; TimeoutError once the socket is deleted, idle or old."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
                 end = min(socket.active_at + IDLE_SECONDS, socket.connected_at + LIFE_SECONDS)
-                if self.clock() >= end:
+                if socket.deleted.done() or self.clock() >= end:
                     raise TimeoutError
-                await asyncio.wait({task}, timeout=self.tick)
+                both = {task, socket.deleted}
+                await asyncio.wait(both, timeout=self.tick, return_when=asyncio.FIRST_COMPLETED)
             return task.result()
         finally:
             task.cancel()
@@ -255,6 +273,44 @@ class WebSocketGateway:
             if reply:
                 await socket.web_socket.send_text(reply)
                 socket.active_at = self.clock()
+
+    async def _manage(self, request: Request) -> Response:
+        """Post to a socket, or delete it."""
+        serve = {"POST": self._post, "DELETE": self._delete}.get(request.method)
+        if serve is None:
+            raise HTTPException(404)
+        try:
+            status = await serve(request.path_params["id"], await request.body())
+        except Refused as refused:
+            text = {"message": http.client.responses[refused.status]}
+            headers = {"x-amzn-ErrorType": POST_ERRORS[refused.status]}
+            return JSONResponse(text, refused.status, headers)
+        return Response(status_code=status)
+
+    async def _post(self, id_: str, body: bytes) -> int:
+        socket = self.sockets.get(id_)
+        if len(body) > MESSAGE_LIMIT:
+            raise Refused(413)
+        if socket is None:
+            raise Refused(410)
+        try:
+            async with asyncio.timeout(POST_SECONDS):  # uvicorn waits, and then writes at once
+                await socket.web_socket.send_text(body.decode())
+        except UnicodeDecodeError:
+            raise Refused(400) from None
+        except TimeoutError:
+            raise Refused(429) from None
+        except (RuntimeError, WebSocketDisconnect):
+            raise Refused(410) from None
+        socket.active_at = self.clock()
+        return 200
+
+    async def _delete(self, id_: str, _body: bytes) -> int:
+        socket = self.sockets.pop(id_, None)
+        if socket is None:
+            raise Refused(410)
+        socket.deleted.set_result(None)  # `_read` closes it
+        return 204
 
     async def _call(self, key: str, event: Mapping[str, Any]) -> tuple[int, str | None, str]:
         return read_answer(await self._invoke(self.api.routes[key], event))

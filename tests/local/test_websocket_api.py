@@ -6,7 +6,9 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -20,6 +22,7 @@ from local.gateway.websocket_api import (
     FRAME_LIMIT,
     IDLE_SECONDS,
     LIFE_SECONDS,
+    MESSAGE_LIMIT,
     SERVER_SETTINGS,
     SocketRoute,
     WebSocketApi,
@@ -224,3 +227,70 @@ def test_an_idle_or_old_socket_is_closed(world: World, pass_time: Callable[..., 
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
     assert world.ended.wait(60)
+
+
+def manage(world: World) -> Any:
+    """Return boto3's client of the management API."""
+    settings: Any = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "test")
+    settings |= {"config": Config(retries={"total_max_attempts": 1}), "region_name": "us-east-1"}
+    url = f"{world.server.url}/live"
+    return boto3.client("apigatewaymanagementapi", endpoint_url=url, **settings)
+
+
+def fill(posts: Any, id_: str) -> list[str]:
+    """Post until the client's buffer is full; return what was taken."""
+    taken: list[str] = []
+    try:
+        for n in range(1000):
+            text = f"{n}".ljust(MESSAGE_LIMIT, "x")
+            posts.post_to_connection(ConnectionId=id_, Data=text)
+            taken.append(text)
+    except posts.exceptions.LimitExceededException:
+        return taken
+    raise AssertionError(f"{len(taken)} posts do not fill the buffer")
+
+
+def test_a_post_reaches_its_client_up_to_the_limit(world: World) -> None:
+    posts, longest = manage(world), b"x" * MESSAGE_LIMIT
+    with connect(world.url, subprotocols=OFFERED) as client:
+        world.now += 5
+        posts.post_to_connection(ConnectionId="id-0=", Data="grüße".encode())
+        assert world.gateway.sockets["id-0="].active_at == world.now
+        with pytest.raises(posts.exceptions.PayloadTooLargeException):
+            posts.post_to_connection(ConnectionId="id-0=", Data=longest + b"x")
+        posts.post_to_connection(ConnectionId="id-0=", Data=longest)
+        assert [client.recv(60), client.recv(60)] == ["grüße", longest.decode()]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_deleted_connection_ends_and_is_gone(world: World, reads: bool) -> None:
+    posts = manage(world)
+    with connect(world.url, subprotocols=OFFERED, max_queue=1) as client:
+        taken = [] if reads else fill(posts, "id-0=")
+        answer = posts.delete_connection(ConnectionId="id-0=")
+        assert answer["ResponseMetadata"]["HTTPStatusCode"] == 204
+        for call, more in (posts.post_to_connection, {"Data": b"x"}), (posts.delete_connection, {}):
+            with pytest.raises(posts.exceptions.GoneException):
+                call(ConnectionId="id-0=", **more)
+        assert world.ended.wait(60)
+        assert [client.recv(60) for _ in taken] == taken
+        with pytest.raises(ConnectionClosed) as closed:
+            client.recv(60)
+    assert world.events[-1][1]["requestContext"]["disconnectStatusCode"] == 1000
+    if reads:
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1000
+
+
+def test_a_full_buffer_refuses_for_good_and_holds_up_no_other_client(world: World) -> None:
+    posts = manage(world)
+    with (
+        connect(world.url, subprotocols=OFFERED, max_queue=1) as stuck,
+        connect(world.url, subprotocols=OFFERED) as other,
+    ):
+        taken = fill(posts, "id-0=")
+        posts.post_to_connection(ConnectionId="id-2=", Data=b"hello")
+        assert other.recv(60) == "hello"
+        assert [stuck.recv(60) for _ in taken] == taken
+        posts.post_to_connection(ConnectionId="id-0=", Data=b"last")
+        assert stuck.recv(60) == "last"
