@@ -85,6 +85,7 @@ def test_messages_in_tens_cost_less_than_half_a_unit_each() -> None:
     [
         (b'{"a": 1.00000000000000000001}', "application/json", '{"a": 1.00000000000000000001}'),
         ('[\n"\\u0000 \u2028 ü"]'.encode(), "application/geo+json; charset=utf-8", None),
+        (b"[" * 100 + b'"[[","\\"["' + b"]" * 100, "application/json", None),
         (b"\x00\xff", "application/octet-stream", '"AP8=","b64"'),
         (b"", "text/plain", '"","b64"'),
     ],
@@ -117,6 +118,7 @@ BAD: list[tuple[str, Callable[[Feeds], Any]]] = [
     ("body", lambda f: f.publish("ring", "k", b"NaN")),
     ("body", lambda f: f.publish("ring", "k", b"")),
     ("body", lambda f: f.publish("ring", "k", b"[" * 90_000)),
+    ("body", lambda f: f.publish("ring", "k", b"[" * 101 + b"]" * 101)),
     ("body", lambda f: f.publish("ring", "k", "1")),  # type: ignore[arg-type]
     ("body", lambda f: f.publish_many("private", "k", [b"1"] * 20 + [b"x"])),
     ("content_type", lambda f: f.publish("ring", "k", b"1", "json")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import TYPE_CHECKING, Final
 
 from fairbox.cloudevents.attributes import is_json, is_media_type
@@ -20,6 +21,10 @@ MAX_BODY: Final = 90 * 1024
 """Bytes of a body: in base64 it fits the 128 KB that API Gateway sends at once."""
 BUNDLE_BYTES: Final = 24 * 1024
 """Bytes of a bundle as it is sent."""
+MAX_NESTING: Final = 100
+"""Of a JSON body: parsers of clients have limits of their own."""
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKET: Final = re.compile(r"[][{}]")
 _AROUND: Final = 20  # bytes: brackets, commas, and a number of 16 digits
 
 
@@ -50,7 +55,18 @@ def text_of(message_id: str, body: bytes, content_type: str) -> str:
         text = ""
     if not is_json_text(text):
         raise InvalidInput("body", f"JSON in UTF-8, as content_type {content_type!r} says")
+    if _nesting(text) > MAX_NESTING:
+        raise InvalidInput("body", f"JSON that is nested at most {MAX_NESTING} deep")
     return f"{named},{text}"
+
+
+def _nesting(text: str) -> int:
+    """Return how deep arrays and objects are nested."""
+    deepest = depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def sent_bytes(text: str) -> int:
