@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from fairbox.errors import Unavailable
+from fairbox.model.chunks import chunks
 from fairbox.model.deadline import NO_TIME, out_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PER_CALL: Final = 10
+_CALL_BYTES: Final = 1_000_000
 _TRIES: Final = 3
 
 
 def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
-    """Send messages, ten a call; those that a call refused are sent again.
+    """Send messages, up to ten or 1 MB a call; those that a call refused are sent again.
 
     Args:
         client: boto3's SQS client.
@@ -27,8 +29,7 @@ def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
     Raises:
         Unavailable: some were refused to the last try; those before them are in the queue.
     """
-    for start in range(0, len(entries), _PER_CALL):
-        chunk = entries[start : start + _PER_CALL]
+    for chunk in chunks(entries, _size, items_most=_PER_CALL, bytes_most=_CALL_BYTES):
         waiting = [{"Id": str(n), **entry} for n, entry in enumerate(chunk)]
         failure = ""
         for _ in range(_TRIES):
@@ -47,6 +48,10 @@ def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
                 break
         if waiting:
             raise Unavailable("send_message_batch", failure)
+
+
+def _size(entry: dict[str, Any]) -> int:
+    return len(entry["MessageBody"].encode())
 
 
 class SqsAcks:
