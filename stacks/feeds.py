@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aws_cdk import Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
@@ -15,10 +15,17 @@ from fairbox import codec
 from stacks.components import permissions as may
 from stacks.components.function import FairboxFunction, removal_policy
 from stacks.components.nag import acknowledge
+from stacks.components.queues import (
+    DEAD_LETTER_RETENTION,
+    alarm_when_not_empty,
+    private_queue,
+)
 from stacks.components.tables import paid_by_request
+from stacks.components.triggers import QueueTrigger, StreamTrigger, grown_head
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
+    from aws_cdk import aws_sqs as sqs
     from constructs import Construct
 
     from stacks.components.function import Platform
@@ -26,6 +33,12 @@ if TYPE_CHECKING:
 STAGE: Final = "feeds"
 CONNECT_SECONDS: Final = 28
 """Below the 29 s for which the gateway waits."""
+VISIT_SECONDS: Final = 40
+"""20 s in which posts begin, and the time to end them and to put clients out."""
+VISIBILITY_SECONDS: Final = 60
+MAXIMUM_RECEIVES: Final = 5
+STALE_SECONDS: Final = 600
+"""Age of news that is not pushed any more: each client has asked since, in nine minutes."""
 _TOKEN_HEADER: Final = "route.request.header.Sec-WebSocket-Protocol"  # noqa: S105 - its name
 
 
@@ -36,7 +49,8 @@ class FeedsStack(Stack):
         table: feeds, topics, connections; streamed.
         tokens: the secret that signs clients' tokens, today's value and the one before.
         url: where clients connect, `wss://...`.
-        authorize, connect: the functions.
+        doorbells: the queue of what is to be pushed.
+        authorize, connect, ring, visit: the functions.
     """
 
     def __init__(
@@ -61,7 +75,11 @@ class FeedsStack(Stack):
         self.tokens = self._tokens()
         self.authorize = self._authorize()
         self.connect = self._connect()
-        self.url = self._api()
+        self._websocket_api = self._api()
+        self.url = f"{self._websocket_api.api_endpoint}/{STAGE}"
+        self.doorbells = self._doorbells(key)
+        self.ring = self._ring()
+        self.visit = self._visit()
 
     def _tokens(self) -> secretsmanager.Secret:
         secret = secretsmanager.Secret(
@@ -108,8 +126,95 @@ class FeedsStack(Stack):
         connect.allow([may.on_table(self.table, *may.READ_ITEMS, *may.WRITE_ITEMS)])
         return connect
 
-    def _api(self) -> str:
-        """Make the API; return its URL."""
+    def _doorbells(self, key: kms.IKey | None) -> sqs.Queue:
+        dead_letters = private_queue(
+            self,
+            "DoorbellDeadLetters",
+            visibility_seconds=VISIBILITY_SECONDS,
+            retention=DEAD_LETTER_RETENTION,
+            fifo=True,
+            key=key,
+        )
+        alarm_when_not_empty(
+            dead_letters,
+            f"Doorbells of feeds failed {MAXIMUM_RECEIVES} times.",
+            self._platform.alarm_topic,
+            "Doorbells given up",
+        )
+        return private_queue(
+            self,
+            "Doorbells",
+            visibility_seconds=VISIBILITY_SECONDS,
+            retention=Duration.seconds(STALE_SECONDS),
+            fifo=True,
+            dead_letters=dead_letters,
+            maximum_receives=MAXIMUM_RECEIVES,
+            key=key,
+        )
+
+    def _ring(self) -> FairboxFunction:
+        ring = FairboxFunction(
+            self,
+            "FeedsRing",
+            platform=self._platform,
+            name="feeds_ring",
+            description="Rings for the clients of what was published to feeds.",
+            memory_mb=512,
+            timeout_seconds=30,
+            environment={
+                "FAIRBOX_FEEDS_TABLE": self.table.table_name,
+                "FAIRBOX_FEEDS_QUEUE_URL": self.doorbells.queue_url,
+            },
+        )
+        ring.allow([may.on_table(self.table, "Query"), may.send_to(self.doorbells)])
+        StreamTrigger(
+            self,
+            "RingStream",
+            function=ring,
+            table=self.table,
+            failures=None,
+            filters=[grown_head()],
+            batch_size=100,
+            window_seconds=0,
+            parallelization=1,
+            retries=-1,
+            maximum_age_seconds=STALE_SECONDS,
+        )
+        return ring
+
+    def _visit(self) -> FairboxFunction:
+        shards = self._platform.config.audience_shards
+        visit = FairboxFunction(
+            self,
+            "FeedsVisit",
+            platform=self._platform,
+            name="feeds_visit",
+            description="Sends what was published to feeds to the clients of an audience shard.",
+            memory_mb=1769,  # one processor: a post takes 0.6 ms of it
+            timeout_seconds=VISIT_SECONDS,
+            environment={
+                "FAIRBOX_FEEDS_TABLE": self.table.table_name,
+                "FAIRBOX_FEEDS_URL": self.url,
+                "FAIRBOX_AUDIENCE_SHARDS": str(shards),
+            },
+        )
+        visit.allow(
+            [
+                may.on_table(self.table, *may.READ_ITEMS, "DeleteItem"),
+                may.keep_sockets(self._websocket_api, STAGE),
+            ]
+        )
+        QueueTrigger(
+            self,
+            "Doorbell",
+            function=visit,
+            queue=self.doorbells,
+            batch_size=10,
+            maximum_concurrency=max(2, shards),
+        )
+        return visit
+
+    def _api(self) -> apigateway.WebSocketApi:
         integration = integrations.WebSocketLambdaIntegration("Connect", self.connect.function)
         api = apigateway.WebSocketApi(
             self,
@@ -137,4 +242,4 @@ class FeedsStack(Stack):
         reason = "Only $connect has an authorizer: what follows is on the same connection."
         for route in ("$disconnect-Route", "$default-Route"):
             acknowledge(api.node.find_child(route), "AwsSolutions-APIG4", reason)
-        return f"{api.api_endpoint}/{STAGE}"
+        return api

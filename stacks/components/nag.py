@@ -27,6 +27,13 @@ def wildcard_finding(owner: IResource, arn: str, rest: str) -> str:
     return f"AwsSolutions-IAM5[Resource::{imported}/{rest}]"
 
 
+def own_wildcard_finding(owner: IResource, token: str, *, before: str = "", rest: str) -> str:
+    """The finding on a policy, in the stack of `owner`, that names a `token` of it and `/rest`."""
+    resolved = Stack.of(owner).resolve(token)
+    named = resolved.get("Ref") or ".".join(resolved["Fn::GetAtt"])
+    return f"AwsSolutions-IAM5[Resource::{before}<{named}>/{rest}]"
+
+
 def wildcard_route_finding(api: apigateway.HttpApi, route: str) -> str:
     """The finding on a policy, in another stack than `api`, that names routes of it by wildcard."""
     stack = Stack.of(api)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
-from stacks.components.nag import wildcard_finding
+from stacks.components.nag import own_wildcard_finding, wildcard_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from aws_cdk import aws_apigatewayv2 as apigateway
     from aws_cdk import aws_dynamodb as dynamodb
     from aws_cdk import aws_kinesisfirehose as firehose
     from aws_cdk import aws_lambda as lambda_
@@ -130,6 +131,21 @@ def read_secret(secret: secretsmanager.ISecret) -> Permission:
     return _allow(["secretsmanager:GetSecretValue"], secret.secret_arn)
 
 
+def keep_sockets(api: apigateway.WebSocketApi, stage: str) -> Permission:
+    """Post to the clients of `api`, of the same stack, and close their sockets."""
+    parts = [f"{stage}/{method}/@connections/*" for method in ("POST", "DELETE")]
+    arn = f"arn:{Aws.PARTITION}:execute-api:{Aws.REGION}:{Aws.ACCOUNT_ID}:{api.api_id}"
+    shown = "arn:<AWS::Partition>:execute-api:<AWS::Region>:<AWS::AccountId>:"
+    reason = "API Gateway makes the ids of connections."
+    return Permission(
+        _allow(["execute-api:ManageConnections"], *(f"{arn}/{part}" for part in parts)).statement,
+        tuple(
+            (own_wildcard_finding(api, api.api_id, before=shown, rest=part), reason)
+            for part in parts
+        ),
+    )
+
+
 def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]:
     """Deliver to those of `arns` whose service is among `services`: a statement a service."""
     by_service = {
@@ -165,17 +181,19 @@ def _named(actions: Iterable[str], service: str, name: str) -> Permission:
     return Permission(permission.statement, ((f"AwsSolutions-IAM5[Resource::{shown}]", reason),))
 
 
-def read_stream(table: dynamodb.ITable, stream: str) -> list[Permission]:
-    """Return Lambda's permissions to read `stream` of `table` for a function."""
+def read_stream(table: dynamodb.ITable, stream: str, *, own: bool) -> list[Permission]:
+    """Return Lambda's permissions to read `stream` of `table` for a function.
+
+    `own`: the table is in the function's stack.
+    """
+    find = own_wildcard_finding if own else wildcard_finding
     listing = _allow(["dynamodb:ListStreams"], f"{table.table_arn}/stream/*")
     reason = "Streams are listed by table: the ARN of one stream does not do for that action."
     return [
         _allow(
             ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"], stream
         ),
-        Permission(
-            listing.statement, ((wildcard_finding(table, table.table_arn, "stream/*"), reason),)
-        ),
+        Permission(listing.statement, ((find(table, table.table_arn, rest="stream/*"), reason),)),
     ]
 
 

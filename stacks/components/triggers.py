@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
@@ -13,6 +13,8 @@ from constructs import Construct
 from fairbox import codec
 from fairbox.batches.models import ENDED
 from fairbox.codec import batches as batch_codec
+from fairbox.codec.attributes import HEAD
+from fairbox.tables.feed_topics import FIRST
 
 from stacks.components import permissions as may
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 Pattern = dict[str, Any]
 
 _PARTIAL: Final = ["ReportBatchItemFailures"]
-_ANY: Final[Pattern] = {codec.SIZE: {"N": [{"exists": True}]}}
+_NUMBER: Final[Pattern] = {"N": [{"exists": True}]}
+_ANY: Final[Pattern] = {codec.SIZE: _NUMBER}
 _NONE: Final[Pattern] = {codec.SIZE: {"N": [{"exists": False}]}}
 
 
@@ -57,14 +60,19 @@ def emptied_or_ended() -> list[Pattern]:
     return [{"dynamodb": {"NewImage": image}} for image in (emptied, root, died)]
 
 
+def grown_head() -> Pattern:
+    """Return a filter of the feeds' stream: the head of a topic, which grows with each write."""
+    return {"dynamodb": {"Keys": {codec.SK: {"S": [HEAD]}}, "NewImage": {FIRST: _NUMBER}}}
+
+
 class StreamTrigger(Construct):
     """A table's stream in front of a function.
 
     Retries are bounded by count, or with -1 by the expiry of the records after 24 hours: only for a
     function that sets aside itself what it cannot handle. A failed batch is halved until the
-    failing record is alone, and given-up batches are stored with their records in a bucket. With
-    `maximum_age_seconds`, older records are given up unread: only for a function whose work others
-    then do.
+    failing record is alone, and given-up batches are stored with their records in a bucket, if one
+    is given. With `maximum_age_seconds`, older records are given up unread: only for a function
+    whose work others then do.
     """
 
     def __init__(
@@ -74,7 +82,7 @@ class StreamTrigger(Construct):
         *,
         function: FairboxFunction,
         table: dynamodb.ITable,
-        failures: s3.IBucket,
+        failures: s3.IBucket | None,
         filters: Sequence[Pattern],
         batch_size: int,
         window_seconds: int,
@@ -86,13 +94,10 @@ class StreamTrigger(Construct):
         stream = table.table_stream_arn
         if stream is None:
             raise ValueError(f"table {table.node.path} has no stream")
-        function.allow(may.read_stream(table, stream))
-        function.allow(
-            [
-                may.on_objects(failures, "PutObject"),
-                may.list_bucket(failures),
-            ]
-        )
+        own = Stack.of(table).node.path == Stack.of(self).node.path
+        function.allow(may.read_stream(table, stream, own=own))
+        if failures is not None:
+            function.allow([may.on_objects(failures, "PutObject"), may.list_bucket(failures)])
         mapping = lambda_.CfnEventSourceMapping(
             self,
             "Mapping",
@@ -114,13 +119,17 @@ class StreamTrigger(Construct):
                     for one in filters
                 ]
             ),
-            destination_config=lambda_.CfnEventSourceMapping.DestinationConfigProperty(
-                on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(
-                    destination=failures.bucket_arn
-                )
-            ),
+            destination_config=None if failures is None else _given_up_to(failures),
         )
         mapping.node.add_dependency(function.role)
+
+
+def _given_up_to(
+    bucket: s3.IBucket,
+) -> lambda_.CfnEventSourceMapping.DestinationConfigProperty:
+    return lambda_.CfnEventSourceMapping.DestinationConfigProperty(
+        on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(destination=bucket.bucket_arn)
+    )
 
 
 class QueueTrigger(Construct):

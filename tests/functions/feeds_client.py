@@ -27,6 +27,7 @@ class FeedsClient:
     functions: Functions
     id: str = "c1="
     _warm: dict[str, ModuleType] = field(default_factory=dict)
+    _sequence: str | None = None
 
     def keys(self) -> SecretKeys:
         client = self.functions.clients["secretsmanager"]
@@ -54,6 +55,29 @@ class FeedsClient:
 
     def disconnect(self) -> None:
         self._event("$disconnect")
+
+    def push(self) -> list[dict[str, str]]:
+        """Ring for what was published since, and visit; return what comes again."""
+        functions, url = self.functions, variable("FAIRBOX_FEEDS_QUEUE_URL")
+        records = functions.engine.stream(functions.tables["feeds"]).take(self._sequence)
+        self._sequence = records[-1]["dynamodb"]["SequenceNumber"]
+        heads = [r for r in records if r["dynamodb"]["Keys"]["sk"]["S"] == "!"]
+        self._invoke("feeds_ring", {"Records": heads})
+        doorbells = [
+            {
+                "messageId": entry["Id"],
+                "body": entry["MessageBody"],
+                "attributes": {
+                    "MessageGroupId": entry["MessageGroupId"],
+                    "ApproximateReceiveCount": "1",
+                },
+            }
+            for entry in functions.sqs.sent.pop(url, [])
+        ]
+        failed: list[dict[str, str]] = self._invoke("feeds_visit", {"Records": doorbells})[
+            "batchItemFailures"
+        ]
+        return failed
 
     def _event(self, route: str, body: str | None = None, **more: Any) -> Any:
         context = {"routeKey": route, "connectionId": self.id} | more

@@ -26,6 +26,7 @@ from fairbox.testing import ManualClock, MemoryDynamoDB
 from local.engines.firehose import SLOW_DOWN, THROTTLED
 from tests.functions.api_client import load_handler
 from tests.support.deployment import environment, function_specifications, variable
+from tests.support.feed_sockets import FakeSockets
 from tests.support.iam.recording import Caller, Recorded
 
 if TYPE_CHECKING:
@@ -234,20 +235,21 @@ class Functions:
         self.engine.create_table(**batches_definition(batches))
         self.engine.create_table(**feeds_definition(feeds))
         self.sqs, self.firehose, self.s3 = FakeSqs(), FakeFirehose(), FakeS3()
-        self.secrets = FakeSecrets()
+        self.secrets, self.sockets = FakeSecrets(), FakeSockets()
         self.clients: dict[str, Any] = {
             "dynamodb": wrap(self.engine),
             "sqs": self.sqs,
             "firehose": self.firehose,
             "s3": self.s3,
             "secretsmanager": self.secrets,
+            "apigatewaymanagementapi": self.sockets,
         }
         self.caller = Caller()
         self.clients = {
             service: Recorded(client, service, self.caller)
             for service, client in self.clients.items()
         }
-        self._client: Callable[[str], Any] = self.clients.__getitem__
+        self._client: Callable[..., Any] = lambda service, **_: self.clients[service]
         monkeypatch.setattr(
             wiring, "make_clients", lambda _: lambda service, **_: self.clients[service]
         )

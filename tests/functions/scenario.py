@@ -329,16 +329,22 @@ class Scenario:
             self.invoke("clean_orphans", {}, Context(900_000))
 
     def follow_feeds(self) -> None:
-        """Connect, follow, acknowledge, leave, go."""
+        """Connect, follow, acknowledge, take a frame, fail to take one, leave, go."""
         feeds = Feeds(self.engine, table=self.functions.tables["feeds"], clock=self.clock)
         feeds.create(Feed("inbox", "private"))
         for body in (b"1", b"2"):
             feeds.publish("inbox", "u7", body)
         client = FeedsClient(self.functions)
-        client.connect("u7", "inbox/u7")
+        client.connect("u7", "inbox/u7", "prices/*")
         for position in (None, 1):
             client.say(op="sync", id=1, topics={"inbox/u7": position})
-        client.say(op="leave", id=2, topics=["inbox/u7"])
+        feeds.create(Feed("prices"))
+        client.say(op="sync", id=2, topics={"prices/eur": None})
+        for topic, faults in (("inbox", []), ("prices", [500, 500])):
+            self.functions.sockets.faults[client.id] = faults
+            feeds.publish(topic, {"inbox": "u7", "prices": "eur"}[topic], b"3")
+            client.push()
+        client.say(op="leave", id=3, topics=["inbox/u7"])
         client.disconnect()
 
     def skip(self) -> None:

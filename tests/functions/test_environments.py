@@ -53,7 +53,7 @@ def test_a_function_has_the_variables_of_every_part_that_it_uses(
 ) -> None:
     functions = Functions(monkeypatch)
     kind = application_of(load_handler(function))
-    application = kind(Settings(environment(function)), functions.clients.__getitem__)
+    application = kind(Settings(environment(function)), lambda s, **_: functions.clients[s])
     for part in used_parts(function):
         make(getattr(application, part))
 

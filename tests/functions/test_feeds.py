@@ -9,10 +9,14 @@ from typing import Any
 import jwt
 import pytest
 from fairbox import Feed, Feeds, InvalidInput, Unavailable
+from fairbox.feeds.messages import MAX_BODY
 from fairbox.feeds.tokens import make_token
+from fairbox.runtime.feeds import FeedsApplication
+from fairbox.settings import Settings
 
 from tests.functions.feeds_client import FeedsClient
 from tests.functions.running import Functions
+from tests.support.deployment import environment
 
 
 @pytest.fixture
@@ -50,6 +54,36 @@ def test_a_client_with_a_token_connects_asks_and_goes(client: FeedsClient) -> No
     assert [entry[:3], entry[3][0][2]] == [["trades/btc", 0, 1], {"price": 1}]
     client.disconnect()
     assert client.say(op="sync", id=2, topics={})["err"][0][1] == "reconnect"
+
+
+def test_what_is_published_reaches_each_shard_and_comes_again_where_it_failed(
+    client: FeedsClient,
+) -> None:
+    functions, other = client.functions, FeedsClient(client.functions, id="c2=")
+    feeds = Feeds(functions.engine, table=functions.tables["feeds"], clock=functions.clock)
+    feeds.create(Feed("trades", "ring"))
+    for one in (client, other):
+        one.connect("u7", "trades/*")
+        one.say(op="sync", id=1, topics={"trades/btc": None})
+    large = functions.rng.randbytes(MAX_BODY)
+    functions.sockets.faults[client.id] = [403]
+    for _ in range(2):
+        feeds.publish("trades", "btc", large, "application/octet-stream")
+    assert client.push() == [{"itemIdentifier": "0"}, {"itemIdentifier": "1"}]
+    assert [frame["t"][0][:3] for frame in functions.sockets.frames[other.id]] == [
+        ["trades/btc", 0, 1],
+        ["trades/btc", 1, 2],
+    ]
+    assert client.id not in functions.sockets.frames
+
+
+def test_posts_go_to_the_stage_of_the_sockets_and_wait_for_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    client = FeedsApplication(Settings(environment("feeds_visit"))).pushing._sockets._client
+    assert client.meta.endpoint_url == "https://feeds.execute-api.us-east-1.amazonaws.com/feeds"
+    assert client.meta.config.read_timeout == 1
 
 
 def test_only_a_valid_token_connects(client: FeedsClient) -> None:

@@ -323,7 +323,8 @@ def test_the_local_application_tells_functions_what_a_deployment_tells_them(
         for found in (assembly, local_assembly)
     )
     assert {name: told for name, told in local.items() if name in deployed} == deployed
-    assert local.keys() - deployed == {"feeds_authorize", "feeds_connect"}
+    feeds = {f"feeds_{name}" for name in ("authorize", "connect", "ring", "visit")}
+    assert local.keys() - deployed == feeds
 
 
 def test_there_is_a_function_for_each_folder(assembly: Assembly) -> None:

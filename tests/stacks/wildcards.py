@@ -20,6 +20,8 @@ _FIGURES: Final = f"what `fairbox doctor` reads of figures: {_NONE}"
 _CLOCKS: Final = ("Batches", "Delivery", "Monitoring")
 _ARN: Final = "arn:AWS::Partition:{}:AWS::Region:AWS::AccountId:{}"
 _API: Final = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:HttpApi/$default"
+_SOCKETS: Final = "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:WebSocketApi/feeds"
+_CONNECTIONS: Final = "API Gateway makes the ids of connections"
 _GLUE: Final = "arn:AWS::Partition:glue:AWS::Region:AWS::AccountId:table/fairbox/*"
 
 _FUNCTIONS: Final = (
@@ -34,6 +36,8 @@ _FUNCTIONS: Final = (
     "FairboxDelivery/RepairRole",
     "FairboxFeeds/FeedsAuthorizeRole",
     "FairboxFeeds/FeedsConnectRole",
+    "FairboxFeeds/FeedsRingRole",
+    "FairboxFeeds/FeedsVisitRole",
     "FairboxMonitoring/CountOutstandingRole",
 )
 _SPARK: Final = ("FairboxPipeline/SparkJobRole", "FairboxPipeline/SparkReplayRole")
@@ -59,6 +63,11 @@ REASONS: Final[dict[tuple[str, str], str]] = {
         for service, kind in _SMOKE_KINDS.items()
     },
     ("FairboxApi/ApiRole", "Bodies/*"): _OBJECTS,
+    ("FairboxFeeds/FeedsRingRole", "Feeds/stream/*"): _STREAMS,
+    **{
+        ("FairboxFeeds/FeedsVisitRole", f"{_SOCKETS}/{method}/@connections/*"): _CONNECTIONS
+        for method in ("POST", "DELETE")
+    },
     ("FairboxBatches/CascadeBatchesRole", "Batches/stream/*"): _STREAMS,
     ("FairboxBatches/CascadeBatchesRole", "Failures/*"): _FAILURES,
     ("FairboxDelivery/RepairRole", "Failures/aws/lambda/*"): _FAILURES,

@@ -22,9 +22,10 @@ from local.cloudformation.identities import (
 )
 from local.cloudformation.synthesis import synthesise
 from local.cloudformation.template import Template
+from local.gateway.apis import find_api
 from local.workspace import Workspace
 from tests.support.iam.recording import Seen
-from tests.support.iam.requests import Request, arn
+from tests.support.iam.requests import SOCKETS, Request, arn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,6 +177,10 @@ class Deployment:
         """
         if request.resource in self.arns or SMOKE in request.resource:
             yield request
+            return
+        if SOCKETS in request.resource:
+            api = self.template.ref(str(find_api(self.template, "WEBSOCKET")))
+            yield replace(request, resource=request.resource.replace(SOCKETS, f"{api}/feeds"))
             return
         own = self.owns(request.resource)
         if not own and request.resource != "*" and request.service in EXTERNAL:

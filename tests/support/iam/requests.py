@@ -47,6 +47,9 @@ _OTHER_NAMES: Final = {
     "sns:PublishBatch": "sns:Publish",
     "lambda:Invoke": "lambda:InvokeFunction",
 }
+SOCKETS: Final = "websocket-api/feeds"
+"""The API and stage of the sockets of feeds, which calls name by their endpoint alone."""
+_METHODS: Final = {"PostToConnection": "POST", "DeleteConnection": "DELETE"}
 _WITHOUT_PERMISSION: Final = {"sts:GetCallerIdentity"}
 _TELL_MISSING: Final = {"s3:GetObject", "s3:PutObjectTagging", "s3:GetObjectTagging"}
 """Actions to which S3 answers `AccessDenied` for a missing object, if the caller cannot list."""
@@ -90,6 +93,9 @@ def requests_of(
         return
     if service == "s3":
         yield from _s3(action, parameters)
+    elif service == "apigatewaymanagementapi":
+        path = f"{SOCKETS}/{_METHODS[operation]}/@connections/0"
+        yield Request("execute-api:ManageConnections", arn("execute-api", path, region))
     else:
         resources = _RESOURCES.get(service)
         for resource in resources(parameters, region) if resources else ["*"]:

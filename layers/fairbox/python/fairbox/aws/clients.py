@@ -39,25 +39,34 @@ def _refuse_late(**_: Any) -> None:
         raise NoTimeLeftError
 
 
-def make_client(service: str, endpoint_url: str | None = None, region: str | None = None) -> Any:
+def make_client(
+    service: str,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    read_timeout: float | None = None,
+) -> Any:
     """Return a boto3 client of the environment's credentials.
 
     Args:
         service: boto3's name of it.
         endpoint_url: in place of the SDK's own.
         region: in place of the environment's.
+        read_timeout: seconds for which a call waits for an answer; None: 5.
 
     Raises:
         NotConfigured: the environment names no region.
         InvalidInput: the region or the endpoint, given or of the environment, is none.
         Unavailable: what the environment names of the SDK is not there, such as a profile.
     """
+    config = _CONFIG
+    if read_timeout is not None:
+        config = config.merge(Config(read_timeout=read_timeout))
     try:
         with gc_paused():
             client = boto3.client(  # type: ignore[call-overload]
                 service,
                 region_name=region or Settings.from_env().region,
-                config=_CONFIG,
+                config=config,
                 endpoint_url=endpoint_url,
             )
             _check_url(client.meta.endpoint_url)

@@ -1,4 +1,4 @@
-"""Answers to clients of feeds, as JSON text."""
+"""Answers to clients of feeds, and frames pushed to them, as JSON text."""
 
 from __future__ import annotations
 
@@ -63,6 +63,11 @@ def answer(
         errors = json.dumps([[one.topic, one.code, one.text] for one in refused])
         parts.append(f'"err":{errors}')
     return f"{{{','.join(parts)}}}"
+
+
+def frame(entries: Sequence[bytes]) -> bytes:
+    """Return the JSON of a frame that is pushed: entries, and no request that they answer."""
+    return b'{"t":[%s]}' % b",".join(entries)
 
 
 def _json(value: object) -> str:

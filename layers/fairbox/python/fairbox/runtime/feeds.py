@@ -8,12 +8,25 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from fairbox.aws.clients import make_client
+from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
+from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.requests import Requests
+from fairbox.feeds.ringing import Ringing
 from fairbox.model.clock import SystemClock
-from fairbox.settings import AUDIENCE_SHARDS, FEEDS_SECRET, FEEDS_TABLE, Settings
+from fairbox.settings import (
+    AUDIENCE_SHARDS,
+    FEEDS_QUEUE_URL,
+    FEEDS_SECRET,
+    FEEDS_TABLE,
+    FEEDS_URL,
+    Settings,
+)
 from fairbox.tables.feed_connections import FeedConnections
+from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_topics import FeedTopics
+from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +37,10 @@ class FeedsApplication:
 
     Args:
         settings: the environment.
-        client: makes boto3 clients by service name.
+        client: makes boto3 clients, as `make_client`.
     """
 
-    def __init__(self, settings: Settings, client: Callable[[str], Any] = make_client) -> None:
+    def __init__(self, settings: Settings, client: Callable[..., Any] = make_client) -> None:
         self.settings = settings
         self.clock = SystemClock()
         self.rng: random.Random = random.SystemRandom()
@@ -55,6 +68,25 @@ class FeedsApplication:
     def requests(self) -> Requests:
         """The answers to clients."""
         return Requests.over(self._calls, self.settings.required(FEEDS_TABLE), self.connections)
+
+    @cached_property
+    def ringing(self) -> Ringing:
+        """The doorbells of what is published."""
+        leases = FeedLeases(self._calls, self.settings.required(FEEDS_TABLE))
+        queue = self.settings.required(FEEDS_QUEUE_URL)
+        return Ringing(leases, self._client("sqs"), queue)
+
+    @cached_property
+    def pushing(self) -> Pushing:
+        """The frames to clients."""
+        table, url = self.settings.required(FEEDS_TABLE), self.settings.required(FEEDS_URL)
+        client = self._client(
+            "apigatewaymanagementapi",
+            endpoint_url=url.replace("ws", "http", 1),
+            read_timeout=ANSWER_SECONDS,
+        )
+        topics, feeds = FeedTopics(self._calls, table), FeedRows(self._calls, table)
+        return Pushing(feeds, topics, self.connections, FeedSockets(client))
 
     @cached_property
     def _calls(self) -> Calls:

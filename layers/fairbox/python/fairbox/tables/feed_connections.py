@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import EXPIRES_AT, PK
+from fairbox.codec.attributes import EXPIRES_AT, PK, SK
 from fairbox.codec.item_versions import check_version
 from fairbox.codec.keys import Item, Key, key, key_text
 from fairbox.codec.messages import number
@@ -14,7 +15,7 @@ from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from fairbox.dynamodb.calls import Calls
 
@@ -26,6 +27,8 @@ TOPICS: Final = "t"  # SS, topics that it follows; missing where there are none
 LIFE_SECONDS: Final = 2 * 3600
 """API Gateway closes a connection after two hours."""
 _KEPT_SECONDS: Final = LIFE_SECONDS + 300
+
+logger = logging.getLogger("fairbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,17 @@ def of_item(item: Mapping[str, Any]) -> Connection:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
+def _readable(items: Iterable[Item]) -> dict[str, Connection]:
+    """Return connections by id; one that cannot be read keeps no other one waiting."""
+    found: dict[str, Connection] = {}
+    for item in items:
+        try:
+            found[item[SK]["S"]] = of_item(item)
+        except Unreadable as error:
+            logger.warning("the row of a connection cannot be read", extra={"error": str(error)})
+    return found
+
+
 class FeedConnections:
     """Reads and writes the rows of connections.
 
@@ -102,6 +116,23 @@ class FeedConnections:
             "get_item", TableName=self._table, Key=self._key(id_), ConsistentRead=True
         )
         return of_item(answer["Item"]) if "Item" in answer else None
+
+    def in_shard(self, shard: int) -> dict[str, Connection]:
+        """Return the connections of a shard by id, read consistently (1 RRU for 4 KB)."""
+        pages = self._calls.pages(
+            "query",
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            ExpressionAttributeNames={"#pk": PK},
+            ExpressionAttributeValues={":pk": {"S": f"c#{shard}"}},
+        )
+        return _readable(item for page in pages for item in page["Items"])
+
+    def of_shard(self, shard: int, ids: Collection[str]) -> dict[str, Connection]:
+        """Return those of these connections of a shard that have a row (1 RRU each)."""
+        keys = [connection_key(shard, id_) for id_ in ids]
+        return _readable(self._calls.batch_get(self._table, keys))
 
     def join(self, id_: str, topics: Collection[str], most: int) -> bool:
         """Let a connection follow topics, which have their leases by then (1 WRU a KB).

@@ -36,6 +36,32 @@ class FeedLeases:
         self._calls = calls
         self._table = table
 
+    def audience(self, topic: str) -> dict[int, list[str] | None]:
+        """Return who is to get what is published to a topic from now on (1 RRU for 4 KB).
+
+        Returns:
+            By audience shard, the connections, for a private topic; None: all that follow it.
+        """
+        now = self._calls.clock.now()
+        audience: dict[int, list[str] | None] = {}
+        for page in self._calls.pages(
+            "query",
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk AND begins_with(#sk, :sk)",
+            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
+            ExpressionAttributeValues={":pk": {"S": topic_pk(topic)}, ":sk": {"S": "s#"}},
+        ):
+            for item in page["Items"]:
+                if int(item[EXPIRES_AT]["N"]) <= now:
+                    continue
+                _, shard, *connection = item[SK]["S"].split("#", 2)
+                if not connection:
+                    audience[int(shard)] = None
+                elif (named := audience.setdefault(int(shard), [])) is not None:
+                    named += connection
+        return audience
+
     def take(self, leases: Mapping[str, str]) -> None:
         """Let each topic have a lease that a connection made now does not outlive.
 

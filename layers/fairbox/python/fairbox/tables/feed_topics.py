@@ -21,7 +21,7 @@ from fairbox.model.bodies import COMPRESS_OVER, compress
 from fairbox.model.feeds import BUNDLE_MESSAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from fairbox.dynamodb.calls import Calls
 
@@ -82,6 +82,11 @@ class TopicState:
 def topic_pk(topic: str) -> str:
     """Return the partition key of a topic."""
     return f"t#{topic}"
+
+
+def topic_of(image: Mapping[str, Any]) -> str:
+    """Return the topic of an item."""
+    return str(image[PK]["S"]).removeprefix("t#")
 
 
 def log_sk(first: int) -> str:
@@ -178,6 +183,12 @@ class FeedTopics:
                 of_item(head) if head else EMPTY, acknowledged_of(acknowledged or {})
             )
         return states
+
+    def acknowledged(self, topics: Collection[str]) -> dict[str, int]:
+        """Return up to where private topics are acknowledged (1 RRU each)."""
+        keys = [key(topic_pk(topic), ACKNOWLEDGED) for topic in topics]
+        found = {item[PK]["S"]: item for item in self.calls.batch_get(self._table, keys)}
+        return {topic: acknowledged_of(found.get(topic_pk(topic), {})) for topic in topics}
 
     def filed(self, topic: str, first: int) -> Bundle | None:
         """Return the bundle of the log that begins with a number (1 RRU for 4 KB)."""

@@ -1,0 +1,44 @@
+"""Feeds visit: send what doorbells bring to the clients of an audience shard."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from functools import cache
+from typing import Any
+
+from fairbox.errors import FairboxError
+from fairbox.runtime.feeds import FeedsApplication
+from fairbox.runtime.time_limit import ends_in_time
+
+SENDING = 0.5
+"""Share of the time limit in which posts begin: 20 s of 40."""
+
+logger = logging.getLogger("fairbox")
+
+
+@cache
+def application() -> FeedsApplication:
+    """Return this process's application."""
+    return FeedsApplication.from_env()
+
+
+@ends_in_time(application)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Visit each shard that the records are for; those of a shard that failed come again."""
+    app = application()
+    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 * SENDING
+    shards: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for record in event["Records"]:
+        shards[record["attributes"]["MessageGroupId"]].append(record)
+
+    failures: list[dict[str, str]] = []
+    for shard, records in shards.items():
+        tries = max(int(record["attributes"]["ApproximateReceiveCount"]) for record in records)
+        doorbells = [record["body"] for record in records]
+        try:
+            app.pushing.push(int(shard), doorbells, tries=tries, deadline=deadline)
+        except FairboxError as error:
+            logger.warning("a visit of feeds failed", extra={"shard": shard, "error": str(error)})
+            failures += [{"itemIdentifier": record["messageId"]} for record in records]
+    return {"batchItemFailures": failures}

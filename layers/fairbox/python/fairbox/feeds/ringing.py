@@ -1,0 +1,125 @@
+"""Ringing: what was published goes, as doorbells, to the audience shards that follow it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.aws.sqs_sender import send_all
+from fairbox.codec.stream_records import image_item
+from fairbox.dispatch.calls import in_threads
+from fairbox.errors import FairboxError
+from fairbox.model.chunks import chunks
+from fairbox.tables.feed_topics import of_item, topic_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from fairbox.dispatch.calls import Run
+    from fairbox.tables.feed_leases import FeedLeases
+    from fairbox.tables.feed_topics import Bundle
+
+DOORBELL_BYTES: Final = 64 * 1024
+"""Bytes of a doorbell, as SQS meters one request; a larger bundle has a doorbell of its own."""
+_BUNDLES: Final = 100  # of a doorbell
+_ROOM: Final = DOORBELL_BYTES - 2 * _BUNDLES  # without brackets and commas
+
+logger = logging.getLogger("fairbox")
+
+
+@dataclass(slots=True)
+class News:
+    """A bundle to push.
+
+    Attributes:
+        topic: `feed/key`.
+        bundle: its messages.
+        to: ids of the connections that may get it, for a private topic; None: all that follow it.
+    """
+
+    topic: str
+    bundle: Bundle
+    to: list[str] | None
+
+
+def decode(doorbell: str) -> Iterator[News]:
+    """Yield what a doorbell brings; what cannot be read is logged, and left out: clients ask."""
+    try:
+        parts = list(json.loads(doorbell))
+    except (ValueError, TypeError, RecursionError):
+        parts = [doorbell]
+    for part in parts:
+        try:
+            image, to = part
+            one = News(topic_of(image), of_item(image_item(image)), to)
+        except (FairboxError, ValueError, TypeError, LookupError) as error:
+            logger.warning("news of feeds cannot be read", extra={"error": str(error)})
+        else:
+            yield one
+
+
+class Ringing:
+    """Rings for the heads of topics that a stream shows.
+
+    A doorbell carries the bundles as the stream has them, so that nothing is read again to push
+    them. It is for one audience shard, whose number is its group.
+
+    Args:
+        leases: of topics.
+        client: boto3's client of SQS.
+        queue_url: a FIFO queue.
+        run: makes independent reads.
+    """
+
+    def __init__(
+        self, leases: FeedLeases, client: Any, queue_url: str, run: Run = in_threads
+    ) -> None:
+        self._leases = leases
+        self._client = client
+        self._queue_url = queue_url
+        self._run = run
+
+    def ring(self, records: Iterable[Mapping[str, Any]]) -> int:
+        """Send the doorbells of stream records; return how many.
+
+        It costs 1 RRU for each topic, and a request of SQS for each shard that follows one.
+
+        Raises:
+            Throttled, Unavailable: the records are to come again; some doorbells may be there.
+        """
+        images = [record["dynamodb"]["NewImage"] for record in records]
+
+        # after the records: whoever takes a lease later reads the head later, and so finds these
+        audiences: dict[str, dict[int, list[str] | None]] = {}
+        topics = dict.fromkeys(map(topic_of, images))
+        self._run([partial(self._read, topic, audiences) for topic in topics])
+
+        news: dict[int, list[str]] = defaultdict(list)
+        for image in images:
+            for shard, to in audiences[topic_of(image)].items():
+                news[shard].append(json.dumps([image, to], separators=(",", ":")))
+        entries = [
+            _entry(shard, part)
+            for shard, texts in news.items()
+            for part in chunks(texts, len, items_most=_BUNDLES, bytes_most=_ROOM)
+        ]
+        send_all(self._client, self._queue_url, entries)
+        return len(entries)
+
+    def _read(self, topic: str, audiences: dict[str, dict[int, list[str] | None]]) -> None:
+        audiences[topic] = self._leases.audience(topic)
+
+
+def _entry(shard: int, news: Sequence[str]) -> dict[str, str]:
+    body = f"[{','.join(news)}]"
+    return {
+        "MessageBody": body,
+        "MessageGroupId": str(shard),
+        # records that come again are not always the same ones together
+        "MessageDeduplicationId": f"{shard}-{hashlib.sha256(body.encode()).hexdigest()}",
+    }
