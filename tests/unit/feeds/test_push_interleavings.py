@@ -1,0 +1,284 @@
+"""A client that joins or acknowledges beside what is pushed, in every order of the calls."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fairbox import Feed, Feeds, Throttled
+from fairbox.aws.feed_sockets import FeedSockets
+from fairbox.client.feed_positions import FeedPositions
+from fairbox.dispatch.calls import one_by_one
+from fairbox.dynamodb.calls import Calls
+from fairbox.dynamodb.definitions import feeds_definition
+from fairbox.feeds.asking import Asking
+from fairbox.feeds.pushing import Pushing
+from fairbox.feeds.requests import Requests
+from fairbox.feeds.ringing import Ringing
+from fairbox.tables.feed_connections import Connection, FeedConnections
+from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_topics import FeedTopics, acknowledged_of
+from fairbox.tables.feeds import FeedRows
+from fairbox.testing import ManualClock, MemoryDynamoDB
+
+from tests.support.interleavings import Interleavings, Local, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairbox.model.feeds import Kind
+
+TABLE, TOPIC, CLIENT = "feeds", "f/k", "c1"
+WINDOW = 16
+
+
+class Parts:
+    """The shipped parts of one process, over its client; a twin puts a broken one in their place.
+
+    Sockets and the client's inbox are an item of the table, so that a frame is a call like others.
+    """
+
+    def __init__(self, client: Any, number: int, feed: Feed) -> None:
+        self.dynamodb = client
+        self.clock = ManualClock()
+        rng = random.Random(number)
+        calls = Calls(self, self.clock, rng)
+        rows = FeedRows(calls, TABLE)
+        self.feeds = Feeds(self, table=TABLE, clock=self.clock, rng=rng)
+        rows._copies["f"] = self.feeds._rows._copies["f"] = feed, 1e12
+        self.topics, self.leases = FeedTopics(calls, TABLE), FeedLeases(calls, TABLE)
+        self.connections = FeedConnections(calls, TABLE, 1)
+        self.asking = Asking(rows, self.topics, self.connections, self.leases)
+        self.pushing = Pushing(rows, self.topics, self.connections, FeedSockets(self), one_by_one)
+        self.refuse = False
+        self.heads: list[Any] = []
+        self.doorbells: list[str] = []
+
+    def __getattr__(self, operation: str) -> Any:
+        return getattr(self.dynamodb, operation)
+
+    def put_item(self, **request: Any) -> Any:
+        answer = self.dynamodb.put_item(**request)
+        if request["Item"]["sk"]["S"] == "!":
+            self.heads.append({"dynamodb": {"NewImage": request["Item"]}})
+        return answer
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: Any) -> Any:  # noqa: N803 - boto3's names
+        self.doorbells += [entry["MessageBody"] for entry in Entries]
+        return {"Failed": []}
+
+    def post_to_connection(self, *, ConnectionId: str, Data: bytes) -> None:  # noqa: N803
+        assert ConnectionId == CLIENT
+        self.deliver(Data.decode())
+
+    def deliver(self, text: str) -> list[str]:
+        """Append a text to the client's inbox; return all of it."""
+        answer = self.dynamodb.update_item(
+            TableName=TABLE,
+            Key=INBOX,
+            UpdateExpression="SET m = list_append(m, :m)",
+            ExpressionAttributeValues={":m": {"L": [{"S": text}]}},
+            ReturnValues="ALL_NEW",
+        )
+        return texts_of(answer["Attributes"])
+
+    def publish(self, count: int) -> None:
+        """Publish a bundle, ring, and visit."""
+        self.feeds.publish_many("f", "k", [b"1"] * count)
+        Ringing(self.leases, self, "q", one_by_one).ring(self.heads[-1:])
+        for doorbell in self.doorbells:
+            self.pushing.push(0, [doorbell], deadline=1e12)
+
+    def ask(self) -> None:
+        """Ask as the client, and deliver the answer."""
+        asked = positions_of(self.deliver(ASKS)[:-1]).act()
+        assert asked is not None
+        with suppress(Throttled):
+            self.deliver(Requests(self.asking, self.connections).answer(CLIENT, asked))
+
+    def batch_write_item(self, **request: Any) -> Any:
+        """Write leases, but not those of a request that is refused."""
+        if self.refuse:
+            self.refuse = False
+            raise Throttled("batch_write_item")
+        return self.dynamodb.batch_write_item(**request)
+
+
+INBOX: Any = {"pk": {"S": "inbox"}, "sk": {"S": "inbox"}}
+ASKS = "asks"
+"""In the inbox: the client asks here."""
+
+
+def texts_of(item: Any) -> list[str]:
+    """Return what is in an inbox."""
+    return [text["S"] for text in item["m"]["L"]]
+
+
+def positions_of(inbox: Sequence[str]) -> FeedPositions:
+    """Return the client as its inbox leaves it."""
+    positions = FeedPositions({TOPIC: None}, clock=ManualClock(), rng=random.Random(0))
+    for text in inbox:
+        if text == ASKS:
+            positions.act()
+        else:
+            positions.received(text)
+    return positions
+
+
+class PushInterleavings(Interleavings):
+    """All orders of a publisher and of a client that asks twice.
+
+    To a ring, two messages are published, and the client joins; its first request fails where it
+    takes the lease. Of a private topic, the client has a window of messages unacknowledged, and
+    one bundle more is published.
+
+    Args:
+        kind: of the topic.
+        mutant: breaks the parts of every process.
+    """
+
+    def __init__(self, kind: Kind, mutant: Callable[[Parts], None] = lambda _: None) -> None:
+        engine = MemoryDynamoDB(ManualClock())
+        engine.create_table(**feeds_definition(TABLE))
+        engine.put_item(TableName=TABLE, Item=INBOX | {"m": {"L": []}})
+        self._mutant = mutant
+        self._feed = Feed("f", kind, **({"window": WINDOW} if kind == "private" else {}))
+        parts = Parts(engine, 99, self._feed)
+        parts.connections.open(CLIENT, Connection("u", frozenset({"f/*", TOPIC})))
+        if kind == "private":
+            parts.feeds.publish_many("f", "k", [b"1"] * WINDOW)
+            parts.ask()
+        super().__init__(engine, ["publisher", "client"], lost_answers=0)
+
+    def run(self, number: int, client: Any) -> Any:
+        """Run the publisher, or the client."""
+        parts = Parts(client, number, self._feed)
+        self._mutant(parts)
+        if number == 0:
+            for count in (8,) if self._feed.kind == "private" else (1, 1):
+                parts.publish(count)
+        else:
+            parts.refuse = True
+            parts.ask()
+            parts.ask()
+
+    def problem(self, saved: Any, tables: int, locals_: tuple[Local, ...]) -> str:
+        """Say what is wrong in a state, or when all is done."""
+        rows = {item["sk"]["S"]: item for item in self._engine.items(TABLE)}
+        last = int(rows["!"]["l"]["N"]) if "!" in rows else 0
+        inbox = texts_of(rows["inbox"])
+        if self._feed.kind == "private":
+            acknowledged = acknowledged_of(rows.get("!a", {}))
+            newest: Any = json.loads(inbox[-1]) if inbox and inbox[-1] != ASKS else {"a": 0}
+            if "a" not in newest and newest["t"][0][2] > acknowledged + WINDOW:
+                return "over the window"
+        if not all(local.done in ("returned", "FeedFull") for local in locals_):
+            return ""
+
+        client = positions_of(inbox)
+        level = (client.positions[TOPIC] or 0) == last
+        soon = client.due() < client._clock.now() + 60
+        return "" if level or soon else "the last message is missing, and nothing shows it"
+
+
+@pytest.mark.parametrize("kind", ["ring", "private"])
+def test_in_every_order_a_client_is_level_or_asks_again(kind: Kind) -> None:
+    report: Report = PushInterleavings(kind).search()
+    assert not report.violation, "\n".join([report.violation, *report.trace])
+    assert report.states > 900
+
+
+def row_before_lease(parts: Parts) -> None:
+    leases: Any = parts.leases
+    connections: Any = parts.connections
+    take, join, waiting = leases.take, connections.join, list[Any]()
+    leases.take = waiting.append
+
+    def join_first(*joining: Any) -> Any:
+        joined = join(*joining)
+        take(waiting.pop())
+        return joined
+
+    connections.join = join_first
+
+
+def head_before_row(parts: Parts) -> None:
+    asking: Any = parts.asking
+    join, acknowledge, waiting = asking._join, asking._acknowledge, list[Any]()
+    asking._join = lambda *joining: waiting.append(joining)
+
+    def read_first(*asked: Any) -> Any:
+        states = acknowledge(*asked)
+        join(*waiting.pop())
+        return states
+
+    asking._acknowledge = read_first
+
+
+def head_not_read_again(parts: Parts) -> None:
+    topics: Any = parts.topics
+    states, known = topics.states, dict[str, Any]()
+
+    def once(asked: Any) -> Any:
+        if not known.keys() >= asked.keys():
+            known.update(states(asked))
+        return {topic: known[topic] for topic in asked}
+
+    topics.states = once
+
+
+def read_before_publishing(owner: str, method: str) -> Callable[[Parts], None]:
+    """Return what lets a publisher's process push by what it read before it published."""
+
+    def mutant(parts: Parts) -> None:
+        part: Any = getattr(parts, owner)
+        read, publish = getattr(part, method), parts.publish
+        known: list[Any] = []
+        given = {"audience": TOPIC, "in_shard": 0, "acknowledged": [TOPIC]}[method]
+        setattr(part, method, lambda *_: known[-1])
+
+        def publish_later(count: int) -> None:
+            known.append(read(given))
+            publish(count)
+
+        parts.publish = publish_later  # type: ignore[method-assign]
+
+    return mutant
+
+
+def no_window(parts: Parts) -> None:
+    pushing: Any = parts.pushing
+    pushing._within_windows = lambda news: news
+
+
+MISSING = "the last message is missing, and nothing shows it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mutant", "violation"),
+    [
+        ("ring", row_before_lease, MISSING),
+        ("ring", head_before_row, MISSING),
+        ("ring", read_before_publishing("leases", "audience"), MISSING),
+        ("ring", read_before_publishing("connections", "in_shard"), MISSING),
+        ("private", head_not_read_again, MISSING),
+        ("private", read_before_publishing("topics", "acknowledged"), MISSING),
+        ("private", no_window, "over the window"),
+    ],
+    ids=[
+        "row first",
+        "head first",
+        "old leases",
+        "old rows",
+        "old head",
+        "old window",
+        "no window",
+    ],
+)
+def test_a_rule_that_is_broken_shows(
+    kind: Kind, mutant: Callable[[Parts], None], violation: str
+) -> None:
+    assert PushInterleavings(kind, mutant).search().violation == violation
