@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,8 @@ from fairbox import Feed, FeedClient, Feeds
 from fairbox.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.e2e.stage import Stage
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
@@ -25,13 +29,59 @@ def test_a_client_gets_each_message_once_though_connections_and_functions_die(
     [connect] = [name for name in stage.app.invoker.functions() if "FeedsConnect" in name]
     got: list[int] = []
     positions: dict[str, int | None] = {"e2e-inbox/u7": None}
-    for begin in (1, 4):
+    for begin in (1, 5):
         numbers = feeds.publish_many("e2e-inbox", "u7", [b"1", b"2", b"3"])
         assert numbers == list(range(begin, begin + 3))
         for pid in stage.app.invoker.pool(connect).pids():
             os.kill(pid, signal.SIGKILL)
         token = feeds.token("u7", ["e2e-inbox/u7"], ttl=300)
         with FeedClient(env["FAIRBOX_FEEDS_URL"], positions, token) as client:
-            got += [message.number for message in next(iter(client)).messages]
+            updates = client.updates(120)  # it asks again after eight minutes: the rest is pushed
+            got += [message.number for message in next(updates).messages]
+            feeds.publish("e2e-inbox", "u7", b"4")
+            got += [message.number for message in next(updates).messages]
             positions = client.positions
-    assert got == [1, 2, 3, 4, 5, 6]
+    assert got == [*range(1, 9)]
+
+
+def follow(url: str, token: str, ends: Mapping[str, int], began: threading.Barrier) -> bool:
+    """Follow topics to their ends; return whether received and told are all, each once."""
+    seen, got = dict.fromkeys(ends, 0), list[tuple[str, int]]()
+    with FeedClient(url, dict.fromkeys(ends, 0), token) as client:
+        for update in client.updates(400):  # it asks again after eight minutes
+            if not got:
+                began.wait(120)
+            seen[update.topic] += len(update.messages) + update.lost
+            got += [(update.topic, message.number) for message in update.messages]
+            if client.positions == ends:
+                break
+    return seen == ends and len(got) == len({*got})
+
+
+@pytest.mark.extended
+def test_a_hundred_clients_account_for_all_messages_though_pushing_is_killed(stage: Stage) -> None:
+    env, invoker = stage.app.env, stage.app.invoker
+    feeds = Feeds.from_env(Settings(env), client=stage.app.clients.__getitem__)
+    feeds.create(Feed("e2e-ring", "ring"))
+    feeds.create(Feed("e2e-snapshot"))
+    ends = {"e2e-ring/k": 100, "e2e-snapshot/k": 100}
+    token = feeds.token("u7", list(ends), ttl=300)
+    [visit] = [name for name in invoker.functions() if "FeedsVisit" in name]
+
+    def publish(body: bytes) -> None:
+        for feed in ("e2e-ring", "e2e-snapshot"):
+            feeds.publish(feed, "k", body)
+
+    publish(b"1")
+    began = threading.Barrier(101)
+    with ThreadPoolExecutor(100) as pool:
+        clients = [
+            pool.submit(follow, env["FAIRBOX_FEEDS_URL"], token, ends, began) for _ in range(100)
+        ]
+        began.wait(120)
+        for n in range(2, 101):
+            publish(b"%d" % n)
+            if n % 20 == 0:
+                for pid in invoker.pool(visit).pids():
+                    os.kill(pid, signal.SIGKILL)
+    assert [client.result() for client in clients] == [True] * 100
