@@ -8,11 +8,14 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_secretsmanager as secretsmanager
 from fairbox import codec
 
+from stacks.components import metrics
 from stacks.components import permissions as may
+from stacks.components.alarms import alarm_above
 from stacks.components.function import FairboxFunction, removal_policy
 from stacks.components.nag import acknowledge
 from stacks.components.queues import (
@@ -80,6 +83,7 @@ class FeedsStack(Stack):
         self.doorbells = self._doorbells(key)
         self.ring = self._ring()
         self.visit = self._visit()
+        self._alarm()
 
     def _tokens(self) -> secretsmanager.Secret:
         secret = secretsmanager.Secret(
@@ -213,6 +217,37 @@ class FeedsStack(Stack):
             maximum_concurrency=max(2, shards),
         )
         return visit
+
+    def _alarm(self) -> None:
+        """Alarm on what reaches clients late, or not."""
+        topic = self._platform.alarm_topic
+        alarm_above(
+            self,
+            "FeedDelay",
+            metric=metrics.total(metrics.FEED_DELAY),
+            threshold=10,
+            description="What is published to feeds has reached clients late for five minutes.",
+            topic=topic,
+            periods=5,
+        )
+        period = Duration.minutes(5)
+        alarm_above(
+            self,
+            "FeedPutOut",
+            metric=cloudwatch.MathExpression(
+                expression="100 * out / (out + taken)",
+                using_metrics={
+                    "out": metrics.summed(metrics.FEED_PUT_OUT, period),
+                    "taken": metrics.summed(metrics.FEED_FRAMES, period),
+                },
+                label="",
+                period=period,
+            ),
+            threshold=5,
+            description="Clients of feeds do not take over 5 % of the frames.",
+            topic=topic,
+            periods=3,
+        )
 
     def _api(self) -> apigateway.WebSocketApi:
         integration = integrations.WebSocketLambdaIntegration("Connect", self.connect.function)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.errors import FairboxError
+from fairbox.observability.metrics import FEED_DELAY, FEED_FRAMES, FEED_PUT_OUT
 from fairbox.runtime.feeds import FeedsApplication
 from fairbox.runtime.time_limit import ends_in_time
 
@@ -37,8 +38,15 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         tries = max(int(record["attributes"]["ApproximateReceiveCount"]) for record in records)
         doorbells = [record["body"] for record in records]
         try:
-            app.pushing.push(int(shard), doorbells, tries=tries, deadline=deadline)
+            pushed = app.pushing.push(int(shard), doorbells, tries=tries, deadline=deadline)
         except FairboxError as error:
             logger.warning("a visit of feeds failed", extra={"shard": shard, "error": str(error)})
             failures += [{"itemIdentifier": record["messageId"]} for record in records]
+        else:
+            figures = {
+                FEED_FRAMES: pushed.frames,
+                FEED_PUT_OUT: pushed.put_out,
+                FEED_DELAY: pushed.delay,
+            }
+            app.metrics.emit(figures if pushed.clients else {})
     return {"batchItemFailures": failures}

@@ -45,6 +45,10 @@ GIVEN_BACK: Final = "GivenBack"
 LOST_RECEIPTS: Final = "LostReceipts"
 ARCHIVE_BYPASSED: Final = "ArchiveBypassed"
 ARCHIVE_WAITING: Final = "ArchiveWaiting"
+FEED_FRAMES: Final = "FeedFrames"
+FEED_PUT_OUT: Final = "FeedPutOut"
+FEED_DELAY: Final = "FeedDelay"
+"""Seconds."""
 
 METRICS_NAMESPACE: Final = deployment.NAME
 """Two deployments in one account and region do not mix their figures."""

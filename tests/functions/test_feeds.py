@@ -15,7 +15,7 @@ from fairbox.runtime.feeds import FeedsApplication
 from fairbox.settings import Settings
 
 from tests.functions.feeds_client import FeedsClient
-from tests.functions.running import Functions
+from tests.functions.running import Functions, figures
 from tests.support.deployment import environment
 
 
@@ -57,7 +57,7 @@ def test_a_client_with_a_token_connects_asks_and_goes(client: FeedsClient) -> No
 
 
 def test_what_is_published_reaches_each_shard_and_comes_again_where_it_failed(
-    client: FeedsClient,
+    client: FeedsClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions, other = client.functions, FeedsClient(client.functions, id="c2=")
     feeds = Feeds(functions.engine, table=functions.tables["feeds"], clock=functions.clock)
@@ -69,12 +69,15 @@ def test_what_is_published_reaches_each_shard_and_comes_again_where_it_failed(
     functions.sockets.faults[client.id] = [403]
     for _ in range(2):
         feeds.publish("trades", "btc", large, "application/octet-stream")
+    functions.clock.advance(3)
     assert client.push() == [{"itemIdentifier": "0"}, {"itemIdentifier": "1"}]
     assert [frame["t"][0][:3] for frame in functions.sockets.frames[other.id]] == [
         ["trades/btc", 0, 1],
         ["trades/btc", 1, 2],
     ]
     assert client.id not in functions.sockets.frames
+    written = {name: n for name, n in figures(capsys).items() if name.startswith("Feed")}
+    assert written == {"FeedFrames": 2, "FeedPutOut": 0, "FeedDelay": 3}
 
 
 def test_posts_go_to_the_stage_of_the_sockets_and_wait_for_a_second(

@@ -67,12 +67,12 @@ def test_alarms_go_to_the_topic_of_the_settings_and_none_to_the_one_that_is_made
 
 
 def test_every_alarm_has_a_name_and_points_to_its_section_of_the_runbook(
-    assembly: Assembly, other: Assembly
+    checked: tuple[Assembly, object], other: Assembly
 ) -> None:
     runbook = (ROOT / "docs/how-to/runbook.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.+)$", runbook, re.MULTILINE)
     sections = {heading.lower().replace(" ", "-") for heading in headings}
-    for of, deployment in ((assembly, "Fairbox"), (other, "FairboxTwo")):
+    for of, deployment in ((checked[0], "Fairbox"), (other, "FairboxTwo")):
         linked = set()
         for name, alarm in alarms(of).items():
             assert alarm["AlarmName"] == f"{deployment}-{name}"
@@ -81,7 +81,7 @@ def test_every_alarm_has_a_name_and_points_to_its_section_of_the_runbook(
             assert words.endswith("."), name
             assert page == "docs/how-to/runbook.md"
             linked.add(section)
-        assert linked == sections
+        assert linked == sections if of is checked[0] else linked < sections
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.calls import in_threads
@@ -48,12 +49,14 @@ class Pushed:
         frames: that they took.
         gone: clients whose socket was there no more.
         put_out: clients that did not take a frame, and connect anew.
+        delay: seconds from the oldest publish to the end of the visit.
     """
 
     clients: int = 0
     frames: int = 0
     gone: int = 0
     put_out: int = 0
+    delay: float = 0.0
 
 
 class Pushing:
@@ -104,7 +107,10 @@ class Pushing:
             raise Unavailable("post_to_connection", f"{len(failed)} of {len(frames)} posts failed")
         self._run([partial(self._put_out, id_) for id_ in failed])
         self._run([partial(self._connections.close, id_) for id_ in gone])
-        return Pushed(len(frames), posting.taken(), len(gone), len(failed))
+
+        oldest = min((one.bundle.at for one in news.values()), default=inf) / 1000
+        delay = max(0.0, self._clock.now() - oldest)
+        return Pushed(len(frames), posting.taken(), len(gone), len(failed), delay)
 
     def _put_out(self, id_: str) -> None:
         """Let a client that lacks a frame connect anew, with its positions."""

@@ -88,8 +88,15 @@ ARCHIVE_BYPASSED: Final = "ArchiveBypassed"
 """Lines of the archive that Firehose did not take; by `mark_delivered` and `repair`."""
 ARCHIVE_WAITING: Final = "ArchiveWaiting"
 """Objects that wait for the archive's bucket; by `mark_delivered`, and by `repair` each hour."""
+FEED_FRAMES: Final = "FeedFrames"
+"""Frames that clients of feeds took; written by `feeds_visit`."""
+FEED_PUT_OUT: Final = "FeedPutOut"
+"""Clients of feeds that did not take a frame, and connect anew; written by `feeds_visit`."""
+FEED_DELAY: Final = "FeedDelay"
+"""Time from the oldest publish that a visit sent to the visit's end; written by `feeds_visit`."""
 
 UNITS: Final[Mapping[str, str]] = {
+    FEED_DELAY: "Seconds",
     DELAY: "Seconds",
     OLDEST_AGE: "Seconds",
     OLDEST_BATCH_AGE: "Seconds",
@@ -114,6 +121,9 @@ OVERALL: Final = frozenset(
         BATCH_ACKS_DROPPED,
         ARCHIVE_BYPASSED,
         ARCHIVE_WAITING,
+        FEED_FRAMES,
+        FEED_PUT_OUT,
+        FEED_DELAY,
     }
 )
 

@@ -15,6 +15,7 @@ from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Ringing
 from fairbox.model.clock import SystemClock
+from fairbox.observability.metrics import Metrics
 from fairbox.settings import (
     AUDIENCE_SHARDS,
     FEEDS_QUEUE_URL,
@@ -68,6 +69,11 @@ class FeedsApplication:
     def requests(self) -> Requests:
         """The answers to clients."""
         return Requests.over(self._calls, self.settings.required(FEEDS_TABLE), self.connections)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The metrics."""
+        return Metrics(self.clock, settings=self.settings)
 
     @cached_property
     def ringing(self) -> Ringing:
