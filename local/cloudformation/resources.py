@@ -183,9 +183,13 @@ _QUEUE_ATTRIBUTES = (
 )
 
 
+def queue_attributes(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes with which SQS makes a queue of the template, without its redrive."""
+    return {key: _text(properties[key]) for key in _QUEUE_ATTRIBUTES if key in properties}
+
+
 def _create_queue(name: str, properties: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
-    attributes = {key: _text(properties[key]) for key in _QUEUE_ATTRIBUTES if key in properties}
-    clients["sqs"].create_queue(QueueName=name, Attributes=attributes)
+    clients["sqs"].create_queue(QueueName=name, Attributes=queue_attributes(properties))
 
 
 def _redrive(template: Template, sqs: Any) -> None:

@@ -24,13 +24,14 @@ from fairbox_simulation.load.functions import _Queue
 from fairbox_simulation.load.threads import Threads
 from fairbox_simulation.load.timeline import Timeline, TimelineClock
 
+from local.cloudformation.resources import queue_attributes
 from tests.functions.api_client import load_handler
+from tests.functions.running import Context
+from tests.support.deployment import function_specifications, queue_with, variable
 
 RING, SNAPSHOT, INBOX = "trades/btc", "prices/eur", "inbox/u7"
 KEPT = {RING: 8, SNAPSHOT: 1, INBOX: inf}
 LIMIT, WINDOW, HEAD = 64, 16, {"S": "!"}
-QUEUE = {"FifoQueue": "true", "VisibilityTimeout": "60", "MessageRetentionPeriod": "600"}
-QUEUE["RedrivePolicy"] = redrive("dead.fifo", 5)
 
 
 class Crash(BaseException):
@@ -59,8 +60,11 @@ class FeedsWorld:
         app.feeds.create(Feed("inbox", "private", limit=LIMIT, window=WINDOW))
         self.topics = app.feeds._publishing._topics  # as they stand, and in no time
         self.stream, self.ringing, sqs = app.engine.stream(FEEDS), False, app.doorbells.sqs
-        for name in ("dead.fifo", "bells.fifo"):
-            sqs.create_queue(QueueName=name, Attributes=QUEUE)
+        doorbells = queue_with(variable("FAIRBOX_FEEDS_QUEUE_URL"))
+        given = queue_attributes(doorbells)
+        sqs.create_queue(QueueName="dead.fifo", Attributes={"FifoQueue": "true"})
+        given["RedrivePolicy"] = redrive("dead.fifo", doorbells["RedrivePolicy"]["maxReceiveCount"])
+        sqs.create_queue(QueueName="bells.fifo", Attributes=given)
         queue, trigger = sqs.queues["bells.fifo"], SqsTrigger(sqs, "bells.fifo")
         self.timeline.sources.append(_Queue(self.timeline, queue, trigger, 2, self._visit))
         self.visits: Any = load_handler("feeds_visit")
@@ -101,7 +105,8 @@ class FeedsWorld:
         while not self.ringing and len(self.stream):  # one invocation at a time
             self.ringing = True
             self.clock.sleep(self.rng.uniform(0.02, 0.3))
-            records, process = self.stream.take(limit=self.rng.randint(1, 12)), Process(self, 30)
+            records = self.stream.take(limit=self.rng.randint(1, 12))
+            process = Process(self, function_specifications()["feeds_ring"].timeout)
             process.ringing._run = process.run
             heads = [one for one in records if one["dynamodb"]["Keys"]["sk"] == HEAD]
             if attempt(process.ringing.ring, heads):
@@ -110,10 +115,11 @@ class FeedsWorld:
 
     def _visit(self, trigger: SqsTrigger, records: list[Any]) -> None:
         self.counts["doorbells twice"] += records[0]["attributes"]["ApproximateReceiveCount"] > "1"
-        process, handler = Process(self, 40), self.visits.handler.__wrapped__
+        context = Context.of("feeds_visit")
+        seconds = context.get_remaining_time_in_millis() / 1000
+        process, handler = Process(self, seconds), self.visits.handler.__wrapped__
         process.pushing._run = process.run
         self.visits.application = lambda: process
-        context = SimpleNamespace(get_remaining_time_in_millis=lambda: 40_000)
         for answer in attempt(handler, {"Records": records}, context):
             trigger.settle(records, answer)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
 
 from local.cloudformation.assembly import Assembly
-from local.cloudformation.identities import REGION, Identities
+from local.cloudformation.identities import QUEUE, REGION, Identities
 from local.cloudformation.synthesis import synthesise
 from local.cloudformation.template import Template
 from local.functions.specs import function_specs
@@ -26,9 +26,9 @@ SETTINGS = {"profile": "local", "canary": "true"}
 
 
 @cache
-def function_specifications() -> Mapping[str, FunctionSpec]:
-    """Return each function of the template, by the name of its folder."""
-    template = Template(
+def template() -> Template:
+    """Return the template, its references resolved."""
+    return Template(
         assembly=Assembly.load(synthesise(Workspace(), context=SETTINGS, name="cdk.functions")),
         identities=Identities(
             services_endpoint=f"https://sqs.{REGION}.amazonaws.com",
@@ -36,13 +36,24 @@ def function_specifications() -> Mapping[str, FunctionSpec]:
             feeds_endpoint=f"wss://feeds.execute-api.{REGION}.amazonaws.com",
         ),
     )
-    specs = function_specs(template, variables={}).values()
+
+
+@cache
+def function_specifications() -> Mapping[str, FunctionSpec]:
+    """Return each function of the template, by the name of its folder."""
+    specs = function_specs(template(), variables={}).values()
     return {s.environment["POWERTOOLS_SERVICE_NAME"].removeprefix("fairbox-"): s for s in specs}
 
 
 def environment(function: str) -> dict[str, str]:
     """Return the variables that the template gives a function, and no other."""
     return dict(function_specifications()[function].environment)
+
+
+def queue_with(url: str) -> Mapping[str, Any]:
+    """Return the properties of the queue with this URL."""
+    [name] = [name for name in template().of_type(QUEUE) if template().ref(name) == url]
+    return template().properties(name)
 
 
 def variable(name: str) -> str:
