@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from fairbox.client.feed_positions import FeedPositions
 from fairbox.feeds.pushing import Pushing
-from fairbox.tables.feed_connections import FeedConnections
-from fairbox.tables.feed_leases import FeedLeases
 
 from tests.simulation.feeds_world import FeedsWorld
 
@@ -28,34 +26,20 @@ def test_each_client_is_level_and_nothing_is_lost_in_silence(seeds: range) -> No
     assert [name for name in SEEN if not counts[name]] == []
 
 
-def of_before(shipped: Any) -> Any:
-    """Return a read that answers with what the one before it in the same place has found."""
-    found: dict[Any, Any] = {}
-
-    def read(self: Any, place: Any) -> Any:
-        at = self._calls.clock, place
-        before, found[at] = found.get(at, {}), shipped(self, place)
-        return before
-
-    return read
-
-
 def greedy(self: Any, entry: Any, *more: Any, shipped: Any = FeedPositions._taken) -> Any:
     after = min(entry.after, self.positions[entry.topic] or entry.after)
     return shipped(self, entry._replace(after=after), *more)
 
 
-TWINS = {
+# others are in `tests/unit/feeds/test_push_interleavings.py`
+TWINS: dict[str, tuple[str, Any, str, Any]] = {
     "nobody is put out": ("not level", Pushing, "_put_out", lambda *_: None),
-    "leases are old": ("not level", FeedLeases, "audience", of_before(FeedLeases.audience)),
-    "rows are old": ("not level", FeedConnections, "in_shard", of_before(FeedConnections.in_shard)),
-    "no window": ("over the window", Pushing, "_within_windows", lambda _, news: news),
     "takes all": ("told lost, and is there", FeedPositions, "_taken", greedy),
 }
 
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_a_broken_rule_is_found(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    breach, *change = TWINS[twin]
-    monkeypatch.setattr(*change)
+    breach, owner, name, broken = TWINS[twin]
+    monkeypatch.setattr(owner, name, broken)
     assert any(FeedsWorld(seed).run().bad[breach] for seed in range(2, 242, 4))

@@ -41,8 +41,9 @@ class Audience:
         self.connections = FeedConnections(calls, FEEDS, 1)
         self.requests = Requests.over(calls, FEEDS, self.connections)
         self.sqs = MemorySqs(self.app.clock, self.app.rng)
-        fifo = {"FifoQueue": "true", "DeduplicationScope": "messageGroup"}
-        self.queue = self.sqs.create_queue(QueueName="q.fifo", Attributes=fifo)["QueueUrl"]
+        self.queue = self.sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})[
+            "QueueUrl"
+        ]
         self.trigger = SqsTrigger(self.sqs, self.queue)
         self.ringing = Ringing(FeedLeases(calls, FEEDS), self.sqs, self.queue, one_by_one)
         self.sockets = FakeSockets()
@@ -249,7 +250,7 @@ def test_the_row_of_a_client_that_is_gone_is_removed(audience: Audience) -> None
     audience.follow("c1", "bids/btc")
     audience.sockets.closed.add("c1")
     audience.publish("bids/btc", 1)
-    assert audience.visit() == Pushed(clients=1, gone=1)
+    assert audience.visit() == Pushed(clients=1)
     assert audience.connections.in_shard(0) == {}
 
 

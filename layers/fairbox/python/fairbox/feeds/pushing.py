@@ -47,14 +47,12 @@ class Pushed:
     Attributes:
         clients: that there was something for.
         frames: that they took.
-        gone: clients whose socket was there no more.
         put_out: clients that did not take a frame, and connect anew.
         delay: seconds from the oldest publish to the end of the visit.
     """
 
     clients: int = 0
     frames: int = 0
-    gone: int = 0
     put_out: int = 0
     delay: float = 0.0
 
@@ -110,7 +108,7 @@ class Pushing:
 
         oldest = min((one.bundle.at for one in news.values()), default=inf) / 1000
         delay = max(0.0, self._clock.now() - oldest)
-        return Pushed(len(frames), posting.taken(), len(gone), len(failed), delay)
+        return Pushed(len(frames), posting.taken(), len(failed), delay)
 
     def _put_out(self, id_: str) -> None:
         """Let a client that lacks a frame connect anew, with its positions."""
