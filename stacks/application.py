@@ -81,6 +81,11 @@ def build_application(
         deliveries=storage.deliveries,
         alarm_topic=storage.alarm_topic,
     )
+    feeds = (
+        FeedsStack(app, f"{config.name}Feeds", platform=platform, key=storage.key)
+        if config.feeds
+        else None
+    )
     batches = BatchesStack(app, f"{config.name}Batches", platform=platform, storage=storage)
     delivery = DeliveryStack(
         app,
@@ -88,6 +93,7 @@ def build_application(
         platform=platform,
         storage=storage,
         ack_queue=batches.acks.queue,
+        feeds=feeds,
     )
     # what `fairbox doctor` compares the caller's library with
     CfnOutput(delivery, VERSION_OUTPUT, value=library_version(root))
@@ -98,11 +104,6 @@ def build_application(
         platform=platform,
         storage=storage,
         doorbells=delivery.doorbells,
-    )
-    feeds = (
-        FeedsStack(app, f"{config.name}Feeds", platform=platform, key=storage.key)
-        if config.feeds
-        else None
     )
     MonitoringStack(
         app,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from constructs import Construct
 
     from stacks.components.function import Platform
+    from stacks.feeds import FeedsStack
     from stacks.storage import StorageStack
 
 RELAY_RETRIES: Final = 3
@@ -52,12 +53,14 @@ class DeliveryStack(Stack):
         platform: Platform,
         storage: StorageStack,
         ack_queue: sqs.IQueue,
+        feeds: FeedsStack | None,
     ) -> None:
         super().__init__(scope, id_, description="Fairbox: functions that deliver and record.")
         self._platform = platform
         self._config = platform.config
         self._storage = storage
         self._ack_queue = ack_queue
+        self._feeds = feeds
         self.doorbells = Doorbells(
             self, "Doorbells", alarm_topic=platform.alarm_topic, key=storage.key
         )
@@ -86,7 +89,11 @@ class DeliveryStack(Stack):
             description="Sends what was just added, straight from the stream.",
             memory_mb=512,
             timeout_seconds=30,
-            environment=self._rings() | self._reads_bodies() | self._settles() | self._measures(),
+            environment=self._rings()
+            | self._reads_bodies()
+            | self._settles()
+            | self._measures()
+            | self._publishes(),
         )
         relay.allow(self._dispatch(may.FAST_SERVICES))
         StreamTrigger(
@@ -181,6 +188,7 @@ class DeliveryStack(Stack):
             | self._reads_bodies()
             | self._settles()
             | self._measures()
+            | self._publishes()
             | {"FAIRBOX_APART_QUEUE_URL": self.doorbells.apart.queue_url}
             | webhooks,
             may_ring_itself=True,
@@ -255,6 +263,7 @@ class DeliveryStack(Stack):
             may.send_to(self.doorbells.now, self.doorbells.later),
             *may.deliver_to(self._config.destinations, services),
             *may.deliver_to_smoke_test(self._config.smoke_prefix),
+            *([may.on_table(self._feeds.table, *may.PUBLISH_ITEMS)] if self._feeds else []),
         ]
 
     def _expires_bodies(self) -> list[may.Permission]:
@@ -275,6 +284,10 @@ class DeliveryStack(Stack):
     def _acks(self) -> dict[str, str]:
         """A delivered message acks its item of a batch."""
         return {"FAIRBOX_ACK_QUEUE_URL": self._ack_queue.queue_url}
+
+    def _publishes(self) -> dict[str, str]:
+        """Destination `feed:` publishes to feeds, where there are any."""
+        return {"FAIRBOX_FEEDS_TABLE": self._feeds.table.table_name} if self._feeds else {}
 
     def _measures(self) -> dict[str, str]:
         return {"FAIRBOX_METRICS_DETAIL": self._config.metrics_detail}

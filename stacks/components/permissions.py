@@ -41,6 +41,8 @@ CLAIM_ITEMS: Final = ("PartiQLUpdate", "PartiQLDelete")
 """Claims and acknowledgements of pulled messages, 25 a call."""
 FILE_ITEMS: Final = ("Query", "PartiQLInsert")
 """On the deliveries' table: segments of shards, which receives file and look at."""
+PUBLISH_ITEMS: Final = ("GetItem", "Query", "PutItem", "UpdateItem")
+"""On the feeds' table: a feed's row, and the rows of its topics."""
 
 _SEND_ACTIONS: Final = {
     "sqs": ("sqs:SendMessage",),

@@ -117,9 +117,11 @@ class Scenario:
 
     def deliver(self) -> None:
         """Deliver to every kind of destination: large bodies, throttling, circuits, repetition."""
-        server = Server()
+        server, feeds = Server(), self._feeds()
+        feeds.create(Feed("trades", "ring"))
+        feeds.create(Feed("prices"))
         for name, more in (("orders", {"dedup_window": 600}), ("ordered", {"ordering": "key"}),
-                           ("hooks", {}), ("failing", {}),
+                           ("hooks", {}), ("failing", {}), ("screens", {}),
                            ("jobs", {"dedup_window": 600})):  # fmt: skip
             self.outbox.create_topic(Topic(name, shards=2, retry=SOON, **more))
         kinds = {
@@ -137,6 +139,8 @@ class Scenario:
                 Subscription("ordered", "queue", f"sqs:{QUEUE.format('good.fifo')}"),
                 Subscription("failing", "bad", f"sqs:{QUEUE.format('bad')}", max_attempts=1),
                 Subscription("hooks", "hook", f"http://127.0.0.1:{server.port}/"),
+                Subscription("screens", "trades", "feed:trades"),
+                Subscription("screens", "prices", "feed:prices"),
             ]
         )
         for n in range(12):
@@ -144,6 +148,7 @@ class Scenario:
             self.add("orders", f"k{n % 5}", delay=delay, dedup_key=f"{n}" if n < 4 else None)
             for topic in ("ordered", "hooks", "failing"):
                 self.add(topic, f"k{n % 5}")
+            self.add("screens", f"k{n % 5}", delay=delay)
             if n in (2, 3):
                 self.add("orders", "large", LARGE, delay=delay)
             self.pump(2)
@@ -330,7 +335,7 @@ class Scenario:
 
     def follow_feeds(self) -> None:
         """Connect, follow, acknowledge, take a frame, fail to take one, leave, go."""
-        feeds = Feeds(self.engine, table=self.functions.tables["feeds"], clock=self.clock)
+        feeds = self._feeds()
         feeds.create(Feed("inbox", "private"))
         for body in (b"1", b"2"):
             feeds.publish("inbox", "u7", body)
@@ -338,7 +343,6 @@ class Scenario:
         client.connect("u7", "inbox/u7", "prices/*")
         for position in (None, 1):
             client.say(op="sync", id=1, topics={"inbox/u7": position})
-        feeds.create(Feed("prices"))
         client.say(op="sync", id=2, topics={"prices/eur": None})
         for topic, faults in (("inbox", []), ("prices", [500, 500])):
             self.functions.sockets.faults[client.id] = faults
@@ -346,6 +350,9 @@ class Scenario:
             client.push()
         client.say(op="leave", id=3, topics=["inbox/u7"])
         client.disconnect()
+
+    def _feeds(self) -> Feeds:
+        return Feeds(self.engine, table=self.functions.tables["feeds"], clock=self.clock)
 
     def skip(self) -> None:
         """Skip messages for a subscription, one of an ordered topic too."""

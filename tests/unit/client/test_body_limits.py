@@ -32,6 +32,7 @@ ADDRESSES = {
     "lambda": "lambda:" + ACCOUNT.format("lambda", "function:f"),
     "https": "https://example.com/hook",
     "topic": "topic:other",
+    "feed": "feed:other",
 }
 HEX = random.Random(3).randbytes(200_000).hex().encode()  # 400,000 bytes that pack into half
 

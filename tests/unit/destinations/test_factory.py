@@ -22,6 +22,7 @@ GOOD = {
     f"lambda:arn:aws:lambda:us-east-1:{ACCOUNT}:function:f": ("Lambda", False),
     "https://example.com/hook": ("Webhook", False),
     "topic:jobs": ("PulledTopic", True),
+    "feed:trades": ("PublishedFeed", True),
 }
 
 
@@ -70,6 +71,7 @@ def test_the_same_subscription_opens_the_same_destination() -> None:
         "lambda:orders",
         "topic:orders",
         "topic:no topic",
+        "feed:trades/btc",
         "http://example.com/",
         "https:example.com",
         "https://",

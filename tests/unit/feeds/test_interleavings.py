@@ -140,6 +140,7 @@ client = Process("acknowledge", lambda feeds: topics_of(feeds).acknowledge(TOPIC
 RING = (publisher("a"), publisher("b", "c"), reader)
 
 
+@pytest.mark.guarantee("feed-published")
 @pytest.mark.parametrize(
     ("kind", "processes", "lost_answers"),
     [

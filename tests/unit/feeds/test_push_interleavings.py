@@ -184,6 +184,8 @@ class PushInterleavings(Interleavings):
         return "" if level or soon else "the last message is missing, and nothing shows it"
 
 
+@pytest.mark.guarantee("feed-accounted")
+@pytest.mark.guarantee("feed-private")
 @pytest.mark.parametrize("kind", ["ring", "private"])
 def test_in_every_order_a_client_is_level_or_asks_again(kind: Kind) -> None:
     report: Report = PushInterleavings(kind).search()

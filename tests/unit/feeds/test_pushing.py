@@ -12,10 +12,10 @@ from fairbox.aws.feed_sockets import FeedSockets
 from fairbox.codec.keys import key
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dynamodb.calls import Calls
-from fairbox.feeds.messages import MAX_BODY
 from fairbox.feeds.pushing import OUTAGE, OUTAGE_TRIES, RETRY_SECONDS, Pushed, Pushing
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import DOORBELL_BYTES, Ringing
+from fairbox.model.feeds import MAX_BODY
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import LEASE_SECONDS, FeedLeases
 from fairbox.tables.feed_topics import FeedTopics

@@ -149,7 +149,7 @@ class SubscriptionIn(Input):
     destination: str = Field(
         json_schema_extra=DESTINATION,
         description="`sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,"
-        " `lambda:<arn>`, `https://...` or `topic:<name>`.",
+        " `lambda:<arn>`, `https://...`, `topic:<name>` or `feed:<name>`.",
     )
     max_attempts: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
         default=None, description="Default: the topic's."

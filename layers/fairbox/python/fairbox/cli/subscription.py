@@ -39,7 +39,7 @@ def add(
         typer.Argument(
             show_default=False,
             help="`sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`, `lambda:<arn>`,"
-            " `https://...` or `topic:<name>`.",
+            " `https://...`, `topic:<name>` or `feed:<name>`.",
         ),
     ],
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import BodyTooLarge
+from fairbox.model.feeds import MAX_BODY
 from fairbox.model.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ ALWAYS_FIT: Final = {
     "sqs": 160_000,
     "kinesis": 160_000,
     "lambda": 1_000_000,
+    "feed": MAX_BODY,
 }
 """Bytes of a body that a destination takes whatever they are: by scheme, where there is a limit."""
 SMALL: Final = min(ALWAYS_FIT.values())
@@ -27,11 +29,16 @@ def too_large(message: Message, ref: MessageRef, state: TopicState) -> BodyTooLa
     """Return the error of a body that a subscription's destination cannot take in place.
 
     Bodies that always fit cost a comparison for each subscription, others an envelope.
+
+    Raises:
+        BodyTooLarge: a feed is subscribed: its clients cannot fetch what is offloaded either.
     """
     size = len(message.body)
-    for subscription in state.subscriptions:
-        if size <= ALWAYS_FIT.get(subscription.scheme, size):
-            continue
+    over = [s for s in state.subscriptions if size > ALWAYS_FIT.get(s.scheme, size)]
+    for subscription in over:
+        if subscription.scheme == "feed":
+            raise BodyTooLarge(size, MAX_BODY, subscription=subscription.name)
+    for subscription in over:
         from fairbox.destinations.body_limits import excess  # noqa: PLC0415 - when first needed
 
         found = excess(StoredMessage(message, ref, "ready", size), subscription)

@@ -26,7 +26,8 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
         UnknownTopic: there is no such topic.
         TopicConflict: the topic is being deleted.
         InvalidInput: an ordered topic takes no delay; or the id's time is over 300 s ahead.
-        BodyTooLarge: a body that a subscription cannot take can be offloaded nowhere.
+        BodyTooLarge: a body that a subscription cannot take can be offloaded nowhere, or the
+            subscription is a feed.
     """
     check_ahead(message.id, context.now)
     state = context.topics.get(message.topic)

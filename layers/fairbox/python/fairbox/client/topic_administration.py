@@ -14,7 +14,7 @@ from fairbox.errors import (
     TopicIsPushed,
     UnknownSubscription,
 )
-from fairbox.model.messages import check_text
+from fairbox.model.messages import check_text, check_topic
 from fairbox.model.redaction import MASK, has_user, is_redacted
 from fairbox.model.regions import check_reachable
 from fairbox.model.swap import swap
@@ -249,7 +249,8 @@ def check_address(destination: str, region: str | None) -> None:
     """Refuse an address that cannot be a subscription's.
 
     Raises:
-        InvalidInput: it has a user, is masked, or names a region that cannot be called from here.
+        InvalidInput: it has a user, is masked, is not the name of a topic or feed, or names a
+            region that cannot be called from here.
     """
     if has_user(destination):
         raise InvalidInput("destination", "an address without user, fragment or zone")
@@ -258,3 +259,5 @@ def check_address(destination: str, region: str | None) -> None:
     scheme, _, address = destination.partition(":")
     if scheme in AWS_SCHEMES:
         check_reachable(address, region)
+    elif scheme in ("topic", "feed"):
+        check_topic(address, field_name="destination")

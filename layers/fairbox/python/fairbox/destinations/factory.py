@@ -8,15 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.destinations.addresses import is_public, resolve
-from fairbox.errors import InvalidInput
+from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.model.regions import region_of
 from fairbox.model.topics import SCHEMES
+from fairbox.settings import FEEDS_TABLE
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
     from fairbox.destinations.clients import Clients
+    from fairbox.destinations.feed import PublishMany
     from fairbox.destinations.outbound import IdleConnections
     from fairbox.dispatch.ports import Destination, Outcome
     from fairbox.model.clock import Clock
@@ -34,6 +36,10 @@ _BATCHED: Final = {
 }
 
 
+def _no_feeds(*_: object) -> object:
+    raise NotConfigured(FEEDS_TABLE)
+
+
 class DestinationFactory:
     """Opens destinations by the scheme of their address.
 
@@ -41,6 +47,7 @@ class DestinationFactory:
         clients: gives boto3 clients by service name and region; see `make_clients`.
         clock: gives the time of webhooks' attempts.
         add_to_topic: adds messages to a pulled topic; one outcome each, in order.
+        publish: publishes to feeds, as `Feeds.publish_many`; by default there are none.
         secrets: gives a subscription's keys for webhooks; none: unsigned.
         allow_private: whether webhooks may use `http` and go to private addresses.
         lookup: gives a host's addresses, or raises OSError.
@@ -53,6 +60,7 @@ class DestinationFactory:
         clients: Clients,
         clock: Clock,
         add_to_topic: Callable[[Sequence[Message]], list[Outcome]],
+        publish: PublishMany = _no_feeds,
         secrets: Callable[[Subscription], Sequence[bytes]] = lambda _: (),
         allow_private: bool = False,
         lookup: Callable[[str, int], Sequence[str]] = resolve,
@@ -61,6 +69,7 @@ class DestinationFactory:
         self._clients = clients
         self._clock = clock
         self._add_to_topic = add_to_topic
+        self._publish = publish
         self._secrets = secrets
         self._allow_private = allow_private
         self._lookup = lookup
@@ -95,6 +104,8 @@ class DestinationFactory:
             return self._lambda(address)
         if scheme == "topic":
             return self._topic(subscription, address)
+        if scheme == "feed":
+            return self._feed(address)
         if scheme in ("https", "http"):
             return self._webhook(subscription)
         raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
@@ -114,6 +125,14 @@ class DestinationFactory:
             return PulledTopic(name, self._add_to_topic)
         except InvalidInput as error:
             raise InvalidInput("destination", f"topic: and {error.expected}") from None
+
+    def _feed(self, name: str) -> Destination:
+        from fairbox.destinations.feed import PublishedFeed  # noqa: PLC0415 - when first needed
+
+        try:
+            return PublishedFeed(name, self._publish)
+        except InvalidInput as error:
+            raise InvalidInput("destination", f"feed: and {error.expected}") from None
 
     def _webhook(self, subscription: Subscription) -> Destination:
         from fairbox.destinations import outbound  # noqa: PLC0415 - when first needed

@@ -98,7 +98,8 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
             return
         question = _question(scheme, rest)
         if question is None:
-            yield report.unknown("webhooks are not called by this command")
+            what = "feeds are not looked at" if scheme == "feed" else "webhooks are not called"
+            yield report.unknown(f"{what} by this command")
             return
         try:
             deployment.aws.ask(*question[0], region=region_of(rest), **question[1])

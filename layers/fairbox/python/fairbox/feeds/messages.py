@@ -11,14 +11,12 @@ from fairbox.cloudevents.attributes import is_json, is_media_type
 from fairbox.cloudevents.writing import is_json_text
 from fairbox.errors import BodyTooLarge, InvalidInput
 from fairbox.model.chunks import chunks
-from fairbox.model.feeds import BUNDLE_MESSAGES
+from fairbox.model.feeds import BUNDLE_MESSAGES, MAX_BODY
 from fairbox.model.messages import MAX_KEY_BYTES, check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MAX_BODY: Final = 90 * 1024
-"""Bytes of a body: in base64 it fits the 128 KB that API Gateway sends at once."""
 BUNDLE_BYTES: Final = 24 * 1024
 """Bytes of a bundle as it is sent."""
 MAX_NESTING: Final = 100

@@ -12,6 +12,8 @@ Kind = Literal["snapshot", "ring", "private"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 BUNDLE_MESSAGES: Final = 16
 """Messages of a bundle, at most."""
+MAX_BODY: Final = 90 * 1024
+"""Bytes of a body: in base64 it fits the 128 KB that API Gateway sends at once."""
 MAX_TOPICS: Final = 100
 """Topics of a client."""
 MAX_NUMBER: Final = 2**53

@@ -49,7 +49,7 @@ MIN_RATE: Final = 0.01
 MAX_RATE: Final = 10_000
 AWS_SCHEMES: Final = ("sqs", "sns", "events", "kinesis", "lambda")
 """Destinations that are resources of AWS: an ARN, the URL of a queue, or a name."""
-SCHEMES: Final = (*AWS_SCHEMES, "https", "http", "topic")
+SCHEMES: Final = (*AWS_SCHEMES, "https", "http", "topic", "feed")
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:
@@ -197,7 +197,7 @@ class Subscription:
         topic: the topic's name.
         name: the subscription's own name, up to 64 characters like a topic's.
         destination: `sqs:<queue url>`, `sns:<arn>`, `events:<bus>`, `kinesis:<arn>`,
-            `lambda:<arn>`, `https://...`, `topic:<name>`.
+            `lambda:<arn>`, `https://...`, `topic:<name>`, `feed:<name>`.
         max_attempts: in place of the topic's; None: the topic's.
         timeout: seconds that one call may take, 1 to 14: a visit begins none so late that its time
             limit of 45 s would cut it off.

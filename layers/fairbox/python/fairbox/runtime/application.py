@@ -33,6 +33,7 @@ from fairbox.settings import (
     DELIVERIES_TABLE,
     DOORBELL_QUEUE_URL,
     FAILURES_BUCKET,
+    FEEDS_TABLE,
     LATER_QUEUE_URL,
     OUTBOX_TABLE,
     WEBHOOK_ALLOW_PRIVATE,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fairbox.aws.s3_archive import S3Archive
     from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
+    from fairbox.client.feeds import Feeds
     from fairbox.destinations.clients import Clients
     from fairbox.dispatch.ports import Outcome
     from fairbox.model.messages import Message
@@ -140,6 +142,7 @@ class Application:
             clients=self._destination_clients,
             clock=self.clock,
             add_to_topic=self._add_to_topic,
+            publish=self._publish,
             secrets=self.webhook_keys,
             allow_private=self.settings.flag(WEBHOOK_ALLOW_PRIVATE),
         )
@@ -163,6 +166,18 @@ class Application:
             table=self.settings.required(BATCHES_TABLE),
             outbox_table=self.tables.outbox,
             deliveries_table=self.tables.deliveries,
+            clock=self.clock,
+            rng=self.rng,
+        )
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        """The feeds, for the destination `feed:`."""
+        from fairbox.client.feeds import Feeds  # noqa: PLC0415 - as above
+
+        return Feeds(
+            self.tables.calls.client,
+            table=self.settings.required(FEEDS_TABLE),
             clock=self.clock,
             rng=self.rng,
         )
@@ -257,6 +272,10 @@ class Application:
         from fairbox.destinations.topic import add_to_topic  # noqa: PLC0415 - when first needed
 
         return add_to_topic(self.outbox, messages)
+
+    def _publish(self, *some: Any) -> object:
+        """Publish to a feed, as the destination `feed:` does."""
+        return self.feeds.publish_many(*some)
 
 
 class _LazyBodies:

@@ -18,6 +18,7 @@ from fairbox.client.outbox import Outbox
 from fairbox.client.queue import Queue
 from fairbox.codec import EXPIRES_AT, SIZE
 from fairbox.codec import batches as batch_names
+from fairbox.destinations.feed import PublishedFeed
 from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.batches.cleanup import Cleaned
+    from fairbox.destinations.feed import PublishMany
     from fairbox.dispatch.ports import SetAside
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Message
@@ -71,7 +73,7 @@ class MemoryDestination:
         received: every message taken, in the order of arrival, with repetitions.
         answer: decides what becomes of a message; takes everything by default.
         calls: how many calls were made.
-        topic: of an address `topic:NAME`, where it puts what `answer` takes.
+        topic: of an address `topic:NAME` or `feed:NAME`, where it puts what `answer` takes.
     """
 
     limits: Limits = field(default_factory=lambda: Limits(10, 1024 * 1024))
@@ -80,7 +82,7 @@ class MemoryDestination:
     received: list[StoredMessage] = field(default_factory=list)
     answer: Callable[[StoredMessage], Outcome] = lambda _: TAKEN
     calls: int = 0
-    topic: PulledTopic | None = None
+    topic: PulledTopic | PublishedFeed | None = None
 
     def size(self, message: StoredMessage) -> int:
         """Return the bytes of the body."""
@@ -108,21 +110,27 @@ class MemoryDestinations:
 
     Args:
         add_to_topic: adds messages to a pulled topic, for `topic:`; None: these only keep them.
+        publish: publishes to a feed, for `feed:`; None: these only keep them.
     """
 
     def __init__(
-        self, add_to_topic: Callable[[Sequence[Message]], list[Outcome]] | None = None
+        self,
+        add_to_topic: Callable[[Sequence[Message]], list[Outcome]] | None = None,
+        publish: PublishMany | None = None,
     ) -> None:
         self._add_to_topic = add_to_topic
+        self._publish = publish
         self._made: dict[str, MemoryDestination] = {}
 
     def __getitem__(self, address: str) -> MemoryDestination:
         """Return the destination of an address."""
         if address not in self._made:
             scheme, _, name = address.partition(":")
-            routed = scheme == "topic" and self._add_to_topic
-            topic = PulledTopic(name, routed) if routed else None
-            self._made[address] = MemoryDestination(topic=topic)
+            made = self._made[address] = MemoryDestination()
+            if scheme == "topic" and self._add_to_topic:
+                made.topic = PulledTopic(name, self._add_to_topic)
+            elif scheme == "feed" and self._publish:
+                made.topic = PublishedFeed(name, self._publish)
         return self._made[address]
 
     def put(self, address: str, destination: Any) -> None:
@@ -238,7 +246,11 @@ class MemoryApplication:
         self.bodies = MemoryBodies()
         self.archive = MemoryArchive()
         self.given_up = MemoryGivenUp(self.clock)
-        self.destinations = MemoryDestinations(lambda m: add_to_topic(self.outbox, m))
+        self.feeds = Feeds(self.client, table=FEEDS, clock=self.clock, rng=self.rng, ids=self.ids)
+        self.destinations = MemoryDestinations(
+            lambda messages: add_to_topic(self.outbox, messages),
+            self.feeds.publish_many,
+        )
         self.doorbells = DoorbellQueues(
             self.clock, groups=self._groups, groups_apart=self._groups_apart
         )
@@ -264,7 +276,6 @@ class MemoryApplication:
             ids=self.ids,
         )
         self.keeper = BatchMaintenance(self.batches)
-        self.feeds = Feeds(self.client, table=FEEDS, clock=self.clock, rng=self.rng, ids=self.ids)
         self.store = self.store_of(self.clock)
         dispatcher = Dispatcher(
             self.store,
