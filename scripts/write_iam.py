@@ -26,6 +26,7 @@ _ARNS: Final = {
     "Outbox": "arn:${Partition}:dynamodb:${Region}:${Account}:table/${Outbox}",
     "Deliveries": "arn:${Partition}:dynamodb:${Region}:${Account}:table/${Deliveries}",
     "Batches": "arn:${Partition}:dynamodb:${Region}:${Account}:table/${Batches}",
+    "Feeds": "arn:${Partition}:dynamodb:${Region}:${Account}:table/${Feeds}",
     "Bodies": "arn:${Partition}:s3:::${Bodies}",
     "ArchiveBucket": "arn:${Partition}:s3:::${Archive}",
     "AcksQueue": "arn:${Partition}:sqs:${Region}:${Account}:${Acks}",
@@ -40,7 +41,7 @@ _INTRODUCTION: Final = """\
 Stack `FairboxAccess` has a managed policy for each kind of user; its outputs give their ARNs, to
 be attached to your roles. Below they stand as JSON, with the resources of your deployment written
 as `${...}`: the names of the tables, of the buckets, of the queues of doorbells and of acks, and of
-the HTTP API.
+the HTTP API. What concerns feeds, policy `TokenIssuer` too, is there only with setting `feeds`.
 
 What a policy names is what the library calls: a test runs every call of each kind of user and
 compares. Producers and consumers are held to the partitions of the tables that they need
@@ -53,7 +54,12 @@ over HTTP.
 
 A producer reads topics and counts, and no bodies. One thing IAM cannot forbid: a write whose
 condition fails may ask for the item that made it fail (`ReturnValuesOnConditionCheckFailure`), so
-who may put can read a message whose id, topic and shard he knows.
+who may put can read a message whose id, topic and shard he knows. Whoever publishes to feeds by the
+library reads their newest messages, because it numbers its own behind them; a service that must not
+publishes to a topic of the outbox, and the topic's subscription `feed:NAME` does the rest.
+
+`TokenIssuer` is for the service that knows your users. Who has it can make a token for any user and
+for all topics, so who has it may read all feeds.
 """
 
 
@@ -76,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def synthesised() -> Path:
-    """Synthesise the application with the settings of `cdk.json`; return the templates' folder."""
+    """Synthesise the application as in `cdk.json`, with feeds; return the templates' folder."""
     os.environ["CDK_VALIDATION"] = "false"
     use_bundled_node()
     # the CDK starts Node when it is imported, so it comes after the line above
@@ -84,7 +90,8 @@ def synthesised() -> Path:
     from stacks.config import load_context  # noqa: PLC0415
 
     folder = Path(tempfile.mkdtemp(prefix="fairbox-iam-"))
-    build_application(ROOT, context=load_context(ROOT / "cdk.json", {}), outdir=folder).synth()
+    context = load_context(ROOT / "cdk.json", {"feeds": "true"})
+    build_application(ROOT, context=context, outdir=folder).synth()
     return folder
 
 

@@ -52,6 +52,7 @@ _SENT = (
     "ExtensionIn",
     "ReleasesIn",
     "EditIn",
+    "TokenIn",
 )
 _LISTS = """\
 ## Lists

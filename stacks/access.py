@@ -24,6 +24,7 @@ _POLICIES: Final[dict[str, tuple[Callable[[Resources], list[Permission]], str]]]
     "Producer": (roles.producer, "Publishes messages; reads no bodies."),
     "Consumer": (roles.consumer, "Receives from pulled topics, and settles."),
     "Operator": (roles.operator, "Everything that the library does; doctor needs Reader too."),
+    "TokenIssuer": (roles.token_issuer, "Makes tokens for clients of feeds."),
     "Reader": (roles.reader, "Reads everything; changes nothing."),
 }
 
@@ -32,7 +33,8 @@ class AccessStack(Stack):
     """Policies to attach to the roles of Fairbox's users, and the variables of their programs.
 
     Attributes:
-        policies: by name: `Producer`, `Consumer`, `Operator`, `Reader`.
+        policies: by name: `Producer`, `Consumer`, `Operator`, `TokenIssuer` (where there are
+            feeds), `Reader`.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class AccessStack(Stack):
         super().__init__(scope, id_, description="Fairbox: policies for those who use it.")
         self.policies: dict[str, iam.ManagedPolicy] = {}
         for name, (statements, description) in _POLICIES.items():
+            if name == "TokenIssuer" and resources.feeds is None:
+                continue
             permissions = statements(resources)
             policy = iam.ManagedPolicy(
                 self,

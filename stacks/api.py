@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from stacks.components.doorbells import Doorbells
     from stacks.components.function import Platform
+    from stacks.feeds import FeedsStack
     from stacks.storage import StorageStack
 
 ROUTES: Final = (
@@ -62,6 +63,7 @@ ROUTES: Final = (
     ("POST", "/topics/{topic}/pause"),
     ("POST", "/topics/{topic}/resume"),
     ("DELETE", "/topics/{topic}"),
+    ("POST", "/feed-tokens"),
     ("GET", "/stats"),
     ("GET", "/openapi.json"),
 )
@@ -104,9 +106,10 @@ class ApiStack(Stack):
         platform: Platform,
         storage: StorageStack,
         doorbells: Doorbells,
+        feeds: FeedsStack | None,
     ) -> None:
         super().__init__(scope, id_, description="Fairbox: the HTTP API.")
-        self.api = self._function(platform, storage, doorbells)
+        self.api = self._function(platform, storage, doorbells, feeds)
         integration = integrations.HttpLambdaIntegration(
             "Integration", self.api.function, scope_permission_to_route=False
         )
@@ -148,8 +151,16 @@ class ApiStack(Stack):
         )
 
     def _function(
-        self, platform: Platform, storage: StorageStack, doorbells: Doorbells
+        self,
+        platform: Platform,
+        storage: StorageStack,
+        doorbells: Doorbells,
+        feeds: FeedsStack | None,
     ) -> FairboxFunction:
+        tokens = {}
+        if feeds is not None:
+            tokens["FAIRBOX_FEEDS_TABLE"] = feeds.table.table_name
+            tokens["FAIRBOX_FEEDS_SECRET"] = feeds.tokens.secret_arn
         api = FairboxFunction(
             self,
             "Api",
@@ -163,6 +174,7 @@ class ApiStack(Stack):
                 "FAIRBOX_DOORBELL_QUEUE_URL": doorbells.now.queue_url,
                 "FAIRBOX_LATER_QUEUE_URL": doorbells.later.queue_url,
                 "FAIRBOX_BATCHES_TABLE": storage.batches.table_name,
+                **tokens,
             },
         )
         api.allow(
@@ -194,4 +206,6 @@ class ApiStack(Stack):
                 may.send_to(doorbells.now, doorbells.later),
             ]
         )
+        if feeds is not None:
+            api.allow([may.read_secret(feeds.tokens)])
         return api

@@ -104,6 +104,7 @@ def build_application(
         platform=platform,
         storage=storage,
         doorbells=delivery.doorbells,
+        feeds=feeds,
     )
     MonitoringStack(
         app,
@@ -138,6 +139,7 @@ def build_application(
             doorbells=(delivery.doorbells.now, delivery.doorbells.later),
             acks=batches.acks.queue,
             http_api=api.http_api,
+            feeds=feeds,
         ),
         variables=_variables(
             config, storage=storage, batches=batches, delivery=delivery, api=api, feeds=feeds

@@ -13,7 +13,7 @@ from fairbox.codec import batches as batch_codec
 from fairbox.model.deployment import STACK_PARTS, parameter_of
 
 from stacks.components.nag import wildcard_finding, wildcard_route_finding
-from stacks.components.permissions import Permission
+from stacks.components.permissions import PUBLISH_ITEMS, Permission
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from aws_cdk import aws_s3 as s3
     from aws_cdk import aws_sqs as sqs
 
+    from stacks.feeds import FeedsStack
+
 LANES: Final = ("ready#*", "later#*")
 HINTS: Final = "hint#*"
 DEAD: Final = "dead#*"
 DEDUPLICATION: Final = "dedup#*"
 SEGMENTS: Final = "segments#*"
 WAITING_KEYS: Final = "waits#*"
+TOPICS: Final = "t#*"  # of feeds
 GROUPS: Final = "*#*"  # of every batch; its root has no `#`, so nobody ends it by this
 STAGE: Final = "$default"
 
@@ -46,6 +49,7 @@ class Resources:
     doorbells: tuple[sqs.IQueue, sqs.IQueue]
     acks: sqs.IQueue
     http_api: apigateway.HttpApi
+    feeds: FeedsStack | None
 
 
 def producer(of: Resources) -> list[Permission]:
@@ -74,6 +78,7 @@ def producer(of: Resources) -> list[Permission]:
             ("POST", "/batches/*/seal"),
             ("GET", "/batches/*"),
         ),
+        *_publish_to_feeds(of),
     ]
 
 
@@ -153,6 +158,16 @@ def operator(of: Resources) -> list[Permission]:
         _statement("Ring", ("sqs:SendMessage",), *(queue.queue_arn for queue in of.doorbells)),
         _statement("AckItems", ("sqs:SendMessage",), of.acks.queue_arn),
         _api("OperateOverHttp", of, ("*", "/*")),
+        *_keep_feeds(of),
+    ]
+
+
+def token_issuer(of: Resources) -> list[Permission]:
+    """Make tokens for clients of feeds: who holds one may read what it names."""
+    return [
+        _read_variables(of),
+        *_make_tokens(of),
+        _api("MakeTokensOverHttp", of, ("POST", "/feed-tokens")),
     ]
 
 
@@ -173,6 +188,30 @@ def reader(of: Resources) -> list[Permission]:
         _api("ReadOverHttp", of, ("GET", "/*")),
         *_examine(of),
     ]
+
+
+def _publish_to_feeds(of: Resources) -> list[Permission]:
+    """Publish to topics of feeds, whose newest messages are read for that."""
+    if of.feeds is None:
+        return []
+    return [
+        _rows("ReadFeeds", of.feeds.table, ("GetItem",), attr.CONFIG),
+        _rows("PublishToFeeds", of.feeds.table, ("Query", "PutItem", "UpdateItem"), TOPICS),
+    ]
+
+
+def _keep_feeds(of: Resources) -> list[Permission]:
+    if of.feeds is None:
+        return []
+    arn = of.feeds.table.table_arn
+    return [_statement("KeepFeeds", _dynamodb(*PUBLISH_ITEMS), arn), *_make_tokens(of)]
+
+
+def _make_tokens(of: Resources) -> list[Permission]:
+    if of.feeds is None:
+        return []
+    arn = of.feeds.tokens.secret_arn
+    return [_statement("MakeTokens", ("secretsmanager:GetSecretValue",), arn)]
 
 
 def _read_variables(of: Resources) -> Permission:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from fairbox.client.batches import Batches
+    from fairbox.client.feeds import Feeds
     from fairbox.testing.application import MemoryApplication
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +87,10 @@ class ApiClient:
     """Calls the API over an application in memory."""
 
     def __init__(
-        self, application: MemoryApplication, batches: Callable[[], Batches] | None = None
+        self,
+        application: MemoryApplication,
+        batches: Callable[[], Batches] | None = None,
+        feeds: Callable[[], Feeds | None] = lambda: None,
     ) -> None:
         self.application = application
         self.log = Lines()
@@ -95,6 +99,7 @@ class ApiClient:
             application.ids,
             application.clock,
             batches or (lambda: application.batches),
+            feeds,
         )
         self.app = App(api, self.log)
         self._base = read_event("http_api_get_stats")

@@ -397,6 +397,7 @@ class Scenario:
         assert outbox.purge_dead("failing", limit=1).count
         assert outbox.redrive("failing").count
         outbox.redrive("dying")
+        FeedsClient(self.functions).token("u7", "inbox/u7")
         outbox.pause_topic("new")
         outbox.resume_topic("new")
         assert queue.purge("new")

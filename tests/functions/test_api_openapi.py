@@ -54,7 +54,7 @@ def test_every_route_and_every_kind_of_problem_is_told() -> None:
     text = json.dumps(DOCUMENT)
     told = {kind for kind in KINDS if f"urn:fairbox:problem:{kind}`" in text}
     feeds = {"unknown-feed", "feed-full", "feed-refused"}  # which have no routes
-    assert set(KINDS) - told == {"unknown-route", "method-not-allowed"} | feeds
+    assert set(KINDS) - told == {"method-not-allowed"} | feeds
 
 
 def test_every_operation_tells_what_the_gateway_says_itself() -> None:

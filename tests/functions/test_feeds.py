@@ -9,11 +9,13 @@ from typing import Any
 import jwt
 import pytest
 from fairbox import Feed, Feeds, InvalidInput, Unavailable
-from fairbox.feeds.messages import MAX_BODY
 from fairbox.feeds.tokens import make_token
+from fairbox.model.feeds import MAX_BODY
 from fairbox.runtime.feeds import FeedsApplication
 from fairbox.settings import Settings
+from fairbox.testing.application import MemoryApplication
 
+from tests.functions.api_client import ApiClient
 from tests.functions.feeds_client import FeedsClient
 from tests.functions.running import Functions, figures
 from tests.support.deployment import environment
@@ -87,6 +89,25 @@ def test_posts_go_to_the_stage_of_the_sockets_and_wait_for_a_second(
     client = FeedsApplication(Settings(environment("feeds_visit"))).pushing._sockets._client
     assert client.meta.endpoint_url == "https://feeds.execute-api.us-east-1.amazonaws.com/feeds"
     assert client.meta.config.read_timeout == 1
+
+
+def test_a_service_gets_a_token_over_http(client: FeedsClient) -> None:
+    functions = client.functions
+    feeds = Feeds(functions.engine, table="", clock=functions.clock, keys=client.keys())
+    body = json.dumps({"user": "u7", "allow": ["trades/*"]})
+
+    def ask(body: str, feeds: Feeds | None) -> Any:
+        api = ApiClient(MemoryApplication(), feeds=lambda: feeds)
+        return api.call("POST", "/feed-tokens", body, content_type="application/json")
+
+    token = ask(body, feeds).json["token"]
+    assert client.authorize("fairbox.v1", f"token.{token}") == {
+        "user": "u7",
+        "allow": '["trades/*"]',
+    }
+    refused = ask(body.replace("/*", ""), feeds)
+    assert (refused.status, refused.fields) == (422, ["allow"])
+    assert ask(body, None).kind == "unknown-route"
 
 
 def test_only_a_valid_token_connects(client: FeedsClient) -> None:

@@ -68,8 +68,9 @@ def local_assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 @pytest.fixture(scope="session")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The application under a key of its own."""
-    return synthesise(tmp_path_factory.mktemp("keyed"), {"encryption_key": "create"})
+    """The application under a key of its own, with feeds."""
+    settings = {"encryption_key": "create", "feeds": "true"}
+    return synthesise(tmp_path_factory.mktemp("keyed"), settings)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import (
     Consumer,
+    Feed,
+    Feeds,
     Message,
     Outbox,
     PartitionedQueue,
@@ -20,13 +22,14 @@ from fairbox import (
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.aws.sqs_sender import SqsAcks
+from fairbox.aws.token_keys import SecretKeys
 from fairbox.batches.ack_messages import pack
 from fairbox.doctor import aws
-from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
+from fairbox.testing.application import BATCHES, DELIVERIES, FEEDS, OUTBOX
 
 from scripts import write_iam
 from stacks.api import ROUTES
-from tests.functions.running import FakeS3, FakeSqs
+from tests.functions.running import FakeS3, FakeSecrets, FakeSqs
 from tests.stacks.assembly import listed
 from tests.support.deployment import RecordedApplication, variable
 from tests.support.iam.deployment import Deployment
@@ -87,6 +90,13 @@ class Scene:
         )
         self.queue = Queue.over(self.outbox)
         self.acks = SqsAcks(queues, variable("FAIRBOX_ACK_QUEUE_URL"))
+        secrets = Recorded(FakeSecrets(), "secretsmanager", self.caller)
+        keys = SecretKeys(lambda: secrets, variable("FAIRBOX_FEEDS_SECRET"), self.app.clock)
+        self.feeds = Feeds(
+            self.app.client, table=FEEDS, clock=self.app.clock, rng=self.app.rng, keys=keys
+        )
+        self.feeds.create(Feed("prices"))
+        self.feeds.create(Feed("inbox", "private", limit=1, keep=60))
         self.batch_items: dict[str, str] = {}
         retry = RetryPolicy(max_attempts=2, base=1, cap=1)
         for name, more in (
@@ -119,6 +129,11 @@ class Scene:
         self.app.client.transact_write_items(
             TransactItems=self.outbox.transact_items(self.message("jobs", delay=3))
         )
+
+        for _ in range(2):  # the first message expires, and the second one takes its place
+            self.feeds.publish("prices", "eur", b"1")
+            self.feeds.publish("inbox", "u7", b"1")
+            self.app.clock.advance(61)
 
     def consume(self) -> None:
         receive = self.queue.receive
@@ -317,12 +332,18 @@ def seen() -> list[Seen]:
         scene.read()
     with scene.caller.as_one("Operator"):
         scene.operate()
+        scene.feeds.create(Feed("trades", "ring"))
+        scene.feeds.token("u7", ["trades/*"])
+    with scene.caller.as_one("TokenIssuer"):
+        scene.app.clock.advance(61)  # it reads the key itself
+        scene.feeds.token("u7", ["inbox/u7"])
     return [Seen(who, one, "the scene") for who, all_ in log.asked.items() for one in all_]
 
 
 @pytest.fixture(scope="module")
-def deployment(assembly: Assembly) -> Deployment:
-    return Deployment(assembly.folder)
+def deployment(local_assembly: Assembly) -> Deployment:
+    """A deployment with feeds, without a key of its own."""
+    return Deployment(local_assembly.folder)
 
 
 @pytest.fixture(scope="module")
@@ -401,6 +422,9 @@ def test_a_producer_reads_no_message_and_changes_none(deployment: Deployment) ->
     assert not policy.allows("PutItem", "Outbox", "config")
     assert not policy.allows("Query", "Outbox")
     assert not policy.actions & {"s3:GetObject", "s3:ListBucket", "dynamodb:Scan"}
+    for action in ("Query", "PutItem", "UpdateItem"):  # connections, leases; the feeds
+        assert not policy.allows(action, "Feeds", "c#0")
+        assert not policy.allows(action, "Feeds", "config")
 
 
 def test_a_consumer_publishes_nothing_and_changes_no_topic(deployment: Deployment) -> None:
@@ -434,7 +458,5 @@ def test_an_operator_changes_items_and_not_the_tables(deployment: Deployment) ->
     assert not actions & {"s3:DeleteObject", "s3:DeleteBucket", "sqs:PurgeQueue"}
 
 
-def test_the_reference_page_is_what_the_templates_say(
-    assembly: Assembly,
-) -> None:
-    assert write_iam.main(["--check", "--assembly", str(assembly.folder)]) == 0
+def test_the_reference_page_is_what_the_templates_say(local_assembly: Assembly) -> None:
+    assert write_iam.main(["--check", "--assembly", str(local_assembly.folder)]) == 0

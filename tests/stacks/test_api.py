@@ -56,6 +56,7 @@ def test_the_routes_are_those_of_the_surface(assembly: Assembly) -> None:
         "POST /batches/{id}/seal",
         "GET /batches/{id}/missing",
         "GET /batches/{id}/failed",
+        "POST /feed-tokens",
         "POST /topics/{topic}/receive",
         "POST /topics/{topic}/receive-dead",
         "POST /acks",

@@ -75,6 +75,7 @@ PUBLISH: Permissions = {
 FEEDS: dict[str, Permissions] = {
     "RelayRole": PUBLISH,
     "DeliverShardRole": PUBLISH,
+    "ApiRole": {"Tokens": {"secretsmanager:GetSecretValue"}},
 }
 
 

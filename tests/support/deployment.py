@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX, MemoryApplication
+from fairbox.testing.application import BATCHES, DELIVERIES, FEEDS, OUTBOX, MemoryApplication
 
 from local.cloudformation.assembly import Assembly
 from local.cloudformation.identities import QUEUE, REGION, Identities
@@ -67,7 +67,7 @@ class RecordedApplication(MemoryApplication):
     """Fairbox in memory; its calls count as those of whoever `caller` names."""
 
     def __init__(self, log: Log | None = None) -> None:
-        names = {OUTBOX: "OUTBOX", DELIVERIES: "DELIVERIES", BATCHES: "BATCHES"}
-        renames = {name: variable(f"FAIRBOX_{own}_TABLE") for name, own in names.items()}
+        tables = (OUTBOX, DELIVERIES, BATCHES, FEEDS)  # each named as its variable is
+        renames = {name: variable(f"FAIRBOX_{name.upper()}_TABLE") for name in tables}
         self.caller = Caller(log, renames)
         super().__init__(wrap=lambda client: Recorded(client, "dynamodb", self.caller))

@@ -44,6 +44,7 @@ _VARIABLES: Final = {
 }
 UNUSED_BY_USERS: Final[Exceptions] = {
     **dict.fromkeys(("Producer", "Consumer"), _TABLE_KEY | _VARIABLES),
+    "TokenIssuer": _VARIABLES,
     "Operator": {
         **_VARIABLES,
         **_TABLE_KEY,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.client.batches import Batches
+    from fairbox.client.feeds import Feeds
     from fairbox.client.outbox import Outbox
     from fairbox.client.queue import Queue
     from fairbox.model.clock import Clock
@@ -18,27 +19,39 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """The outbox, the queue and the batches that requests are answered from.
+    """The outbox, the queue, the batches and the feeds that requests are answered from.
 
     Args:
         outbox: the outbox.
         ids: makes message ids.
         clock: the time.
         batches: opens the batches, when a request first needs them.
+        feeds: opens the feeds, likewise; it returns None where there are none.
     """
 
     def __init__(
-        self, outbox: Outbox, ids: IdGenerator, clock: Clock, batches: Callable[[], Batches]
+        self,
+        outbox: Outbox,
+        ids: IdGenerator,
+        clock: Clock,
+        batches: Callable[[], Batches],
+        feeds: Callable[[], Feeds | None] = lambda: None,
     ) -> None:
         self.outbox = outbox
         self.clock = clock
         self.publisher = Publisher(outbox, ids)
         self._open_batches = batches
+        self._open_feeds = feeds
 
     @cached_property
     def batches(self) -> Batches:
         """The batches."""
         return self._open_batches()
+
+    @cached_property
+    def feeds(self) -> Feeds | None:
+        """The feeds; None: there are none."""
+        return self._open_feeds()
 
     @cached_property
     def queue(self) -> Queue:

@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from fairbox.api import (
     batch_models,
+    feed_routes,
     models,
     operation_models,
     patterns,
@@ -113,6 +114,10 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     "pause_topic": ({204: None}, ("conflict", *_TOPIC)),
     "resume_topic": ({204: None}, ("conflict", *_TOPIC)),
     "delete_topic": ({202: operation_models.DeletingOut, 204: None}, ("conflict", *_TOPIC)),
+    "make_feed_token": (
+        {200: feed_routes.TokenOut},
+        (*_BODY, "unknown-route", "invalid-field"),
+    ),
     "show_stats": ({200: models.Stats}, ("invalid-field",)),
     "show_openapi": ({200: None}, ("invalid-field",)),
 }
@@ -136,6 +141,7 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "extend_messages": (queue_models.ExtensionsIn, True),
     "release_messages": (queue_models.ReleasesIn, True),
     "edit_message": (operation_models.EditIn, True),
+    "make_feed_token": (feed_routes.TokenIn, True),
 }
 """By operation: the model of its JSON body, and whether there must be one."""
 

@@ -39,6 +39,10 @@ REF: Final[dict[str, Any]] = {
     "type": "string",
     "pattern": f"^{_NAME}{{0,119}}/{_WHOLE}/{_WHOLE}/{_UUID7}(/{_WHOLE})?$",
 }
+GRANT: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": f"^{_NAME}{{0,119}}/[^\\u0000-\\u001f\\u007f]{{1,{MAX_KEY_BYTES}}}$",
+}
 TEXT: Final[dict[str, Any]] = {"maxLength": MAX_KEY_BYTES, "pattern": _NO_CONTROL}
 DESTINATION: Final[dict[str, Any]] = {
     "maxLength": 2048,

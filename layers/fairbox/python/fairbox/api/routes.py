@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.api.batch_routes import BATCH_ROUTES
+from fairbox.api.feed_routes import FEED_ROUTES
 from fairbox.api.message_list_routes import list_all_topics, list_messages
 from fairbox.api.models import CancelQuery, ListQuery, PauseIn, SubscriptionIn, TopicIn, TopicsQuery
 from fairbox.api.operation_routes import OPERATING_ROUTES, ref_of
@@ -218,5 +219,6 @@ ROUTES: Final = (
     *BATCH_ROUTES,
     *QUEUE_ROUTES,
     *OPERATING_ROUTES,
+    *FEED_ROUTES,
     Route("GET", "/stats", show_stats),
 )
