@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
-from fairbox import Feed, FeedClient, Feeds
+from fairbox import Feed, FeedClient, Feeds, Message, Subscription, Topic
 from fairbox.settings import Settings
+
+from tests.repository.test_docs import ROOT, snippets_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.e2e.stage import Stage
 
+TUTORIAL = ROOT / "docs/tutorial/first-feed.md"
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
 
+def token_of(stage: Stage) -> str:
+    """Return the token that the HTTP API gives a service."""
+    body = json.dumps({"user": "u7", "allow": ["e2e-news/k"], "ttl": 300})
+    with closing(HTTPConnection(urlsplit(stage.app.api_url).netloc, timeout=60)) as connection:
+        connection.request("POST", "/feed-tokens", body, {"content-type": "application/json"})
+        return str(json.load(connection.getresponse())["token"])
+
+
+@pytest.mark.guarantee("feed-accounted")
 def test_a_client_gets_each_message_once_though_connections_and_functions_die(
     stage: Stage,
 ) -> None:
     env = stage.app.env
     feeds = Feeds.from_env(Settings(env), client=stage.app.clients.__getitem__)
     feeds.create(Feed("e2e-news", "ring"))
+    stage.outbox.create_topic(Topic("e2e-news"))
+    stage.outbox.add_subscription(Subscription("e2e-news", "screens", "feed:e2e-news"))
     [connect] = [name for name in stage.app.invoker.functions() if "FeedsConnect" in name]
     got: list[int] = []
     positions: dict[str, int | None] = {"e2e-news/k": 0}
@@ -34,14 +52,24 @@ def test_a_client_gets_each_message_once_though_connections_and_functions_die(
         assert numbers == list(range(begin, begin + 3))
         for pid in stage.app.invoker.pool(connect).pids():
             os.kill(pid, signal.SIGKILL)
-        token = feeds.token("u7", ["e2e-news/k"], ttl=300)
-        with FeedClient(env["FAIRBOX_FEEDS_URL"], positions, token) as client:
+        with FeedClient(env["FAIRBOX_FEEDS_URL"], positions, token_of(stage)) as client:
             updates = client.updates(120)  # it asks again after eight minutes
             got += [message.number for message in next(updates).messages]
-            feeds.publish("e2e-news", "k", b"4")  # so this one is pushed
+            # so this one is pushed
+            stage.outbox.add(Message(topic="e2e-news", body=b"4", partition_key="k"))
             got += [message.number for message in next(updates).messages]
             positions = client.positions
     assert got == [*range(1, 9)]
+
+
+def test_the_snippets_of_the_tutorial_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in stage.app.env.items():
+        monkeypatch.setenv(name, value)
+    Feeds.from_env().create(Feed("trades", "ring", size=8, history=3))
+    namespace: dict[str, Any] = {}
+    for code, _ in snippets_of(TUTORIAL):
+        exec(compile(code, TUTORIAL, "exec"), namespace)  # noqa: S102 - the document's own code
+    assert namespace["message"].body == {"price": 64015}
 
 
 def follow(url: str, token: str, ends: Mapping[str, int], began: threading.Barrier) -> bool:
@@ -58,6 +86,7 @@ def follow(url: str, token: str, ends: Mapping[str, int], began: threading.Barri
     return seen == ends and len(got) == len({*got})
 
 
+@pytest.mark.guarantee("feed-accounted")
 @pytest.mark.extended
 def test_a_hundred_clients_account_for_all_messages_though_pushing_is_killed(stage: Stage) -> None:
     env, invoker = stage.app.env, stage.app.invoker

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
-TUTORIALS = sorted((ROOT / "docs/tutorial").glob("*.md"))
+TUTORIAL = ROOT / "docs/tutorial/first-outbox.md"
 LOCAL = "<!-- local application -->\n"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(
@@ -37,7 +37,7 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def _snippets(page: Path) -> Iterator[tuple[str, bool]]:
+def snippets_of(page: Path) -> Iterator[tuple[str, bool]]:
     """Yield each Python snippet, and whether it needs the local application.
 
     Hidden checks (`<!-- check`) count as snippets: they prove what a reader would have to try.
@@ -79,7 +79,7 @@ def test_the_reference_pages_are_what_the_code_says(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("page", GUIDES, ids=_name)
 def test_the_snippets_of_a_guide_run(page: Path, application: MemoryApplication) -> None:
-    snippets = list(_snippets(page))
+    snippets = list(snippets_of(page))
     assert not any(local for _, local in snippets), "guides run in memory"
     application.outbox.create_topic(Topic("orders"))
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -92,7 +92,7 @@ def test_the_snippets_of_a_guide_run(page: Path, application: MemoryApplication)
 
 def test_the_example_of_the_readme_delivers_its_message(application: MemoryApplication) -> None:
     namespace: dict[str, Any] = {}
-    for code, _ in _snippets(ROOT / "README.md"):
+    for code, _ in snippets_of(ROOT / "README.md"):
         exec(compile(code, "README.md", "exec"), namespace)  # noqa: S102 - the document's own code
 
     application.run()
@@ -104,9 +104,8 @@ def test_the_example_of_the_readme_delivers_its_message(application: MemoryAppli
     assert order["total"] == {"N": "42"}
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=_name)
-def test_the_snippets_of_a_tutorial_run_in_memory_but_for_the_queue(
-    page: Path, application: MemoryApplication, monkeypatch: pytest.MonkeyPatch
+def test_the_snippets_of_the_tutorial_run_in_memory_but_for_the_queue(
+    application: MemoryApplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application.client.delete_table(TableName="Orders")  # the tutorial makes it
     queue = _Queue(application)
@@ -114,8 +113,8 @@ def test_the_snippets_of_a_tutorial_run_in_memory_but_for_the_queue(
     monkeypatch.setattr(boto3, "client", lambda service: clients[service])
     namespace: dict[str, Any] = {}
 
-    for code, _ in _snippets(page):
-        exec(compile(code, page, "exec"), namespace)  # noqa: S102 - the document's own code
+    for code, _ in snippets_of(TUTORIAL):
+        exec(compile(code, TUTORIAL, "exec"), namespace)  # noqa: S102 - the document's own code
 
     assert [d.subscription for d in namespace["deliveries"]] == ["billing"]
     assert namespace["outbox"].outstanding_count("orders") == 0

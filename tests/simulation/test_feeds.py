@@ -16,6 +16,8 @@ SEEN = ("received", "told", "put out", "gone", "frozen", "crashes", "reconnects"
 BY_NIGHT = pytest.param(range(12, 162), marks=pytest.mark.extended)
 
 
+@pytest.mark.guarantee("feed-accounted")
+@pytest.mark.guarantee("feed-private")
 @pytest.mark.parametrize("seeds", [range(6), range(6, 12), BY_NIGHT], ids=str)
 def test_each_client_is_level_and_nothing_is_lost_in_silence(seeds: range) -> None:
     counts = Counter[str]()
