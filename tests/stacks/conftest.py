@@ -81,9 +81,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 @pytest.fixture(scope="session")
 def longest(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The application under the longest name, with a key, and an address for alarms."""
+    """The application under the longest name, with a key, feeds, and an address for alarms."""
     settings = {"name": "A" * 20, "encryption_key": "create", "alarm_email": "ops@example.com"}
-    return synthesise(tmp_path_factory.mktemp("longest"), settings)
+    return synthesise(tmp_path_factory.mktemp("longest"), settings | {"feeds": "true"})
 
 
 @pytest.fixture(scope="session")

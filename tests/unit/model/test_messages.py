@@ -158,6 +158,7 @@ def test_refs_have_one_spelling(text: str) -> None:
         (lambda: Topic("orders", message_retention=True), "message_retention"),
         (lambda: Topic("orders", tenant_weights={"acme": 101}), "tenant_weights.acme"),
         (lambda: Topic("orders", tenant_weights={"a\n": 1}), "tenant_weights"),
+        (lambda: Topic("orders", tenant_weights={"": 1}), "tenant_weights"),
         (
             lambda: Topic("orders", tenant_weights={str(n): 1 for n in range(101)}),
             "tenant_weights",

@@ -76,7 +76,8 @@ def _tenant_weights(given: Mapping[str, float]) -> Mapping[str, float]:
     if not isinstance(given, Mapping) or len(given) > MAX_TENANT_WEIGHTS:
         raise InvalidInput("tenant_weights", f"at most {MAX_TENANT_WEIGHTS} weights by tenant")
     for tenant, weight in given.items():
-        check_text("tenant_weights", tenant)
+        if not check_text("tenant_weights", tenant):
+            raise InvalidInput("tenant_weights", "weights by tenant, whose name is not empty")
         _between(f"tenant_weights.{tenant}", weight, MIN_WEIGHT, MAX_WEIGHT)
     return MappingProxyType(dict(given))
 
