@@ -96,15 +96,31 @@ synth: .local/stamps/local
 	@$(RUN) app.py $(CONTEXT)
 	@echo "fairbox: the templates of every stack are in cdk.out"
 
+NODE_BIN = $$($(RUN) -c 'from stacks.node import bin_folder; print(bin_folder())')
+NPM = node="$(NODE_BIN)" && PATH="$$node:$$PATH" node "$$node/../lib/node_modules/npm/bin/npm-cli.js"
+
+# npm says nothing but what went wrong
+QUIETLY := --loglevel error --no-audit --no-fund
+
 CDK_VERSION := 2.1148.1
 CDK := .local/cdk/node_modules/.bin/cdk
-NODE_BIN = $$($(RUN) -c 'from stacks.node import bin_folder; print(bin_folder())')
 
 $(CDK): | .local/stamps/local
 	@echo "fairbox: installing the CDK command line $(CDK_VERSION) into .local/cdk"
-	@node="$(NODE_BIN)" && PATH="$$node:$$PATH" \
-	  node "$$node/../lib/node_modules/npm/bin/npm-cli.js" install \
-	  --silent --no-audit --no-fund --no-save --prefix .local/cdk aws-cdk@$(CDK_VERSION)
+	@$(NPM) install $(QUIETLY) --no-save --prefix .local/cdk aws-cdk@$(CDK_VERSION) >/dev/null
+
+# the client of feeds in JavaScript; who asks for its packages has a set-up, and Node with it
+JS := clients/js
+
+$(JS)/node_modules: $(JS)/package-lock.json
+	@echo "fairbox: installing TypeScript into $(JS)"
+	@$(NPM) ci $(QUIETLY) --prefix $(JS) >/dev/null && touch $@
+
+.PHONY: js-package
+js-package: .local/stamps/local $(JS)/node_modules
+	@mkdir -p build/js
+	@$(NPM) run --silent --prefix $(JS) build
+	@$(NPM) pack --silent --pack-destination $(CURDIR)/build/js ./$(JS) | sed 's|^|fairbox: packed build/js/|'
 
 YES ?=
 ADOPT ?=
@@ -148,7 +164,8 @@ fuzz-api: .local/stamps/night
 	@$(RUN) -m tests.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL))
 
 .PHONY: lint
-lint: env
+lint: env $(JS)/node_modules
+	@PATH="$(NODE_BIN):$$PATH" $(JS)/node_modules/.bin/tsc --project $(JS)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check --quiet .
 	@$(RUN) scripts/check_prose.py

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aws_cdk import Duration, Stack
+from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
@@ -80,6 +80,7 @@ class FeedsStack(Stack):
         self.connect = self._connect()
         self._websocket_api = self._api()
         self.url = f"{self._websocket_api.api_endpoint}/{STAGE}"
+        CfnOutput(self, "Url", value=self.url)
         self.doorbells = self._doorbells(key)
         self.ring = self._ring()
         self.visit = self._visit()

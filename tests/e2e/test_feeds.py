@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,49 +17,78 @@ import pytest
 from fairbox import Feed, FeedClient, Feeds, Message, Subscription, Topic
 from fairbox.settings import Settings
 
+from stacks.node import bin_folder
 from tests.repository.test_docs import ROOT, snippets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from tests.e2e.stage import Stage
 
+    Positions = dict[str, int | None]
+    Update = tuple[int | None, list[int]]
+    Follow = Callable[[str, Positions, str], AbstractContextManager[Iterator[Update]]]
+
 TUTORIAL = ROOT / "docs/tutorial/first-feed.md"
+FOLLOW = ROOT / "clients/js/test/follow.ts"
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
 
-def token_of(stage: Stage) -> str:
+def token_of(stage: Stage, topic: str) -> str:
     """Return the token that the HTTP API gives a service."""
-    body = json.dumps({"user": "u7", "allow": ["e2e-news/k"], "ttl": 300})
+    body = json.dumps({"user": "u7", "allow": [topic], "ttl": 300})
     with closing(HTTPConnection(urlsplit(stage.app.api_url).netloc, timeout=60)) as connection:
         connection.request("POST", "/feed-tokens", body, {"content-type": "application/json"})
         return str(json.load(connection.getresponse())["token"])
 
 
+@contextmanager
+def python_client(url: str, positions: Positions, token: str) -> Iterator[Iterator[Update]]:
+    with FeedClient(url, positions, token) as client:
+        yield (
+            (update.position, [message.number for message in update.messages])
+            for update in client.updates(120)  # it asks again after eight minutes
+        )
+
+
+@contextmanager
+def javascript_client(url: str, positions: Positions, token: str) -> Iterator[Iterator[Update]]:
+    command = [str(bin_folder() / "node"), str(FOLLOW), url, token, json.dumps(positions)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            updates = map(json.loads, process.stdout)
+            yield ((u["position"], [m["number"] for m in u["messages"]]) for u in updates)
+        finally:
+            process.kill()
+
+
 @pytest.mark.guarantee("feed-accounted")
+@pytest.mark.parametrize("follow", [python_client, javascript_client])
 def test_a_client_gets_each_message_once_though_connections_and_functions_die(
-    stage: Stage,
+    stage: Stage, follow: Follow
 ) -> None:
-    env = stage.app.env
+    env, name = stage.app.env, f"e2e-{follow.__name__}"
     feeds = Feeds.from_env(Settings(env), client=stage.app.clients.__getitem__)
-    feeds.create(Feed("e2e-news", "ring"))
-    stage.outbox.create_topic(Topic("e2e-news"))
-    stage.outbox.add_subscription(Subscription("e2e-news", "screens", "feed:e2e-news"))
+    feeds.create(Feed(name, "ring"))
+    stage.outbox.create_topic(Topic(name))
+    stage.outbox.add_subscription(Subscription(name, "screens", f"feed:{name}"))
     [connect] = [name for name in stage.app.invoker.functions() if "FeedsConnect" in name]
     got: list[int] = []
-    positions: dict[str, int | None] = {"e2e-news/k": 0}
+    position: int | None = 0
     for begin in (1, 5):
-        numbers = feeds.publish_many("e2e-news", "k", [b"1", b"2", b"3"])
+        numbers = feeds.publish_many(name, "k", [b"1", b"2", b"3"])
         assert numbers == list(range(begin, begin + 3))
         for pid in stage.app.invoker.pool(connect).pids():
             os.kill(pid, signal.SIGKILL)
-        with FeedClient(env["FAIRBOX_FEEDS_URL"], positions, token_of(stage)) as client:
-            updates = client.updates(120)  # it asks again after eight minutes
-            got += [message.number for message in next(updates).messages]
+        token = token_of(stage, f"{name}/k")
+        with follow(env["FAIRBOX_FEEDS_URL"], {f"{name}/k": position}, token) as updates:
+            got += next(updates)[1]
             # so this one is pushed
-            stage.outbox.add(Message(topic="e2e-news", body=b"4", partition_key="k"))
-            got += [message.number for message in next(updates).messages]
-            positions = client.positions
+            stage.outbox.add(Message(topic=name, body=b"4", partition_key="k"))
+            position, last = next(updates)
+            got += last
     assert got == [*range(1, 9)]
 
 

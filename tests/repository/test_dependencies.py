@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -30,7 +31,8 @@ def test_the_members_have_one_version_which_the_simulation_requires() -> None:
         tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
         for folder in folders
     ]
-    (version,) = {project["version"] for project in projects}
+    client = json.loads((ROOT / "clients/js/package.json").read_text())
+    (version,) = {project["version"] for project in [*projects, client]}
     assert f"fairbox=={version}" in simulation["dependencies"]
 
 
