@@ -6,6 +6,7 @@ from typing import Final
 
 FILES: Final = (
     "tests/benchmarks/",
+    "tests/e2e/test_browser.py",
     "tests/e2e/test_circuits.py",
     "tests/e2e/test_commands.py",
     "tests/e2e/test_failures.py",

@@ -1,0 +1,207 @@
+"""The client of feeds in a page of Chromium: reloads, networks, sleep, and tokens that end."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import psutil
+import pytest
+from botocore import UNSIGNED
+from botocore.config import Config
+from fairbox import Feed, Feeds
+from fairbox.settings import Settings
+from fairbox.testing import ManualClock
+from playwright.sync_api import sync_playwright
+
+from stacks.node import bin_folder
+from tests.e2e.stage import eventually
+from tests.repository.test_docs import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.e2e.stage import Stage
+
+pytestmark = [pytest.mark.engine, pytest.mark.e2e]
+FOLDER = ROOT / "clients/js"
+PAGE = """<!doctype html><meta charset="utf-8"><title>Feeds</title><link rel="icon" href="data:,">
+<script type="module">
+import { FeedClient } from "./client.js";
+window.updates = [];
+window.tokens = 0;
+window.client = new FeedClient({
+  url: "URL",
+  positions: { "TOPIC": Number(localStorage.getItem("TOPIC")) },
+  token: async () => { window.tokens += 1; return (await fetch("/token")).text(); },
+  onUpdate: ({ messages, lost }) => window.updates.push([messages.map((m) => m.number), lost]),
+  onPosition: (topic, position) => localStorage.setItem(topic, position),
+});
+</script>"""
+
+
+class Site:
+    """A service of a user: its page, its tokens, and a ring of eight messages.
+
+    Attributes:
+        tokens: those that it gives first; then it makes them.
+        told: what the page has written on its console.
+    """
+
+    def __init__(self, stage: Stage, name: str, module: bytes) -> None:
+        self.env, self.topic = stage.app.env, f"{name}/k"
+        self.stage, self.module = stage, module
+        self.feeds = Feeds.from_env(Settings(self.env), client=stage.app.clients.__getitem__)
+        self.feeds.create(Feed(name, "ring", size=8))
+        self.tokens: list[str] = []
+        self.told: list[str] = []
+
+    def get(self, path: str) -> tuple[str, bytes]:
+        if path == "/client.js":
+            return "text/javascript", self.module
+        if path == "/token":
+            made = self.tokens.pop(0) if self.tokens else self.feeds.token("u7", [self.topic])
+            return "text/plain", made.encode()
+        page = PAGE.replace("URL", self.env["FAIRBOX_FEEDS_URL"]).replace("TOPIC", self.topic)
+        return "text/html", page.encode()
+
+    def publish(self, count: int = 1, size: int = 1) -> int:
+        """Publish so many messages, one after the other; return the number of the last."""
+        feed, key = self.topic.split("/")
+        return [self.feeds.publish(feed, key, b"1" * size) for _ in range(count)][-1]
+
+    def connections(self) -> list[str]:
+        """Return the ids of the connections that the application has."""
+        pages = self.stage.dynamodb.scan(TableName=self.env["FAIRBOX_FEEDS_TABLE"])
+        return [i["sk"]["S"] for i in pages["Items"] if i["pk"]["S"].startswith("c#")]
+
+    def disconnect(self) -> None:
+        """Close all connections, as API Gateway does after two hours."""
+        url = self.env["FAIRBOX_FEEDS_URL"].replace("ws", "http", 1)
+        client = boto3.client(
+            "apigatewaymanagementapi",
+            endpoint_url=url,
+            region_name=self.env["AWS_REGION"],
+            config=Config(signature_version=UNSIGNED),
+        )
+        for id_ in self.connections():
+            client.delete_connection(ConnectionId=id_)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    assert path, "chromium is missing: apt-get install chromium"
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder: Path = tmp_path_factory.mktemp("js")
+    command: list[str | Path] = [bin_folder() / "node", "node_modules/typescript/bin/tsc"]
+    command += ["--project", "tsconfig.build.json", "--outDir", folder]
+    subprocess.run(command, cwd=FOLDER, check=True)
+    return (folder / "fairbox-feeds.js").read_bytes()
+
+
+@pytest.fixture
+def site(stage: Stage, module: bytes, request: pytest.FixtureRequest) -> Iterator[Site]:
+    site = Site(stage, request.node.name.replace("_", "-"), module)
+    yield site
+    eventually(lambda: not site.connections(), failing=lambda: "the page is still connected")
+
+
+@pytest.fixture
+def page(browser: Browser, site: Site) -> Iterator[Page]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kind, body = site.get(self.path)
+            self.send_response(200)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.on("console", lambda message: site.told.append(message.text))
+        page.on("pageerror", lambda error: site.told.append(str(error)))
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        yield page
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def took(page: Page, site: Site, last: int) -> tuple[list[int], int]:
+    """Wait until a page has its topic up to a number; return what it got since, and its loss."""
+    page.wait_for_function(
+        "([topic, last]) => Number(localStorage.getItem(topic)) >= last",
+        arg=[site.topic, last],
+        timeout=60_000,
+    )
+    updates = page.evaluate("window.updates.splice(0)")
+    return [n for numbers, _ in updates for n in numbers], sum(lost for _, lost in updates)
+
+
+def test_a_reload_resumes(page: Page, site: Site) -> None:
+    assert took(page, site, site.publish(3)) == ([1, 2, 3], 0)
+    page.reload()
+    assert took(page, site, site.publish(2)) == ([4, 5], 0)
+    assert site.told == []
+
+
+def test_it_goes_on_when_the_network_is_back(page: Page, site: Site) -> None:
+    took(page, site, site.publish())
+    page.context.set_offline(True)
+    site.disconnect()
+    last = site.publish(3)
+    page.context.set_offline(False)
+    assert took(page, site, last) == ([2, 3, 4], 0)
+    assert site.told == []
+
+
+def test_a_tab_that_was_stopped_is_told_its_loss(page: Page, site: Site) -> None:
+    took(page, site, site.publish())
+    children = psutil.Process().children(recursive=True)
+    parts = [child for child in children if "--type=" in "".join(child.cmdline())]
+    assert parts
+    for part in parts:
+        part.send_signal(signal.SIGSTOP)
+    try:
+        while site.connections():  # it is put out when all buffers are full
+            assert site.publish(size=80_000) < 500
+        last = site.publish(20)
+    finally:
+        for part in parts:
+            part.send_signal(signal.SIGCONT)
+    numbers, lost = took(page, site, last)
+    assert numbers == sorted({*numbers})
+    assert lost >= 12
+    assert len(numbers) + lost == last - 1
+
+
+def test_a_token_that_has_ended_is_replaced(page: Page, site: Site) -> None:
+    took(page, site, site.publish())
+    clock = ManualClock(time.time() - 600)
+    past = Feeds(site.stage.dynamodb, table="", clock=clock, keys=site.feeds._keys)
+    site.tokens.append(past.token("u7", [site.topic]))
+    site.disconnect()
+    assert took(page, site, site.publish()) == ([2], 0)
+    assert page.evaluate("window.tokens") == 3
