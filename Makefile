@@ -109,7 +109,7 @@ $(CDK): | .local/stamps/local
 	@echo "fairbox: installing the CDK command line $(CDK_VERSION) into .local/cdk"
 	@$(NPM) install $(QUIETLY) --no-save --prefix .local/cdk aws-cdk@$(CDK_VERSION) >/dev/null
 
-# the client of feeds in JavaScript; who asks for its packages has a set-up, and Node with it
+# the client of feeds in JavaScript; targets that need its packages first do a set-up, which has Node
 JS := clients/js
 
 $(JS)/node_modules: $(JS)/package-lock.json

@@ -25,7 +25,7 @@ export interface FeedUpdate {
   readonly position: number;
 }
 
-/** The content of the updates since a connection was opened, when its topic is level. */
+/** The sum of a topic's updates, from when a connection was opened until it has caught up. */
 export interface FeedSync {
   received: number;
   lost: number;
@@ -43,7 +43,7 @@ export interface FeedOptions {
   onUpdate(update: FeedUpdate): void;
   /** Called for each topic when it has caught up after a connection was opened. */
   onSync?(topic: string, sync: Readonly<FeedSync>): void;
-  /** Called behind `onUpdate` with each new position, for an application that stores them. */
+  /** Called after `onUpdate` with each new position, for an application that stores them. */
   onPosition?(topic: string, position: number): void;
   /** Called when the server refuses a topic, which is left; null: all, and the client is closed. */
   onError?(topic: string | null, code: string, text: string): void;
@@ -277,7 +277,7 @@ export class FeedClient {
     this.#act();
   }
 
-  /** Ask, but for what is left unanswered too often, or nothing to follow. */
+  /** Ask, unless too many requests are unanswered or there is nothing to follow. */
   #act(): void {
     if (this.#waiting) this.#unanswered += 1;
     if (this.#unanswered < UNANSWERED && !this.#idle) this.#ask(ANSWER_MS);
@@ -364,7 +364,7 @@ export class FeedClient {
     else console.error(`fairbox-feeds: ${topic ?? "all topics"}: ${code}: ${text}`);
   }
 
-  /** Plan the next request where a topic is behind or was left; what follows puts none off. */
+  /** Plan a request if a topic is behind or was left; a later call does not put it off. */
   #settle(delay?: number): void {
     const open = this.#socket?.readyState === WebSocket.OPEN;
     if (!open || this.#waiting || (this.#soon && delay === undefined)) return;

@@ -6,7 +6,6 @@ import base64
 import json
 import random
 from decimal import Decimal
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,14 +110,6 @@ def told(update: FeedUpdate) -> list[Any]:
 @pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda vector: vector["name"])
 def test_vector(vector: dict[str, Any]) -> None:
     Run(vector["positions"], vector.get("chance", 0)).take(vector["steps"])
-
-
-def test_where_all_topics_are_refused_nothing_is_due() -> None:
-    run = Run({RING: 5})
-    run.asks({RING: 5}, 0)
-    [update] = run.client.received(json.dumps({"a": 1, "err": [[RING, "unknown_feed", ""]]}))
-    assert (update.kind, update.position) == (None, 5)
-    assert run.client.due() == inf
 
 
 def test_what_is_nested_too_deep_is_ignored() -> None:
