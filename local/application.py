@@ -28,8 +28,8 @@ from local.engines.servers import DynamoDbLocal, GivenEngine, Services, start_dy
 from local.functions.logs import FunctionLogs
 from local.functions.pool import LocalInvoker, PoolSettings
 from local.functions.specs import function_specs
-from local.gateway.apis import find_api
-from local.gateway.http_api import Gateway, read_routes
+from local.gateway.apis import find_apis
+from local.gateway.http_api import Gateway, at_one_address, read_cors, read_routes
 from local.gateway.lambda_api import LambdaApi
 from local.gateway.throttling import read_throttle
 from local.gateway.web_server import WebServer
@@ -211,18 +211,21 @@ class LocalApplication:
             self.env |= json.loads(self.template.properties(name)["Value"])
 
     def _start_api(self, stack: ExitStack, port: int) -> None:
-        api = find_api(self.template, "HTTP")
-        if api is None:
-            return
-        gateway = Gateway(
-            routes=read_routes(self.template),
-            invoker=self.invoker,
-            api_id=self.template.ref(api),
-            new_id=self._options.new_id,
-            throttle=read_throttle(self.template, api),
-        )
-        stack.callback(gateway.close)
-        self._serve(stack, WebServer(gateway.app, port=port, name="api"))
+        gateways = [
+            Gateway(
+                routes=read_routes(self.template, api),
+                invoker=self.invoker,
+                api_id=self.template.ref(api),
+                new_id=self._options.new_id,
+                throttle=read_throttle(self.template, api),
+                cors=read_cors(self.template, api),
+            )
+            for api in find_apis(self.template, "HTTP")
+        ]
+        for gateway in gateways:
+            stack.callback(gateway.close)
+        if gateways:
+            self._serve(stack, WebServer(at_one_address(gateways), port=port, name="api"))
 
     def _start_feeds(self, stack: ExitStack, port: int) -> None:
         api = read_websocket_api(self.template)

@@ -28,6 +28,7 @@ from fairbox.dynamodb.definitions import batches_definition, feeds_definition, t
 from fairbox.observability import metrics
 from fairbox.tables.feed_connections import connection_key
 from fairbox.tables.feed_leases import lease_sk
+from fairbox.tables.feed_polls import HELD_KEY
 from fairbox.tables.feed_topics import ACKNOWLEDGED, log_sk, topic_pk
 from fairbox.testing.application import MemoryApplication, MemoryDestination
 
@@ -279,6 +280,7 @@ def _tables() -> Iterable[str]:
                 "Feeds",
                 *(_row(value["S"]) for value in connection_key(3, "L0SM9cOFvHcCIhw=").values()),
             ),
+            ("held polls of clients", "Feeds", *(f"`{value['S']}`" for value in HELD_KEY.values())),
         ],
     )
     yield "## Attributes"
@@ -288,6 +290,7 @@ def _tables() -> Iterable[str]:
         "tables/feeds.py",
         "tables/feed_topics.py",
         "tables/feed_connections.py",
+        "tables/feed_polls.py",
     )
     for heading, names in (group for name in modules for group in commented(LIBRARY / name)):
         rows = [(f"`{value}`", _spaced(name), comment) for name, value, comment in names]

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 STAGE: Final = "feeds"
 CONNECT_SECONDS: Final = 28
 """Below the 29 s for which the gateway waits."""
+POLL_SECONDS: Final = 28
+"""20 s of waiting and 7.5 s for the last call; the gateway waits for 30 s."""
 VISIT_SECONDS: Final = 40
 """20 s in which posts begin, and the time to end them and to put clients out."""
 VISIBILITY_SECONDS: Final = 60
@@ -52,8 +54,9 @@ class FeedsStack(Stack):
         table: feeds, topics, connections; streamed.
         tokens: the secret that signs clients' tokens, today's value and the one before.
         url: where clients connect, `wss://...`.
+        poll_url: where clients poll whose network blocks WebSockets, `https://.../poll`.
         doorbells: the queue of what is to be pushed.
-        authorize, connect, ring, visit: the functions.
+        authorize, connect, poll, ring, visit: the functions.
     """
 
     def __init__(
@@ -81,6 +84,9 @@ class FeedsStack(Stack):
         self._websocket_api = self._api()
         self.url = f"{self._websocket_api.api_endpoint}/{STAGE}"
         CfnOutput(self, "Url", value=self.url)
+        self.poll = self._poll()
+        self.poll_url = f"{self._poll_api().api_endpoint}/poll"
+        CfnOutput(self, "PollUrl", value=self.poll_url)
         self.doorbells = self._doorbells(key)
         self.ring = self._ring()
         self.visit = self._visit()
@@ -130,6 +136,68 @@ class FeedsStack(Stack):
         )
         connect.allow([may.on_table(self.table, *may.READ_ITEMS, *may.WRITE_ITEMS)])
         return connect
+
+    def _poll(self) -> FairboxFunction:
+        poll = FairboxFunction(
+            self,
+            "FeedsPoll",
+            platform=self._platform,
+            name="feeds_poll",
+            description="Answers clients of feeds that have no WebSocket.",
+            memory_mb=256,  # it waits: a poll that is always held costs $9 a month
+            timeout_seconds=POLL_SECONDS,
+            environment={
+                "FAIRBOX_FEEDS_TABLE": self.table.table_name,
+                "FAIRBOX_FEEDS_SECRET": self.tokens.secret_arn,
+                "FAIRBOX_HELD_POLLS": str(self._platform.config.held_polls),
+            },
+        )
+        poll.allow(
+            [
+                may.on_table(self.table, *may.READ_ITEMS, "UpdateItem"),
+                may.read_secret(self.tokens),
+            ]
+        )
+        return poll
+
+    def _poll_api(self) -> apigateway.HttpApi:
+        """Return an API apart from the one that asks for IAM credentials: browsers have none."""
+        config = self._platform.config
+        api = apigateway.HttpApi(
+            self,
+            "PollApi",
+            api_name=f"{config.name} feeds poll",
+            description="Fairbox: feeds, without a WebSocket",
+            create_default_stage=False,
+            # a token is no cookie: a foreign origin has none, so it gains nothing
+            cors_preflight=apigateway.CorsPreflightOptions(
+                allow_origins=["*"],
+                allow_methods=[apigateway.CorsHttpMethod.POST],
+                allow_headers=["authorization", "content-type"],
+                expose_headers=["retry-after"],
+                max_age=Duration.hours(2),
+            ),
+        )
+        api.add_routes(
+            path="/poll",
+            methods=[apigateway.HttpMethod.POST],
+            integration=integrations.HttpLambdaIntegration("Poll", self.poll.function),
+        )
+        stage = apigateway.HttpStage(
+            self,
+            "PollStage",
+            http_api=api,
+            stage_name="$default",
+            auto_deploy=True,
+            throttle=apigateway.ThrottleSettings(
+                rate_limit=config.api_rate_limit, burst_limit=config.api_burst_limit
+            ),
+        )
+        reason = "Each client asks every few seconds, and its function logs what fails."
+        acknowledge(stage, "AwsSolutions-APIG1", reason)
+        reason = "The function checks the token, which is no IAM credential."
+        acknowledge(api.node.find_child("POST--poll"), "AwsSolutions-APIG4", reason)
+        return api
 
     def _doorbells(self, key: kms.IKey | None) -> sqs.Queue:
         dead_letters = private_queue(

@@ -1,4 +1,4 @@
-/** A client of Fairbox's feeds over a WebSocket, for browsers, and for Node 22 or newer. */
+/** A client of Fairbox's feeds over a WebSocket or polls, for browsers and Node 22 or newer. */
 
 export type Kind = "snapshot" | "ring" | "private";
 
@@ -35,6 +35,8 @@ export interface FeedSync {
 export interface FeedOptions {
   /** The address of the WebSocket API, `wss://...`. */
   url: string;
+  /** The address to poll, `https://.../poll`, where a network blocks WebSockets. */
+  poll?: string;
   /** A token, good for 5 minutes; or a function that fetches one, called for each connection. */
   token: string | (() => string | Promise<string>);
   /** Position by topic `feed/key`, up to 100 of them; null: begin. */
@@ -57,12 +59,14 @@ const CONNECT_MS = 10_000;
 const ANSWER_MS = 10_000;
 const WAKE_MS = 5_000; // for an answer where the machine may have slept
 const UNANSWERED = 2; // requests after which the socket counts as dead
+const BLOCKED = 3; // sockets in a row that never opened, after which it polls
 const IDS = 64; // a topic, of messages that were taken last
 // bounds of random times, in ms
 const SOON = [200, 1_000] as const;
 const CHECK = [480_000, 540_000] as const;
 const LIFE = [96 * 60_000, 114 * 60_000] as const;
 const BACKOFF = [500, 60_000] as const;
+const PAUSE = [2_000, 20_000] as const; // between polls: longer while there is no news
 
 interface Entry {
   topic: string;
@@ -70,6 +74,65 @@ interface Entry {
   upto: number;
   messages: FeedMessage[];
   note: string;
+}
+
+/** What a client needs of a socket. */
+interface Connection {
+  readonly readyState: number;
+  onopen: ((event: any) => void) | null;
+  onmessage: ((event: any) => void) | null;
+  onclose: ((event: any) => void) | null;
+  send(text: string): void;
+  close(): void;
+}
+
+/** Polls as a socket: each request is answered in its turn, and nothing comes in between. */
+class Polls implements Connection {
+  readonly readyState = 1; // open
+  onopen: Connection["onopen"] = null;
+  onmessage: Connection["onmessage"] = null;
+  onclose: Connection["onclose"] = null;
+  /** Up to how many ms may pass until the next poll. */
+  pause: number = PAUSE[0];
+  readonly #ended = new AbortController();
+  readonly #url: string;
+  readonly #headers: { authorization: string };
+
+  constructor(url: string, token: string) {
+    this.#url = url;
+    this.#headers = { authorization: `Bearer ${token}` };
+    queueMicrotask(() => this.onopen?.(null));
+  }
+
+  send(text: string): void {
+    this.#answer(text).then(
+      (data) => this.onmessage?.({ data }),
+      () => this.onclose?.(null),
+    );
+  }
+
+  async #answer(text: string): Promise<string> {
+    const { op, id, topics } = JSON.parse(text);
+    if (op === "leave") return JSON.stringify({ a: id }); // a poll follows nothing
+    const response = await fetch(this.#url, {
+      method: "POST",
+      body: text,
+      headers: this.#headers,
+      signal: this.#ended.signal,
+    });
+    if (response.status === 204) {
+      this.pause = Math.min(PAUSE[1], this.pause * 1.5);
+      const t = Object.entries(topics).map(([topic, position]) => [topic, position, position, []]);
+      return JSON.stringify({ a: id, t });
+    }
+    this.pause = PAUSE[0];
+    if (response.status === 200 || response.status === 400) return response.text();
+    throw new Error(`HTTP ${response.status}`); // the token has ended, or the server is busy
+  }
+
+  close(): void {
+    this.#ended.abort();
+  }
 }
 
 /** The state of a topic on one client. */
@@ -144,7 +207,9 @@ export class FeedClient {
   readonly #topics = new Map<string, Topic>();
   readonly #left = new Set<string>();
   readonly #listening = new AbortController();
-  #socket: WebSocket | null = null;
+  #socket: Connection | null = null;
+  /** Sockets in a row that never opened. */
+  #blocked = 0;
   /** The one thing that is to be done next: timers that are late are never two. */
   #timer: ReturnType<typeof setTimeout> | undefined;
   #life: ReturnType<typeof setTimeout> | undefined;
@@ -161,6 +226,9 @@ export class FeedClient {
   constructor(options: FeedOptions) {
     if (!/^wss?:\/\/[^/]/.test(options.url)) {
       throw new TypeError("url: expected a URL of a WebSocket, as wss://host/stage");
+    }
+    if (options.poll !== undefined && !/^https?:\/\/[^/]/.test(options.poll)) {
+      throw new TypeError("poll: expected a URL as https://host/poll");
     }
     this.#options = options;
     for (const [topic, position] of Object.entries(options.positions)) this.#add(topic, position);
@@ -229,7 +297,7 @@ export class FeedClient {
   }
 
   async #open(attempt: number): Promise<void> {
-    const { url, token } = this.#options;
+    const { url, poll, token } = this.#options;
     const text = `${typeof token === "string" ? token : await token()}`.trim();
     if (attempt !== this.#attempt) return;
     if (!/^[\w.-]+$/.test(text)) {
@@ -237,9 +305,15 @@ export class FeedClient {
       console.warn(`fairbox-feeds: token: expected one, got ${text.length} characters of a text`);
       throw new TypeError("token");
     }
-    const socket = new WebSocket(url, ["fairbox.v1", `token.${text}`]);
+    // after polls that have ended, it tries one socket
+    const polls = poll && this.#blocked >= BLOCKED ? new Polls(poll, text) : null;
+    this.#blocked = polls ? BLOCKED - 1 : this.#blocked + 1;
+    const socket: Connection = polls ?? new WebSocket(url, ["fairbox.v1", `token.${text}`]);
     this.#socket = socket;
-    socket.onopen = () => this.#opened();
+    socket.onopen = () => {
+      if (!polls) this.#blocked = 0;
+      this.#opened();
+    };
     socket.onmessage = (event) => this.#received(event.data);
     socket.onclose = () => this.#retry();
   }
@@ -339,7 +413,9 @@ export class FeedClient {
     for (const name of left) this.#left.delete(name);
     // a topic that was left puts no check off
     this.#soon = left.length > 0;
-    this.#schedule(this.#between(this.#soon ? SOON : CHECK), () => this.#act());
+    const socket = this.#socket;
+    const check = socket instanceof Polls ? ([socket.pause / 2, socket.pause] as const) : CHECK;
+    this.#schedule(this.#between(this.#soon ? SOON : check), () => this.#act());
   }
 
   #take(entry: Entry, answer: boolean, current: boolean): void {
@@ -386,6 +462,7 @@ export class FeedClient {
   #wake = (event: Event): void => {
     const loaded = event.type === "pageshow" && !(event as PageTransitionEvent).persisted;
     if (loaded || globalThis.document?.hidden) return;
+    if (event.type === "online") this.#blocked = 0; // another network, perhaps
     if (this.#retrying) {
       this.#failures = 0;
       this.#connect();

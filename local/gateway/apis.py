@@ -16,11 +16,11 @@ ROUTE = "AWS::ApiGatewayV2::Route"
 _FUNCTION_URI = re.compile(r"(arn:[^:]+:lambda:[^/]+:function:[^/]+)")
 
 
-def find_api(template: Template, protocol: str) -> str | None:
-    """Return the name of the template's API of this protocol, HTTP or WEBSOCKET.
+def find_apis(template: Template, protocol: str) -> list[str]:
+    """Return the names of the template's APIs of this protocol, HTTP or WEBSOCKET.
 
     Raises:
-        LocalError: an API has another protocol, or several have this one.
+        LocalError: an API has another protocol.
     """
     names = []
     for name in template.of_type(HTTP_API):
@@ -31,9 +31,7 @@ def find_api(template: Template, protocol: str) -> str | None:
             )
         if found == protocol:
             names.append(name)
-    if len(names) > 1:
-        raise LocalError(f"one {protocol} API is served here: {', '.join(names)}")
-    return names[0] if names else None
+    return names
 
 
 def parts_of(template: Template, api: str, kind: str) -> dict[str, dict[str, Any]]:

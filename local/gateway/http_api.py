@@ -1,4 +1,4 @@
-"""The template's HTTP API: its routes, limits and errors, as API Gateway serves them."""
+"""The template's HTTP APIs: their routes, limits and errors, as API Gateway serves them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import asyncio
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import Route as StarletteRoute
 
 from local.cloudformation.identities import STAGE_TYPE
-from local.gateway.apis import INTEGRATION, ROUTE, find_api, function_of, parts_of
+from local.gateway.apis import INTEGRATION, ROUTE, function_of, parts_of
 from local.gateway.http_events import (
     STAGE,
     Match,
@@ -29,9 +30,10 @@ from local.gateway.http_events import (
 from local.workspace import LocalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request as StarletteRequest
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from local.cloudformation.template import Template
     from local.functions.invoker import Invoker, InvokeResult
@@ -109,15 +111,12 @@ def _path_pattern(path: str) -> re.Pattern[str]:
     return re.compile(pattern + re.escape(path[position:]))
 
 
-def read_routes(template: Template) -> list[ApiRoute]:
-    """Return the routes of the template's HTTP API, most specific first.
+def read_routes(template: Template, api: str) -> list[ApiRoute]:
+    """Return the routes of an HTTP API of the template, most specific first.
 
     Raises:
-        LocalError: an API, integration or authorisation is of a kind not run here.
+        LocalError: an integration or authorisation is of a kind not run here.
     """
-    api = find_api(template, "HTTP")
-    if api is None:
-        return []
     for name, properties in parts_of(template, api, STAGE_TYPE).items():
         stage = properties["StageName"]
         if stage != STAGE:
@@ -157,6 +156,19 @@ def _function_of(name: str, properties: dict[str, Any]) -> tuple[str, float]:
     return function, float(properties.get("TimeoutInMillis", SECONDS * 1000)) / 1000
 
 
+def read_cors(template: Template, api: str) -> dict[str, Any]:
+    """Return what the API allows to other origins, as Starlette's middleware takes it."""
+    names = {
+        "AllowOrigins": "allow_origins",
+        "AllowMethods": "allow_methods",
+        "AllowHeaders": "allow_headers",
+        "ExposeHeaders": "expose_headers",
+        "MaxAge": "max_age",
+    }
+    configured = template.properties(api).get("CorsConfiguration", {})
+    return {names[name]: value for name, value in configured.items()}
+
+
 def choose_route(routes: Sequence[ApiRoute], request: Request) -> tuple[ApiRoute, Match] | None:
     """Return the first route that matches the request."""
     for route in routes:
@@ -183,16 +195,19 @@ class Gateway:
     api_id: str
     new_id: Callable[[], str]
     throttle: TokenBucket | None = None
+    cors: Mapping[str, Any] = field(default_factory=dict)
     calls_at_once: int = CALLS_AT_ONCE
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.calls_at_once, thread_name_prefix="api")
         self._under_way = 0  # changed by the event loop alone
-        self.app = Starlette(
+        self.app: ASGIApp = Starlette(
             routes=[StarletteRoute("/{path:path}", self._handle, methods=METHODS)],
             exception_handlers={404: self._handle_unmatched},
         )
+        if self.cors:
+            self.app = CORSMiddleware(self.app, **self.cors)
 
     async def _handle(self, incoming: StarletteRequest) -> StarletteResponse:
         response = await self._respond(incoming)
@@ -261,6 +276,18 @@ class Gateway:
     def close(self) -> None:
         """Accept no more calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def at_one_address(gateways: Sequence[Gateway]) -> ASGIApp:
+    """Return APIs as one ASGI application: each has its own paths, and `$default` the others."""
+    default, *others = sorted(gateways, key=lambda one: one.routes[-1].key != "$default")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        asked = (one for one in others if any(r.pattern.fullmatch(path) for r in one.routes))
+        await next(asked, default).app(scope, receive, send)
+
+    return app
 
 
 def _too_many(*headers: tuple[str, str]) -> Response:

@@ -19,7 +19,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from local.cloudformation.identities import ACCOUNT, HTTP_API, REGION, STAGE_TYPE
-from local.gateway.apis import INTEGRATION, ROUTE, find_api, function_of, parts_of
+from local.gateway.apis import INTEGRATION, ROUTE, find_apis, function_of, parts_of
 from local.gateway.websocket_answers import Refused, read_answer, read_policy
 from local.workspace import LOOPBACK, LocalError
 
@@ -81,9 +81,12 @@ def read_websocket_api(template: Template) -> WebSocketApi | None:
     Raises:
         LocalError: a part of it is of a kind that is not run here.
     """
-    api = find_api(template, "WEBSOCKET")
-    if api is None:
+    apis = find_apis(template, "WEBSOCKET")
+    if not apis:
         return None
+    if len(apis) > 1:
+        raise LocalError(f"one WEBSOCKET API is served here: {', '.join(apis)}")
+    [api] = apis
     stages = parts_of(template, api, STAGE_TYPE)
     limits = [key for stage in stages.values() for key in stage if key.endswith("RouteSettings")]
     if len(stages) != 1 or limits:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairbox import Feed
 from fairbox.dynamodb.calls import Calls
+from fairbox.feeds.asking import Asking
 from fairbox.feeds.requests import Requests
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.testing.application import FEEDS
@@ -70,7 +71,7 @@ def server(cli: Cli) -> Iterator[str]:
     application = cli.application
     calls = Calls(application.client, application.clock, application.rng)
     connections = FeedConnections(calls, FEEDS, 4)
-    requests = Requests.over(calls, FEEDS, connections)
+    requests = Requests(Asking.over(calls, FEEDS, connections), connections)
     grants = frozenset({"trades/*", "inbox/u7"})
 
     def handle(socket: ServerConnection) -> None:

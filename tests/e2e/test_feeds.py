@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import pytest
 from fairbox import Feed, FeedClient, Feeds, Message, Subscription, Topic
 from fairbox.settings import Settings
 
+from local.workspace import LOOPBACK
 from stacks.node import bin_folder
 from tests.repository.test_docs import ROOT, snippets_of
 
@@ -53,8 +54,10 @@ def python_client(url: str, positions: Positions, token: str) -> Iterator[Iterat
 
 
 @contextmanager
-def javascript_client(url: str, positions: Positions, token: str) -> Iterator[Iterator[Update]]:
-    command = [str(bin_folder() / "node"), str(FOLLOW), url, token, json.dumps(positions)]
+def javascript_client(
+    url: str, positions: Positions, token: str, *poll: str
+) -> Iterator[Iterator[Update]]:
+    command = [str(bin_folder() / "node"), str(FOLLOW), url, token, json.dumps(positions), *poll]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -64,8 +67,15 @@ def javascript_client(url: str, positions: Positions, token: str) -> Iterator[It
             process.kill()
 
 
+def polling_client(
+    api: str, positions: Positions, token: str
+) -> AbstractContextManager[Iterator[Update]]:
+    """Follow where no WebSocket opens."""
+    return javascript_client(f"ws://{LOOPBACK}:1", positions, token, f"{api}/poll")
+
+
 @pytest.mark.guarantee("feed-accounted")
-@pytest.mark.parametrize("follow", [python_client, javascript_client])
+@pytest.mark.parametrize("follow", [python_client, javascript_client, polling_client])
 def test_a_client_gets_each_message_once_though_connections_and_functions_die(
     stage: Stage, follow: Follow
 ) -> None:
@@ -74,18 +84,21 @@ def test_a_client_gets_each_message_once_though_connections_and_functions_die(
     feeds.create(Feed(name, "ring"))
     stage.outbox.create_topic(Topic(name))
     stage.outbox.add_subscription(Subscription(name, "screens", f"feed:{name}"))
-    [connect] = [name for name in stage.app.invoker.functions() if "FeedsConnect" in name]
+    url = stage.app.api_url if follow is polling_client else env["FAIRBOX_FEEDS_URL"]
+    invoker = stage.app.invoker
+    answering = [n for n in invoker.functions() if "FeedsConnect" in n or "FeedsPoll" in n]
     got: list[int] = []
     position: int | None = 0
     for begin in (1, 5):
         numbers = feeds.publish_many(name, "k", [b"1", b"2", b"3"])
         assert numbers == list(range(begin, begin + 3))
-        for pid in stage.app.invoker.pool(connect).pids():
-            os.kill(pid, signal.SIGKILL)
+        for pid in (pid for one in answering for pid in invoker.pool(one).pids()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         token = token_of(stage, f"{name}/k")
-        with follow(env["FAIRBOX_FEEDS_URL"], {f"{name}/k": position}, token) as updates:
+        with follow(url, {f"{name}/k": position}, token) as updates:
             got += next(updates)[1]
-            # so this one is pushed
+            # so this one is pushed, or polled
             stage.outbox.add(Message(topic=name, body=b"4", partition_key="k"))
             position, last = next(updates)
             got += last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,16 @@ class FeedsClient:
 
     def say(self, **request: Any) -> Any:
         return json.loads(self._event("$default", body=json.dumps(request))["body"])
+
+    def poll(self, token: str, topics: dict[str, int | None], wait: int = 0) -> Any:
+        body = json.dumps({"op": "sync", "id": 1, "topics": topics, "wait": wait}).encode()
+        event = {
+            "requestContext": {"requestId": self.id},
+            "headers": {"authorization": f"Bearer {token}"},
+            "body": base64.b64encode(body).decode(),
+            "isBase64Encoded": True,
+        }
+        return self._invoke("feeds_poll", event)
 
     def disconnect(self) -> None:
         self._event("$disconnect")

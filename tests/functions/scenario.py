@@ -348,6 +348,8 @@ class Scenario:
             self.functions.sockets.faults[client.id] = faults
             feeds.publish(topic, {"inbox": "u7", "prices": "eur"}[topic], b"3")
             client.push()
+        for position in (1, 3):
+            client.poll(client.token("u7", "inbox/u7"), {"inbox/u7": position}, wait=1)
         client.say(op="leave", id=3, topics=["inbox/u7"])
         client.disconnect()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jwt
 import pytest
+from botocore.exceptions import ClientError
 from fairbox import Feed, Feeds, InvalidInput, Unavailable
 from fairbox.feeds.tokens import make_token
 from fairbox.model.feeds import MAX_BODY
@@ -56,6 +57,33 @@ def test_a_client_with_a_token_connects_asks_and_goes(client: FeedsClient) -> No
     assert [entry[:3], entry[3][0][2]] == [["trades/btc", 0, 1], {"price": 1}]
     client.disconnect()
     assert client.say(op="sync", id=2, topics={})["err"][0][1] == "reconnect"
+
+
+def test_a_client_without_a_connection_polls(
+    client: FeedsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = client.functions
+    feeds = Feeds(functions.engine, table=functions.tables["feeds"], clock=functions.clock)
+    feeds.create(Feed("trades", "ring"))
+    feeds.publish("trades", "btc", b'{"price":1}')
+    token = client.token("u7", "trades/*")
+    answer = client.poll(token, {"trades/btc": 0})
+    headers = {"Cache-Control": "no-store", "Content-Type": "application/json"}
+    assert (answer["statusCode"], answer["headers"]) == (200, headers)
+    assert json.loads(answer["body"])["t"][0][3][0][2] == {"price": 1}
+
+    began = functions.clock.now()
+    answer = client.poll(token, {"trades/btc": 1}, wait=20)
+    assert (answer["statusCode"], answer["body"]) == (204, "")
+    assert 20 <= functions.clock.now() - began <= 21
+    assert client.poll("forged", {"trades/btc": 0})["statusCode"] == 401
+
+    def throttled(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "ThrottlingException"}}, "BatchGetItem")
+
+    monkeypatch.setattr(functions.engine, "batch_get_item", throttled)
+    busy = {"statusCode": 503, "headers": {"Retry-After": "1"}}
+    assert client.poll(token, {"trades/btc": 0}) == busy
 
 
 def test_what_is_published_reaches_each_shard_and_comes_again_where_it_failed(

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local.functions.invoker import InvokeResult
-from local.gateway.http_api import BODY_LIMIT, ApiRoute, Gateway, choose_route, read_routes
+from local.gateway.http_api import (
+    BODY_LIMIT,
+    ApiRoute,
+    Gateway,
+    at_one_address,
+    choose_route,
+    read_cors,
+    read_routes,
+)
 from local.gateway.http_events import Match, Request, build_event, read_result
 from local.gateway.web_server import WebServer
 from local.workspace import LocalError, choose_port
@@ -218,11 +226,13 @@ def test_a_request_that_no_route_takes_finds_none() -> None:
     assert choose_route(routes("GET /topics"), request(path="/other")) is None
 
 
-def api_template(folder: Path, *, route: dict[str, Any], stage: str = "$default") -> Any:
+def api_template(
+    folder: Path, *, route: dict[str, Any], stage: str = "$default", **api: Any
+) -> Any:
     function = {"Fn::GetAtt": ["Sample", "Arn"]}
     resources = {
         "Sample": sample_function(),
-        "Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"ProtocolType": "HTTP"}},
+        "Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"ProtocolType": "HTTP", **api}},
         "Integration": {
             "Type": "AWS::ApiGatewayV2::Integration",
             "Properties": {
@@ -250,7 +260,7 @@ def api_template(folder: Path, *, route: dict[str, Any], stage: str = "$default"
 
 
 def test_the_templates_routes_lead_to_their_functions(tmp_path: Path) -> None:
-    (route,) = read_routes(api_template(tmp_path, route={"AuthorizationType": "AWS_IAM"}))
+    (route,) = read_routes(api_template(tmp_path, route={"AuthorizationType": "AWS_IAM"}), "Api")
     assert route.key == "GET /topics"
     assert route.function == "arn:aws:lambda:us-east-1:123456789012:function:App-Sample"
     assert route.iam
@@ -268,7 +278,7 @@ def test_a_route_of_an_unknown_kind_is_refused(
     tmp_path: Path, changes: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(LocalError, match=named):
-        read_routes(api_template(tmp_path, **changes))
+        read_routes(api_template(tmp_path, **changes), "Api")
 
 
 class FakeInvoker:
@@ -333,3 +343,42 @@ def test_a_function_over_the_gateways_time_is_unavailable(
     served: tuple[str, FakeInvoker],
 ) -> None:
     assert fetch(f"{served[0]}/hang", b"x") == (503, {"message": "Service Unavailable"})
+
+
+def test_apis_share_an_address_and_each_allows_its_own_origins(tmp_path: Path) -> None:
+    allowed = {
+        "AllowOrigins": ["*"],
+        "AllowMethods": ["POST"],
+        "AllowHeaders": ["authorization"],
+        "ExposeHeaders": ["retry-after"],
+        "MaxAge": 7200,
+    }
+    route = {"RouteKey": "POST /poll"}
+    template = api_template(tmp_path, route=route, CorsConfiguration=allowed)
+    common: dict[str, Any] = {"invoker": FakeInvoker(), "api_id": "api", "new_id": lambda: "1"}
+    default = Gateway(routes=[ApiRoute.parse("$default", function="f", iam=True)], **common)
+    polled = Gateway(routes=read_routes(template, "Api"), cors=read_cors(template, "Api"), **common)
+    app = at_one_address([default, polled])
+    server = WebServer(app, port=choose_port(0, "api"), name="api")
+    server.start()
+
+    def ask(path: str, method: str = "POST", **headers: str) -> Any:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named["origin"] = "https://a.test"
+        asked = urllib.request.Request(server.url + path, headers=named, method=method)  # noqa: S310
+        with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310 - loopback
+            return answer.headers, answer.read()
+
+    asks = {"access_control_request_method": "POST"}
+    headers, _ = ask("/poll", "OPTIONS", access_control_request_headers="authorization", **asks)
+    assert headers["access-control-allow-origin"] == "*"
+    assert headers["access-control-max-age"] == "7200"
+    headers, body = ask("/poll")
+    assert headers["access-control-expose-headers"] == "retry-after"
+    assert json.loads(body)["routeKey"] == "POST /poll"
+    headers, body = ask("/topics")
+    assert headers["access-control-allow-origin"] is None
+    assert json.loads(body)["routeKey"] == "$default"
+    server.stop()
+    for gateway in (default, polled):
+        gateway.close()

@@ -35,6 +35,7 @@ UNCONDITIONAL: Final = {
     "repair_cursor.save_cursor": _ALONE,
     "feed_connections.open": "the row of a connection, whose id API Gateway has just made",
     "feed_leases.take": "a lease, which is only made longer",
+    "feed_polls._update": "the set of held polls: an element more or less",
     "feed_topics.file": "the bundle of a head, in the log: whoever files it files the same",
 }
 """Writes by module and function, each with the reason why it needs no condition."""

@@ -90,3 +90,22 @@ def test_calls_are_limited_and_logged_as_json_that_is_kept_for_a_time(assembly: 
     separator, (prefix, unique) = group["LogGroupName"]["Fn::Join"]
     assert (separator, prefix) == ("", "/aws/vendedlogs/apis/FairboxApi-")
     assert unique["Fn::Select"][1]["Fn::Split"] == ["/", {"Ref": "AWS::StackId"}]
+
+
+def test_polls_of_feeds_have_an_api_apart_with_limits_that_pages_of_every_origin_reach(
+    keyed: Assembly,
+) -> None:
+    apis = keyed.of_type("AWS::ApiGatewayV2::Api").values()
+    [cors] = [api["CorsConfiguration"] for api in apis if "CorsConfiguration" in api]
+    assert (cors["AllowOrigins"], cors["AllowMethods"]) == (["*"], ["POST"])
+    assert cors["AllowHeaders"] == ["authorization", "content-type"]
+    assert "AllowCredentials" not in cors
+    routes = keyed.of_type("AWS::ApiGatewayV2::Route").values()
+    assert [
+        (route["RouteKey"], plain(route["ApiId"]))
+        for route in routes
+        if route["AuthorizationType"] == "NONE" and not route["RouteKey"].startswith("$")
+    ] == [("POST /poll", "PollApi")]
+    stages = keyed.of_type("AWS::ApiGatewayV2::Stage").values()
+    [stage] = [one for one in stages if plain(one["ApiId"]) == "PollApi"]
+    assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 1000

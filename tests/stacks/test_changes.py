@@ -68,6 +68,7 @@ OTHER_VALUES: dict[str, tuple[str, ...]] = {
     "canary": ("true",),
     "feeds": ("true",),
     "audience_shards": ("8",),
+    "held_polls": ("40",),
     "metrics_detail": ("totals", "all"),
     "alarm_given_up_hours": ("48",),
     "alarm_outstanding_count": ("1000",),

@@ -105,6 +105,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("alarm_stalled_batches", -1),
         ("api_rate_limit", 0),
         ("audience_shards", 0),
+        ("held_polls", -1),
         ("alarm_dead_count", -1),
         ("alarm_given_up_hours", 0),
         ("alarm_given_up_hours", 360),  # half of the thirty days after which objects expire

@@ -328,7 +328,7 @@ def test_the_local_application_tells_functions_what_a_deployment_tells_them(
         if name in deployed
     }
     assert there == deployed
-    feeds = {f"feeds_{name}" for name in ("authorize", "connect", "ring", "visit")}
+    feeds = {f"feeds_{name}" for name in ("authorize", "connect", "poll", "ring", "visit")}
     assert local.keys() - deployed == feeds
 
 

@@ -36,6 +36,7 @@ _FUNCTIONS: Final = (
     "FairboxDelivery/RepairRole",
     "FairboxFeeds/FeedsAuthorizeRole",
     "FairboxFeeds/FeedsConnectRole",
+    "FairboxFeeds/FeedsPollRole",
     "FairboxFeeds/FeedsRingRole",
     "FairboxFeeds/FeedsVisitRole",
     "FairboxMonitoring/CountOutstandingRole",

@@ -22,7 +22,7 @@ from local.cloudformation.identities import (
 )
 from local.cloudformation.synthesis import synthesise
 from local.cloudformation.template import Template
-from local.gateway.apis import find_api
+from local.gateway.apis import find_apis
 from local.workspace import Workspace
 from tests.support.iam.recording import Seen
 from tests.support.iam.requests import SOCKETS, Request, arn
@@ -179,7 +179,7 @@ class Deployment:
             yield request
             return
         if SOCKETS in request.resource:
-            api = self.template.ref(str(find_api(self.template, "WEBSOCKET")))
+            api = self.template.ref(find_apis(self.template, "WEBSOCKET")[0])
             yield replace(request, resource=request.resource.replace(SOCKETS, f"{api}/feeds"))
             return
         own = self.owns(request.resource)

@@ -20,7 +20,7 @@ _TABLE_KEY_TO_READ: Final = dict(list(_TABLE_KEY.items())[:1])
 _WRITERS: Final = (
     *("ack_batches", "api", "cascade_batches", "clean_orphans", "deliver_shard", "mark_delivered"),
     *("relay", "repair", "count_outstanding", "sweep", "feeds_connect"),
-    "feeds_visit",
+    *("feeds_poll", "feeds_visit"),
 )
 
 _SMOKE_QUEUES: Final = "goes with ReceiveMessage; a smoke test's queues lie under SQS's own key"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fairbox import Feed
 from fairbox.dynamodb.calls import Calls
+from fairbox.feeds.asking import Asking
 from fairbox.feeds.requests import Requests
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import LEASE_SECONDS
@@ -29,7 +30,7 @@ class Screen:
         self.app.feeds.create(Feed("inbox", "private", window=16))
         calls = Calls(self.app.client, self.app.clock, self.app.rng)
         self.connections = FeedConnections(calls, FEEDS, 4)
-        self.requests = Requests.over(calls, FEEDS, self.connections)
+        self.requests = Requests(Asking.over(calls, FEEDS, self.connections), self.connections)
         self.connections.open("c1", Connection("u7", frozenset(GRANTS)))
         self.asked = 0
 

@@ -12,6 +12,7 @@ from fairbox.aws.feed_sockets import FeedSockets
 from fairbox.codec.keys import key
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dynamodb.calls import Calls
+from fairbox.feeds.asking import Asking
 from fairbox.feeds.pushing import OUTAGE, OUTAGE_TRIES, RETRY_SECONDS, Pushed, Pushing
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import DOORBELL_BYTES, Ringing
@@ -39,7 +40,7 @@ class Audience:
             self.app.feeds.create(feed)
         calls = Calls(self.app.client, self.app.clock, self.app.rng)
         self.connections = FeedConnections(calls, FEEDS, 1)
-        self.requests = Requests.over(calls, FEEDS, self.connections)
+        self.requests = Requests(Asking.over(calls, FEEDS, self.connections), self.connections)
         self.sqs = MemorySqs(self.app.clock, self.app.rng)
         self.queue = self.sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})[
             "QueueUrl"

@@ -10,16 +10,17 @@ from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.feeds.answers import Entry, Refusal, answer
 from fairbox.feeds.messages import BUNDLE_BYTES, sent_bytes
 from fairbox.model.feeds import MAX_NUMBER, MAX_TOPICS, is_number, split_topic
-from fairbox.tables.feed_leases import lease_sk
+from fairbox.tables.feed_leases import FeedLeases, lease_sk
+from fairbox.tables.feed_topics import FeedTopics
+from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from fairbox.dynamodb.calls import Calls
     from fairbox.model.feeds import Feed
     from fairbox.tables.feed_connections import Connection, FeedConnections
-    from fairbox.tables.feed_leases import FeedLeases
-    from fairbox.tables.feed_topics import Bundle, FeedTopics, TopicState
-    from fairbox.tables.feeds import FeedRows
+    from fairbox.tables.feed_topics import Bundle, TopicState
 
 ANSWER_BYTES: Final = 32 * 1024
 """Bytes that API Gateway meters as one; a larger message is answered alone."""
@@ -44,6 +45,12 @@ class Asking:
         self._topics = topics
         self._connections = connections
         self._leases = leases
+
+    @classmethod
+    def over(cls, calls: Calls, table: str, connections: FeedConnections) -> Asking:
+        """Return the answers from a table."""
+        feeds, topics = FeedRows(calls, table), FeedTopics(calls, table)
+        return cls(feeds, topics, connections, FeedLeases(calls, table))
 
     def sync(self, connection_id: str, request: int, positions: Mapping[str, object]) -> str:
         """Let a connection follow topics, acknowledge its positions, and answer what is behind.
@@ -72,14 +79,38 @@ class Asking:
         # whatever is published from here on is sent to this connection, or read below
         self._join(connection_id, [t for t in feeds if t not in connection.topics], feeds)
 
+        return self._answer(feeds, refused, positions, request)[0]
+
+    def poll(
+        self, client: Connection, request: int, positions: Mapping[str, object]
+    ) -> tuple[str, bool]:
+        """Answer a client that has no connection, as `sync`; it follows nothing.
+
+        Returns:
+            The answer, and whether there is news: messages, or what the client does not know yet.
+        """
+        feeds, refused = self._admit(client, positions)
+        return self._answer(feeds, refused, positions, request)
+
+    def _answer(
+        self,
+        feeds: Mapping[str, Feed],
+        refused: Sequence[Refusal],
+        positions: Mapping[str, object],
+        request: int,
+    ) -> tuple[str, bool]:
+        """Return the answer about these topics, and whether it is news."""
         asked = {t: p for t, p in positions.items() if t in feeds and isinstance(p, int)}
         states = self._acknowledge(feeds, asked)
         readings = [self._reading(f, t, asked.get(t), states[t]) for t, f in feeds.items()]
         alone = _fill(readings, request)
         if alone is not None:
-            return answer(request, [alone.entry], {alone.entry.topic: alone.feed.kind})
+            return answer(request, [alone.entry], {alone.entry.topic: alone.feed.kind}), True
         kinds = {topic: feed.kind for topic, feed in feeds.items()}
-        return answer(request, [reading.entry for reading in readings], kinds, refused)
+        entries = [reading.entry for reading in readings]
+        begins = len(asked) < len(feeds)
+        news = bool(refused) or begins or any(one.messages or one.note for one in entries)
+        return answer(request, entries, kinds, refused), news
 
     def _admit(
         self, connection: Connection, positions: Mapping[str, object]

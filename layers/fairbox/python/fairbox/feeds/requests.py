@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.errors import InvalidInput
 from fairbox.feeds.answers import Refusal, answer
-from fairbox.feeds.asking import Asking, ConnectionGone
+from fairbox.feeds.asking import ConnectionGone
 from fairbox.model.feeds import MAX_TOPICS, is_number, split_topic
-from fairbox.tables.feed_leases import FeedLeases
-from fairbox.tables.feed_topics import FeedTopics
-from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
-    from fairbox.dynamodb.calls import Calls
+    from fairbox.feeds.asking import Asking
     from fairbox.tables.feed_connections import FeedConnections
 
 
@@ -25,20 +22,13 @@ class Requests:
         self._asking = asking
         self._connections = connections
 
-    @classmethod
-    def over(cls, calls: Calls, table: str, connections: FeedConnections) -> Requests:
-        """Return the answers from a table."""
-        feeds, topics = FeedRows(calls, table), FeedTopics(calls, table)
-        leases = FeedLeases(calls, table)
-        return cls(Asking(feeds, topics, connections, leases), connections)
-
     def answer(self, connection_id: str, text: str) -> str:
         """Return the answer's text, which says what is wrong where the request is no good.
 
         Raises:
             Throttled, Unavailable, Unreadable: the client is to ask again, as it does unanswered.
         """
-        request, wrong = _parse(text)
+        request, wrong = parse(text)
         id_ = request.get("id") if is_number(request.get("id")) else None
         if wrong or id_ is None:
             return answer(id_, refused=[Refusal(None, "bad_request", wrong)])
@@ -52,7 +42,7 @@ class Requests:
         return f'{{"a":{id_}}}'
 
 
-def _parse(text: str) -> tuple[dict[str, Any], str]:
+def parse(text: str) -> tuple[dict[str, Any], str]:
     """Return a request, and what is wrong with it; empty: nothing."""
     try:
         request = json.loads(text)

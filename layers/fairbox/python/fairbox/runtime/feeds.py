@@ -11,6 +11,8 @@ from fairbox.aws.clients import make_client
 from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
+from fairbox.feeds.asking import Asking
+from fairbox.feeds.polling import Polling
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Ringing
@@ -22,10 +24,12 @@ from fairbox.settings import (
     FEEDS_SECRET,
     FEEDS_TABLE,
     FEEDS_URL,
+    HELD_POLLS,
     Settings,
 )
 from fairbox.tables.feed_connections import FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_polls import FeedPolls
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.feeds import FeedRows
 
@@ -67,8 +71,15 @@ class FeedsApplication:
 
     @cached_property
     def requests(self) -> Requests:
-        """The answers to clients."""
-        return Requests.over(self._calls, self.settings.required(FEEDS_TABLE), self.connections)
+        """The answers to clients that have a connection."""
+        return Requests(self._asking, self.connections)
+
+    @cached_property
+    def polling(self) -> Polling:
+        """The answers to clients that have none."""
+        polls = FeedPolls(self._calls, self.settings.required(FEEDS_TABLE))
+        most = self.settings.whole(HELD_POLLS, 20)
+        return Polling(self.token_keys, self._asking, polls, self.clock, most)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -93,6 +104,10 @@ class FeedsApplication:
         )
         topics, feeds = FeedTopics(self._calls, table), FeedRows(self._calls, table)
         return Pushing(feeds, topics, self.connections, FeedSockets(client))
+
+    @cached_property
+    def _asking(self) -> Asking:
+        return Asking.over(self._calls, self.settings.required(FEEDS_TABLE), self.connections)
 
     @cached_property
     def _calls(self) -> Calls:

@@ -1,0 +1,63 @@
+"""The row of the polls of feeds that are held: one set, which bounds how many there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.codec.keys import key
+from fairbox.codec.messages import number
+from fairbox.dynamodb.calls import ConditionFailed
+
+if TYPE_CHECKING:
+    from fairbox.dynamodb.calls import Calls
+
+# held polls (table Feeds)
+HELD: Final = "h"  # SS, each poll: until when, in s since 1970 UTC, a space, its id
+
+HELD_KEY: Final = key("polls", "held")
+
+
+class FeedPolls:
+    """Reads and writes the row of held polls."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def hold(self, poll: str, most: int) -> bool:
+        """Count a poll as held, unless `most` are (1 WRU a KB; 3 where killed ones leave room).
+
+        Args:
+            poll: `<until> <id>`; it counts until then, even if nobody releases it.
+            most: polls that may be held.
+        """
+        room = "attribute_not_exists(#h) OR size(#h) < :most"
+        for _ in range(2):
+            try:
+                self._update("ADD", {poll}, ConditionExpression=room, most=most)
+            except ConditionFailed as failed:
+                held = failed.old.get(HELD, {}).get("SS", ())
+                ended = {one for one in held if float(one.split()[0]) < self._calls.clock.now()}
+                if not ended:
+                    return False
+                self._update("DELETE", ended)
+            else:
+                return True
+        return False
+
+    def release(self, poll: str) -> None:
+        """Let another poll be held (1 WRU a KB)."""
+        self._update("DELETE", {poll})
+
+    def _update(self, verb: str, polls: set[str], most: int | None = None, **more: Any) -> None:
+        values: dict[str, Any] = {} if most is None else {":most": number(most)}
+        self._calls.call(
+            "update_item",
+            TableName=self._table,
+            Key=HELD_KEY,
+            UpdateExpression=f"{verb} #h :polls",
+            ExpressionAttributeNames={"#h": HELD},
+            ExpressionAttributeValues={":polls": {"SS": sorted(polls)}} | values,
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            **more,
+        )
