@@ -155,6 +155,13 @@ demo: .local/stamps/local
 	@$(MAKE) --no-print-directory --jobs 3 .local/stamps/demo fetch assembly
 	@$(RUN) -m local.demo $(if $(N),-n $(N))
 
+WAIT ?=
+
+.PHONY: demo-feeds
+demo-feeds: .local/stamps/local
+	@$(MAKE) --no-print-directory --jobs 2 fetch assembly
+	@$(RUN) -m local.demo.feeds $(if $(WAIT),--wait $(WAIT))
+
 CASES ?= 10000
 SEED ?=
 URL ?=

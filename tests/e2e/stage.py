@@ -157,6 +157,14 @@ class Stage:
             BillingMode="PAY_PER_REQUEST",
         )
 
+    def forget_feeds(self) -> None:
+        """Delete all rows of feeds: their demo begins with empty ones."""
+        table = self.app.env["FAIRBOX_FEEDS_TABLE"]
+        for page in self.dynamodb.get_paginator("scan").paginate(TableName=table):
+            for item in page["Items"]:
+                row = {"pk": item["pk"], "sk": item["sk"]}
+                self.dynamodb.delete_item(TableName=table, Key=row)
+
     def topic(self, name: str, **settings: Any) -> str:
         """Make a topic; return its name, which no other test has."""
         chosen: dict[str, Any] = {"shards": 4, "retry": SOON} | settings

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import re
 import shutil
 import signal
-import subprocess
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import boto3
 import psutil
@@ -20,21 +20,27 @@ from fairbox.settings import Settings
 from fairbox.tables.feed_connections import TOPICS
 from fairbox.testing import ManualClock
 from playwright.sync_api import sync_playwright
+from rich.console import Console
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
-from stacks.node import bin_folder
+from local.demo.feeds.__main__ import FeedsDemo
+from local.demo.feeds.site import client_module
+from local.engines.payloads import load
+from local.gateway.web_server import WebServer
+from local.workspace import choose_port
 from tests.e2e.stage import eventually
-from tests.repository.test_docs import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Browser, Page
+    from starlette.requests import Request
 
     from tests.e2e.stage import Stage
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
-FOLDER = ROOT / "clients/js"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Feeds</title><link rel="icon" href="data:,">
 <script type="module">
 import { FeedClient } from "./client.js";
@@ -42,6 +48,7 @@ window.updates = [];
 window.tokens = 0;
 window.client = new FeedClient({
   url: "URL",
+  poll: "POLL",
   positions: { "TOPIC": Number(localStorage.getItem("TOPIC")) },
   token: async () => { window.tokens += 1; return (await fetch("/token")).text(); },
   onUpdate: ({ messages, lost }) => window.updates.push([messages.map((m) => m.number), lost]),
@@ -54,15 +61,17 @@ class Site:
     """A service of a user: its page, its tokens, and a ring of eight messages.
 
     Attributes:
+        url: to which the page connects.
         tokens: those that it gives first; then it makes them.
         told: what the page has written on its console.
     """
 
-    def __init__(self, stage: Stage, name: str, module: bytes) -> None:
+    def __init__(self, stage: Stage, name: str) -> None:
         self.env, self.topic = stage.app.env, f"{name}/k"
-        self.stage, self.module = stage, module
+        self.stage, self.module = stage, client_module()
         self.feeds = Feeds.from_env(Settings(self.env), client=stage.app.clients.__getitem__)
         self.feeds.create(Feed(name, "ring", size=8))
+        self.url = self.env["FAIRBOX_FEEDS_URL"]
         self.tokens: list[str] = []
         self.told: list[str] = []
 
@@ -72,7 +81,8 @@ class Site:
         if path == "/token":
             made = self.tokens.pop(0) if self.tokens else self.feeds.token("u7", [self.topic])
             return "text/plain", made.encode()
-        page = PAGE.replace("URL", self.env["FAIRBOX_FEEDS_URL"]).replace("TOPIC", self.topic)
+        page = PAGE.replace("URL", self.url).replace("TOPIC", self.topic)
+        page = page.replace("POLL", f"{self.stage.app.api_url}/poll")
         return "text/html", page.encode()
 
     def publish(self, count: int = 1, size: int = 1) -> int:
@@ -111,48 +121,29 @@ def browser() -> Iterator[Browser]:
         yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
 
 
-@pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder: Path = tmp_path_factory.mktemp("js")
-    command: list[str | Path] = [bin_folder() / "node", "node_modules/typescript/bin/tsc"]
-    command += ["--project", "tsconfig.build.json", "--outDir", folder]
-    subprocess.run(command, cwd=FOLDER, check=True)
-    return (folder / "fairbox-feeds.js").read_bytes()
-
-
 @pytest.fixture
-def site(stage: Stage, module: bytes, request: pytest.FixtureRequest) -> Iterator[Site]:
-    site = Site(stage, request.node.name.replace("_", "-"), module)
+def site(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Site]:
+    site = Site(stage, request.node.name.replace("_", "-"))
     yield site
     eventually(lambda: not site.connections(), failing=lambda: "the page is still connected")
 
 
 @pytest.fixture
 def page(browser: Browser, site: Site) -> Iterator[Page]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            kind, body = site.get(self.path)
-            self.send_response(200)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    async def answer(request: Request) -> Response:
+        kind, body = site.get(request.url.path)
+        return Response(body, media_type=kind)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    app = Starlette(routes=[Route("/{path:path}", answer)])
+    server = WebServer(app, port=choose_port(0, "site"), name="site")
+    server.start()
     with browser.new_context() as context:
         page = context.new_page()
         page.on("console", lambda message: site.told.append(message.text))
         page.on("pageerror", lambda error: site.told.append(str(error)))
-        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        page.goto(server.url)
         yield page
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    server.stop()
 
 
 def took(page: Page, site: Site, last: int) -> tuple[list[int], int]:
@@ -181,6 +172,15 @@ def test_it_goes_on_when_the_network_is_back(page: Page, site: Site) -> None:
     page.context.set_offline(False)
     assert took(page, site, last) == ([2, 3, 4], 0)
     assert site.told == []
+
+
+def test_it_polls_another_origin_where_web_sockets_are_blocked(page: Page, site: Site) -> None:
+    took(page, site, site.publish())
+    site.url = "ws://127.0.0.1:1"
+    page.reload()
+    for last in (2, 3):
+        assert took(page, site, site.publish()) == ([last], 0)
+    assert site.connections() == []
 
 
 def test_a_tab_that_was_stopped_is_told_its_loss(page: Page, site: Site) -> None:
@@ -212,3 +212,29 @@ def test_a_token_that_has_ended_is_replaced(page: Page, site: Site) -> None:
     site.disconnect()
     assert took(page, site, site.publish()) == ([2], 0)
     assert page.evaluate("window.tokens") == 3
+
+
+def test_the_demo_s_page_is_both_panes(browser: Browser, stage: Stage) -> None:
+    stage.forget_feeds()
+    console, told = Console(file=io.StringIO(), record=True, width=100), list[str]()
+
+    def address() -> re.Match[str] | None:
+        return re.search(r"open (http://\S+) ", console.export_text(clear=False))
+
+    with ThreadPoolExecutor(1) as pool, browser.new_context() as context:
+        demo = pool.submit(FeedsDemo(stage.app, console).run, load()[:100], wait=60, pause=0)
+        eventually(lambda: address() is not None, failing=lambda: demo)
+        page = context.new_page()
+        page.on("console", lambda message: told.append(message.text))
+        page.on("pageerror", lambda error: told.append(str(error)))
+        found = address()
+        url = found[1] if found else ""
+        page.goto(url)
+        assert context.request.get(url).status == 409
+        assert demo.result(120) == []
+        assert page.locator(".good").all_text_contents() == ["all accounted for"] * 2
+        right = page.locator("section").nth(1)
+        numbers = [right.locator(f".{name}").inner_text() for name in ("received", "missed")]
+    assert sum(map(int, numbers)) == 100
+    assert int(numbers[1]) >= 50 - 32
+    assert told == []

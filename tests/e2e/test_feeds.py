@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -16,7 +18,10 @@ from urllib.parse import urlsplit
 import pytest
 from fairbox import Feed, FeedClient, Feeds, Message, Subscription, Topic
 from fairbox.settings import Settings
+from rich.console import Console
 
+from local.demo.feeds.__main__ import FeedsDemo
+from local.engines.payloads import load
 from local.workspace import LOOPBACK
 from stacks.node import bin_folder
 from tests.repository.test_docs import ROOT, snippets_of
@@ -113,6 +118,23 @@ def test_the_snippets_of_the_tutorial_run(stage: Stage, monkeypatch: pytest.Monk
     for code, _ in snippets_of(TUTORIAL):
         exec(compile(code, TUTORIAL, "exec"), namespace)  # noqa: S102 - the document's own code
     assert namespace["message"].body == {"price": 64015}
+
+
+def test_the_demo_accounts_for_a_pane_that_stops_reading(stage: Stage) -> None:
+    stage.forget_feeds()
+    console = Console(file=io.StringIO(), record=True, width=100)
+    assert FeedsDemo(stage.app, console).run(load()[:100], wait=0, pause=0) == []
+    text = console.export_text()
+    figures = {
+        name.strip(): [int(left), int(right)]
+        for name, left, right in re.findall(r"│ (.+?) +│ +(\d+) +│ +(\d+) +│", text)
+    }
+    lost = figures["tape: told as lost"]
+    assert lost[1] >= 50 - 32, figures
+    assert [a + b for a, b in zip(figures["tape: received"], lost, strict=True)] == [100, 100]
+    assert figures["inbox: refused, as it was full"][1] >= 2
+    assert figures["inbox: received"] == figures["inbox: accepted"]
+    assert "refused: 'inbox/right' is full" in text
 
 
 def follow(url: str, token: str, ends: Mapping[str, int], began: threading.Barrier) -> bool:

@@ -1,0 +1,1 @@
+"""The demo of feeds: two screens, one of which stops reading."""
