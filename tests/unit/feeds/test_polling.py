@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 from fairbox import Feed, FeedFull
 from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
@@ -94,16 +95,20 @@ def test_news_and_a_beginner_are_answered_at_once_and_nothing_is_followed(poller
     assert poller.entries({BTC: None}, 20) == [[BTC, 0, 1, [1]]]
     assert poller.entries({"trades/new": None}, 20) == [["trades/new", 0, 0, []]]
     assert poller.entries({BTC: 0}, 20) == [[BTC, 0, 1, [1]]]
-    assert poller.entries({BTC: 9}, 20) == [[BTC, 0, 1, [1], "reset"]]
+    assert poller.entries({"trades/new": 9}, 20) == [["trades/new", 0, 0, [], "reset"]]
     refused = json.loads(poller.poll({BTC: 1, "none/k": 1}, 20).body)["err"]
     assert [topic for topic, *_ in refused] == ["none/k"]
-    assert poller.pauses.count == 0
     assert poller.app.engine.items(FEEDS) == before
+
+    poller.app.feeds.publish("trades", "btc", b'"%s"' % (b"x" * 40_000))  # answered alone
+    assert poller.entries({BTC: 1, "trades/eth": 0}, 20) == [[BTC, 1, 2, [2], "more"]]
+    assert poller.pauses.count == 0
 
 
 def test_without_news_it_is_answered_at_once_or_held_until_there_is_some(poller: Poller) -> None:
+    poller.app.client.reset()
     assert poller.poll({BTC: 1}).status == 204
-    assert poller.pauses.count == 0
+    assert (poller.pauses.count, poller.app.client.reading().wru) == (0, 0)
 
     poller.pauses.events[3] = poller.publish
     poller.app.client.reset()
@@ -116,7 +121,9 @@ def test_without_news_it_is_answered_at_once_or_held_until_there_is_some(poller:
 
 def test_a_held_poll_ends_when_its_wait_is_over_and_then_another_one_may(poller: Poller) -> None:
     for wait, pauses in ((20, 20), (0.5, 21), (2, 23)):
+        began = poller.app.clock.now()
         reply = poller.poll({BTC: 1}, wait)
+        assert poller.app.clock.now() == began + wait
         assert (reply.status, reply.headers, poller.pauses.count) == (204, {}, pauses)
 
 
@@ -140,6 +147,17 @@ def test_a_poll_that_fails_is_held_no_more(poller: Poller) -> None:
         poller.pauses.count = 0
         with pytest.raises(ZeroDivisionError):
             poller.poll({BTC: 1}, 20)
+
+
+def test_a_poll_whose_place_cannot_be_given_back_is_answered(
+    poller: Poller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def throttled(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "ThrottlingException"}}, "UpdateItem")
+
+    engine = poller.app.engine
+    poller.pauses.events[2] = lambda: monkeypatch.setattr(engine, "update_item", throttled)
+    assert poller.poll({BTC: 1}, 2).status == 204
 
 
 def test_a_poll_acknowledges_a_private_topic(poller: Poller) -> None:

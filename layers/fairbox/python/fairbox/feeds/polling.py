@@ -25,7 +25,6 @@ MAX_WAIT: Final = 20
 """Seconds for which a poll is held."""
 PAUSE: Final = 1
 """Seconds between two readings of a held poll."""
-_KEPT: Final = 10  # seconds past its end, in which a held poll that was killed still counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class Polling:
         if end == now:
             return Reply(204)
 
-        held = f"{end + _KEPT:.0f} {id_}"
+        held = f"{end:.0f} {id_}"
         if not self._polls.hold(held, self._most):
             return Reply(204, headers={"Retry-After": str(MAX_WAIT)})
         try:
