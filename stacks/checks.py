@@ -177,7 +177,7 @@ CHECKS: Final[dict[str, Check]] = {
     "stalled_batch_hours": _between(1, 24 * 365),
     "api_rate_limit": _between(1, 10_000),
     "audience_shards": _between(1, 1_000),
-    "held_polls": _between(0, 1_000),
+    "held_polls": _between(0, 200),
     "api_burst_limit": _between(1, 10_000),
     "pipeline_hour": _between(0, 23),
     "pipeline_vcpu": _between(4, 1_000),

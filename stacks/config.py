@@ -138,7 +138,7 @@ class Config:
     audience_shards: int
     """Shards of the connections of feeds; another number lets each client connect anew."""
     held_polls: int
-    """Polls of feeds that wait for news at a time; one more is answered at once."""
+    """Polls of feeds that wait for news at a time, 0 to 200; one more is answered at once."""
     alarm_outstanding_count: int
     """Messages above which the alarm goes off, after five minutes."""
     alarm_oldest_age_seconds: int

@@ -141,6 +141,10 @@ def test_one_more_than_may_be_held_is_answered_at_once(poller: Poller) -> None:
     assert poller.polls.hold("9 c", 1)
 
 
+def test_none_is_held_where_none_may_be(poller: Poller) -> None:
+    assert not poller.polls.hold("9 a", 0)
+
+
 def test_a_poll_that_fails_is_held_no_more(poller: Poller) -> None:
     poller.pauses.events[1] = lambda: 1 / 0
     for _ in range(3):

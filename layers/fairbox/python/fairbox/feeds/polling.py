@@ -44,7 +44,7 @@ class Polling:
         asking: answers what is asked.
         polls: those that are held.
         clock: the time.
-        most: polls that are held at a time, 0 to 10,000.
+        most: polls that are held at a time, 0 to 200: the row has about 50 bytes of each.
     """
 
     def __init__(

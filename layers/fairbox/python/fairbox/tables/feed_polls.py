@@ -32,7 +32,7 @@ class FeedPolls:
             most: polls that may be held.
         """
         room = "attribute_not_exists(#h) OR size(#h) < :most"
-        for _ in range(2):
+        for _ in range(2 if most else 0):
             try:
                 self._update("ADD", {poll}, ConditionExpression=room, most=most)
             except ConditionFailed as failed:
