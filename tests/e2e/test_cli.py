@@ -460,7 +460,8 @@ def test_every_verb_of_the_shell_works_on_a_terminal(stage: Stage, tmp_path: Pat
         assert terminal.process.wait(SECONDS) == 0
     finally:
         terminal.close()
-    assert shell.typed >= set(SHORT)
+    # these three have a test in tests/cli/test_shell
+    assert shell.typed >= set(SHORT) - {"release", "bury", "delete"}
     assert program.one("outbox", "count", topic)["outstanding"] == 1
 
 

@@ -177,5 +177,6 @@ def test_a_hundred_clients_account_for_all_messages_though_pushing_is_killed(sta
             publish(b"%d" % n)
             if n % 20 == 0:
                 for pid in invoker.pool(visit).pids():
-                    os.kill(pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
     assert [client.result() for client in clients] == [True] * 100

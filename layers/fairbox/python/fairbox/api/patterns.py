@@ -63,7 +63,7 @@ HEADERS: Final[dict[str, Any]] = {
 }
 TENANT_WEIGHTS: Final[dict[str, Any]] = {
     "maxProperties": MAX_TENANT_WEIGHTS,
-    "propertyNames": TEXT,
+    "propertyNames": TEXT | {"minLength": 1},
     "additionalProperties": {"type": "number", "minimum": MIN_WEIGHT, "maximum": MAX_WEIGHT},
 }
 TIME: Final[dict[str, Any]] = {
