@@ -13,6 +13,7 @@ from benchmarks import (
     cost,
     cost_scenarios,
     fairness,
+    feeds,
     latency,
     pipeline,
     queue,
@@ -36,6 +37,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Measured]]] = {
     "cold_start": lambda: (cold_start.figures(), []),
     "throughput": throughput.figures,
     "fairness": lambda: (fairness.figures(), []),
+    "feeds": lambda: (feeds.figures(), []),
     "latency": lambda: (latency.figures(), []),
     "pipeline": lambda: (pipeline.figures(), []),
 }

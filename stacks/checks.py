@@ -24,6 +24,8 @@ LOG_DAYS: Final = (
 DESTINATION_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "kms")
 WARM_READ_MINIMUM: Final = 12_000
 WARM_WRITE_MINIMUM: Final = 4_000
+PUSH_RATE_MINIMUM: Final = 12.5
+"""Posts a second of an audience shard: a visit posts for 20 s, and has 250 clients."""
 INFREQUENT_MINIMUM: Final = 30
 """S3 moves no object to infrequent access before its 30th day."""
 AGE_MARGIN_SECONDS: Final = 10
@@ -177,6 +179,7 @@ CHECKS: Final[dict[str, Check]] = {
     "stalled_batch_hours": _between(1, 24 * 365),
     "api_rate_limit": _between(1, 10_000),
     "audience_shards": _between(1, 1_000),
+    "push_rate": _between(100, 1_000_000),
     "held_polls": _between(0, 200),
     "api_burst_limit": _between(1, 10_000),
     "pipeline_hour": _between(0, 23),

@@ -137,6 +137,8 @@ class Config:
     """Whether feeds are deployed: topics for people's screens."""
     audience_shards: int
     """Shards of the connections of feeds; another number lets each client connect anew."""
+    push_rate: int
+    """Frames of feeds a second in all, 100 to 1,000,000; the account's quota is for every API."""
     held_polls: int
     """Polls of feeds that wait for news at a time, 0 to 200; one more is answered at once."""
     alarm_outstanding_count: int
@@ -178,6 +180,9 @@ class Config:
             raise ConfigError("warm_write_units", "set both warm_read_units and it, or neither")
         if wrong := checks.check_regions(self):
             raise ConfigError(*wrong)
+        if self.push_rate < checks.PUSH_RATE_MINIMUM * self.audience_shards:
+            reason = f"expected {checks.PUSH_RATE_MINIMUM} or more for each of audience_shards"
+            raise ConfigError("push_rate", f"is {self.push_rate}, {reason}")
         if self.alarm_email and self.alarm_topic_arn:
             reason = "is for a topic that is made here: leave alarm_topic_arn out"
             raise ConfigError("alarm_email", reason)

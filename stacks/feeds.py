@@ -268,11 +268,14 @@ class FeedsStack(Stack):
             environment={
                 "FAIRBOX_FEEDS_TABLE": self.table.table_name,
                 "FAIRBOX_FEEDS_URL": self.url,
+                "FAIRBOX_FEEDS_QUEUE_URL": self.doorbells.queue_url,
                 "FAIRBOX_AUDIENCE_SHARDS": str(shards),
+                "FAIRBOX_PUSH_RATE": str(self._platform.config.push_rate),
             },
         )
         visit.allow(
             [
+                may.send_to(self.doorbells),
                 may.on_table(self.table, *may.READ_ITEMS, "DeleteItem"),
                 may.keep_sockets(self._websocket_api, STAGE),
             ]

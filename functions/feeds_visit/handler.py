@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.errors import FairboxError
+from fairbox.feeds.ringing import Doorbell
 from fairbox.observability.metrics import FEED_DELAY, FEED_FRAMES, FEED_PUT_OUT
 from fairbox.runtime.feeds import FeedsApplication
 from fairbox.runtime.time_limit import ends_in_time
@@ -35,10 +36,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
     failures: list[dict[str, str]] = []
     for shard, records in shards.items():
-        tries = max(int(record["attributes"]["ApproximateReceiveCount"]) for record in records)
-        doorbells = [record["body"] for record in records]
         try:
-            pushed = app.pushing.push(int(shard), doorbells, tries=tries, deadline=deadline)
+            pushed = app.pushing.push(int(shard), map(_doorbell, records), deadline)
         except FairboxError as error:
             logger.warning("a visit of feeds failed", extra={"shard": shard, "error": str(error)})
             failures += [{"itemIdentifier": record["messageId"]} for record in records]
@@ -48,5 +47,11 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
                 FEED_PUT_OUT: pushed.put_out,
                 FEED_DELAY: pushed.delay,
             }
-            app.metrics.emit(figures if pushed.clients else {})
+            app.metrics.emit(figures if pushed.clients or pushed.delay else {})
     return {"batchItemFailures": failures}
+
+
+def _doorbell(record: dict[str, Any]) -> Doorbell:
+    attributes = record["attributes"]
+    rung, tries = (attributes[name] for name in ("SentTimestamp", "ApproximateReceiveCount"))
+    return Doorbell(record["body"], int(rung) / 1000, int(tries))

@@ -67,13 +67,14 @@ class FeedsClient:
     def disconnect(self) -> None:
         self._event("$disconnect")
 
-    def push(self) -> list[dict[str, str]]:
-        """Ring for what was published since, and visit; return what comes again."""
+    def push(self, age: float = 0) -> list[dict[str, str]]:
+        """Ring for what was published since, and visit so much later; return what comes again."""
         functions, url = self.functions, variable("FAIRBOX_FEEDS_QUEUE_URL")
         records = functions.engine.stream(functions.tables["feeds"]).take(self._sequence)
-        self._sequence = records[-1]["dynamodb"]["SequenceNumber"]
         heads = [r for r in records if r["dynamodb"]["Keys"]["sk"]["S"] == "!"]
-        self._invoke("feeds_ring", {"Records": heads})
+        if heads:
+            self._sequence = records[-1]["dynamodb"]["SequenceNumber"]
+            self._invoke("feeds_ring", {"Records": heads})
         doorbells = [
             {
                 "messageId": entry["Id"],
@@ -81,6 +82,7 @@ class FeedsClient:
                 "attributes": {
                     "MessageGroupId": entry["MessageGroupId"],
                     "ApproximateReceiveCount": "1",
+                    "SentTimestamp": str(round((functions.clock.now() - age) * 1000)),
                 },
             }
             for entry in functions.sqs.sent.pop(url, [])

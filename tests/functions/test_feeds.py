@@ -10,6 +10,7 @@ import jwt
 import pytest
 from botocore.exceptions import ClientError
 from fairbox import Feed, Feeds, InvalidInput, Unavailable
+from fairbox.feeds.ringing import Doorbell
 from fairbox.feeds.tokens import make_token
 from fairbox.model.feeds import MAX_BODY
 from fairbox.runtime.feeds import FeedsApplication
@@ -19,7 +20,7 @@ from fairbox.testing.application import MemoryApplication
 from tests.functions.api_client import ApiClient
 from tests.functions.feeds_client import FeedsClient
 from tests.functions.running import Functions, figures
-from tests.support.deployment import environment
+from tests.support.deployment import environment, variable
 
 
 @pytest.fixture
@@ -107,16 +108,31 @@ def test_what_is_published_reaches_each_shard_and_comes_again_where_it_failed(
     ]
     assert client.id not in functions.sockets.frames
     written = {name: n for name, n in figures(capsys).items() if name.startswith("Feed")}
-    assert written == {"FeedFrames": 2, "FeedPutOut": 0, "FeedDelay": 3}
+    assert written == {"FeedFrames": 2, "FeedPutOut": 0, "FeedDelay": pytest.approx(3.1)}
+
+    functions.sockets.faults.clear()
+    feeds.publish("trades", "btc", b"3")
+    functions.clock.advance(11)
+    assert client.push(age=11) == []  # not played: rung once more
+    assert figures(capsys)["FeedDelay"] == pytest.approx(11)
+    assert len(functions.sockets.frames[other.id]) == 2
+    record = {"body": "[]", "attributes": {"SentTimestamp": "1500", "ApproximateReceiveCount": "3"}}
+    assert client._warm["feeds_visit"]._doorbell(record) == Doorbell("[]", 1.5, 3)
+    again = functions.sqs.sent[variable("FAIRBOX_FEEDS_QUEUE_URL")]
+    assert {entry["MessageGroupId"] for entry in again} <= {"0", "1", "2", "3"}
+    assert client.push() == []
+    assert functions.sockets.frames[other.id][2]["t"][0][:3] == ["trades/btc", 2, 3]
 
 
-def test_posts_go_to_the_stage_of_the_sockets_and_wait_for_a_second(
+def test_posts_go_to_the_stage_of_the_sockets_and_wait_for_half_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    client = FeedsApplication(Settings(environment("feeds_visit"))).pushing._sockets._client
+    posting = FeedsApplication(Settings(environment("feeds_visit"))).pushing._posting
+    assert posting._rate == 5000 / 4
+    client = posting.sockets._client
     assert client.meta.endpoint_url == "https://feeds.execute-api.us-east-1.amazonaws.com/feeds"
-    assert client.meta.config.read_timeout == 1
+    assert client.meta.config.read_timeout == 0.5
 
 
 def test_a_service_gets_a_token_over_http(client: FeedsClient) -> None:

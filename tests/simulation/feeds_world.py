@@ -118,7 +118,7 @@ class FeedsWorld:
         context = Context.of("feeds_visit")
         seconds = context.get_remaining_time_in_millis() / 1000
         process, handler = Process(self, seconds), self.visits.handler.__wrapped__
-        process.pushing._run = process.run
+        process.pushing._run = process.pushing._posting._run = process.run
         self.visits.application = lambda: process
         for answer in attempt(handler, {"Records": records}, context):
             trigger.settle(records, answer)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fairbox.client.feed_positions import FeedPositions
 from fairbox.feeds.pushing import Pushing
+from fairbox.feeds.ringing import Ringing
 
 from tests.simulation.feeds_world import FeedsWorld
 
@@ -36,6 +37,7 @@ def greedy(self: Any, entry: Any, *more: Any, shipped: Any = FeedPositions._take
 # others are in `tests/unit/feeds/test_push_interleavings.py`
 TWINS: dict[str, tuple[str, Any, str, Any]] = {
     "nobody is put out": ("not level", Pushing, "_put_out", lambda *_: None),
+    "late is dropped": ("not level", Ringing, "ring_again", lambda *_: None),
     "takes all": ("told lost, and is there", FeedPositions, "_taken", greedy),
 }
 

@@ -68,6 +68,7 @@ OTHER_VALUES: dict[str, tuple[str, ...]] = {
     "canary": ("true",),
     "feeds": ("true",),
     "audience_shards": ("8",),
+    "push_rate": ("10000",),
     "held_polls": ("40",),
     "metrics_detail": ("totals", "all"),
     "alarm_given_up_hours": ("48",),

@@ -105,6 +105,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("alarm_stalled_batches", -1),
         ("api_rate_limit", 0),
         ("audience_shards", 0),
+        ("push_rate", 0),
         ("held_polls", -1),
         ("alarm_dead_count", -1),
         ("alarm_given_up_hours", 0),
@@ -115,6 +116,13 @@ def test_what_does_not_fit_is_refused_with_its_key(key: str, value: Any) -> None
     with pytest.raises(ConfigError, match=key) as refused:
         read(**{key: value})
     assert refused.value.key == key
+
+
+def test_a_rate_with_which_no_visit_ends_in_time_is_refused() -> None:
+    read(push_rate=5000, audience_shards=400)
+    with pytest.raises(ConfigError, match=r"is 5000, expected 12\.5 or more") as refused:
+        read(push_rate=5000, audience_shards=401)
+    assert refused.value.key == "push_rate"
 
 
 ARN = "arn:aws:{}:{}:111122223333:{}"

@@ -15,9 +15,10 @@ from fairbox.dispatch.calls import one_by_one
 from fairbox.dynamodb.calls import Calls
 from fairbox.dynamodb.definitions import feeds_definition
 from fairbox.feeds.asking import Asking
+from fairbox.feeds.posting import Posting
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.requests import Requests
-from fairbox.feeds.ringing import Ringing
+from fairbox.feeds.ringing import Doorbell, Ringing
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_topics import FeedTopics, acknowledged_of
@@ -52,7 +53,16 @@ class Parts:
         self.topics, self.leases = FeedTopics(calls, TABLE), FeedLeases(calls, TABLE)
         self.connections = FeedConnections(calls, TABLE, 1)
         self.asking = Asking(rows, self.topics, self.connections, self.leases)
-        self.pushing = Pushing(rows, self.topics, self.connections, FeedSockets(self), one_by_one)
+        self.ringing = Ringing(self.leases, self, "q", one_by_one)
+        posting = Posting(FeedSockets(self), self.clock, rng, 1e6, one_by_one)
+        self.pushing = Pushing(
+            rows,
+            self.topics,
+            self.connections,
+            posting=posting,
+            ringing=self.ringing,
+            run=one_by_one,
+        )
         self.refuse = False
         self.heads: list[Any] = []
         self.doorbells: list[str] = []
@@ -88,9 +98,9 @@ class Parts:
     def publish(self, count: int) -> None:
         """Publish a bundle, ring, and visit."""
         self.feeds.publish_many("f", "k", [b"1"] * count)
-        Ringing(self.leases, self, "q", one_by_one).ring(self.heads[-1:])
+        self.ringing.ring(self.heads[-1:])
         for doorbell in self.doorbells:
-            self.pushing.push(0, [doorbell], deadline=1e12)
+            self.pushing.push(0, [Doorbell(doorbell, self.clock.now())], deadline=1e12)
 
     def ask(self) -> None:
         """Ask as the client, and deliver the answer."""
@@ -253,7 +263,7 @@ def read_before_publishing(owner: str, method: str) -> Callable[[Parts], None]:
 
 def no_window(parts: Parts) -> None:
     pushing: Any = parts.pushing
-    pushing._within_windows = lambda news: news
+    pushing._within_window = lambda _, bundles, __: bundles
 
 
 MISSING = "the last message is missing, and nothing shows it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from fairbox.codec.keys import key
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
-from fairbox.feeds.pushing import OUTAGE, OUTAGE_TRIES, RETRY_SECONDS, Pushed, Pushing
+from fairbox.feeds.posting import RETRY_SECONDS, TICK_SECONDS, Posting
+from fairbox.feeds.pushing import LATE_SECONDS, OUTAGE, OUTAGE_TRIES, Pushed, Pushing
 from fairbox.feeds.requests import Requests
-from fairbox.feeds.ringing import DOORBELL_BYTES, Ringing
+from fairbox.feeds.ringing import DOORBELL_BYTES, Doorbell, Ringing, decode
 from fairbox.model.feeds import MAX_BODY
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import LEASE_SECONDS, FeedLeases
@@ -52,8 +54,11 @@ class Audience:
             FeedRows(calls, FEEDS),
             FeedTopics(calls, FEEDS),
             self.connections,
-            FeedSockets(self.sockets),
-            one_by_one,
+            posting=Posting(
+                FeedSockets(self.sockets), self.app.clock, self.app.rng, inf, one_by_one
+            ),
+            ringing=self.ringing,
+            run=one_by_one,
         )
         self.sequence: str | None = None
 
@@ -76,7 +81,8 @@ class Audience:
         records = self.app.engine.stream(FEEDS).take(self.sequence)
         if records:
             self.sequence = records[-1]["dynamodb"]["SequenceNumber"]
-        return [r for r in records if r["dynamodb"]["Keys"]["sk"]["S"] == "!"]
+        heads = (r["dynamodb"] for r in records if r["dynamodb"]["Keys"]["sk"]["S"] == "!")
+        return [{"dynamodb": head} for head in heads if "NewImage" in head]
 
     def ring(self) -> int:
         return self.ringing.ring(self.news())
@@ -93,8 +99,9 @@ class Audience:
         if doorbells is None:
             self.ring()
             doorbells = self.doorbells()
-        deadline = self.app.clock.now() + seconds
-        return self.pushing.push(0, doorbells, tries=tries, deadline=deadline)
+        now = self.app.clock.now()
+        rung = [Doorbell(text, now, tries) for text in doorbells]
+        return self.pushing.push(0, rung, now + seconds)
 
     def numbers(self, id_: str) -> list[Any]:
         """Return topic, after and numbers of all entries that a client has got."""
@@ -134,7 +141,7 @@ def test_a_frame_brings_a_client_the_news_of_all_its_topics(audience: Audience) 
 def test_what_a_frame_and_a_message_cost_beside_a_plain_broadcast(audience: Audience) -> None:
     for n in range(250):
         audience.follow(f"L0SM9cOFvHcCI{n:03}=", *(f"bids/symbol-{k}-euro" for k in range(5)))
-    audience.units()
+    audience.pushing._feeds.known("bids")  # a process reads it each 30 s
     for n in range(10):
         audience.publish(f"bids/symbol-{n % 5}-euro", {"price": n})
     audience.units()
@@ -173,6 +180,39 @@ def test_a_private_message_goes_to_its_user_alone_and_not_beyond_the_window(
         assert [entry[:2] for entry in audience.numbers(id_)] == [(topic, 0), (topic, 20)]
 
 
+def test_of_late_doorbells_private_topics_get_all_and_others_the_newest(audience: Audience) -> None:
+    audience.follow("c1", "bids/btc", "bids/eth", "prices/eur", "inbox/u7")
+    for n in range(3):
+        for topic in ("bids/btc", "bids/eth", "prices/eur", "inbox/u7"):
+            audience.publish(topic, n)
+    audience.ring()
+    doorbells = audience.doorbells()
+    rung = [Doorbell(text, audience.app.clock.now()) for text in doorbells]
+    audience.app.clock.advance(LATE_SECONDS + 1)
+    for _ in range(2):
+        pushed = audience.pushing.push(0, rung, audience.app.clock.now() + 20)
+        assert replace(pushed, delay=0) == Pushed(clients=1, frames=1)
+        assert pushed.delay >= LATE_SECONDS
+    assert audience.numbers("c1") == [("inbox/u7", 0, [1, 2, 3])] * 2
+
+    audience.app.engine.delete_item(TableName=FEEDS, Key=key("t#bids/eth", "!"))
+    for n in (3, 4):
+        audience.publish("prices/eur", n)
+    assert audience.visit().frames == 1  # both visits have rung for the same ones once
+    newest = audience.numbers("c1")[2:]
+    assert sorted(newest) == [("bids/btc", 2, [3]), ("prices/eur", 4, [5])]
+
+
+def test_each_shard_is_rung_again_for_as_many_topics_as_there_are(audience: Audience) -> None:
+    topics = [f"bids/{n}-{'k' * 240}" for n in range(300)]
+    for shard, cause in ((0, "a"), (0, "a"), (1, "a"), (0, "b")):
+        audience.ringing.ring_again(shard, topics, [Doorbell(cause, 0)])
+    texts = [text for _ in range(3) for text in audience.doorbells()]
+    assert max(map(len, texts)) <= DOORBELL_BYTES
+    rung = [one.topic for text in texts for one in decode(Doorbell(text, 0))]
+    assert sorted(rung) == sorted(topics * 3)
+
+
 def test_who_left_or_has_no_row_or_lease_gets_nothing(audience: Audience) -> None:
     audience.follow("c1", "bids/btc", "inbox/u7")
     audience.follow("c2", "bids/btc", "inbox/u7")
@@ -208,19 +248,19 @@ def test_doorbells_that_come_again_or_too_many_at_once_are_sent_once_and_in_orde
 
 
 def test_messages_of_any_size_are_pushed(audience: Audience) -> None:
-    audience.follow("c1", "bids/btc", "bids/eth")
+    audience.follow("c1", "bids/btc", *(f"bids/{n}" for n in range(90)))
     for _ in range(10):
         body = audience.app.rng.randbytes(MAX_BODY)
         audience.app.feeds.publish("bids", "btc", body, "application/octet-stream")
     assert audience.ring() == 10
-    assert audience.visit(audience.doorbells()) == Pushed(clients=1, frames=10)
+    assert audience.visit(audience.doorbells()).frames == 10
 
-    for n in range(800):
-        audience.publish("bids/eth", n)
+    for n in range(90):
+        audience.publish(f"bids/{n}", "x" * 900)
     audience.ring()
     audience.visit(audience.doorbells())
     sizes = [len(json.dumps(f, separators=(",", ":"))) for f in audience.sockets.frames["c1"][10:]]
-    assert 32 * 1024 - 100 < max(sizes) <= 32 * 1024
+    assert 32 * 1024 - 1000 < max(sizes) <= 32 * 1024
 
 
 @pytest.mark.parametrize("status", [429, 500, TIMEOUT])
@@ -242,7 +282,7 @@ def test_who_does_not_take_a_frame_twice_is_put_out_socket_first(
     audience.connections.close = close_row  # type: ignore[method-assign]
     pushed = audience.visit()
     assert replace(pushed, delay=0) == Pushed(clients=3, frames=2, put_out=2)
-    assert audience.app.clock.now() - began == pytest.approx(3 * RETRY_SECONDS)
+    assert audience.app.clock.now() - began == pytest.approx(RETRY_SECONDS + TICK_SECONDS)
     assert audience.sockets.closed == {"c1", "c2"}
     assert set(audience.connections.in_shard(0)) == set(audience.sockets.frames) == {"c3"}
 
@@ -262,11 +302,13 @@ def test_in_an_outage_nobody_is_put_out_but_the_doorbells_come_again(audience: A
     audience.ring()
     doorbells = audience.doorbells()
     audience.sockets.faults["*"] = [500]
+    began = audience.app.clock.now()
     for tries in range(1, OUTAGE_TRIES):
         with pytest.raises(Unavailable, match="10 of 10 posts failed"):
             audience.visit(doorbells, tries=tries)
     assert audience.sockets.closed == set()
-    assert audience.visit(doorbells, tries=OUTAGE_TRIES).put_out == OUTAGE
+    mixed = [Doorbell(doorbells[0], began, tries) for tries in (1, OUTAGE_TRIES)]
+    assert audience.pushing.push(0, mixed, began + 20).put_out == OUTAGE
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(403, 20), (500, 0)])

@@ -17,7 +17,7 @@ from fairbox.settings import REGIONS, Settings
 _CONFIG: Final = Config(
     connect_timeout=2,
     read_timeout=5,
-    max_pool_connections=32,
+    max_pool_connections=64,
     retries={"mode": "standard", "total_max_attempts": 1},  # Calls retries, once, in one place
 )
 

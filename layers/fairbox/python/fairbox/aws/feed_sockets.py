@@ -11,7 +11,7 @@ from fairbox.errors import Unavailable
 
 Posted = Literal["taken", "gone", "failed"]
 """The fate of a frame: the socket took it; there is no such socket; it may not have taken it."""
-ANSWER_SECONDS = 1.0
+ANSWER_SECONDS = 0.5
 """Time for which a post waits for API Gateway's answer."""
 
 

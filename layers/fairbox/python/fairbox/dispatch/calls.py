@@ -18,12 +18,12 @@ def one_by_one(calls: Sequence[Callable[[], None]]) -> None:
         call()
 
 
-def in_threads(calls: Sequence[Callable[[], None]]) -> None:
-    """Make up to sixteen calls at a time, each with the caller's bounds of time."""
+def in_threads(calls: Sequence[Callable[[], None]], threads: int = THREADS) -> None:
+    """Make up to so many calls at a time, each with the caller's bounds of time."""
     if len(calls) < 2:
         one_by_one(calls)
         return
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(copy_context().run, call) for call in calls]
     for future in futures:
         future.result()

@@ -12,26 +12,24 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.calls import in_threads
 from fairbox.errors import Unavailable, UnknownFeed
-from fairbox.feeds.answers import Entry, frame
-from fairbox.feeds.asking import ANSWER_BYTES
+from fairbox.feeds.frames import frames_of, slices_of
 from fairbox.feeds.ringing import decode
-from fairbox.model.chunks import chunks
-from fairbox.model.deadline import NO_TIME
 from fairbox.model.feeds import split_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from fairbox.aws.feed_sockets import FeedSockets, Posted
     from fairbox.dispatch.calls import Run
-    from fairbox.feeds.ringing import News
-    from fairbox.model.clock import Clock
+    from fairbox.feeds.frames import Slice
+    from fairbox.feeds.posting import Posting
+    from fairbox.feeds.ringing import Doorbell, News, Ringing
+    from fairbox.model.feeds import Feed
     from fairbox.tables.feed_connections import FeedConnections
-    from fairbox.tables.feed_topics import FeedTopics
+    from fairbox.tables.feed_topics import Bundle, FeedTopics
     from fairbox.tables.feeds import FeedRows
 
-RETRY_SECONDS: Final = 0.2
-"""From a post that failed to its second and last try."""
+LATE_SECONDS: Final = 10
+"""Age from which doorbells are not played, but rung once more for the newest of their topics."""
 OUTAGE: Final = 10
 """Clients of a visit, of which more than half did not take a frame: it is not their fault."""
 OUTAGE_TRIES: Final = 3
@@ -65,60 +63,91 @@ class Pushing:
         feeds: FeedRows,
         topics: FeedTopics,
         connections: FeedConnections,
-        sockets: FeedSockets,
+        *,
+        posting: Posting,
+        ringing: Ringing,
         run: Run = in_threads,
     ) -> None:
         self._feeds = feeds
         self._topics = topics
         self._connections = connections
-        self._sockets = sockets
+        self._posting = posting
+        self._ringing = ringing
         self._clock = topics.calls.clock
         self._run = run
 
-    def push(
-        self, shard: int, doorbells: Iterable[str], *, tries: int = 1, deadline: float
-    ) -> Pushed:
+    def push(self, shard: int, doorbells: Iterable[Doorbell], deadline: float) -> Pushed:
         """Send what doorbells bring to the clients of a shard.
 
-        It costs 1 RRU for 4 KB of their rows, or 1 for each named one where all is private; 1 RRU
-        for a private topic; and 1 WRU for each client that is gone or put out.
+        Of a doorbell that is late, private topics alone get what it brings. For its other topics
+        one is rung behind all that wait, and then brings the newest bundle: clients ask for more.
+
+        It costs 1 RRU for 4 KB of the clients' rows, or 1 for each named one where all is private;
+        1 RRU for a private topic and for one that was late; and 1 WRU for each client that is gone
+        or put out.
 
         Args:
             shard: the audience shard.
             doorbells: up to ten.
-            tries: how often they came, this time included.
             deadline: no post begins after it (seconds since 1970 UTC).
 
         Raises:
             Throttled, Unavailable: the doorbells are to come again; clients drop what they have.
         """
-        # what came twice is sent once
-        brought = chain.from_iterable(map(decode, doorbells))
-        news = {(one.topic, one.bundle.first): one for one in brought}
-        frames = self._frames(shard, list(news.values()))
-        posting = _Posting(self._sockets, self._clock, deadline)
-        self._run([partial(posting.send, id_, texts) for id_, texts in frames.items()])
+        rung = list(doorbells)
+        news: list[News] = []
+        shed: dict[str, Bundle] = {}
+        for doorbell in rung:
+            late = self._clock.now() - doorbell.rung > LATE_SECONDS
+            for one in decode(doorbell):
+                if late and one.to is None and one.bundle is not None:
+                    shed.setdefault(one.topic, one.bundle)
+                else:
+                    news.append(one)
+        if shed:
+            self._ringing.ring_again(shard, sorted(shed), rung)
 
-        failed, gone = posting.ended("failed"), posting.ended("gone")
-        outage = len(frames) >= OUTAGE and 2 * len(failed) > len(frames)
-        if outage and tries < OUTAGE_TRIES:
-            raise Unavailable("post_to_connection", f"{len(failed)} of {len(frames)} posts failed")
-        self._run([partial(self._put_out, id_) for id_ in failed])
-        self._run([partial(self._connections.close, id_) for id_ in gone])
+        bundles = self._bundles(news)
+        frames = self._frames(shard, news, bundles) if bundles else {}
+        sent = self._posting.send(frames, deadline)
 
-        oldest = min((one.bundle.at for one in news.values()), default=inf) / 1000
+        outage = len(frames) >= OUTAGE and 2 * len(sent.failed) > len(frames)
+        if outage and max(one.tries for one in rung) < OUTAGE_TRIES:
+            failed = f"{len(sent.failed)} of {len(frames)} posts failed"
+            raise Unavailable("post_to_connection", failed)
+        self._run([partial(self._put_out, id_) for id_ in sent.failed])
+        self._run([partial(self._connections.close, id_) for id_ in sent.gone])
+
+        brought = chain(shed.values(), *bundles.values())
+        oldest = min((bundle.at for bundle in brought), default=inf) / 1000
         delay = max(0.0, self._clock.now() - oldest)
-        return Pushed(len(frames), posting.taken(), len(failed), delay)
+        return Pushed(len(frames), sent.frames, len(sent.failed), delay)
 
     def _put_out(self, id_: str) -> None:
         """Let a client that lacks a frame connect anew, with its positions."""
         told = {"connection": id_}
         logger.info("a client of feeds did not take a frame, and is put out", extra=told)
         # its socket first: a client that has a socket, but no row, would wait for frames
-        self._sockets.close(id_)
+        self._posting.sockets.close(id_)
         self._connections.close(id_)
 
-    def _frames(self, shard: int, news: Sequence[News]) -> dict[str, list[bytes]]:
+    def _bundles(self, news: Iterable[News]) -> dict[str, list[Bundle]]:
+        """Return the bundles of each topic, each once and in order."""
+        bundles: dict[str, dict[int, Bundle]] = defaultdict(dict)
+        newest: dict[str, bool] = {}
+        for one in news:
+            if one.bundle is None:
+                newest[one.topic] = False
+            else:
+                bundles[one.topic][one.bundle.first] = one.bundle
+        for topic, state in self._topics.states(newest).items():
+            if state.head.messages:
+                bundles[topic][state.head.first] = state.head
+        return {topic: [its[n] for n in sorted(its)] for topic, its in bundles.items()}
+
+    def _frames(
+        self, shard: int, news: Sequence[News], bundles: Mapping[str, Sequence[Bundle]]
+    ) -> dict[str, list[bytes]]:
         """Return the frames of each client that something is for."""
         named = dict.fromkeys(id_ for one in news for id_ in one.to or ())
         # after the doorbells: whoever joins later reads the head later
@@ -126,78 +155,46 @@ class Pushing:
             rows = self._connections.of_shard(shard, named)
         else:
             rows = self._connections.in_shard(shard)
-        followers: dict[str, list[str]] = {one.topic: [] for one in news}
+        slices = self._slices(bundles, {one.topic for one in news if one.to is not None})
+
+        # clients that follow the same of these topics get the same frames
+        frames: dict[frozenset[str], list[bytes]] = {}
+        by_client: dict[str, list[bytes]] = {}
         for id_, connection in rows.items():
-            for topic in connection.topics & followers.keys():
-                followers[topic].append(id_)
+            topics = frozenset(connection.topics & slices.keys())
+            if not topics:
+                continue
+            if topics not in frames:
+                its = (slices[topic] for topic in slices if topic in topics)
+                frames[topics] = frames_of(chain.from_iterable(its))
+            by_client[id_] = frames[topics]
+        return by_client
 
-        entries: dict[str, list[bytes]] = defaultdict(list)
-        for one in self._within_windows(news):
-            entry = _entry(one)
-            for id_ in followers[one.topic]:
-                entries[id_].append(entry)
-        return {id_: _packed(its) for id_, its in entries.items()}
+    def _slices(
+        self, bundles: Mapping[str, Sequence[Bundle]], private: Collection[str]
+    ) -> dict[str, list[Slice]]:
+        """Return what may be sent of each topic, in order."""
+        acknowledged = self._topics.acknowledged(private)
+        slices: dict[str, list[Slice]] = {}
+        for topic, its in bundles.items():
+            feed, sendable = self._feed(topic), its
+            if topic in private:
+                sendable = self._within_window(feed, its, acknowledged[topic])
+            elif feed is not None and feed.kind == "snapshot":
+                sendable = its[-1:]  # it has taken the place of the others
+            if sendable:
+                slices[topic] = list(slices_of(topic, sendable, private=topic in private))
+        return slices
 
-    def _within_windows(self, news: Sequence[News]) -> list[News]:
-        """Return what may be sent, private topics first, each topic in its order."""
-        private = {one.topic for one in news if one.to is not None}
-        ends = {
-            topic: acknowledged + self._window(topic)
-            for topic, acknowledged in self._topics.acknowledged(private).items()
-        }
-        # an acknowledgement fetches the others
-        sendable = [one for one in news if one.to is None or one.bundle.last <= ends[one.topic]]
-        return sorted(sendable, key=lambda one: (one.to is None, one.topic, one.bundle.first))
+    def _within_window(
+        self, feed: Feed | None, bundles: Sequence[Bundle], acknowledged: int
+    ) -> Sequence[Bundle]:
+        """Return the bundles that may be on their way; an acknowledgement fetches the others."""
+        end = acknowledged + (0 if feed is None else feed.window)
+        return [one for one in bundles if one.last <= end]
 
-    def _window(self, topic: str) -> int:
+    def _feed(self, topic: str) -> Feed | None:
         try:
-            return self._feeds.known(split_topic(topic)[0]).window
+            return self._feeds.known(split_topic(topic)[0])
         except UnknownFeed:
-            return 0
-
-
-class _Posting:
-    """The posts of one visit."""
-
-    def __init__(self, sockets: FeedSockets, clock: Clock, deadline: float) -> None:
-        self._sockets = sockets
-        self._clock = clock
-        self._deadline = deadline
-        self._posts: dict[str, list[Posted]] = defaultdict(list)
-
-    def ended(self, how: Posted) -> list[str]:
-        """Return the clients whose last post ended so."""
-        return [id_ for id_, posts in self._posts.items() if posts[-1] == how]
-
-    def taken(self) -> int:
-        """Return how many frames were taken."""
-        return sum(posts.count("taken") for posts in self._posts.values())
-
-    def send(self, id_: str, frames: Iterable[bytes]) -> None:
-        """Send a client its frames in order, up to one that it does not take."""
-        for one in frames:
-            posted = self._post(id_, one)
-            if posted == "failed":
-                self._clock.sleep(RETRY_SECONDS)
-                posted = self._post(id_, one)
-            self._posts[id_].append(posted)
-            if posted != "taken":
-                return
-
-    def _post(self, id_: str, one: bytes) -> Posted:
-        if self._clock.now() >= self._deadline:
-            raise Unavailable("post_to_connection", NO_TIME)
-        return self._sockets.post(id_, one)
-
-
-def _entry(news: News) -> bytes:
-    bundle = news.bundle
-    numbered = enumerate(bundle.messages, bundle.first)
-    return str(Entry(news.topic, bundle.first - 1, bundle.last, list(numbered))).encode()
-
-
-def _packed(entries: Sequence[bytes]) -> list[bytes]:
-    """Return the frames that carry entries in order, each up to what API Gateway meters as one."""
-    room = ANSWER_BYTES - len(frame(()))
-    parts = chunks(entries, lambda entry: len(entry) + 1, items_most=1000, bytes_most=room)
-    return [frame(part) for part in parts]
+            return None

@@ -11,11 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.sqs_sender import send_all
+from fairbox.codec.attributes import HEAD
+from fairbox.codec.keys import key
 from fairbox.codec.stream_records import image_item
 from fairbox.dispatch.calls import in_threads
 from fairbox.errors import FairboxError
 from fairbox.model.chunks import chunks
-from fairbox.tables.feed_topics import of_item, topic_of
+from fairbox.tables.feed_topics import MESSAGES, of_item, topic_of, topic_pk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,25 +40,41 @@ class News:
 
     Attributes:
         topic: `feed/key`.
-        bundle: its messages.
+        bundle: its messages; None: the newest one, which is to be read.
         to: ids of the connections that may get it, for a private topic; None: all that follow it.
     """
 
     topic: str
-    bundle: Bundle
+    bundle: Bundle | None
     to: list[str] | None
 
 
-def decode(doorbell: str) -> Iterator[News]:
+@dataclass(frozen=True, slots=True)
+class Doorbell:
+    """A doorbell, as SQS gives it.
+
+    Attributes:
+        text: news as JSON.
+        rung: when, in seconds since 1970 UTC.
+        tries: how often it came, this time included.
+    """
+
+    text: str
+    rung: float
+    tries: int = 1
+
+
+def decode(doorbell: Doorbell) -> Iterator[News]:
     """Yield what a doorbell brings; what cannot be read is logged, and left out: clients ask."""
     try:
-        parts = list(json.loads(doorbell))
+        parts = list(json.loads(doorbell.text))
     except (ValueError, TypeError, RecursionError):
-        parts = [doorbell]
+        parts = [doorbell.text]
     for part in parts:
         try:
             image, to = part
-            one = News(topic_of(image), of_item(image_item(image)), to)
+            bundle = of_item(image_item(image)) if MESSAGES in image else None
+            one = News(topic_of(image), bundle, to)
         except (FairboxError, ValueError, TypeError, LookupError) as error:
             logger.warning("news of feeds cannot be read", extra={"error": str(error)})
         else:
@@ -111,15 +129,29 @@ class Ringing:
         send_all(self._client, self._queue_url, entries)
         return len(entries)
 
+    def ring_again(self, shard: int, topics: Iterable[str], rung: Iterable[Doorbell]) -> None:
+        """Ring a shard for the newest bundle of topics, behind all that it was rung for.
+
+        Args:
+            shard: the audience shard.
+            topics: that are no private ones.
+            rung: the doorbells that brought them; for the same ones it rings once.
+        """
+        cause = hashlib.sha256("".join(one.text for one in rung).encode()).hexdigest()
+        texts = [json.dumps([key(topic_pk(topic), HEAD), None]) for topic in topics]
+        parts = chunks(texts, len, items_most=_BUNDLES, bytes_most=_ROOM)
+        entries = [_entry(shard, part, f"{number}-{cause}") for number, part in enumerate(parts)]
+        send_all(self._client, self._queue_url, entries)
+
     def _read(self, topic: str, audiences: dict[str, dict[int, list[str] | None]]) -> None:
         audiences[topic] = self._leases.audience(topic)
 
 
-def _entry(shard: int, news: Sequence[str]) -> dict[str, str]:
+def _entry(shard: int, news: Sequence[str], cause: str = "") -> dict[str, str]:
     body = f"[{','.join(news)}]"
     return {
         "MessageBody": body,
         "MessageGroupId": str(shard),
         # records that come again are not always the same ones together
-        "MessageDeduplicationId": f"{shard}-{hashlib.sha256(body.encode()).hexdigest()}",
+        "MessageDeduplicationId": f"{shard}-{cause or hashlib.sha256(body.encode()).hexdigest()}",
     }

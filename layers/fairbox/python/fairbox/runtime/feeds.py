@@ -13,6 +13,7 @@ from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.polling import Polling
+from fairbox.feeds.posting import Posting
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Ringing
@@ -25,6 +26,7 @@ from fairbox.settings import (
     FEEDS_TABLE,
     FEEDS_URL,
     HELD_POLLS,
+    PUSH_RATE,
     Settings,
 )
 from fairbox.tables.feed_connections import FeedConnections
@@ -103,7 +105,10 @@ class FeedsApplication:
             read_timeout=ANSWER_SECONDS,
         )
         topics, feeds = FeedTopics(self._calls, table), FeedRows(self._calls, table)
-        return Pushing(feeds, topics, self.connections, FeedSockets(client))
+        # each shard has one visit at a time, so all of them keep the rate together
+        rate = self.settings.whole(PUSH_RATE, 5000) / self.settings.whole(AUDIENCE_SHARDS, 4)
+        posting = Posting(FeedSockets(client), self.clock, self.rng, rate)
+        return Pushing(feeds, topics, self.connections, posting=posting, ringing=self.ringing)
 
     @cached_property
     def _asking(self) -> Asking:
