@@ -185,6 +185,7 @@ def reader(of: Resources) -> list[Permission]:
         _statement("ReadIndexes", _dynamodb("Query"), *_indexes(of)),
         _objects("ReadBodiesAndArchive", ("GetObject",), of.bodies, of.archive),
         _statement("ListBuckets", ("s3:ListBucket",), of.bodies.bucket_arn, of.archive.bucket_arn),
+        *_read_feeds(of),
         _api("ReadOverHttp", of, ("GET", "/*")),
         *_examine(of),
     ]
@@ -200,11 +201,19 @@ def _publish_to_feeds(of: Resources) -> list[Permission]:
     ]
 
 
+def _read_feeds(of: Resources) -> list[Permission]:
+    """Read feeds and their topics, but no connections of clients."""
+    if of.feeds is None:
+        return []
+    return [_rows("ReadFeeds", of.feeds.table, ("GetItem", "Query"), attr.CONFIG, TOPICS)]
+
+
 def _keep_feeds(of: Resources) -> list[Permission]:
     if of.feeds is None:
         return []
     arn = of.feeds.table.table_arn
-    return [_statement("KeepFeeds", _dynamodb(*PUBLISH_ITEMS), arn), *_make_tokens(of)]
+    actions = _dynamodb(*PUBLISH_ITEMS, "DeleteItem")
+    return [_statement("KeepFeeds", actions, arn), *_make_tokens(of)]
 
 
 def _make_tokens(of: Resources) -> list[Permission]:

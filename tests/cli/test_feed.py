@@ -7,14 +7,22 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from fairbox import Feed
+import pytest
+from fairbox import Feed, UnknownFeed
+from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.requests import Requests
+from fairbox.feeds.tokens import check_token
 from fairbox.tables.feed_connections import Connection, FeedConnections
+from fairbox.tables.feed_leases import FeedLeases, lease_sk
+from fairbox.tables.feed_topics import FeedTopics
 from fairbox.testing.application import FEEDS
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import serve
+
+from tests.functions.running import FakeSecrets
+from tests.support.deployment import variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +41,80 @@ def test_create_takes_the_numbers_of_the_kind_and_shows_them(cli: Cli) -> None:
         2,
         "fairbox: size: expected no value: kind 'snapshot' has none\n",
     )
+
+
+def test_feeds_are_listed_shown_and_deleted(cli: Cli) -> None:
+    feeds = cli.application.feeds
+    cli.ok("feed", "list")
+    feeds.create(Feed("trades", "ring", size=8))
+    feeds.create(Feed("inbox", "private"))
+    inbox = {"name": "inbox", "kind": "private", "limit": 256, "window": 32, "keep": 86_400}
+    assert cli.ok("feed", "list", "--json").objects[0] == inbox
+    assert [line.split()[:2] for line in cli.ok("feed", "list").lines[1:]] == [
+        ["inbox", "private"],
+        ["trades", "ring"],
+    ]
+    assert cli.ok("feed", "show", "inbox", "--json").json == inbox
+
+    assert cli("feed", "delete", "trades", stdin="n\n").code == 1
+    assert cli.ok("feed", "delete", "trades", "--yes").lines == ["trades is deleted"]
+    assert [feed.name for feed in feeds.feeds()] == ["inbox"]
+    for verb in (("show", "trades"), ("delete", "trades"), ("show", "trades", "btc")):
+        assert "there is no feed 'trades'" in cli("feed", *verb).err
+    with pytest.raises(UnknownFeed):
+        feeds.delete("trades")
+    with pytest.raises(UnknownFeed):
+        feeds.publish("trades", "btc", b"1")
+
+
+def test_numbers_of_a_feed_that_is_made_again_go_on(cli: Cli) -> None:
+    feeds = cli.application.feeds
+    feeds.create(Feed("trades", "ring"))
+    feeds.publish("trades", "btc", b"1")
+    feeds.delete("trades")
+    feeds.create(Feed("trades", "ring"))
+    assert feeds.publish("trades", "btc", b"2") == 2
+
+
+def test_show_says_how_a_topic_stands(cli: Cli) -> None:
+    application = cli.application
+    application.feeds.create(Feed("inbox", "private"))
+    shown = {"topic": "inbox/u7", "kind": "private", "last": 0, "unacknowledged": 0}
+    nothing = shown | {"published_at": None, "audience_shards": 0}
+    assert cli.ok("feed", "show", "inbox", "u7", "--json").json == nothing
+
+    calls = Calls(application.client, application.clock, application.rng)
+    FeedLeases(calls, FEEDS).take({"inbox/u7": lease_sk(1, "c1"), "inbox/u8": lease_sk(0)})
+    application.feeds.publish_many("inbox", "u7", [b"1", b"2"])
+    FeedTopics(calls, FEEDS).acknowledge("inbox/u7", 1)
+    found = cli.ok("feed", "show", "inbox", "u7", "--json").json
+    now = application.clock.now()
+    assert abs(found.pop("published_at") / 1000 - now) < 1
+    assert found == shown | {"last": 2, "unacknowledged": 1, "audience_shards": 1}
+    application.feeds.create(Feed("prices"))
+    assert application.feeds.topic("prices", "eur").unacknowledged is None
+    assert cli("feed", "show", "prices", "*").code == 2
+
+
+def test_token_makes_one_that_connects(cli: Cli) -> None:
+    keys = SecretKeys(FakeSecrets, variable("FAIRBOX_FEEDS_SECRET"), cli.clock)
+    cli.application.feeds._keys = keys
+    text = cli.ok("feed", "token", "u7", "trades/*", "inbox/u7", "--ttl", "30").lines[0]
+    claims = check_token(keys, text, cli.clock.now() + 29)
+    assert claims is not None
+    assert (claims.user, claims.allow) == ("u7", ("trades/*", "inbox/u7"))
+    assert check_token(keys, text, cli.clock.now() + 31) is None
+    assert "allow: expected" in cli("feed", "token", "u7", "trades").err
+
+
+def test_size_says_how_many_shards_clients_need(cli: Cli) -> None:
+    size = ("feed", "size", "--json", "--clients")
+    few = {"audience_shards": 1, "seconds": 0.05, "frames_per_second": 250.0, "enough": True}
+    assert cli.ok(*size, "250").json == few
+    assert cli.ok(*size, "5000").json["enough"]
+    many = {"audience_shards": 41, "seconds": 1.0001, "frames_per_second": 20002.0, "enough": False}
+    assert cli(*size, "250001").code == 2  # more than `audience_shards` may be
+    assert cli.ok(*size, "10001", "--frames", "2", "--push-rate", "10000").json == many
 
 
 def test_publish_takes_bodies_and_lines_and_prints_numbers(cli: Cli) -> None:

@@ -108,7 +108,16 @@ def topics(cli: Cli) -> None:
     assert cli.one("topic", "show", name)["deleting_at"] is not None
 
 
-@scene("feed create", "feed publish", "feed tail")
+@scene(
+    "feed create",
+    "feed delete",
+    "feed list",
+    "feed publish",
+    "feed show",
+    "feed size",
+    "feed tail",
+    "feed token",
+)
 def feeds(cli: Cli) -> None:
     assert cli.one("feed", "create", "cli-inbox", "--kind", "private")["limit"] == 256
     numbers = cli("feed", "publish", "cli-inbox", "u7", "1", '{"two": 2}')
@@ -118,6 +127,12 @@ def feeds(cli: Cli) -> None:
     # which acknowledged them
     assert [m["body"] for m in cli(*tail, "--from", "1")] == [{"two": 2}]
     assert cli(*tail) == []
+    assert cli.one("feed", "show", "cli-inbox", "u7")["unacknowledged"] == 0
+    assert "cli-inbox" in {found["name"] for found in cli("feed", "list")}
+    assert cli.one("feed", "size", "--clients", "1000")["audience_shards"] == 4
+    token = cli.one("feed", "token", "u7", "cli-inbox/u7")["token"]
+    assert [m["body"] for m in cli(*tail, "--from", "1", "--token", token)] == [{"two": 2}]
+    assert cli.one("feed", "delete", "cli-inbox", "--yes")["deleted"]
 
 
 @scene("env")

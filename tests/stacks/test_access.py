@@ -330,10 +330,13 @@ def seen() -> list[Seen]:
     scene.app.mark()
     with scene.caller.as_one("Reader"):
         scene.read()
+        assert [feed.name for feed in scene.feeds.feeds()] == ["inbox", "prices"]
+        scene.feeds.topic("inbox", "u7")
     with scene.caller.as_one("Operator"):
         scene.operate()
         scene.feeds.create(Feed("trades", "ring"))
         scene.feeds.token("u7", ["trades/*"])
+        scene.feeds.delete("trades")
     with scene.caller.as_one("TokenIssuer"):
         scene.app.clock.advance(61)  # it reads the key itself
         scene.feeds.token("u7", ["inbox/u7"])

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         Unreadable,
     )
-    from fairbox.model.feeds import Feed
+    from fairbox.model.feeds import Feed, FeedTopic
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.stored_messages import DeadLetter, Delivery
     from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
@@ -93,6 +93,7 @@ __all__ = [
     "FeedFull",
     "FeedMessage",
     "FeedRefused",
+    "FeedTopic",
     "FeedUpdate",
     "Feeds",
     "Group",
@@ -160,6 +161,7 @@ _HOMES: Final = {
     "Feed": "model.feeds",
     "FeedClient": "client.feed_client",
     "FeedMessage": "client.feed_positions",
+    "FeedTopic": "model.feeds",
     "FeedUpdate": "client.feed_positions",
     "Feeds": "client.feeds",
     "Group": "batches.results",

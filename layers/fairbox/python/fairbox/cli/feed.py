@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
+from itertools import chain
 from typing import Annotated
 
 import typer
 
-from fairbox.cli.commands import noun, verb
+from fairbox.cli.commands import Yes, noun, verb
 from fairbox.cli.item_input import calls_of, item_ids
-from fairbox.cli.output_fields import feed_fields, feed_update_lines
+from fairbox.cli.output_fields import feed_fields, feed_topic_fields, feed_update_lines
 from fairbox.cli.session import FAILED, Session
-from fairbox.model.feeds import BUNDLE_MESSAGES, Feed, Kind
+from fairbox.model.feeds import BUNDLE_MESSAGES, NUMBERS, SHARD_CLIENTS, Feed, Kind
 from fairbox.settings import FEEDS_URL
 
 feed = noun("Publish messages for people's screens, on topics named FEED/KEY, and follow them.")
@@ -40,6 +42,87 @@ def create(
     made = Feed(name, kind, **{n: value for n, value in given.items() if value is not None})
     session.feeds.create(made)
     session.show(feed_fields(made))
+
+
+@verb(feed, "list", example="fairbox feed list")
+def list_feeds(session: Session) -> None:
+    """List every feed, by name."""
+    columns = ["name", "kind", *dict.fromkeys(chain.from_iterable(NUMBERS.values()))]
+    session.table(columns, [feed_fields(one) for one in session.feeds.feeds()])
+
+
+@verb(feed, "show", example="fairbox feed show inbox u7")
+def show(
+    session: Session,
+    name: FeedName,
+    key: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", show_default=False, help="A topic's.")
+    ] = None,
+) -> None:
+    """Show a feed; or a topic of it: its newest number, and whether anybody follows it."""
+    if key is None:
+        session.show(feed_fields(session.feeds.feed(name)))
+    else:
+        session.show(feed_topic_fields(session.feeds.topic(name, key)))
+
+
+@verb(feed, "delete", example="fairbox feed delete trades --yes")
+def delete(session: Session, name: FeedName, *, yes: Yes = False) -> None:
+    """Delete a feed, within 30 s. Messages stay for `keep`; made again, its numbers go on."""
+    session.feeds.feed(name)
+    session.confirm(f"Delete feed {name}? Its topics take no messages then.", yes=yes)
+    session.feeds.delete(name)
+    session.show({"feed": name, "deleted": True}, f"{name} is deleted")
+
+
+@verb(feed, "token", example="fairbox feed token u7 'trades/*' inbox/u7")
+def token(
+    session: Session,
+    user: Annotated[str, typer.Argument(metavar="USER", show_default=False, help="The client's.")],
+    allow: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", show_default=False, help="FEED/KEY, or FEED/*, up to 100."),
+    ],
+    *,
+    ttl: Annotated[int, typer.Option(metavar="SECONDS", help="To connect within, 1 to 300.")] = 60,
+) -> None:
+    """Print a token with which a client connects and follows these topics."""
+    made = session.feeds.token(user, allow, ttl)
+    session.show({"token": made}, made)
+
+
+@verb(feed, "size", example="fairbox feed size --clients 10000")
+def size(
+    session: Session,
+    *,
+    clients: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=250_000,
+            metavar="N",
+            help="Connected at a time, up to 250,000.",
+            show_default=False,
+        ),
+    ],
+    frames: Annotated[
+        float, typer.Option(min=0, metavar="N", help="Frames to each, a second.")
+    ] = 1.0,
+    push_rate: Annotated[int, typer.Option(min=1, metavar="N", help="As the setting.")] = 5000,
+) -> None:
+    """Say which `audience_shards` so many clients need, and what their frames take.
+
+    A shard is for 250 clients. A frame to all takes `seconds`, at `push_rate` frames a second; if
+    that is less than `frames_per_second`, clients get the newest messages alone.
+    """
+    session.show(
+        {
+            "audience_shards": math.ceil(clients / SHARD_CLIENTS),
+            "seconds": clients / push_rate,
+            "frames_per_second": clients * frames,
+            "enough": clients * frames <= push_rate,
+        }
+    )
 
 
 @verb(feed, "publish", example="fairbox feed publish trades btc '{\"price\": 64012}'")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairbox.client.receives import Receives
     from fairbox.client.redrive import RedriveResult
     from fairbox.client.topic_resize import EpochStatus, ResizeResult
-    from fairbox.model.feeds import Feed
+    from fairbox.model.feeds import Feed, FeedTopic
     from fairbox.model.messages import Message
     from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
@@ -71,6 +71,18 @@ def feed_fields(feed: Feed) -> Fields:
     """Return the fields of a feed, with the numbers of its kind."""
     numbers = {name: getattr(feed, name) for name in NUMBERS[feed.kind]}
     return {"name": feed.name, "kind": feed.kind, **numbers}
+
+
+def feed_topic_fields(topic: FeedTopic) -> Fields:
+    """Return the fields of a topic of a feed."""
+    return {
+        "topic": f"{topic.feed}/{topic.key}",
+        "kind": topic.kind,
+        "last": topic.last,
+        "published_at": topic.published_at,
+        "unacknowledged": topic.unacknowledged,
+        "audience_shards": topic.audience_shards,
+    }
 
 
 def feed_update_lines(update: FeedUpdate) -> Iterator[tuple[Fields, str]]:

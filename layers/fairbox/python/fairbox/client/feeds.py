@@ -14,10 +14,11 @@ from fairbox.feeds.messages import text_of
 from fairbox.feeds.publishing import Publishing
 from fairbox.feeds.tokens import make_token
 from fairbox.model.clock import SystemClock
-from fairbox.model.feeds import feed_topic
+from fairbox.model.feeds import FeedTopic, feed_topic
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import check_topic
 from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE
+from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.feeds import FeedRows
 
@@ -67,7 +68,8 @@ class Feeds:
         self._ids = ids or IdGenerator(clock)
         calls = Calls(dynamodb, clock, rng or random.SystemRandom())
         self._rows = FeedRows(calls, table)
-        self._publishing = Publishing(FeedTopics(calls, table))
+        self._topics, self._leases = FeedTopics(calls, table), FeedLeases(calls, table)
+        self._publishing = Publishing(self._topics)
 
     @classmethod
     def from_env(
@@ -105,6 +107,41 @@ class Feeds:
             UnknownFeed: there is no such feed.
         """
         return self._rows.load(check_topic(name, field_name="feed"))
+
+    def feeds(self) -> list[Feed]:
+        """Return every feed as it stands now, by name (1 RRU for 4 KB)."""
+        return self._rows.all()
+
+    def delete(self, name: str) -> None:
+        """Delete a feed, which processes follow within 30 s (1 WRU).
+
+        Its topics take nothing then, and their clients are told when they ask. Messages stay for
+        `keep`, and the newest of each topic for ever: so if you create the feed again, numbers go
+        on.
+
+        Raises:
+            UnknownFeed: there is no such feed.
+        """
+        self._rows.delete(check_topic(name, field_name="feed"))
+
+    def topic(self, feed: str, key: str) -> FeedTopic:
+        """Return how a topic stands: what was published, and who follows it (3 RRU).
+
+        Raises:
+            UnknownFeed: there is no such feed.
+        """
+        topic, kind = feed_topic(feed, key), self.feed(feed).kind
+        state = self._topics.state(topic)
+        audience = self._leases.audience(topic)
+        return FeedTopic(
+            feed=feed,
+            key=key,
+            kind=kind,
+            last=state.head.last,
+            published_at=state.head.at or None,
+            unacknowledged=state.depth if kind == "private" else None,
+            audience_shards=len(audience),
+        )
 
     def publish(
         self,

@@ -14,6 +14,8 @@ BUNDLE_MESSAGES: Final = 16
 """Messages of a bundle, at most."""
 MAX_BODY: Final = 90 * 1024
 """Bytes of a body: in base64 it fits the 128 KB that API Gateway sends at once."""
+SHARD_CLIENTS: Final = 250
+"""Clients of an audience shard, as many as a visit serves in a fraction of a second."""
 MAX_TOPICS: Final = 100
 """Topics of a client."""
 MAX_NUMBER: Final = 2**53
@@ -77,6 +79,29 @@ class Feed:
                 raise InvalidInput(field.name, f"no value: kind {self.kind!r} has none")
         if self.history > self.size:
             raise InvalidInput("history", f"at most the size, {self.size}")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTopic:
+    """A topic of a feed, as it stands.
+
+    Attributes:
+        feed, key: it is `feed/key`.
+        kind: of its feed.
+        last: the number of its newest message; 0: nothing was published.
+        published_at: when, in ms since 1970 UTC; None: never.
+        unacknowledged: messages of a private topic that its client has not acknowledged; None: the
+            topic is of another kind.
+        audience_shards: shards with clients that follow it, or have done so within three hours.
+    """
+
+    feed: str
+    key: str
+    kind: Kind
+    last: int
+    published_at: int | None
+    unacknowledged: int | None
+    audience_shards: int
 
 
 def feed_topic(feed: str, key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import CONFIG
+from fairbox.codec.attributes import CONFIG, PK, SK
 from fairbox.codec.item_versions import check_version
 from fairbox.codec.keys import Item, key, key_text
 from fairbox.codec.messages import number
@@ -78,6 +78,36 @@ class FeedRows:
         if "Item" not in answer:
             raise UnknownFeed(name)
         return of_item(name, answer["Item"])
+
+    def all(self) -> list[Feed]:
+        """Return every feed by name, read consistently (1 RRU for 4 KB)."""
+        pages = self._calls.pages(
+            "query",
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            ExpressionAttributeNames={"#pk": PK},
+            ExpressionAttributeValues={":pk": {"S": CONFIG}},
+        )
+        return [of_item(item[SK]["S"], item) for page in pages for item in page["Items"]]
+
+    def delete(self, name: str) -> None:
+        """Delete a feed (1 WRU).
+
+        Raises:
+            UnknownFeed: there is no such feed.
+        """
+        try:
+            self._calls.call(
+                "delete_item",
+                TableName=self._table,
+                Key=key(CONFIG, name),
+                ConditionExpression="attribute_exists(#pk)",
+                ExpressionAttributeNames={"#pk": PK},
+            )
+        except ConditionFailed as failed:
+            raise UnknownFeed(name) from failed
+        self._copies.pop(name, None)
 
     def save(self, feed: Feed) -> None:
         """Write a feed, new or changed in its numbers (1 WRU).
