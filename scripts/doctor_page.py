@@ -44,7 +44,8 @@ def parts(
     """Yield the page's parts."""
     yield "# Doctor"
     yield note
-    yield _INTRODUCTION.format(stacks=", ".join(f"`{name}`" for name in stacks_of(DEFAULT_NAME)))
+    stacks = stacks_of(DEFAULT_NAME, feeds=True)
+    yield _INTRODUCTION.format(stacks=", ".join(f"`{name}`" for name in stacks))
     yield "## Checks"
     for check in checks():
         yield f"### {check.name}"

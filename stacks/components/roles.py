@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from fairbox import codec
 from fairbox.codec import attributes as attr
 from fairbox.codec import batches as batch_codec
-from fairbox.model.deployment import STACK_PARTS, parameter_of
+from fairbox.model.deployment import FEEDS_PART, STACK_PARTS, parameter_of
 
 from stacks.components.nag import wildcard_finding, wildcard_route_finding
 from stacks.components.permissions import PUBLISH_ITEMS, Permission
@@ -205,7 +205,10 @@ def _read_feeds(of: Resources) -> list[Permission]:
     """Read feeds and their topics, but no connections of clients."""
     if of.feeds is None:
         return []
-    return [_rows("ReadFeeds", of.feeds.table, ("GetItem", "Query"), attr.CONFIG, TOPICS)]
+    return [
+        _rows("ReadFeeds", of.feeds.table, ("GetItem", "Query"), attr.CONFIG, TOPICS),
+        _statement("DescribeFeeds", _dynamodb(*_DESCRIPTIONS), of.feeds.table.table_arn),
+    ]
 
 
 def _keep_feeds(of: Resources) -> list[Permission]:
@@ -231,24 +234,25 @@ def _read_variables(of: Resources) -> Permission:
 
 def _examine(of: Resources) -> list[Permission]:
     """Requests of `fairbox doctor` beside the tables: descriptions of resources, and figures."""
+    feeds = () if of.feeds is None else (FEEDS_PART,)
     return [
         _describe(
             "Stacks",
             "cloudformation",
-            [f"stack/{of.name}{part}/*" for part in STACK_PARTS],
+            [f"stack/{of.name}{part}/*" for part in (*STACK_PARTS, *feeds)],
             ("DescribeStacks", "ListStackResources"),
         ),
         _describe(
             "Functions",
             "lambda",
-            [f"function:{of.name}{part}-*" for part in STACK_PARTS if part != "Storage"],
+            [f"function:{of.name}{part}-*" for part in (*STACK_PARTS[1:], *feeds)],
             ("GetFunctionConcurrency", "GetFunctionConfiguration"),
         ),
         _describe("Triggers", "lambda", ["event-source-mapping:*"], ("GetEventSourceMapping",)),
         _describe(
             "Queues",
             "sqs",
-            [f"{of.name}{part}-*" for part in ("Batches", "Delivery")],
+            [f"{of.name}{part}-*" for part in ("Batches", "Delivery", *feeds)],
             ("GetQueueAttributes", "GetQueueUrl"),
         ),
         _describe(

@@ -103,7 +103,8 @@ class Described:
             "KeySchema": given["KeySchema"],
             "AttributeDefinitions": given["AttributeDefinitions"],
             "GlobalSecondaryIndexes": [
-                index | {"IndexStatus": "ACTIVE"} for index in given["GlobalSecondaryIndexes"]
+                index | {"IndexStatus": "ACTIVE"}
+                for index in given.get("GlobalSecondaryIndexes", [])
             ],
             "BillingModeSummary": {"BillingMode": given["BillingMode"]},
             "DeletionProtectionEnabled": given.get("DeletionProtectionEnabled", False),

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
-from fairbox import Subscription, Topic
+from fairbox import Feed, Subscription, Topic
 from fairbox.doctor import aws
 from fairbox.doctor.aws import Aws, NotAnswered
 from fairbox.doctor.deployment import Deployment
 from fairbox.doctor.examination import checks, examine
 from fairbox.errors import InvalidInput
 from fairbox.settings import Settings
-from fairbox.testing.application import OUTBOX
+from fairbox.testing.application import FEEDS, OUTBOX
 
 from tests.stacks.assembly import listed
 from tests.stacks.conftest import ROOT
@@ -67,11 +67,20 @@ def healthy(assembly: Assembly) -> Described:
     return Described.of(assembly.folder)
 
 
+@pytest.fixture(scope="module")
+def with_feeds(keyed: Assembly) -> Described:
+    return Described.of(keyed.folder)
+
+
+def fresh(described: Described) -> World:
+    template = described.template
+    # the template is not to be copied: nothing breaks it
+    return World(copy.deepcopy(described, {id(template): template}))
+
+
 @pytest.fixture
 def world(healthy: Described) -> World:
-    template = healthy.template
-    # the template is not to be copied: nothing breaks it
-    return World(copy.deepcopy(healthy, {id(template): template}))
+    return fresh(healthy)
 
 
 def bad(findings: list[Finding]) -> list[Finding]:
@@ -346,6 +355,70 @@ def test_an_output_that_is_no_version_is_said_to_be_none(world: World, said: str
     world.aws.outputs["FairboxDelivery"]["Version"] = said
     (finding,) = world.examine("version")
     assert (finding.status, finding.advice) == ("not checked", "Name it with --stack.")
+
+
+FEEDS_BROKEN: dict[str, tuple[Break, str, str]] = {
+    "nobody pushes": (
+        _delete("mappings", lambda w: str(w.aws.mappings_of("feeds_visit")[0]["UUID"])),
+        "triggers", "make deploy",
+    ),
+    "ringing is off": (
+        _set(_mapping("feeds_ring"), State="Disabled"), "triggers", "--enabled",
+    ),
+    "a function of feeds was deleted": (
+        _delete("functions", lambda w: w.aws.name("feeds_authorize")), "functions", "make deploy",
+    ),
+    "a function of feeds is of another deployment": (
+        lambda w: w.environment.update(FAIRBOX_FEEDS_TABLE=w.table("batches")),
+        "functions", "correct the environment",
+    ),
+    "the stream of feeds is off": (
+        _set(_table("feeds"), StreamSpecification={}), "streams", "Deploy",
+    ),
+    "connections do not expire": (
+        lambda w: w.aws.expiry.update({w.table("feeds"): {"TimeToLiveStatus": "DISABLED"}}),
+        "expiry", "grows",
+    ),
+    "doorbells of feeds were given up": (
+        _set(_queue("DoorbellDeadLetters"), ApproximateNumberOfMessages="3"),
+        "dead-letter-queues", "start-message-move-task",
+    ),
+}  # fmt: skip
+
+
+class TestFeeds:
+    @pytest.fixture
+    def world(self, with_feeds: Described) -> World:
+        return fresh(with_feeds)
+
+    def test_nothing_is_wrong_with_them_as_they_are_deployed(self, world: World) -> None:
+        findings = world.examine()
+        assert [(f.check, f.status) for f in bad(findings)] == [("placement", "not checked")]
+        assert len(world.aws.calls) < 120
+        subjects = {(f.check, f.subject) for f in findings}
+        assert {("stacks", "FairboxFeeds"), ("functions", "feeds_poll")} <= subjects
+
+    @pytest.mark.parametrize("what", FEEDS_BROKEN)
+    def test_it_finds_that(self, world: World, what: str) -> None:
+        change, check, advice = FEEDS_BROKEN[what]
+        change(world)
+        found = [f for f in bad(world.examine()) if f.check == check]
+        assert {f.status for f in found} == {"fail"}, found
+        assert advice in found[0].advice
+
+    def test_a_feed_that_is_a_destination_must_be_there(self, world: World) -> None:
+        world.environment["FAIRBOX_FEEDS_TABLE"] = FEEDS
+        world.app.feeds.create(Feed("prices"))
+        world.app.outbox.create_topic(Topic("all", shards=1))
+        for n, address in enumerate(("feed:prices", "feed:gone")):
+            world.app.outbox.add_subscription(Subscription("all", f"s{n}", address))
+        found = {f.subject: (f.status, f.advice) for f in world.examine("destinations")}
+        assert found == {
+            "feed:prices": ("ok", ""),
+            "feed:gone": ("fail", "fairbox feed create gone"),
+        }
+        del world.environment["FAIRBOX_FEEDS_TABLE"]
+        assert {f.status for f in world.examine("destinations")} == {"fail"}
 
 
 class TestWork:

@@ -55,7 +55,12 @@ def test_every_wildcard_of_a_resource_has_its_reason_and_every_reason_a_wildcard
         for resource in listed(statement["Resource"])
         if "*" in plain(resource) or "?" in plain(resource)
     }
-    reasons = {one for one in REASONS if one[0].partition("/")[0] in every.templates}
+    reasons = {
+        (name, resource)
+        for name, resource in REASONS
+        if name.partition("/")[0] in every.templates
+        and ("FairboxFeeds" not in resource or "FairboxFeeds" in every.templates)
+    }
     assert found - reasons == set()
     assert reasons - found == set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairbox.model.deployment import STACK_PARTS
+from fairbox.model.deployment import FEEDS_PART, STACK_PARTS
 
 _OBJECTS: Final = "keys of objects are made at run time; the bucket holds nothing else"
 _FAILURES: Final = "Lambda makes the keys of the stream batches that it gives up"
@@ -110,10 +110,10 @@ REASONS: Final[dict[tuple[str, str], str]] = {
     **{
         ("FairboxAccess/Reader", _ARN.format(service, resource)): _DESCRIBED
         for service, resource in (
-            *(("cloudformation", f"stack/Fairbox{part}/*") for part in STACK_PARTS),
-            *(("lambda", f"function:Fairbox{part}-*") for part in STACK_PARTS[1:]),
+            *(("cloudformation", f"stack/Fairbox{part}/*") for part in (*STACK_PARTS, FEEDS_PART)),
+            *(("lambda", f"function:Fairbox{part}-*") for part in (*STACK_PARTS[1:], FEEDS_PART)),
             ("lambda", "event-source-mapping:*"),
-            *(("sqs", f"Fairbox{part}-*") for part in ("Batches", "Delivery")),
+            *(("sqs", f"Fairbox{part}-*") for part in ("Batches", "Delivery", FEEDS_PART)),
             *(("events", f"rule/Fairbox{part}-*") for part in _CLOCKS),
             ("cloudwatch", "alarm:*"),
         )

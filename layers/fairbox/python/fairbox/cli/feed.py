@@ -51,7 +51,7 @@ def list_feeds(session: Session) -> None:
     session.table(columns, [feed_fields(one) for one in session.feeds.feeds()])
 
 
-@verb(feed, "show", example="fairbox feed show inbox u7")
+@verb(feed, "show", example="fairbox feed show trades btc")
 def show(
     session: Session,
     name: FeedName,

@@ -89,17 +89,14 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
 
     def look(report: Reporter, address: str) -> Iterator[Finding]:
         scheme, _, rest = address.partition(":")
-        if scheme == "topic":
-            yield from report.bad_or_ok(
-                []
-                if rest in known
-                else [report.fail("there is no such topic", f"fairbox topic create {rest}")]
-            )
+        if scheme in ("topic", "feed"):
+            there = known if scheme == "topic" else deployment.feeds
+            missing = report.fail(f"there is no such {scheme}", f"fairbox {scheme} create {rest}")
+            yield from report.bad_or_ok([] if rest in there else [missing])
             return
         question = _question(scheme, rest)
         if question is None:
-            what = "feeds are not looked at" if scheme == "feed" else "webhooks are not called"
-            yield report.unknown(f"{what} by this command")
+            yield report.unknown("webhooks are not called by this command")
             return
         try:
             deployment.aws.ask(*question[0], region=region_of(rest), **question[1])

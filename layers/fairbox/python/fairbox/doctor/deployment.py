@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.doctor.aws import Missing, NotAnswered
 from fairbox.model.clock import milliseconds
 from fairbox.model.deployment import DEFAULT_NAME, stacks_of
-from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
+from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, FEEDS_TABLE, OUTBOX_TABLE
+from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
@@ -86,7 +87,12 @@ class Deployment:
 
     def __post_init__(self) -> None:
         """Take the stacks of the name, unless others were given."""
-        self.stacks = self.stacks or stacks_of(self.name)
+        self.stacks = self.stacks or stacks_of(self.name, feeds=self.has_feeds)
+
+    @property
+    def has_feeds(self) -> bool:
+        """Whether the environment names the table of feeds."""
+        return self.settings.optional(FEEDS_TABLE) is not None
 
     @property
     def now(self) -> int:
@@ -100,6 +106,7 @@ class Deployment:
             "outbox": self.settings.optional(OUTBOX_TABLE) or self.outbox.tables.outbox,
             "deliveries": self.settings.optional(DELIVERIES_TABLE) or self.outbox.tables.deliveries,
             "batches": self.settings.optional(BATCHES_TABLE) or self.outbox.tables.batches,
+            "feeds": self.settings.optional(FEEDS_TABLE),
         }
         return {role: name for role, name in names.items() if name}
 
@@ -221,6 +228,14 @@ class Deployment:
     def topics(self) -> list[TopicState]:
         """Every topic."""
         return self.outbox.topics()
+
+    @cached_property
+    def feeds(self) -> set[str]:
+        """Names of the feeds."""
+        if not self.has_feeds:
+            return set()
+        table = self.settings.required(FEEDS_TABLE)
+        return {feed.name for feed in FeedRows(self.outbox.tables.calls, table).all()}
 
     @cached_property
     def rows(self) -> list[ShardRow]:

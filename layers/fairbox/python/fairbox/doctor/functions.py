@@ -11,7 +11,7 @@ from fairbox.doctor.findings import Reporter, check, each
 from fairbox.model.item_versions import VERSION_OUTPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from fairbox.doctor.deployment import Deployment, Function, Resource
     from fairbox.doctor.findings import Finding
@@ -21,12 +21,16 @@ STREAMS: Final[Mapping[str, str]] = {
     "relay": "outbox",
     "mark_delivered": "outbox",
     "cascade_batches": "batches",
+    "feeds_ring": "feeds",
 }
 """The table whose stream starts a function."""
-QUEUES: Final[Mapping[str, int]] = {"deliver_shard": 2, "ack_batches": 1}
+QUEUES: Final[Mapping[str, int]] = {"deliver_shard": 2, "ack_batches": 1, "feeds_visit": 1}
 """The number of queues that start a function."""
 CLOCKS: Final = ("sweep", "repair", "clean_orphans", "count_outstanding")
-FUNCTIONS: Final = (*STREAMS, *QUEUES, *CLOCKS, "api")
+FEEDS: Final = ("feeds_authorize", "feeds_connect", "feeds_poll")
+FUNCTIONS: Final = (*STREAMS, *QUEUES, *CLOCKS, "api", *FEEDS)
+ENDLESS: Final = ("mark_delivered", "feeds_ring")
+"""They try records again until these are too old: one sets bad ones aside, one leaves them out."""
 _DEPLOY: Final = "Deploy the stacks again: make deploy."
 _FINE: Final = ("", "OK", "No records processed")
 _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\b")
@@ -100,7 +104,18 @@ def functions(deployment: Deployment) -> Iterator[Finding]:
             return
         yield from report.bad_or_ok(_function(report, deployment, found))
 
-    yield from each("functions", FUNCTIONS, look)
+    yield from each("functions", _deployed(deployment, FUNCTIONS), look)
+
+
+def _deployed(deployment: Deployment, roles: Iterable[str]) -> list[str]:
+    return [role for role in roles if deployment.has_feeds or not role.startswith("feeds_")]
+
+
+def _tables(role: str) -> tuple[str, ...]:
+    """The tables that a function's environment names."""
+    if not role.startswith("feeds_"):
+        return ("outbox", "deliveries")
+    return () if role == "feeds_authorize" else ("feeds",)
 
 
 def _function(report: Reporter, deployment: Deployment, function: Function) -> Iterator[Finding]:
@@ -120,10 +135,8 @@ def _function(report: Reporter, deployment: Deployment, function: Function) -> I
         yield report.warn(
             f"it runs on {configuration.get('Runtime')}", f"{RUNTIME} is what tests run."
         )
-    for name, mine in (
-        ("FAIRBOX_OUTBOX_TABLE", "outbox"),
-        ("FAIRBOX_DELIVERIES_TABLE", "deliveries"),
-    ):
+    for mine in _tables(function.role):
+        name = f"FAIRBOX_{mine.upper()}_TABLE"
         theirs = function.environment.get(name)
         if theirs != deployment.table_names.get(mine):
             yield report.fail(
@@ -160,7 +173,7 @@ def triggers(deployment: Deployment) -> Iterator[Finding]:
             )
             yield from own.bad_or_ok(_mapping(own, deployment, role, mapping))
 
-    yield from each("triggers", [*STREAMS, *QUEUES], look)
+    yield from each("triggers", _deployed(deployment, (*STREAMS, *QUEUES)), look)
 
 
 def _mapping(
@@ -194,13 +207,12 @@ def _stream_mapping(
     if not mapping.get("FilterCriteria", {}).get("Filters"):
         yield report.fail("it has no filter: each row's change starts the function", _DEPLOY)
     endless = mapping.get("MaximumRetryAttempts", -1) < 0
-    if endless and role != "mark_delivered":
+    if endless and role not in ENDLESS:
         yield report.fail("it tries for a day: one bad record stops its shard", _DEPLOY)
     if role == "mark_delivered" and not endless:
-        # it sets bad records aside itself
         yield report.fail("it gives records up that are not counted then", _DEPLOY)
     failure = mapping.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
-    if ":s3:" not in failure:
+    if ":s3:" not in failure and role != "feeds_ring":  # clients ask for what it gives up
         yield report.fail("what it gives up is lost: no bucket keeps it", _DEPLOY)
     if role == "mark_delivered" and mapping.get("ParallelizationFactor", 1) != 1:
         yield report.fail("its parallelisation is over 1: counts need one at a time", _DEPLOY)

@@ -8,7 +8,7 @@ from fairbox.codec import EXPIRES_AT
 from fairbox.codec import batches as batch_names
 from fairbox.doctor.aws import Missing
 from fairbox.doctor.findings import check, each
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ EXPIRY: Final[Mapping[str, str | None]] = {
     "outbox": None,
     "deliveries": EXPIRES_AT,
     "batches": batch_names.EXPIRES_AT,
+    "feeds": EXPIRES_AT,
 }
 _DEPLOY: Final = "Deploy the stacks again: make deploy."
 Table = tuple[str, str]
@@ -28,7 +29,8 @@ Table = tuple[str, str]
 def definitions(names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return what `create_table` would be asked, by what the tables are."""
     outbox, deliveries = table_definitions(outbox="", deliveries="")
-    made = {"outbox": outbox, "deliveries": deliveries, "batches": batches_definition("")}
+    batches, feeds = batches_definition(""), feeds_definition("")
+    made = {"outbox": outbox, "deliveries": deliveries, "batches": batches, "feeds": feeds}
     return {role: made[role] for role in names}
 
 
@@ -93,7 +95,7 @@ def indexes(deployment: Deployment) -> Iterator[Finding]:
         there = {
             i["IndexName"]: i for i in deployment.table(name).get("GlobalSecondaryIndexes", [])
         }
-        for index in wanted[role]["GlobalSecondaryIndexes"]:
+        for index in wanted[role].get("GlobalSecondaryIndexes", ()):
             found = there.get(index["IndexName"])
             yield from report.bad_or_ok(_index(report, index, found), index["IndexName"])
 
@@ -123,7 +125,7 @@ def _shown(index: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
 
 @check("streams", "Streams are on")
 def streams(deployment: Deployment) -> Iterator[Finding]:
-    """The outbox streams old and new images, the batches new ones."""
+    """The outbox streams old and new images, batches and feeds new ones."""
     wanted = definitions(deployment.table_names)
 
     def look(report: Reporter, table: Table) -> Iterator[Finding]:
@@ -145,7 +147,7 @@ def streams(deployment: Deployment) -> Iterator[Finding]:
 
 @check("expiry", "Rows expire that should, and no message does")
 def expiry(deployment: Deployment) -> Iterator[Finding]:
-    """Deliveries and batches have their TTL attribute; the outbox has none."""
+    """Deliveries, batches and feeds have their TTL attribute; the outbox has none."""
 
     def look(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table

@@ -16,10 +16,13 @@ NAME_EXPECTED: Final = f"a letter, then letters and digits, {NAME_LENGTH} at mos
 STACK_PARTS: Final = ("Storage", "Batches", "Delivery", "Api", "Monitoring")
 """Ends of the names of the stacks that run the application."""
 
+FEEDS_PART: Final = "Feeds"
+"""The same, of the stack that is there with setting `feeds` alone."""
 
-def stacks_of(name: str) -> tuple[str, ...]:
-    """Return the names of the stacks that run a deployment."""
-    return tuple(f"{name}{part}" for part in STACK_PARTS)
+
+def stacks_of(name: str, *, feeds: bool) -> tuple[str, ...]:
+    """Return the names of the stacks that run a deployment, which may have feeds."""
+    return tuple(f"{name}{part}" for part in (*STACK_PARTS, *[FEEDS_PART] * feeds))
 
 
 def parameter_of(name: str) -> str:
