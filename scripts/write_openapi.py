@@ -131,6 +131,14 @@ another topic's destination. At first it answers 202: the topic takes no message
 producers' copies of it end within 60 s. Asked again after `seconds`, it answers 204 and the topic
 is gone, or 409 and it is as it was, for something had come in.
 
+## Feeds
+
+With setting `feeds`, `PUT /feeds/{{feed}}` creates a feed, and `POST /feeds/{{feed}}/{{key}}`
+publishes a message to the clients of a topic, which is there from its first message on. A message
+whose answer was lost may be published again with the same `id`. A private topic that is full
+refuses (429 `feed-full`): come back when its client has acknowledged some. Clients have an [API of
+their own](feeds.md). Without the setting these routes answer 404 `unknown-route`.
+
 ## Refusals
 
 Every refusal is a problem (RFC 9457, `application/problem+json`): `type`, `title`, `status`,

@@ -63,11 +63,16 @@ ROUTES: Final = (
     ("POST", "/topics/{topic}/pause"),
     ("POST", "/topics/{topic}/resume"),
     ("DELETE", "/topics/{topic}"),
+    ("PUT", "/feeds/{feed}"),
+    ("GET", "/feeds/{feed}"),
+    ("DELETE", "/feeds/{feed}"),
+    ("GET", "/feeds/{feed}/{key+}"),
+    ("POST", "/feeds/{feed}/{key+}"),
     ("POST", "/feed-tokens"),
     ("GET", "/stats"),
     ("GET", "/openapi.json"),
 )
-"""Return method and path of each route; a ref contains slashes, so its parameter is greedy."""
+"""Return method and path of each route; refs and keys may have slashes, so both are greedy."""
 
 API_SECONDS: Final = 28
 """Below the 30 s for which the gateway waits: a cold start comes before, and is not counted."""
@@ -207,5 +212,10 @@ class ApiStack(Stack):
             ]
         )
         if feeds is not None:
-            api.allow([may.read_secret(feeds.tokens)])
+            api.allow(
+                [
+                    may.read_secret(feeds.tokens),
+                    may.on_table(feeds.table, *may.PUBLISH_ITEMS, "DeleteItem"),
+                ]
+            )
         return api

@@ -198,6 +198,7 @@ def _publish_to_feeds(of: Resources) -> list[Permission]:
     return [
         _rows("ReadFeeds", of.feeds.table, ("GetItem",), attr.CONFIG),
         _rows("PublishToFeeds", of.feeds.table, ("Query", "PutItem", "UpdateItem"), TOPICS),
+        _api("PublishToFeedsOverHttp", of, ("POST", "/feeds/*")),
     ]
 
 

@@ -21,6 +21,7 @@ from fairbox.aws.sqs_doorbells import SqsDoorbells, encode
 from fairbox.codec import SIZE
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.model.feeds import KINDS
 from fairbox.model.ids import IdGenerator
 
 from tests.functions.feeds_client import FeedsClient
@@ -109,6 +110,7 @@ class Scenario:
             self.operate()
             self.receive()
             self.track()
+            self.keep_feeds()
 
     def count_one_batch(self) -> None:
         """Count while one batch is open, which is looked up by itself."""
@@ -348,10 +350,22 @@ class Scenario:
             self.functions.sockets.faults[client.id] = faults
             feeds.publish(topic, {"inbox": "u7", "prices": "eur"}[topic], b"3")
             client.push()
+        feeds.publish("prices", "eur", b"4")
+        client.push(age=11)
         for position in (1, 3):
             client.poll(client.token("u7", "inbox/u7"), {"inbox/u7": position}, wait=1)
         client.say(op="leave", id=3, topics=["inbox/u7"])
         client.disconnect()
+
+    def keep_feeds(self) -> None:
+        """Create feeds, publish to them, show and delete them, as over HTTP."""
+        table = self.functions.tables["feeds"]
+        feeds = Feeds(self.functions.clients["dynamodb"], table=table, clock=self.clock)
+        for kind in KINDS:
+            feeds.create(Feed("kept", kind))
+            feeds.publish("kept", kind, b"1")
+            feeds.topic("kept", kind)
+            feeds.delete("kept")
 
     def _feeds(self) -> Feeds:
         return Feeds(self.engine, table=self.functions.tables["feeds"], clock=self.clock)

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import Message
+from fairbox import Feed, Message
 from fairbox.api.app import TRY_SECONDS
 from fairbox.api.openapi_route import ROUTES
 from fairbox.api.request import MAX_BODY_BYTES
@@ -33,6 +33,8 @@ BUSY = {
     "redrive_dead_letters": {"limit": 5},
     "resize_topic": {"shards": 16},
     "put_topic": {},
+    "put_feed": {},
+    "publish_to_feed": {"body": 1},
     "put_subscription": {"destination": "sqs:q"},
     "add_items": {"count": 3, "request_id": "r"},
 }
@@ -53,7 +55,8 @@ class Busy:
         (self.received,) = self.application.queue.receive("jobs")
         self.batch = self.application.batches.open().id
         (self.group,) = self.application.batches.add(self.batch, 3, request_id="first")
-        self.api = ApiClient(self.application)
+        self.application.feeds.create(Feed("prices"))
+        self.api = ApiClient(self.application, feeds=lambda: self.application.feeds)
 
     def drag(self, operation: str) -> None:
         """Let each call of an operation take long, and leave all of it unprocessed."""
@@ -78,6 +81,7 @@ class Busy:
         route = next(route for route in ROUTES if route.endpoint.__name__ == name)
         path = route.path.replace("{topic}", "jobs").replace("{name}", "billing")
         path = path.replace("{id}", self.batch).replace("{ref+}", str(self.ref))
+        path = path.replace("{feed}", "prices").replace("{key+}", "eur")
         body = BUSY.get(name) or self._body(name)
         text = None if body is None else json.dumps(body)
         return self.api.call(route.method, path, text, content_type=text and JSON)

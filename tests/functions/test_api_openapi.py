@@ -53,8 +53,8 @@ def test_every_route_and_every_kind_of_problem_is_told() -> None:
     assert operations == {(r.method, r.path.replace("+}", "}")) for r in ROUTES}
     text = json.dumps(DOCUMENT)
     told = {kind for kind in KINDS if f"urn:fairbox:problem:{kind}`" in text}
-    feeds = {"unknown-feed", "feed-full", "feed-refused"}  # which have no routes
-    assert set(KINDS) - told == {"method-not-allowed"} | feeds
+    clients = {"feed-refused"}  # which do not ask here
+    assert set(KINDS) - told == {"method-not-allowed"} | clients
 
 
 def test_every_operation_tells_what_the_gateway_says_itself() -> None:

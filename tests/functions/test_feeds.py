@@ -154,6 +154,77 @@ def test_a_service_gets_a_token_over_http(client: FeedsClient) -> None:
     assert ask(body, None).kind == "unknown-route"
 
 
+def test_a_service_keeps_feeds_and_publishes_over_http() -> None:
+    application = MemoryApplication()
+    api = ApiClient(application, feeds=lambda: application.feeds)
+
+    def call(method: str, path: str, body: Any = None) -> Any:
+        text = None if body is None else json.dumps(body)
+        return api.call(method, path, text, content_type=text and "application/json")
+
+    ring = {"name": "trades", "kind": "ring", "size": 8, "history": 0, "keep": 86_400}
+    ring |= {"limit": None, "window": None}
+    made = call("PUT", "/feeds/trades", {"kind": "ring", "size": 8})
+    assert (made.status, made.json) == (201, ring)
+    again = call("PUT", "/feeds/trades", {"kind": "ring", "size": 9.0})
+    assert (again.status, again.json["size"]) == (200, 9)
+    assert call("PUT", "/feeds/prices").json["kind"] == "snapshot"
+    assert call("PUT", "/feeds/inbox", {"kind": "private", "limit": 1}).status == 201
+    assert call("GET", "/feeds/trades").json == ring | {"size": 9}
+
+    for number, body in enumerate(({"price": 1.50}, "text", "AP8="), 1):
+        sent = {"body": body} | ({"body_encoding": "base64"} if number == 3 else {})
+        assert call("POST", "/feeds/trades/eur%2Fusd%20%E2%82%AC", sent).json["number"] == number
+    head = application.feeds._topics.state("trades/eur/usd \u20ac").head
+    assert head.messages[0].endswith(',"AP8=","b64"')
+    shown = call("GET", "/feeds/trades/eur/usd%20%E2%82%AC").json
+    assert shown == {
+        "feed": "trades",
+        "key": "eur/usd \u20ac",
+        "kind": "ring",
+        "last": 3,
+        "published_at": head.at,
+        "unacknowledged": None,
+        "audience_shards": 0,
+    }
+    for _ in range(2):  # the answer to the first was lost
+        assert call("POST", "/feeds/inbox/u7", {"body": 1, "id": "a"}).json["number"] == 1
+    full = call("POST", "/feeds/inbox/u7", {"body": 2})
+    assert (full.status, full.kind) == (429, "feed-full")
+
+    assert call("DELETE", "/feeds/trades").status == 204
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/btc"), ("POST", "/btc")):
+        gone = call(method, f"/feeds/trades{path}", {"body": 1} if method == "POST" else None)
+        assert (gone.status, gone.kind) == (404, "unknown-feed")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("PUT", "/feeds/-", None, "feed"),
+        ("PUT", "/feeds/trades", {"kind": "queue"}, "kind"),
+        ("PUT", "/feeds/trades", {"size": 8}, "size"),
+        ("PUT", "/feeds/trades", {"kind": "ring", "size": 7}, "size"),
+        ("PUT", "/feeds/prices", {"kind": "ring"}, "kind"),
+        ("PUT", "/feeds/trades", {"keeps": 7}, "keeps"),
+        ("GET", "/feeds/prices/*", None, "key"),
+        ("POST", "/feeds/prices/eur", {"body": "{", "content_type": "application/json"}, "body"),
+        ("POST", "/feeds/prices/eur", {"body": 1, "id": ""}, "id"),
+        ("POST", "/feeds/prices/eur", {}, "body"),
+    ],
+)
+def test_what_is_no_feed_or_message_is_refused_by_its_field(
+    method: str, path: str, body: Any, field: str
+) -> None:
+    application = MemoryApplication()
+    application.feeds.create(Feed("prices"))
+    api = ApiClient(application, feeds=lambda: application.feeds)
+    text = None if body is None else json.dumps(body)
+    reply = api.call(method, path, text, content_type=text and "application/json")
+    assert (reply.status, reply.fields) == (422, [field])
+    assert ApiClient(application).call("GET", "/feeds/prices").kind == "unknown-route"
+
+
 def test_only_a_valid_token_connects(client: FeedsClient) -> None:
     now = int(client.functions.clock.now())
     wrong = {

@@ -45,6 +45,8 @@ EXCUSES: Final = (
     Excuse("PATCH /messages/{ref}", 422, "delay|body_encoding", _TOGETHER),
     Excuse("POST /topics/{topic}/messages", 422, "delay|id|after|body_encoding", _TOGETHER),
     Excuse("POST /topics/{topic}/redrive", 422, "body_encoding", _TOGETHER),
+    Excuse("POST /feeds/{feed}/{key}", 422, "body_encoding", _TOGETHER),
+    Excuse("PUT /feeds/{feed}", 422, "kind|size|history|limit|window|keep", _TOGETHER),
     # `data` depends on `datacontenttype`; each plane of Unicode has non-characters of its own
     Excuse("POST /topics/{topic}/messages", 400, r"(ce|events\[\d+\])\.\w+", _TOGETHER),
     Excuse("POST /batches/{id}/items", 422, "count", _TOGETHER),

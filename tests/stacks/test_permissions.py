@@ -31,7 +31,7 @@ def test_the_local_application_grants_what_a_deployment_grants(
         )
     )
     there = {
-        name: {grant for grant in grants if "FairboxFeeds" not in grant.resource}
+        name: {grant for grant in grants if "Feeds" not in f"{grant.resource} {grant.sid}"}
         for name, grants in local.items()
         if name in deployed
     }
@@ -75,7 +75,10 @@ PUBLISH: Permissions = {
 FEEDS: dict[str, Permissions] = {
     "RelayRole": PUBLISH,
     "DeliverShardRole": PUBLISH,
-    "ApiRole": {"Tokens": {"secretsmanager:GetSecretValue"}},
+    "ApiRole": {
+        "Tokens": {"secretsmanager:GetSecretValue"},
+        "Feeds": PUBLISH["Feeds"] | {"dynamodb:DeleteItem"},
+    },
 }
 
 

@@ -125,6 +125,7 @@ REASONS: Final[dict[tuple[str, str], str]] = {
             ("Producer", "POST/batches/*/items"),
             ("Producer", "POST/batches/*/seal"),
             ("Producer", "POST/topics/*/messages"),
+            ("Producer", "POST/feeds/*"),
             ("Consumer", "POST/topics/*/receive"),
             ("Operator", "*/*"),
             ("Reader", "GET/*"),

@@ -36,6 +36,7 @@ _READ: Final = ("throttled", "unavailable", "internal")
 _BODY: Final = ("malformed", "too-large", "unsupported-media-type")
 _TOPIC: Final = ("unknown-topic", "invalid-field")
 _BATCH: Final = ("unknown-batch", "invalid-field")
+_FEEDS: Final = ("unknown-route", "invalid-field")
 _SETTLE: Final = (*_BODY, "invalid-field", "unknown-items", "batch-ended", "batch-busy")
 _HELD: Final = (*_BODY, "invalid-field", "stale-receipt")
 
@@ -114,6 +115,17 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     "pause_topic": ({204: None}, ("conflict", *_TOPIC)),
     "resume_topic": ({204: None}, ("conflict", *_TOPIC)),
     "delete_topic": ({202: operation_models.DeletingOut, 204: None}, ("conflict", *_TOPIC)),
+    "put_feed": (
+        {200: feed_routes.FeedOut, 201: feed_routes.FeedOut},
+        (*_BODY, *_FEEDS),
+    ),
+    "show_feed": ({200: feed_routes.FeedOut}, ("unknown-feed", *_FEEDS)),
+    "delete_feed": ({204: None}, ("unknown-feed", *_FEEDS)),
+    "show_feed_topic": ({200: feed_routes.FeedTopicOut}, ("unknown-feed", *_FEEDS)),
+    "publish_to_feed": (
+        {200: feed_routes.NumberOut},
+        (*_BODY, "unknown-feed", "feed-full", *_FEEDS),
+    ),
     "make_feed_token": (
         {200: feed_routes.TokenOut},
         (*_BODY, "unknown-route", "invalid-field"),
@@ -141,6 +153,8 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "extend_messages": (queue_models.ExtensionsIn, True),
     "release_messages": (queue_models.ReleasesIn, True),
     "edit_message": (operation_models.EditIn, True),
+    "put_feed": (feed_routes.FeedIn, False),
+    "publish_to_feed": (feed_routes.FeedMessageIn, True),
     "make_feed_token": (feed_routes.TokenIn, True),
 }
 """By operation: the model of its JSON body, and whether there must be one."""
@@ -156,6 +170,8 @@ _PARAMS: Final = {
     "name": "A subscription's name: 1 to 64 letters, digits, `.`, `_`, `-`; a letter or digit"
     " first.",
     "id": "A batch's id.",
+    "feed": "A feed's name, as of a topic.",
+    "key": "A topic's name in its feed: 1 to 256 bytes, not `*`; escaped.",
     "ref": "`topic/epoch/shard/id`, and `/due` of a delayed message; slashes as they are, or"
     " escaped.",
 }
@@ -163,6 +179,8 @@ _PATH: Final[Mapping[str, Schema]] = {
     "topic": patterns.TOPIC,
     "name": patterns.SUBSCRIPTION,
     "id": patterns.BATCH,
+    "feed": patterns.TOPIC,
+    "key": patterns.TEXT | {"type": "string", "minLength": 1, "not": {"const": "*"}},
     "ref": patterns.REF,
 }
 _LOCATION: Final[Schema] = {

@@ -44,7 +44,8 @@ class Route:
     @property
     def rule(self) -> str:
         """The path as a regular expression without groups."""
-        return re.sub(r"\{\w+\}", "[^/]+", self.path.replace(".", r"\.")).replace("{ref+}", ".+")
+        path = re.sub(r"\{\w+\}", "[^/]+", self.path.replace(".", r"\."))
+        return re.sub(r"\{\w+\+\}", ".+", path)
 
     def params(self, path: str) -> dict[str, str]:
         """Return the path's parameters by name."""

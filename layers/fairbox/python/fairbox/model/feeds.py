@@ -30,13 +30,14 @@ NUMBERS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 """The numbers that each kind has."""
 # a window that holds no whole bundle would never let one pass
-_RANGES: Final = {
+RANGES: Final = {
     "size": (8, 512),
     "history": (0, 512),
     "limit": (1, 10_000),
     "window": (BUNDLE_MESSAGES, 256),
     "keep": (60, 30 * DAY),
 }
+"""The least and the most of each number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Feed:
             raise InvalidInput("kind", "'snapshot', 'ring' or 'private'")
 
         for field in fields(self)[2:]:
-            value, (low, high) = getattr(self, field.name), _RANGES[field.name]
+            value, (low, high) = getattr(self, field.name), RANGES[field.name]
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise InvalidInput(field.name, f"a whole number from {low} to {high}")
             if field.name not in NUMBERS[self.kind] and value != field.default:
