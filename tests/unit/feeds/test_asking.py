@@ -67,7 +67,9 @@ def screen() -> Screen:
     return Screen()
 
 
-def test_each_kind_begins_where_it_says_and_goes_on_from_a_position(screen: Screen) -> None:
+def test_snapshot_private_and_ring_with_told_loss_begin_where_they_say_and_go_on(
+    screen: Screen,
+) -> None:
     for n in range(1, 13):
         screen.publish("trades", "btc", {"n": n})
         screen.publish("prices", "eur", {"n": n})

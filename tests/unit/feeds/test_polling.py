@@ -105,7 +105,9 @@ def test_news_and_a_beginner_are_answered_at_once_and_nothing_is_followed(poller
     assert poller.pauses.count == 0
 
 
-def test_without_news_it_is_answered_at_once_or_held_until_there_is_some(poller: Poller) -> None:
+def test_long_poll_without_news_is_answered_at_once_or_held_until_there_is_some(
+    poller: Poller,
+) -> None:
     poller.app.client.reset()
     assert poller.poll({BTC: 1}).status == 204
     assert (poller.pauses.count, poller.app.client.reading().wru) == (0, 0)

@@ -170,6 +170,29 @@ def test_the_log_expires_and_the_newest_bundle_stays() -> None:
     assert app.feeds.publish("f", "k", b"1") == 4
 
 
+def test_private_with_back_pressure_refuses_until_acknowledged_or_expired() -> None:
+    app = MemoryApplication()
+    app.feeds.create(Feed("inbox", "private", limit=3, keep=3600))
+    app.feeds.publish_many("inbox", "u7", [b"1", b"2"])
+    app.clock.advance(60)
+    app.feeds.publish("inbox", "u7", b"3")
+    app.feeds.publish("inbox", "u8", b"1")  # of another user
+    for _ in range(2):
+        with pytest.raises(FeedFull):
+            app.feeds.publish("inbox", "u7", b"4")
+
+    app.feeds._topics.acknowledge("inbox/u7", 1)
+    assert app.feeds.publish("inbox", "u7", b"4") == 4
+    app.clock.advance(3539)
+    with pytest.raises(FeedFull):
+        app.feeds.publish("inbox", "u7", b"5")
+    app.clock.advance(1)  # the time of 1 and 2 is over, and not yet that of 3
+    assert app.feeds.publish_many("inbox", "u7", [b"5", b"6"]) == [5, 6]  # to limit + k - 1
+    assert app.feeds.topic("inbox", "u7").unacknowledged == 4
+    with pytest.raises(FeedFull):
+        app.feeds.publish("inbox", "u7", b"7")
+
+
 def test_what_a_throttled_call_published_is_told() -> None:
     faulty = FaultyDynamoDB(None, random.Random(1))
 

@@ -264,7 +264,7 @@ def test_messages_of_any_size_are_pushed(audience: Audience) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, TIMEOUT])
-def test_who_does_not_take_a_frame_twice_is_put_out_socket_first(
+def test_websocket_readiness_who_does_not_take_a_frame_twice_is_put_out_socket_first(
     audience: Audience, status: int
 ) -> None:
     for id_ in ("c1", "c2", "c3"):
