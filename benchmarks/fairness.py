@@ -1,4 +1,4 @@
-"""Fair dispatch: shares of bytes, gaps against their bound, cost of planning, source 002's skew.
+"""Fair dispatch: shares of bytes, gaps against their bound, cost of planning.
 
 No destination is called: the decisions of the core are counted or timed.
 """
@@ -26,12 +26,7 @@ TOPICS: Final = 40
 WEIGHTS: Final = (0.5, 1.0, 2.0, 3.0, 5.0)
 MEGABYTES_A_WEIGHT: Final = 32
 IDLE: Final = (10, 1_000, 100_000)
-CLIENTS: Final = 100
-DEPTHS: Final = (1, 20, 200)
-READ: Final = 1  # units of source 002: reading a handle, and writing a buffer
-WRITE: Final = 7
 _BY_COUNT: Final = "one message of each topic in turn"
-_GREEDY: Final = "everything that a client has in one buffer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +39,8 @@ class Stream:
 
 
 def figures() -> list[Figure]:
-    """Return the figures of shares, planning and skew."""
-    return [*shares(), *planning(), *skew()]
+    """Return the figures of shares and planning."""
+    return [*shares(), *planning()]
 
 
 def streams(rng: random.Random) -> list[Stream]:
@@ -188,38 +183,3 @@ def _microseconds_a_pair(idle: int, destinations: int = 20, topics: int = 50) ->
         return (time.process_time() - began) / pairs * 1e6
 
     return min(run() for _ in range(5))
-
-
-def skew() -> list[Figure]:
-    """Return the delay from the first to the last client that sees a shared topic's message."""
-    return [
-        Figure(
-            f"fairness.skew.{depth}_deep",
-            "units of source 002",
-            largest_skew(depth, fill=False),
-            largest_skew(depth, fill=True),
-            _GREEDY,
-        )
-        for depth in DEPTHS
-    ]
-
-
-def largest_skew(depth: int, *, fill: bool) -> int:
-    """Return the largest skew of any message in units, over clients served one after another.
-
-    A client's turn costs a unit per message read, and seven for writing its buffer.
-    """
-    whole = Limits(max(depth, 1), 1024 * 1024 * KB)
-    cycles: Cycles[int, int] = Cycles(limits=lambda _: whole, fill=fill)
-    for client in range(CLIENTS):
-        for number in range(depth):
-            cycles.add(client, Work(number, "shared", size=KB))
-    now = 0
-    seen: dict[int, list[int]] = defaultdict(list)
-    while len(cycles):
-        for client, call in cycles.cycle():
-            now += READ * len(call) + WRITE
-            for number in call:
-                seen[number].append(now)
-            cycles.answered(client)
-    return max(max(times) - min(times) for times in seen.values())
