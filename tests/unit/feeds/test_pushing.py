@@ -221,6 +221,7 @@ def test_who_left_or_has_no_row_or_lease_gets_nothing(audience: Audience) -> Non
     audience.connections.close("c2")
     for topic in ("bids/btc", "inbox/u7"):
         audience.publish(topic, 1)
+        audience.app.clock.advance(1)
         assert audience.visit() == Pushed()
 
     audience.follow("c3", "bids/btc")

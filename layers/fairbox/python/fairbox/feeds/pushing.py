@@ -118,7 +118,8 @@ class Pushing:
         self._run([partial(self._put_out, id_) for id_ in sent.failed])
         self._run([partial(self._connections.close, id_) for id_ in sent.gone])
 
-        brought = chain(shed.values(), *bundles.values())
+        # what nobody follows any more is late for nobody
+        brought = chain(shed.values(), *(bundles.values() if frames else ()))
         oldest = min((bundle.at for bundle in brought), default=inf) / 1000
         delay = max(0.0, self._clock.now() - oldest)
         return Pushed(len(frames), sent.frames, len(sent.failed), delay)

@@ -93,7 +93,7 @@ FEED_FRAMES: Final = "FeedFrames"
 FEED_PUT_OUT: Final = "FeedPutOut"
 """Clients of feeds that did not take a frame, and connect anew; written by `feeds_visit`."""
 FEED_DELAY: Final = "FeedDelay"
-"""Time from the oldest publish that a visit sent to the visit's end; written by `feeds_visit`."""
+"""Time from the oldest publish that a visit sent, or found late, to its end; by `feeds_visit`."""
 
 UNITS: Final[Mapping[str, str]] = {
     FEED_DELAY: "Seconds",
