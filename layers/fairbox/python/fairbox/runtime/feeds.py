@@ -13,8 +13,6 @@ from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.polling import Polling
-from fairbox.feeds.posting import Posting
-from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Ringing
 from fairbox.model.clock import SystemClock
@@ -37,6 +35,8 @@ from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fairbox.feeds.pushing import Pushing
 
 
 class FeedsApplication:
@@ -98,6 +98,10 @@ class FeedsApplication:
     @cached_property
     def pushing(self) -> Pushing:
         """The frames to clients."""
+        # imported where they are used: the functions that clients wait for do without the cycles
+        from fairbox.feeds.posting import Posting  # noqa: PLC0415
+        from fairbox.feeds.pushing import Pushing  # noqa: PLC0415
+
         table, url = self.settings.required(FEEDS_TABLE), self.settings.required(FEEDS_URL)
         client = self._client(
             "apigatewaymanagementapi",
