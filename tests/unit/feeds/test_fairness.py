@@ -118,10 +118,13 @@ def test_direct_first_private_messages_go_before_others_in_half_a_frame() -> Non
     assert frames[0][0] == ("p", 0)
 
 
-def test_one_a_topic_a_cycle_and_unserved_first() -> None:
-    slices = [a_slice(f"t{n % 40}", n // 40) for n in range(120)]
-    frames = sent(slices)
-    assert all(len(frame) == len(dict(frame)) for frame in frames)
+def test_one_a_topic_a_cycle() -> None:
+    frames = sent([a_slice(f"t{n % 10}", n // 10) for n in range(30)])  # which one frame could hold
+    assert frames == [[(f"t{n}", turn) for n in range(10)] for turn in range(3)]
+
+
+def test_unserved_first() -> None:
+    frames = sent([a_slice(f"t{n % 40}", n // 40) for n in range(120)])
     assert frames[1][:10] == [(f"t{n}", 0) for n in range(30, 40)]
 
 
