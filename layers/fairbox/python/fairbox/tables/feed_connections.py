@@ -119,15 +119,7 @@ class FeedConnections:
 
     def in_shard(self, shard: int) -> dict[str, Connection]:
         """Return the connections of a shard by id, read consistently (1 RRU for 4 KB)."""
-        pages = self._calls.pages(
-            "query",
-            TableName=self._table,
-            ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk",
-            ExpressionAttributeNames={"#pk": PK},
-            ExpressionAttributeValues={":pk": {"S": f"c#{shard}"}},
-        )
-        return _readable(item for page in pages for item in page["Items"])
+        return _readable(self._calls.partition(self._table, f"c#{shard}"))
 
     def of_shard(self, shard: int, ids: Collection[str]) -> dict[str, Connection]:
         """Return those of these connections of a shard that have a row (1 RRU each)."""

@@ -81,15 +81,8 @@ class FeedRows:
 
     def all(self) -> list[Feed]:
         """Return every feed by name, read consistently (1 RRU for 4 KB)."""
-        pages = self._calls.pages(
-            "query",
-            TableName=self._table,
-            ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk",
-            ExpressionAttributeNames={"#pk": PK},
-            ExpressionAttributeValues={":pk": {"S": CONFIG}},
-        )
-        return [of_item(item[SK]["S"], item) for page in pages for item in page["Items"]]
+        items = self._calls.partition(self._table, CONFIG)
+        return [of_item(item[SK]["S"], item) for item in items]
 
     def delete(self, name: str) -> None:
         """Delete a feed (1 WRU).
