@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import unquote
 
@@ -147,9 +148,7 @@ def delete_feed(api: Api, request: Request) -> Answer:
 
 def show_feed_topic(api: Api, request: Request) -> Answer:
     """Show how a topic of a feed stands."""
-    topic = _feeds(api).topic(*_topic(request))
-    shown = {name: getattr(topic, name) for name in FeedTopicOut.model_fields}
-    return Answer(200, FeedTopicOut(**shown))
+    return Answer(200, FeedTopicOut(**asdict(_feeds(api).topic(*_topic(request)))))
 
 
 def publish_to_feed(api: Api, request: Request) -> Answer:

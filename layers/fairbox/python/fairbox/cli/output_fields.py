@@ -75,14 +75,8 @@ def feed_fields(feed: Feed) -> Fields:
 
 def feed_topic_fields(topic: FeedTopic) -> Fields:
     """Return the fields of a topic of a feed."""
-    return {
-        "topic": f"{topic.feed}/{topic.key}",
-        "kind": topic.kind,
-        "last": topic.last,
-        "published_at": topic.published_at,
-        "unacknowledged": topic.unacknowledged,
-        "audience_shards": topic.audience_shards,
-    }
+    fields = asdict(topic)
+    return {"topic": f"{fields.pop('feed')}/{fields.pop('key')}", **fields}
 
 
 def feed_update_lines(update: FeedUpdate) -> Iterator[tuple[Fields, str]]:
