@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import InvalidInput
 from fairbox.model import deployment
+from fairbox.model.feeds import SHARD_CLIENTS
 from fairbox.model.regions import check_reachable, region_of
 from fairbox.settings import METRICS_LEVELS
 
@@ -24,8 +25,8 @@ LOG_DAYS: Final = (
 DESTINATION_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "kms")
 WARM_READ_MINIMUM: Final = 12_000
 WARM_WRITE_MINIMUM: Final = 4_000
-PUSH_RATE_MINIMUM: Final = 12.5
-"""Posts a second of an audience shard: a visit posts for 20 s, and has 250 clients."""
+PUSH_RATE_MINIMUM: Final = SHARD_CLIENTS / 20
+"""Posts a second of an audience shard, whose visit posts for 20 s."""
 INFREQUENT_MINIMUM: Final = 30
 """S3 moves no object to infrequent access before its 30th day."""
 AGE_MARGIN_SECONDS: Final = 10

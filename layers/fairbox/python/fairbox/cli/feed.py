@@ -112,8 +112,8 @@ def size(
 ) -> None:
     """Say which `audience_shards` so many clients need, and what their frames take.
 
-    A shard is for 250 clients. A frame to all takes `seconds`, at `push_rate` frames a second; if
-    that is less than `frames_per_second`, clients get the newest messages alone.
+    A shard is for 250 clients. A frame to all of them takes `seconds`. Where `push_rate` is below
+    `frames_per_second`, clients get the newest messages, and are told how many they missed.
     """
     session.show(
         {
