@@ -37,7 +37,10 @@ def check_line(line: dict[str, Any]) -> None:
         fields |= ATTEMPT
     if line["event"] in WITH_REASON:
         fields["reason"] = str
+    if line["event"] not in ("added", "failed"):
+        fields["precision"] = str
     assert set(line) - {"due"} == set(fields), line
+    assert line.get("precision", "s") == "s", line
     for name, kind in fields.items():
         assert isinstance(line[name], kind), f"{name}: {line}"
         assert not isinstance(line[name], bool), f"{name}: {line}"

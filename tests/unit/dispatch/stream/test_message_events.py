@@ -71,6 +71,23 @@ def test_an_insert_tells_that_it_was_added_at_the_time_of_its_id() -> None:
     ]
 
 
+def test_a_time_of_the_stream_says_that_it_is_a_whole_second() -> None:
+    ahead = "0299f3c2-7d7e-7abc-8def-0123456789ab"  # no clock made this id
+    unknown = replace(FRESH, message=replace(FRESH.message, id=ahead))
+    unknown = replace(unknown, ref=replace(FRESH.ref, id=ahead))
+    failed = replace(FRESH, states={"a": replace(FAILED, dead=True)})
+    lines = told("INSERT", None, FRESH) + told("INSERT", None, unknown)
+    lines += told("MODIFY", FRESH, failed) + told("REMOVE", FRESH, None)
+    assert [(line["event"], line.get("precision")) for line in lines] == [
+        ("added", None),
+        ("added", "s"),
+        ("failed", None),
+        ("dead", "s"),
+        ("delivered", "s"),
+        ("delivered", "s"),
+    ]
+
+
 def test_a_redrive_is_no_second_add() -> None:
     assert kinds(told("INSERT", None, replace(FRESH, redriven=True))) == [("redriven", "")]
 

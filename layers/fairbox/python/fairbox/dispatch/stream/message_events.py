@@ -41,6 +41,7 @@ class Event:
         event_id: the same whenever the event is read again.
         stored: the message.
         subscription, attempt, reason: as in the archive's table.
+        exact: whether `at` is exact to the millisecond; else it is the stream's whole second.
     """
 
     kind: EventKind
@@ -50,6 +51,7 @@ class Event:
     subscription: str = ""
     attempt: int = 0
     reason: str = ""
+    exact: bool = False
 
     @property
     def delivery(self) -> Delivery:
@@ -91,8 +93,9 @@ def _inserted(change: Change, new: StoredMessage) -> Iterator[Event]:
     if new.redriven:
         yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
         return
-    at = sent_at(new.ref.id, change.at) or change.at
-    yield Event("added", at, f"{change.event_id}:added", new)
+    sent = sent_at(new.ref.id, change.at)
+    event_id = f"{change.event_id}:added"
+    yield Event("added", sent or change.at, event_id, new, exact=bool(sent))
 
 
 def _modified(
@@ -115,6 +118,7 @@ def _modified(
                     name,
                     failure.attempt,
                     failure.error,
+                    exact=True,
                 )
         if state.dead and not before.dead:
             reason = state.history[-1].error if state.history else ""
@@ -207,6 +211,8 @@ def archive_line(event: Event, topic: TopicState | None) -> bytes:
         "id": ref.id,
         "event_id": event.event_id,
     }
+    if not event.exact:
+        line["precision"] = "s"
     if event.kind == "added":
         line |= _content(event.stored, topic)
     if event.kind in ("failed", "delivered", "dead"):
