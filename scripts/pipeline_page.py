@@ -27,7 +27,8 @@ _KEYS: Final = (
         "`latency`",
         (
             "`rows`: `topic` `subscription` `hour` (`2026-11-19T05:00:00Z`; null: all hours) "
-            "`count` `p50_ms` `p90_ms` `p99_ms` `max_ms` `throughput_per_second`"
+            "`count` `p50_ms` `p90_ms` `p99_ms` `max_ms` `throughput_per_second`; `precision` "
+            "(`s`) where a latency under a second is not known, and is given as 1,000"
         ),
     ),
     (
@@ -66,21 +67,19 @@ _KEYS: Final = (
     (
         "`replay`",
         (
-            "`replay` (its id) `dry_run` `ids` `chosen` `without_body` `bytes` `wru` `cost_usd` "
-            "`topics` {topic: n}; unless dry, `outcome` {`added`, `outstanding`, `done_before`, "
-            "`without_body`, `refused`: n}"
+            "`replay` (its id) `dry_run` `ids` `chosen` `left_out` `without_body` `bytes` `wru` "
+            "`cost_usd` `topics` {topic: n}; unless dry, `outcome` {`added`, `outstanding`, "
+            "`done_before`, `left_out`, `without_body`, `refused`: n}"
         ),
     ),
     (
         "`trace`",
         (
-            "`question` {option: values}; `messages`, by first event: `ref` `asked` `topic` `id` "
-            "`state` `partition_key` `content_type` `size` `batch_item` `due` `traceparent` "
-            "`first_at` `last_at` `events` (`event` `at` `subscription` `destination` `attempt` "
-            "`reason`); `links`: `kind` (`copy`, `replay`, `completion`) `name` (subscription, "
-            "replay, batch) `source` `target` (refs; null: not among the messages) `id` (of the "
-            "target); `limit`; `cut`: those of `messages`, `replays`, `events` of which there are "
-            "more"
+            "`messages`, by first event: `ref` `found_by` (`question`, `id`, `replay`, `batch`) "
+            "`topic` `epoch` `shard` `id` `state` `partition_key` `content_type` `size` "
+            "`batch_item` `due` `first_at` `last_at` `events` (`event` `at` `precision` "
+            "`subscription` `destination` `attempt` `reason` `traceparent`); `limit`; `cut`: "
+            "whether there are more messages or events"
         ),
     ),
     ("`report`", "`page`: where the HTML file is"),
@@ -100,27 +99,30 @@ _MEANINGS: Final = """\
   event); `dead` (its latest `dead` is later than its latest `redriven`); `delivered` (it has a
   `delivered`, and so has every subscription named on any of its events); else `outstanding`. By
   times, never by order of arrival.
-- **Latency**: the earliest `delivered` of a message and subscription less its `added`; counted in
-  the UTC hour of that delivery. Percentiles are exact, interpolated at rank p x (n - 1).
+- **Latency**: the earliest `delivered` of a message and subscription less the time when it was
+  due: its `added`, or the end of its delay; counted in the UTC hour of that delivery. Less than a
+  second of a `delivered` with `precision` `s` is not known: it counts as 1,000. Percentiles are
+  exact, interpolated at rank p x (n - 1).
   Throughput: deliveries of the hour / 3600; of all hours, the mean of those that had any.
 - **Skew**, of the newest epoch: messages of the fullest shard / mean over its shards, 0 to the
   greatest number seen. **Shards needed**: the busiest UTC minute's 3 x ceil(`size` / 1024) a
   message, a second, / 700, rounded up; at least 1. `command` resizes the topic: to more shards
   whenever more are needed, to fewer if two or more are spare. `shards`: the present number, by
-  `shards_from`; `seen` is the least number that explains the newest epoch's keys. `hot_key`: a key
+  `shards_from`; `seen` is one more than the greatest shard of the newest epoch. `hot_key`: a key
   whose share of the messages alone is over 700 units a second, which no resize spreads.
-- **`lost`**: state `outstanding`, and `--outstanding` does not name it. **`duplicated`**:
+- **`lost`**: state `outstanding`, `--outstanding` does not name it, and its last event is at least
+  10 s older than the snapshot (an export's own time, or `--as-of`). **`duplicated`**:
   deliveries of a message and subscription, less one. **`out_of_order`**, on topics ordered by
   key: first deliveries whose id is less than one of the key delivered strictly earlier to the
-  same subscription. **`stuck`**: named by `--outstanding` and added more than `--stuck-after`
-  before the archive's latest event. **`wrong_shard`**: not where the hash of its key puts it
-  among any of the numbers of shards that explain the (topic, epoch): one more than the greatest
-  shard seen, if that puts every key right; else those from 1 to 1,000 that put the most keys right,
-  if they are half of the keys or more. Messages that some number explains are never named, however
-  few they are. Not judged without its `added`.
-- **Copies** in `trace`: messages with the same id, on the topic that a subscription's destination
-  `topic:` names. **Completions**: messages on topics `fairbox.batches.*` whose partition key is the
-  batch of the item. Events of one second are in the order of their attempts.
+  same subscription; of one that has `precision` `s`, a second earlier. **`stuck`**: named by
+  `--outstanding`, and due (added, its delay over, redriven) more than `--stuck-after` before the
+  snapshot, or the archive's latest event where that has no time. **`wrong_shard`**: not where the
+  hash of its key puts it among the shards that the export or `--topics` states for the (topic,
+  epoch); where neither does, one more than the greatest shard seen, if that puts half of the keys
+  right. Not judged without its `added`.
+- **Relatives** in `trace`: `id`, messages of the same id on other topics; `replay`, the other end
+  of a replay; `batch`, messages on topics `fairbox.batches.*` whose partition key is the batch of
+  an item. Events of one second are in the order of their attempts.
 - **Batches**: a message with a batch item acks it when it is `delivered` and fails it when it is
   `dead`; of several messages for one item the first outcome stands. `agrees`: the tracker says the
   same of every item; what a message still carries may have been settled by a call. Null: there
@@ -147,7 +149,7 @@ _ARGUMENTS: Final = (
     ("`--hot-keys N`", "`sizing`", "keys listed for each topic; 100"),
     (
         "`--topics FILE`",
-        "`sizing`, `advise`",
+        "`sizing`, `advise`, `reconcile`",
         (
             "output of `fairbox topic list --json`; else topics are those of the export that "
             "`--outstanding` names"
@@ -157,14 +159,15 @@ _ARGUMENTS: Final = (
         "`--outstanding URI`",
         "`reconcile`, `sizing`, `advise`",
         (
-            "NDJSON of `topic` `epoch` `shard` `id`, a file or folder; or an export of the outbox "
-            "(the folder of its manifests), again for each incremental export after it"
+            "full export of the outbox (the folder of its manifests); or NDJSON of `topic` `epoch` "
+            "`shard` `id`, a file or folder"
         ),
     ),
+    ("`--as-of T`", "`reconcile`", "when the list was made; an export has its own time"),
     ("`--stuck-after SECONDS`", "`reconcile`", "3600"),
     ("`--apply`", "`advise`", "asks, and runs each command; not in `daily`"),
     ("`--yes`", "`advise`", "with `--apply`: does not ask"),
-    ("`--trackers URI`", "`batches`", "export of the batches table, as above"),
+    ("`--trackers URI`", "`batches`", "full export of the batches table"),
     (
         "`--topic` `--key` `--state` `--added-since` `--added-until` `--findings` `--everything`",
         "`replay`",
@@ -172,15 +175,14 @@ _ARGUMENTS: Final = (
     ),
     ("`--ids new\\|same`", "`replay`", "of the messages that are put back; `new`"),
     ("`--replay ID`", "`replay`", "goes on with this one; else a new one begins"),
-    ("`--rate N`, `--lanes N`", "`replay`", "messages a second at most, 100; side by side, 8"),
+    ("`--rate N`", "`replay`", "messages a second at most; 100"),
     ("`--dry-run`", "`replay`", "counts and cost alone"),
     (
-        "`REF` `--id ID` `--traceparent TP` `--batch B` `--key TOPIC KEY`",
+        "`REF` `--id ID` `--traceparent TP` `--batch B` `--key KEY` `--topic T`",
         "`trace`",
         "which messages, by one of these: [how-to](../how-to/analyse-history.md#trace-a-message)",
     ),
     ("`--limit N`", "`trace`", "messages shown at most, 100; up to 1,000"),
-    ("`--svg FILE`", "`trace`", "a picture, into a local file"),
     ("`--page URI`", "`report`", "where it goes; `report.html` in the warehouse"),
 )
 _VARIABLES: Final = (

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox_pipeline.schemas import DAY_MS
+from fairbox_pipeline.times import UNDER_A_SECOND, is_unknown
 from fairbox_pipeline.transforms.causes import GAP
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def of_waits(waits: Iterable[Row]) -> Iterator[Advice]:
                 if name == _PULL
                 else ["subscription", "show", topic, name]
             )
-            beside = "" if usual is None else f", and the topic's others {usual:,.0f} ms"
+            beside = "" if usual is None else f", and the topic's others {_wait(usual, row)}"
             yield Advice(
                 severity="note",
                 kind="slow",
@@ -178,6 +179,10 @@ def of_waits(waits: Iterable[Row]) -> Iterator[Advice]:
                 ),
                 command=["fairbox", *shown],
             )
+
+
+def _wait(ms: float, row: Row) -> str:
+    return UNDER_A_SECOND if is_unknown(ms, row["precision"]) else f"{ms:,.0f} ms"
 
 
 def of_disuse(loads: Iterable[Mapping[str, Any]], idle: Iterable[Row]) -> Iterator[Advice]:

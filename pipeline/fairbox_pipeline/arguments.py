@@ -49,11 +49,10 @@ def add_outstanding(parser: argparse.ArgumentParser) -> None:
     """Add `--outstanding`, which several jobs take."""
     parser.add_argument(
         "--outstanding",
-        action="append",
         type=location,
         metavar="URI",
-        help="what the outbox still holds: NDJSON of topic, epoch, shard, id, or an export of its "
-        "table; again for each incremental export after it",
+        help="what the outbox still holds: an export of its table, or NDJSON of topic, epoch, "
+        "shard, id",
     )
 
 

@@ -20,7 +20,7 @@ JOBS: Final = {
     "batches": "batch progress from the history, compared with the trackers",
     "advise": "what to do, why, and the command for each",
     "replay": "messages back into the outbox",
-    "trace": "the life of messages: attempts, copies, replays, batches",
+    "trace": "every event of a message, and of its copies, replays and batch",
     "report": "one HTML page with the plots",
     "all": "history, reconcile and report in one session",
     "daily": "all but replay and trace in one session, also before anything has been archived",

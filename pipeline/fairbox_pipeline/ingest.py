@@ -50,7 +50,7 @@ FOLDED_PROPERTY: Final = "fairbox.folded"
 """Of table `messages`: number of the commit of `events` up to which all of it stands."""
 _FOR_MESSAGES: Final = (
     *("event", "at", "event_id", *KEY, "partition_key", "content_type", "size", "batch_item"),
-    *("ordering", "due", "subscription", "destination", "attempt"),
+    *("ordering", "due", "subscription", "destination", "attempt", "precision"),
 )
 _RANGES: Final = 200  # of days, in one condition
 _BROADCAST_LINES: Final = 500_000

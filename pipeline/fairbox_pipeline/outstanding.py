@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
@@ -15,7 +16,7 @@ from fairbox_pipeline.reading import escaped
 from fairbox_pipeline.schemas import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,39 +31,46 @@ KEYS: Final = StructType(
 _LINE: Final = "line as it stands"
 
 
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """The messages that the outbox held.
+
+    Attributes:
+        messages: `topic` `epoch` `shard` `id`, each once.
+        as_of: when, ms; None: not known.
+    """
+
+    messages: DataFrame
+    as_of: int | None
+
+
 def read_outstanding(
-    spark: SparkSession, uris: Sequence[str] | None, say: Callable[[str], None]
-) -> DataFrame:
-    """Return the messages that the outbox holds: `topic` `epoch` `shard` `id`, each once.
+    spark: SparkSession, uri: str | None, as_of: int | None, say: Callable[[str], None]
+) -> Outstanding:
+    """Return the messages that the outbox holds.
 
     Args:
         spark: reads wherever Spark can.
-        uris: a list (NDJSON, a file or a folder, gzip where names end in `.gz`; other fields are
-            ignored), or an export of the outbox with the incremental ones after it. None:
-            there is none.
+        uri: a list (NDJSON, a file or a folder, gzip where names end in `.gz`; other fields are
+            ignored), or an export of the outbox. None: there is none.
+        as_of: when the list was made, ms; None: not known. An export has its own time.
         say: prints the faults of an export.
 
     Raises:
-        UsageError: there is nothing at that place, or a line is not of that form.
-        PipelineError: an export does not agree with its manifest.
+        UsageError: there is nothing at that place, a line is not of that form, or an export is
+            not whole.
     """
-    if not uris:
-        return frame_of(spark, [], KEYS)
-    if any(exports.is_export(spark, uri) for uri in uris):
-        return _exported(spark, uris, say)
-    if len(uris) > 1:
-        raise UsageError("one list of outstanding messages, or exports of the outbox")
-    return _listed(spark, uris[0])
-
-
-def _exported(spark: SparkSession, uris: Sequence[str], say: Callable[[str], None]) -> DataFrame:
-    """Return the messages in the lanes `ready` and `later` that are not marked as leaving."""
-    with exports.messages(spark, uris) as snapshot:
+    if uri is None:
+        return Outstanding(frame_of(spark, [], KEYS), as_of)
+    if not exports.is_export(spark, uri):
+        return Outstanding(_listed(spark, uri), as_of)
+    with exports.messages(spark, uri) as snapshot:
         told = snapshot.fault_report()
         if told is not None:
             say(told)
+        # a message that is marked as leaving has left
         held = snapshot.items.where(F.col("lane").isin("ready", "later") & F.col("gone").isNull())
-        return held.select(*KEY).distinct().localCheckpoint()
+        return Outstanding(held.select(*KEY).distinct().localCheckpoint(), snapshot.time)
 
 
 def _listed(spark: SparkSession, uri: str) -> DataFrame:

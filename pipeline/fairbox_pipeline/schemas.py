@@ -134,6 +134,7 @@ OPTIONAL: Final = (
     Column("destination", _STRING, "on `failed`, `delivered`, `dead`"),
     Column("attempt", _LONG, "on `failed`, `delivered`, `dead`: from 1"),
     Column("reason", _STRING, "on `failed`, `dead`, `cancelled`, `purged`"),
+    Column("precision", _STRING, "`s`: `at` is a whole second, rounded down; null: it is exact"),
 )
 DRIFT: Final = (
     Column("extra", _STRING, "fields that are not known here, as a JSON object; else null"),
@@ -158,6 +159,7 @@ _SUBSCRIPTIONS = ArrayType(
             StructField("failures", _LONG),
             StructField("dead_at", _LONG),
             StructField("skipped", BooleanType()),
+            StructField("precision", _STRING),
         ]
     )
 )
@@ -192,7 +194,8 @@ MESSAGES_TABLE: Final = Table(
             "subscriptions",
             _SUBSCRIPTIONS,
             "one entry for each subscription named on any event, by name; attempts without one "
-            "stand under null; `skipped`: an operator let it go without the message",
+            "stand under null; `skipped`: an operator let it go without the message; `precision`: "
+            "of `first_delivered_at`",
         ),
         Column("added_event", _STRING, "`event_id` of its earliest `added`"),
         Column("folded", _LONG, "number of the commit of `events` up to which the row stands"),
@@ -237,6 +240,7 @@ FINDINGS_TABLE: Final = Table(
         Column("id", _STRING, ""),
         Column("subscription", _STRING, "where it is about one"),
         Column("detail", _STRING, "what was found"),
+        Column("as_of", _LONG, "of `lost`, `stuck`: time of the snapshot, ms; null: not known"),
     ),
     partition=(Partition("kind"),),
     order=("topic", "id"),
@@ -286,14 +290,18 @@ REPLAYS_TABLE: Final = Table(
     "One row a message that a replay puts back: its plan, written before it begins.",
     (
         Column("replay", _STRING, "id of the replay"),
-        Column("lane", _LONG, "which of its lanes; each has a cursor in the outbox"),
-        Column("position", _LONG, "place in the lane, from 1"),
+        Column("lane", _LONG, "0; earlier releases had several, each with a cursor"),
+        Column("position", _LONG, "place in the replay, from 1"),
         Column("topic", _STRING, ""),
         Column("epoch", _LONG, "of the message as it was"),
         Column("shard", _LONG, "of the message as it was"),
         Column("id", _STRING, "of the message as it was"),
         Column("new_id", _STRING, "of the message that is put back"),
         Column("plan", _STRING, "what was asked for, as a JSON object"),
+        Column("planned_at", _LONG, "when, ms; null: by an earlier release"),
+        Column(
+            "finding", _STRING, "`lost` or `stuck`: looked at again before it is sent; else null"
+        ),
     ),
     partition=(Partition("replay"),),
     order=("lane", "position"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from fairbox_pipeline.times import UNDER_A_SECOND, is_unknown
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -25,8 +27,9 @@ def show(title: str, figures: Mapping[str, Any], console: Console | None = None)
         elif name == "advice":
             _print_advice(console, value)
         elif isinstance(value, list):
-            headings = list(value[0]) if value else []
-            _print(console, name, headings, [list(row.values()) for row in value])
+            rows = [_shown(row) for row in value]
+            headings = list(rows[0]) if rows else []
+            _print(console, name, headings, [list(row.values()) for row in rows])
 
 
 def _print_advice(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -51,6 +54,13 @@ def _print(
     console.print(table)
     if len(rows) > _ROWS:
         console.print(f"and {len(rows) - _ROWS:,} rows more: --json has all of them")
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row without `precision`: a latency that is not known is no number."""
+    precision = row.get("precision")
+    unknown = {n for n, v in row.items() if n.endswith("_ms") and is_unknown(v, precision)}
+    return {n: UNDER_A_SECOND if n in unknown else v for n, v in row.items() if n != "precision"}
 
 
 def _flat(value: Any) -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-VERSION: Final = 2
+VERSION: Final = 3
 NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
 VERSION_PROPERTY: Final = "fairbox.version"
 ATTEMPTS: Final = 5

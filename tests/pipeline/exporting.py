@@ -1,4 +1,4 @@
-"""Writes exports as DynamoDB lays them out: full and incremental, into a folder for the bucket."""
+"""Writes full exports as DynamoDB lays them out, into a folder for the bucket."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fairbox_pipeline import items
+from fairbox_pipeline.frames import frame_of
+from pyspark.sql import functions as F
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
 
 TABLE = "arn:aws:dynamodb:us-east-1:111122223333:table/Outbox"
 
@@ -27,47 +34,30 @@ def wire(item: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def lines_of(spark: SparkSession, written: Sequence[dict[str, Any]]) -> DataFrame:
+    """Items as `exports` reads their lines."""
+    texts = [(json.dumps({"Item": wire(item)}),) for item in written]
+    parsed = frame_of(spark, texts, "text string").select(F.from_json("text", items.LINE))
+    return parsed.toDF("line").select("line.*")
+
+
 @dataclass
 class Bucket:
     """A folder that stands for a bucket."""
 
     root: Path
     prefix: str = "exports"
-    suffix: str = ".md5"
     _made: int = field(default=0)
 
-    def full(self, items: list[dict[str, Any]], at: str = "2026-11-19T05:00:00Z") -> Path:
-        """Write a full export of two files; return the folder of its manifests."""
-        lines = [{"Item": wire(item)} for item in items]
-        return self._write(
-            [lines[::2], lines[1::2]], {"exportType": "FULL_EXPORT", "exportTime": at}
-        )
-
-    def incremental(self, changes: list[dict[str, Any]], begin: str, end: str) -> Path:
-        """Write an incremental export: `put` and `delete` of items, each with its time."""
-        lines = []
-        for number, change in enumerate(changes):
-            item = wire(change.get("put") or change["delete"])
-            keys = {name: item[name] for name in ("pk", "sk")}
-            stamp = {"WriteTimestampMicros": {"N": str(1_800_000_000_000_000 + number)}}
-            line: dict[str, Any] = {"Metadata": stamp, "Keys": keys}
-            line |= {"NewImage": item} if "put" in change else {"OldImage": item}
-            lines.append(line)
-        about = {
-            "exportType": "INCREMENTAL_EXPORT",
-            "exportFromTime": begin,
-            "exportToTime": end,
-            "outputView": "NEW_AND_OLD_IMAGES",
-        }
-        return self._write([lines], about, shared=True)
-
-    def _write(
-        self, files: list[list[dict[str, Any]]], about: dict[str, Any], *, shared: bool = False
+    def full(
+        self, written: list[dict[str, Any]], at: str = "2026-11-19T05:00:00Z", **about: Any
     ) -> Path:
+        """Write a full export of two files; return the folder of its manifests."""
+        texts = [{"Item": wire(item)} for item in written]
+        files = [texts[::2], texts[1::2]]
         self._made += 1
-        base = f"{self.prefix}/AWSDynamoDB"
-        key = f"{base}/{self._made:014d}-cafe"
-        data = f"{base}/data" if shared else f"{key}/data"
+        key = f"{self.prefix}/AWSDynamoDB/{self._made:014d}-cafe"
+        data = f"{key}/data"
         (self.root / data).mkdir(parents=True, exist_ok=True)
         (self.root / key).mkdir(parents=True, exist_ok=True)
         listed = []
@@ -92,6 +82,8 @@ class Bucket:
             "manifestFilesS3Key": f"{key}/manifest-files.json",
             "itemCount": sum(map(len, files)),
             "outputFormat": "DYNAMODB_JSON",
+            "exportType": "FULL_EXPORT",
+            "exportTime": at,
             **about,
         }
         self._put(f"{key}/manifest-files", "".join(json.dumps(one) + "\n" for one in listed))
@@ -100,11 +92,4 @@ class Bucket:
 
     def _put(self, key: str, text: str) -> None:
         (self.root / f"{key}.json").write_text(text)
-        (self.root / f"{key}{self.suffix}").write_text(checksum(text.encode()))
-
-    def resign(self, folder: Path) -> None:
-        """Make the checksums of changed manifests agree again."""
-        for name in ("manifest-files", "manifest-summary"):
-            self._put(
-                str((folder / name).relative_to(self.root)), (folder / f"{name}.json").read_text()
-            )
+        (self.root / f"{key}.md5").write_text(checksum(text.encode()))

@@ -174,27 +174,8 @@ class Oracle:
         return counts, +findings
 
     def _is_misplaced(self, key: Key, added: dict[str, Any]) -> bool:
-        hashed = _hashed(key, added)
-        return all(shard_number(hashed, width) != key[2] for width in self._widths(key[:2]))
-
-    def _widths(self, epoch: tuple[str, int]) -> list[int]:
-        """Return the numbers of shards that put the most keys right."""
-        pairs: set[tuple[str | None, int]] = set()
-        for key in self.messages:
-            if key[:2] == epoch:
-                added = self.added(key)
-                pairs.add((_hashed(key, added) if added else None, key[2]))
-        right = {
-            width: sum(
-                shard < width if hashed is None else shard_number(hashed, width) == shard
-                for hashed, shard in pairs
-            )
-            for width in range(1, 1001)
-        }
-        most = max(right.values())
-        if most * 2 < len(pairs):
-            return [1 + max(shard for _, shard in pairs)]
-        return [width for width, count in right.items() if count == most]
+        width = 1 + max(shard for *epoch, shard, _ in self.messages if tuple(epoch) == key[:2])
+        return shard_number(_hashed(key, added), width) != key[2]
 
     def _disorder(self, findings: Counter[Any]) -> None:
         lists: dict[Any, list[tuple[int, Key]]] = defaultdict(list)

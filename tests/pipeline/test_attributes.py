@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from fairbox.batches.models import FailedItems, Leaf, Node, Root
 from fairbox.codec import attributes as names
 from fairbox.codec import batches as batch_names
@@ -14,10 +13,14 @@ from fairbox.codec.topics import subscription_item, topic_item
 from fairbox.model.epochs import Epoch
 from fairbox.model.topics import Subscription, Topic, TopicState
 from fairbox_pipeline import attributes, items
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.pipeline.exporting import wire
+from tests.pipeline.exporting import lines_of
 from tests.support import strategies
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_the_names_of_a_message_s_attributes_are_the_codec_s() -> None:
@@ -53,60 +56,68 @@ def test_the_names_of_a_batch_s_attributes_are_the_codec_s() -> None:
     }
 
 
-def test_a_topic_row_gives_its_name_its_shards_and_its_first_time() -> None:
+def test_a_topic_row_gives_its_name_and_its_epochs(spark: SparkSession) -> None:
     epochs = (Epoch(0, 8, 5, closed=9), Epoch(1, 12, 70))
     row = topic_item(TopicState(Topic("orders", shards=12), epochs))
-    assert items.read_topic(row["pk"]["S"], row["sk"]["S"], row) == {
-        "topic": "orders",
-        "shards": 12,
-        "since": 5,
-    }
     other = subscription_item(Subscription("orders", "billing", "sqs:billing"))
-    assert items.read_topic(other["pk"]["S"], other["sk"]["S"], other) is None
-    with pytest.raises(items.ItemError, match="ep: is no list of epochs"):
-        items.read_topic(row["pk"]["S"], row["sk"]["S"], row | {"ep": {"L": []}})
-
-
-@given(strategies.stored())
-def test_every_message_that_the_codec_writes_is_read_back(stored: Any) -> None:
-    item, _ = message_item(stored.message, stored.ref, bucket="b")
-    written = wire(stored_item(stored, item))
-    row = items.read_message(written["pk"]["S"], written["sk"]["S"], written)
-    assert row is not None
-    ref = stored.ref
-    assert [row[name] for name in ("topic", "epoch", "shard", "id")] == [
-        ref.topic,
-        ref.epoch,
-        ref.shard,
-        ref.id,
+    odd = row | {"sk": {"S": "topic#odd"}, "ep": {"L": []}}
+    found = items.topics(lines_of(spark, [row, other, odd])).orderBy("topic").collect()
+    assert [(one["topic"], one["fault"]) for one in found] == [
+        ("odd", "ep: is no list of epochs"),
+        ("orders", None),
     ]
-    assert row["size"] == len(stored.message.body)
-    assert row.get("due") == ref.due
-    assert row.get("partition_key") == stored.message.partition_key
-    assert row.get("batch_item") == stored.message.batch_item
-    assert row.get("gone") == stored.gone
+    assert [tuple(epoch) for epoch in found[1]["epochs"]] == [(0, 8, 5), (1, 12, 70)]
 
 
-@pytest.mark.parametrize(
-    ("record", "kind", "number", "bits"),
-    [
-        (Root("b", "open", 5, "u", bits=3, next_group=2, total=9), "root", None, 3),
-        (Node("b", 4, 0b101), "node", 4, 0b101),
-        (Leaf("b", 17, 0b11, count=2, size=9), "leaf", 17, 0b11),
-        (FailedItems("b", 17, 0b100, 9), "failed", 17, 0b100),
-    ],
-)
-def test_every_item_of_a_batch_is_read_back(
-    record: Any, kind: str, number: int | None, bits: int
-) -> None:
-    item = wire(item_of(record))
-    row = items.read_tracker(item["pk"]["S"], item["sk"]["S"], item)
-    assert row is not None
-    assert (row["record"], row["batch"], row["number"]) == (kind, "b", number)
-    assert int.from_bytes(row["bits"], "little") == bits
+def test_every_message_that_the_codec_writes_is_read_back(spark: SparkSession) -> None:
+    @settings(max_examples=10)
+    @given(st.lists(strategies.stored(), min_size=1, max_size=5))
+    def check(stored: list[Any]) -> None:
+        by_key = {str(one.ref): one for one in stored}
+        written = [
+            stored_item(one, message_item(one.message, one.ref, bucket="b")[0])
+            for one in by_key.values()
+        ]
+        found = items.messages(lines_of(spark, written)).collect()
+        assert len(found) == len(by_key)
+        for row in found:
+            due = "" if row["due"] is None else f"/{row['due']}"
+            one = by_key[f"{row['topic']}/{row['epoch']}/{row['shard']}/{row['id']}{due}"]
+            message = one.message
+            assert (row["fault"], row["size"]) == (None, len(message.body))
+            assert (row["partition_key"], row["content_type"], row["batch_item"]) == (
+                message.partition_key,
+                message.content_type,
+                message.batch_item,
+            )
+            assert row["gone"] == one.gone
+
+    check()
 
 
-def test_other_items_are_passed_over() -> None:
+def test_every_item_of_a_batch_is_read_back(spark: SparkSession) -> None:
+    records: list[Any] = [
+        Root("b", "open", 5, "u", bits=3, next_group=2, total=9),
+        Node("b", 4, 0b101),
+        Leaf("b", 17, 0b11, count=2, size=9),
+        FailedItems("b", 18, 0b100, 9),
+    ]
+    found = items.trackers(lines_of(spark, [item_of(record) for record in records])).collect()
+    assert sorted(
+        (row["record"], row["batch"], row["number"], int.from_bytes(row["bits"], "little"))
+        for row in found
+    ) == [
+        ("failed", "b", 18, 0b100),
+        ("leaf", "b", 17, 0b11),
+        ("node", "b", 4, 0b101),
+        ("root", "b", None, 3),
+    ]
+    assert not any(row["fault"] for row in found)
+
+
+def test_other_items_are_passed_over(spark: SparkSession) -> None:
     shard_row = {"pk": {"S": "ready#t#0#0"}, "sk": {"S": "!"}, "rc": {"N": "1"}}
-    assert items.read_message("ready#t#0#0", "!", shard_row) is None
-    assert items.read_tracker("b", "meta", {}) is None
+    meta = {"pk": {"S": "b"}, "sk": {"S": "meta"}}
+    lines = lines_of(spark, [shard_row, meta])
+    for read in (items.messages, items.topics, items.trackers):
+        assert read(lines).isEmpty()

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox_pipeline.errors import Exit
 from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE, TABLES
-from fairbox_pipeline.warehouse import NAMESPACE_SETTING, VERSION_PROPERTY, Warehouse, failure
+from fairbox_pipeline.warehouse import (
+    NAMESPACE_SETTING,
+    VERSION,
+    VERSION_PROPERTY,
+    Warehouse,
+    failure,
+)
 
 from tests.pipeline.archives import START
 
@@ -130,7 +136,7 @@ def test_a_time_that_is_none_is_refused(pipeline: Pipeline, arguments: list[str]
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("3", "run a newer fairbox-pipeline"), ("0", "rebuild it")]
+    ("version", "told"), [(str(VERSION + 1), "run a newer fairbox-pipeline"), ("0", "rebuild it")]
 )
 def test_a_warehouse_of_another_version_is_refused_untouched(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], version: str, told: str

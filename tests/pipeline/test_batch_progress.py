@@ -12,16 +12,12 @@ from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.transforms import batches
 from pyspark.sql import functions as F
 
-from tests.pipeline.exporting import wire
+from tests.pipeline.exporting import lines_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MESSAGES = "batch_item string, state string, delivered_at long, dead_at long"
-TRACKERS = (
-    "record string, batch string, number long, bits binary, count long, size long, failed long, "
-    "settled long, state string, next_group long, total long, opened long, user_key string"
-)
 
 
 def carried(spark: SparkSession, *rows: tuple[str | None, str, int]) -> DataFrame:
@@ -34,13 +30,7 @@ def carried(spark: SparkSession, *rows: tuple[str | None, str, int]) -> DataFram
 
 
 def tracker_rows(spark: SparkSession, *records: Any) -> DataFrame:
-    rows = []
-    for record in records:
-        item = wire(item_of(record))
-        row = items.read_tracker(item["pk"]["S"], item["sk"]["S"], item)
-        assert row is not None
-        rows.append(tuple(row.get(name) for name, _ in items.TRACKERS))
-    return frame_of(spark, rows, TRACKERS)
+    return items.trackers(lines_of(spark, [item_of(record) for record in records]))
 
 
 def compared(messages: DataFrame, trackers: DataFrame) -> tuple[list[dict[str, Any]], list[Any]]:

@@ -13,6 +13,8 @@ from fairbox_pipeline.report import charts, figures
 from fairbox_pipeline.report.figures import MOST_POINTS, Span
 from fairbox_pipeline.report.page import Part, Table, render
 from fairbox_pipeline.schemas import MESSAGES_TABLE
+from fairbox_pipeline.showing import show
+from rich.console import Console
 
 from tests.pipeline.writing import added, ended, write
 
@@ -210,6 +212,39 @@ def test_the_page_holds_every_part_and_nothing_of_the_data_runs(pipeline: Pipeli
     pipeline.run("report", "--page", str(pipeline.warehouse / "again.html"))
     assert (pipeline.warehouse / "again.html").read_text() == page
     assert not list(pipeline.warehouse.glob("*.new"))
+
+
+def test_what_is_not_known_is_no_number(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = 1_763_000_000_000
+    lines = [added(n, at=start + 300) for n in range(4)]
+    lines += [ended("delivered", n, at=start + 300, precision="s") for n in range(4)]
+    lines += [added(9, "exact", at=start), ended("delivered", 9, "exact", at=start + 1000)]
+    write(pipeline.archive, lines)
+    pipeline.run("report")
+    page = (pipeline.warehouse / "report.html").read_text()
+    shown = re.findall(r"<td>(orders|exact)</td><td>billing</td>(.*?)</tr>", page)
+    cells = {topic: re.findall(r"<td[^>]*>(.*?)</td>", rest) for topic, rest in shown}
+    assert cells == {"orders": ["4", *["&lt; 1 s"] * 4], "exact": ["1", *["1 s"] * 4]}
+    assert "<dt>duplicated</dt><dd>not measured: see the consumers&#39; inbox</dd>" in page
+    assert '<dt>lost</dt><dd class="good">0</dd>' in page
+    # in the figures the bound stands, and in their text what is known
+    rows = {row["topic"]: row for row in pipeline.run("latency")["rows"]}
+    assert (rows["orders"]["p50_ms"], rows["orders"]["precision"]) == (1000, "s")
+    assert (rows["exact"]["p50_ms"], rows["exact"].get("precision")) == (1000, None)
+    capsys.readouterr()
+    show("latency", {"rows": list(rows.values())}, Console(width=200))
+    orders, exact = re.findall(r"│ (?:orders|exact) .*", capsys.readouterr().out)[::-1]
+    assert (orders.count("< 1 s"), exact.count("< 1 s"), exact.count("1,000")) == (4, 0, 4)
+
+
+def test_deliveries_of_exact_times_are_counted(pipeline: Pipeline) -> None:
+    line = ended("delivered", 1, at=1_763_000_001_000)
+    write(pipeline.archive, [added(1), line, line | {"event_id": "again"}])
+    pipeline.run("all")
+    page = (pipeline.warehouse / "report.html").read_text()
+    assert '<dt>duplicated</dt><dd class="bad">1</dd>' in page
 
 
 def test_a_time_that_no_calendar_has_is_shown_as_its_last() -> None:

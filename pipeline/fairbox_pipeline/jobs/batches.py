@@ -25,10 +25,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the job's own arguments."""
     parser.add_argument(
         "--trackers",
-        action="append",
         type=location,
         metavar="URI",
-        help="export of the batches table; again for each incremental export after it",
+        help="export of the batches table",
     )
 
 

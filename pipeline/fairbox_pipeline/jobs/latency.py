@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 def figures(context: Context) -> Figures:
     """Return one row each topic, subscription and hour, and one of all hours."""
-    rows = latencies(first_deliveries(context.messages()))
-    return {"rows": [row.asDict() for row in rows.collect()]}
+    rows = [row.asDict() for row in latencies(first_deliveries(context.messages())).collect()]
+    for row in rows:
+        if row["precision"] is None:
+            del row["precision"]
+    return {"rows": rows}
 
 
 JOB: Final = Job("latency", "Measure added to delivered by topic, subscription and hour.", figures)

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.arguments import add_outstanding
+from fairbox_pipeline.arguments import add_outstanding, add_topics, moment_ms
+from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.outstanding import read_outstanding
 from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE
+from fairbox_pipeline.times import iso_time
+from fairbox_pipeline.topics import read_topics, widths_of
 from fairbox_pipeline.transforms import reconcile as found
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fairbox_pipeline.outstanding import Outstanding
 
 STUCK_AFTER_SECONDS: Final = 3600.0
 STATES: Final = ("delivered", "dead", "cancelled", "purged", "expired")
@@ -26,53 +31,86 @@ KINDS: Final = ("lost", "duplicated", "out_of_order", "stuck", "wrong_shard")
 
 
 def figures(context: Context) -> Figures:
-    """Count states and findings, and put each finding into table `findings`."""
-    tables = context.warehouse
+    """Count states and findings, and put each finding into table `findings`.
+
+    Raises:
+        UsageError: the snapshot is older than the whole archive.
+    """
+    tables, options = context.warehouse, context.options
     messages = context.messages()
-    given = context.options.outstanding
-    outstanding = read_outstanding(context.spark, given, context.teller.say).cache()
-    if context.options.outstanding is None:
+    held = read_outstanding(context.spark, options.outstanding, options.as_of, context.teller.say)
+    if options.outstanding is None:
         context.teller.say("no --outstanding: every message that is not settled counts as lost")
+    _check_age(messages, held)
+    known = read_topics(context.spark, options)
+    outstanding = held.messages.cache()
     counted = messages.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
     states = {state: count for state, count, _ in counted}
-    tables.replace(FINDINGS_TABLE, findings(context, messages, outstanding))
+    widths = widths_of(context.spark, known, messages)
+    tables.replace(FINDINGS_TABLE, findings(context, messages, outstanding, held.as_of, widths))
     by_kind = tables.read(FINDINGS_TABLE).groupBy("kind").count().collect()
     kinds: dict[str, int] = {row["kind"]: row["count"] for row in by_kind}
-    held = outstanding.count()
+    number = outstanding.count()
     outstanding.unpersist()
     return {
         "added": sum(added for _, _, added in counted),
-        "outstanding": held,
+        "outstanding": number,
         **{state: states.get(state, 0) for state in STATES},
         **{kind: kinds.get(kind, 0) for kind in KINDS},
     }
 
 
-def findings(context: Context, messages: DataFrame, outstanding: DataFrame) -> DataFrame:
+def _check_age(messages: DataFrame, held: Outstanding) -> None:
+    """Refuse a snapshot by which nothing can be judged."""
+    if held.as_of is None:
+        return
+    first = messages.agg(F.min("first_at")).collect()[0][0]
+    if first is not None and first > held.as_of:
+        raise UsageError(
+            f"--outstanding: the snapshot of {iso_time(held.as_of)} is older than the archive, "
+            f"which begins at {iso_time(first)}"
+        )
+
+
+def findings(
+    context: Context,
+    messages: DataFrame,
+    outstanding: DataFrame,
+    as_of: int | None,
+    widths: DataFrame,
+) -> DataFrame:
     """Return the rows of table `findings`."""
     events = context.warehouse.read(EVENTS_TABLE)
-    latest = found.latest(messages, context.now)
+    end = found.latest(messages, context.now) if as_of is None else as_of
     after_ms = context.options.stuck_after * 1000
     return reduce(
         DataFrame.unionByName,
         [
-            found.lost(messages, outstanding),
+            found.lost(messages, outstanding, as_of),
             found.duplicated(messages, events),
             found.out_of_order(first_deliveries(messages)),
-            found.stuck(messages, outstanding, latest, after_ms),
-            found.wrong_shard(messages),
+            found.stuck(messages, outstanding, end, after_ms, as_of),
+            found.wrong_shard(messages, widths),
         ],
     )
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_outstanding(parser)
+    add_topics(parser)
+    parser.add_argument(
+        "--as-of",
+        type=moment_ms,
+        metavar="T",
+        help="when the list of --outstanding was made: findings are judged as of then; an export "
+        "has its own time",
+    )
     parser.add_argument(
         "--stuck-after",
         type=_seconds,
         default=STUCK_AFTER_SECONDS,
         metavar="SECONDS",
-        help="a message older than that is stuck (default 3600)",
+        help="a message that has been due for longer is stuck (default 3600)",
     )
 
 

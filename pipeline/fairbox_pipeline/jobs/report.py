@@ -11,6 +11,7 @@ from fairbox_pipeline.report.page import render
 from fairbox_pipeline.report.parts import Report, Tables
 from fairbox_pipeline.schemas import BATCHES_TABLE, FINDINGS_TABLE
 from fairbox_pipeline.session import location
+from fairbox_pipeline.transforms.deliveries import first_deliveries
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +33,7 @@ def figures(context: Context) -> Figures:
     report = Report(
         Tables(
             messages=context.messages(),
+            deliveries=first_deliveries(context.messages()),
             events=context.events(),
             findings=read(FINDINGS_TABLE),
             batches=read(BATCHES_TABLE),

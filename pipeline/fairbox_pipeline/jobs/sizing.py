@@ -12,7 +12,6 @@ from fairbox_pipeline.arguments import add_outstanding, add_topics
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.resizes import resize_of
 from fairbox_pipeline.topics import KnownTopic, read_topics
-from fairbox_pipeline.transforms.reconcile import shard_widths
 from fairbox_pipeline.transforms.sizing import (
     hot_keys,
     load_of_shards,
@@ -43,7 +42,7 @@ def figures(context: Context) -> Figures:
     seen = _seen(messages) if any(load["topic"] not in known for load in topics) else {}
     for load in topics:
         name = load["topic"]
-        topic = known.get(name) or KnownTopic(seen[name], 0, "seen")
+        topic = known.get(name) or KnownTopic({0: seen[name]}, 0, "seen")
         resize = resize_of(load, topic.shards, topic.source, fullest.get(name))
         load |= {
             "shards": resize.shards,
@@ -67,9 +66,9 @@ def _idle(known: Mapping[str, KnownTopic], loads: Sequence[Row]) -> list[Row]:
 
 
 def _seen(messages: DataFrame) -> dict[str, int]:
-    """Return the least number of shards that explains the newest epoch of each topic."""
-    newest = F.max_by(F.col("widths")[0], "epoch").alias("shards")
-    rows = shard_widths(messages).groupBy("topic").agg(newest).collect()
+    """Return the number of shards that the newest epoch of each topic shows at least."""
+    widths = messages.groupBy("topic", "epoch").agg((F.max("shard") + 1).alias("width"))
+    rows = widths.groupBy("topic").agg(F.max_by("width", "epoch").alias("shards")).collect()
     return {row["topic"]: row["shards"] for row in rows}
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pygal
 from pygal.style import Style
 
+from fairbox_pipeline.times import UNDER_A_SECOND, is_unknown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -95,6 +97,11 @@ def duration(ms: float | None) -> str:
     return f"{ms:.3g} ms"
 
 
+def latency(ms: float | None, precision: str | None) -> str:
+    """Return a latency as a readable duration, as far as it is known."""
+    return UNDER_A_SECOND if is_unknown(ms, precision) else duration(ms)
+
+
 def calendar_time(ms: int) -> datetime:
     """Return a time in UTC; the nearest that a calendar has, for one of a clock gone wrong."""
     return datetime.fromtimestamp(min(max(ms, 0), _LAST_MS) / 1000, UTC)
@@ -136,8 +143,8 @@ def lines(
     step = max(1, -(-len(labels) // _LABELS))
     chart.x_labels_major = list(labels)[::step]
     for number, (name, values) in enumerate(series.items()):
-        # a logarithm has no zero
-        shown = [v if v or not logarithmic else None for v in values]
+        # a logarithm has no zero: what is less is drawn on the axis
+        shown = [max(v, _MARKS[0]) if logarithmic and v is not None else v for v in values]
         dashes = DASHES[number % len(DASHES)]
         style = {"width": 2} | ({"dasharray": dashes} if dashes and not stacked else {})
         chart.add(name, shown, stroke_style=style, allow_interruptions=True)

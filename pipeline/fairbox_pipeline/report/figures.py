@@ -120,34 +120,25 @@ def outstanding(moved: DataFrame, ranks: DataFrame, span: Span) -> DataFrame:
     return named.groupBy("rank", span.start_of(F.col("at")).alias("start")).agg(change)
 
 
-def deliveries(messages: DataFrame) -> DataFrame:
-    """One row a first delivery: `topic`, `subscription`, `at`, `latency` (ms)."""
-    each = messages.where(F.col("added_at").isNotNull()).select(
-        "topic", "added_at", F.explode("subscriptions").alias("one")
-    )
-    taken = each.where(F.col("one.first_delivered_at").isNotNull())
-    return taken.select(
-        "topic",
-        F.col("one.subscription").alias("subscription"),
-        F.col("one.first_delivered_at").alias("at"),
-        (F.col("one.first_delivered_at") - F.col("added_at")).alias("latency"),
-    )
-
-
 def latencies(delivered: DataFrame, span: Span) -> DataFrame:
-    """One row a step: `start`, `p50`, `p90`, `p99` (ms, exact, interpolated), `count`."""
+    """One row a step: `start`, `p50`, `p90`, `p99` (ms, interpolated), `count`, `precision`.
+
+    `delivered` is from `first_deliveries`, and has a `latency` in each row.
+    """
     return delivered.groupBy(span.start_of(F.col("at")).alias("start")).agg(
         *(F.percentile("latency", p / 100).alias(f"p{p}") for p in (50, 90, 99)),
         F.count(F.lit(1)).alias("count"),
+        F.max("precision").alias("precision"),
     )
 
 
 def latencies_by_subscription(delivered: DataFrame, most: int) -> DataFrame:
-    """One row a (`topic`, `subscription`), the busiest first: percentiles, `max`, `count`."""
+    """One row a (`topic`, `subscription`), the busiest first: as `latencies`, and `max`."""
     grouped = delivered.groupBy("topic", "subscription").agg(
         F.count(F.lit(1)).alias("count"),
         *(F.percentile("latency", p / 100).alias(f"p{p}") for p in (50, 90, 99)),
         F.max("latency").alias("max"),
+        F.max("precision").alias("precision"),
     )
     return grouped.orderBy(F.desc("count"), "topic", "subscription").limit(most)
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import functions as F
+
 from fairbox_pipeline.report import charts, figures
 from fairbox_pipeline.report.figures import NOT_NAMED, OTHERS, Span
 from fairbox_pipeline.report.page import Headline, Part, Table
+from fairbox_pipeline.times import COARSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,13 +23,15 @@ MOST_ROWS: Final = 100
 _MOST_BARS: Final = 20
 _STATES: Final = ("delivered", "outstanding", "dead", "cancelled", "purged", "expired")
 _NAMED: Final = 60
+_NOT_MEASURED: Final = "not measured: see the consumers' inbox"
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables that a report reads."""
+    """The tables that a report reads, and the first deliveries of its messages."""
 
     messages: DataFrame
+    deliveries: DataFrame
     events: DataFrame
     findings: DataFrame
     batches: DataFrame
@@ -47,7 +52,7 @@ class Report:
         self._found = dict(_pairs(figures.findings(tables.findings)))
         self._ranks = figures.ranked_topics(tables.messages).persist()
         self._names = self._topic_names()
-        self._delivered = figures.deliveries(tables.messages)
+        self._delivered = tables.deliveries.where(F.col("latency").isNotNull())
         self._moves = figures.moves(tables.messages)
         totals = self._totals
         first = totals["first"] if totals and totals["first"] is not None else 0
@@ -88,8 +93,14 @@ class Report:
         ]
         for kind in ("lost", "duplicated", "out_of_order", "stuck"):
             n = self._found.get(kind, 0)
-            shown.append(Headline(kind.replace("_", " "), _count(n), "bad" if n else "good"))
+            measured = n or kind != "duplicated" or not self._is_coarse()
+            value, mood = (_count(n), "bad" if n else "good") if measured else (_NOT_MEASURED, "")
+            shown.append(Headline(kind.replace("_", " "), value, mood))
         return shown
+
+    def _is_coarse(self) -> bool:
+        """Whether deliveries are known from the stream: it tells of one a message, however many."""
+        return not self._delivered.where(F.col("precision") == COARSE).isEmpty()
 
     def parts(self) -> list[Part]:
         """Every part, in the order of the page."""
@@ -134,14 +145,16 @@ class Report:
     def _latency(self) -> Part:
         rows = figures.latencies(self._delivered, self.span).collect()
         at = {row["start"]: row for row in rows}
+        precision = COARSE if any(row["precision"] for row in rows) else None
         series: dict[str, list[float | None]] = {
             name: [at[s][name] if s in at else None for s in self.span.starts]
             for name in ("p50", "p90", "p99")
         }
         return Part(
             "Latency",
-            "From added to first delivered, percentiles of each step, on a logarithmic scale. "
-            "Deliveries are stamped by the second, so less than that says little.",
+            "From due (added, or the end of its delay) to first delivered, percentiles of each "
+            "step, on a logarithmic scale. Of deliveries that are stamped by the second, less "
+            "than a second is drawn as one.",
             charts.lines(
                 self._labels,
                 series,
@@ -149,7 +162,7 @@ class Report:
                 formatter=charts.duration,
                 logarithmic=True,
             ),
-            self._times(series, charts.duration),
+            self._times(series, lambda ms: charts.latency(ms, precision)),
         )
 
     def _fairness(self) -> Part:
@@ -229,7 +242,7 @@ class Report:
                         row["topic"],
                         row["subscription"] or "",
                         _count(row["count"]),
-                        *(charts.duration(row[name]) for name in names),
+                        *(charts.latency(row[name], row["precision"]) for name in names),
                     ]
                     for row in rows
                 ],

@@ -38,12 +38,13 @@ def dead_causes(messages: DataFrame, events: DataFrame, most: int) -> DataFrame:
 
 
 def waits(messages: DataFrame) -> DataFrame:
-    """Return `topic` `subscription` `count` `p99_ms`, ordered: from added, or due, to delivered."""
+    """Return `topic` `subscription` `count` `p99_ms` `precision`, ordered."""
     deliveries = first_deliveries(messages).where(
-        F.col("added_at").isNotNull() & F.col("subscription").isNotNull()
+        F.col("latency").isNotNull() & F.col("subscription").isNotNull()
     )
-    wait = F.col("at") - F.greatest("added_at", F.coalesce("due", "added_at"))
     figures = deliveries.groupBy("topic", "subscription").agg(
-        F.count(F.lit(1)).alias("count"), F.percentile(wait, 0.99).alias("p99_ms")
+        F.count(F.lit(1)).alias("count"),
+        F.percentile("latency", 0.99).alias("p99_ms"),
+        F.max("precision").alias("precision"),
     )
     return figures.orderBy("topic", "subscription")

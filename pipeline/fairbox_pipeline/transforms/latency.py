@@ -19,14 +19,14 @@ _PERCENTS: Final = (50, 90, 99)
 def latencies(deliveries: DataFrame) -> DataFrame:
     """Return the rows of job `latency`, ordered; `hour` is null in the row of all hours.
 
-    `deliveries` has `topic`, `subscription`, `added_at` and `at`, both ms; those of which no
-    `added` was seen count nowhere. The throughput of all hours is the mean of the hours that had
-    deliveries.
+    `deliveries` is from `first_deliveries`; those of which no `added` was seen count nowhere. The
+    throughput of all hours is the mean of the hours that had deliveries.
     """
-    measured = deliveries.where(F.col("added_at").isNotNull()).select(
+    measured = deliveries.where(F.col("latency").isNotNull()).select(
         "topic",
         "subscription",
-        (F.col("at") - F.col("added_at")).alias("latency"),
+        "latency",
+        "precision",
         (F.col("at") - F.pmod(F.col("at"), F.lit(HOUR_MS))).alias("hour_ms"),
     )
     topic_and_subscription = ("topic", "subscription")
@@ -44,6 +44,7 @@ def latencies(deliveries: DataFrame) -> DataFrame:
             *(f"p{percent}_ms" for percent in _PERCENTS),
             "max_ms",
             "throughput_per_second",
+            "precision",
         )
     )
 
@@ -65,4 +66,5 @@ def _figures(hours: Column) -> list[Column]:
         *percentiles,
         F.max("latency").alias("max_ms"),
         (count / (hours * _HOUR_SECONDS)).alias("throughput_per_second"),
+        F.max("precision").alias("precision"),
     ]

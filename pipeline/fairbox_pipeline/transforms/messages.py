@@ -77,11 +77,12 @@ def merged(old: Callable[[str], Column], new: Callable[[str], Column]) -> dict[s
 
 def _by_subscription(events: DataFrame) -> DataFrame:
     """Make one row of each (message, subscription), null for events that name none."""
-    return events.groupBy(*KEY, "subscription").agg(
+    first = _delivery(F.col("at"), F.col("precision"))
+    rows = events.groupBy(*KEY, "subscription").agg(
         F.min("at").alias("first_at"),
         F.max("at").alias("last_at"),
         F.count(F.lit(1)).alias("events"),
-        F.min(_at_of("delivered")).alias("first_delivered_at"),
+        F.min(F.when(F.col("event") == "delivered", first)).alias("first"),
         F.count(_at_of("delivered")).alias("deliveries"),
         F.count(_at_of("failed")).alias("failures"),
         F.max("attempt").alias("attempts"),
@@ -91,6 +92,7 @@ def _by_subscription(events: DataFrame) -> DataFrame:
         *(_seen(kind).alias(kind) for kind in _FLAGS),
         F.min(F.when(F.col("event") == "added", _added())).alias("added"),
     )
+    return rows.select("*", F.col("first.at").alias("first_delivered_at"), "first.precision")
 
 
 def _row(facts: Mapping[str, Column], flags: Mapping[str, Column]) -> list[Column]:
@@ -136,6 +138,11 @@ def _added() -> Column:
     return F.struct("at", "event_id", *_OF_ADDED)
 
 
+def _delivery(at: Column, precision: Column) -> Column:
+    """Return a delivery: the least is the earliest, and of one time the exact one."""
+    return F.struct(at.alias("at"), precision.alias("precision"))
+
+
 def _entry() -> Column:
     """Return the entry of a subscription, or of attempts without one; null: neither."""
     named = F.col("subscription").isNotNull()
@@ -167,13 +174,21 @@ def _taker(old: Column, new: Column) -> Column:
     def total(name: str) -> Column:
         return F.coalesce(old[name], F.lit(0)) + F.coalesce(new[name], F.lit(0))
 
+    first = F.least(*(_first(taker) for taker in (old, new)))
     fields = {
         "subscription": F.coalesce(old["subscription"], new["subscription"]),
         "destination": F.greatest(old["destination"], new["destination"]),
-        "first_delivered_at": F.least(old["first_delivered_at"], new["first_delivered_at"]),
+        "first_delivered_at": first["at"],
+        "precision": first["precision"],
         "deliveries": total("deliveries"),
         "failures": total("failures"),
         "dead_at": F.greatest(old["dead_at"], new["dead_at"]),
         "skipped": F.greatest(old["skipped"], new["skipped"]),
     }
     return F.struct(*(fields[name].alias(name) for name in _ENTRY))
+
+
+def _first(taker: Column) -> Column:
+    """Return the first delivery of an entry; null: none, or there is no entry."""
+    at = taker["first_delivered_at"]
+    return F.when(at.isNotNull(), _delivery(at, taker["precision"]))

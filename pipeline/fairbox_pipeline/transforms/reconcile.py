@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.hashing import shard_hash
 from fairbox_pipeline.schemas import FINDINGS_TABLE, KEY
+from fairbox_pipeline.times import COARSE, SECOND_MS
+from fairbox_pipeline.transforms.deliveries import due_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -17,14 +19,23 @@ MAX_SHARDS: Final = 1000
 """Of a topic: a copy of the library's limit, so that no job needs the library."""
 CLOCKS_MS: Final = 300_000
 """The most that an event may be ahead of the run's clock: a copy of the library's limit for ids."""
-_JUDGED_KEYS: Final = 10_000
+UNSETTLED_MS: Final = 10_000
+"""An event has the time of an id or a whole second: the item may be that much younger."""
+LIKELY: Final = 0.5
+"""Share of keys that a number of shards must put right, where nobody says what it is."""
 
 
-def lost(messages: DataFrame, outstanding: DataFrame) -> DataFrame:
-    """Find messages in state `outstanding` that the outbox does not hold."""
+def lost(messages: DataFrame, outstanding: DataFrame, as_of: int | None) -> DataFrame:
+    """Find messages in state `outstanding` that the outbox does not hold.
+
+    Of a snapshot, `as_of` is its time (ms). A message of which anything was seen later, or shortly
+    before, is not judged: it was there then, or nobody knows yet. The next snapshot judges it.
+    """
     kept = messages.where(F.col("state") == "outstanding")
+    if as_of is not None:
+        kept = kept.where(F.col("last_at") <= as_of - UNSETTLED_MS)
     gone = kept.join(outstanding.select(*KEY), list(KEY), "left_anti")
-    return _findings(gone, "lost", F.format_string("last event at %d", "last_at"))
+    return _findings(gone, "lost", F.format_string("last event at %d", "last_at"), as_of=as_of)
 
 
 def duplicated(messages: DataFrame, events: DataFrame) -> DataFrame:
@@ -45,25 +56,29 @@ def duplicated(messages: DataFrame, events: DataFrame) -> DataFrame:
         .where(F.col("nth") > 1)
     )
     detail = F.format_string("delivery %d at %d, event %s", "nth", "at", "event_id")
-    return _findings(again, "duplicated", detail, F.col("subscription"))
+    return _findings(again, "duplicated", detail, subscription=F.col("subscription"))
 
 
 def out_of_order(deliveries: DataFrame) -> DataFrame:
     """Find first deliveries after a later message of their key, on topics ordered by key.
 
     `deliveries` is from `first_deliveries`. A message is late when one of its key with a greater
-    id was delivered to the same subscription at a strictly earlier time, in whatever shard.
+    id was delivered to the same subscription at a strictly earlier time, in whatever shard. Of
+    deliveries that are stamped by the second, those of one second are not judged.
     """
     keyed = deliveries.where((F.col("ordering") == "key") & F.col("partition_key").isNotNull())
-    before = (
-        Window.partitionBy("topic", "partition_key", "subscription")
-        .orderBy("at")
-        .rangeBetween(Window.unboundedPreceding, -1)
+    coarse = F.col("precision") == COARSE
+    of_key = Window.partitionBy("topic", "partition_key", "subscription").orderBy("at")
+    before = of_key.rangeBetween(Window.unboundedPreceding, -1)
+    # who is stamped by the second may have come at its end
+    a_second_before = of_key.rangeBetween(Window.unboundedPreceding, -SECOND_MS)
+    greatest = F.greatest(
+        F.max(F.when(coarse, None).otherwise(F.col("id"))).over(before),
+        F.max(F.when(coarse, F.col("id"))).over(a_second_before),
     )
-    late = keyed.withColumn("greatest", F.max("id").over(before))
-    late = late.where(F.col("id") < F.col("greatest"))
+    late = keyed.withColumn("greatest", greatest).where(F.col("id") < F.col("greatest"))
     detail = F.format_string("delivered at %d, after %s", "at", "greatest")
-    return _findings(late, "out_of_order", detail, F.col("subscription"))
+    return _findings(late, "out_of_order", detail, subscription=F.col("subscription"))
 
 
 def latest(messages: DataFrame, now: int) -> int:
@@ -75,86 +90,61 @@ def latest(messages: DataFrame, now: int) -> int:
     return come.agg(F.max("last_at")).collect()[0][0] or 0
 
 
-def stuck(messages: DataFrame, outstanding: DataFrame, latest: int, after_ms: float) -> DataFrame:
-    """Find messages that the outbox holds, added over `after_ms` before `latest` (ms)."""
+def stuck(
+    messages: DataFrame, outstanding: DataFrame, end: int, after_ms: float, as_of: int | None
+) -> DataFrame:
+    """Find messages that the outbox holds, due over `after_ms` before `end` (ms).
+
+    A message is due when it is added, when its delay ends, and again when it is redriven. `as_of`
+    is the time of the snapshot, which is then also the end; None: the archive's end is.
+    """
     held = messages.join(outstanding.select(*KEY), list(KEY), "left_semi")
-    old = held.where(F.lit(latest) - F.col("added_at") > F.lit(after_ms))
-    detail = F.format_string(
-        "added at %d, the archive ends at %d", F.col("added_at"), F.lit(latest)
-    )
-    return _findings(old, "stuck", detail)
+    due = F.greatest(due_at(), F.col("redriven_at"))
+    old = held.where(F.col("added_at").isNotNull() & (F.lit(end) - due > F.lit(after_ms)))
+    detail = F.format_string("due at %d, judged at %d", due, F.lit(end))
+    return _findings(old, "stuck", detail, as_of=as_of)
 
 
-def wrong_shard(messages: DataFrame) -> DataFrame:
+def wrong_shard(messages: DataFrame, widths: DataFrame) -> DataFrame:
     """Find messages that are not in the shard of their key (of their id, without one).
 
-    A message is named if each width from `shard_widths` puts it elsewhere; one without `added` is
-    not judged, because its key is unknown.
+    Those without `added` are not judged, because their key is unknown.
+
+    Args:
+        messages: of any topics.
+        widths: `topic` `epoch` `width`: numbers of shards; an epoch without one is not judged.
     """
-    judged = _hashed(messages).where(F.col("hash").isNotNull())
-    widths = shard_widths(messages)
-    placed = judged.join(F.broadcast(widths), ["topic", "epoch"]).where(
-        F.forall("widths", lambda width: F.col("hash") % width != F.col("shard"))
-    )
-    width = F.col("widths")[0]
-    detail = F.format_string("belongs to shard %d of %d", F.col("hash") % width, width)
+    key = F.when(F.col("added_at").isNotNull(), F.coalesce("partition_key", "id"))
+    hashed = messages.select(*KEY, shard_hash(key).alias("hash"))
+    judged = hashed.join(F.broadcast(widths), ["topic", "epoch"])
+    belongs = F.col("hash") % F.col("width")
+    placed = judged.where(belongs != F.col("shard"))
+    detail = F.format_string("belongs to shard %d of %d", belongs, F.col("width"))
     return _findings(placed, "wrong_shard", detail)
 
 
-def shard_widths(messages: DataFrame) -> DataFrame:
-    """Return `topic` `epoch` `widths`: the numbers of shards that explain the messages best.
+def seen_widths(messages: DataFrame) -> DataFrame:
+    """Return `topic` `epoch` `width` `right`: numbers of shards as far as messages tell.
 
-    One more than the greatest shard seen, if it puts every key right. Otherwise the numbers from 1
-    to 1,000 that put the most keys right, ascending: the true number is among them while fewer keys
-    are misplaced than any other number explains. If they put less than half right, it is again one
-    more than the greatest shard. A key counts once for each shard, and at most 10,000 keys do.
+    The width is one more than the greatest shard seen. `right` is the share of keys that it puts
+    where they are: on a topic of few messages the greatest shard may have none.
     """
-    hashed = _hashed(messages)
-    seen = hashed.groupBy("topic", "epoch").agg((F.max("shard") + 1).alias("seen"))
-    seen = seen.localCheckpoint()
-    of_epoch = ["topic", "epoch"]
-    wrong = hashed.join(F.broadcast(seen), of_epoch).where(
-        F.col("hash") % F.col("seen") != F.col("shard")
-    )
-    doubted = wrong.select(*of_epoch).distinct().localCheckpoint()
-    plain = seen.select(*of_epoch, F.array("seen").alias("widths"))
-    if doubted.isEmpty():
-        return plain
-    best = _best_widths(hashed.join(F.broadcast(doubted), of_epoch, "left_semi"))
-    chosen = F.when(F.col("right") * 2 >= F.col("keys"), F.col("best"))
-    found = plain.join(best, of_epoch, "left")
-    return found.select(*of_epoch, F.coalesce(chosen, F.col("widths")).alias("widths"))
-
-
-def _hashed(messages: DataFrame) -> DataFrame:
-    """Return the keys of messages with `hash`, which is null where no `added` was seen."""
+    shards = messages.groupBy("topic", "epoch").agg((F.max("shard") + 1).alias("width"))
     key = F.when(F.col("added_at").isNotNull(), F.coalesce("partition_key", "id"))
-    return messages.select(*KEY, shard_hash(key).alias("hash"))
-
-
-def _best_widths(hashed: DataFrame) -> DataFrame:
-    """Return `topic` `epoch` `keys` `right` `best`: the widths that put `right` of `keys` right."""
-    of_epoch = ["topic", "epoch"]
-    # a key of many messages is no more proof than one of few
-    pairs = hashed.select(*of_epoch, "shard", "hash").distinct()
-    some = Window.partitionBy(*of_epoch).orderBy(F.xxhash64("hash", "shard"), "hash", "shard")
-    pairs = pairs.withColumn("nth", F.row_number().over(some)).where(F.col("nth") <= _JUDGED_KEYS)
-    every = F.sequence(F.lit(1), F.lit(MAX_SHARDS))
-    hash_, shard = F.col("hash"), F.col("shard")
-    explains = F.filter(every, lambda w: F.coalesce(hash_ % w == shard, shard < w))
-    keys = F.max("nth").over(Window.partitionBy(*of_epoch))
-    fits = pairs.withColumn("keys", keys).withColumn("width", F.explode(explains))
-    counted = fits.groupBy(*of_epoch, "keys", "width").agg(F.count(F.lit(1)).alias("right"))
-    by_count = counted.groupBy(*of_epoch, "keys", "right").agg(
-        F.sort_array(F.collect_list(F.col("width").cast("bigint"))).alias("best")
-    )
-    return by_count.groupBy(*of_epoch, "keys").agg(
-        F.max("right").alias("right"), F.max_by("best", "right").alias("best")
-    )
+    pairs = messages.select("topic", "epoch", "shard", shard_hash(key).alias("hash"))
+    keys = pairs.where(F.col("hash").isNotNull()).distinct()
+    is_right = F.col("hash") % F.col("width") == F.col("shard")
+    of_epoch = keys.join(F.broadcast(shards), ["topic", "epoch"]).groupBy("topic", "epoch", "width")
+    return of_epoch.agg(F.avg(is_right.cast("int")).alias("right"))
 
 
 def _findings(
-    found: DataFrame, kind: str, detail: Column, subscription: Column | None = None
+    found: DataFrame,
+    kind: str,
+    detail: Column,
+    *,
+    subscription: Column | None = None,
+    as_of: int | None = None,
 ) -> DataFrame:
     nobody = F.lit(None).cast("string")
     return found.select(
@@ -162,4 +152,5 @@ def _findings(
         *KEY,
         (nobody if subscription is None else subscription).alias("subscription"),
         detail.alias("detail"),
+        F.lit(as_of).cast("bigint").alias("as_of"),
     ).select(*FINDINGS_TABLE.names)
