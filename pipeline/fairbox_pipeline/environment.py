@@ -54,8 +54,8 @@ def iceberg_settings() -> dict[str, str]:
     return {"spark.jars": str(jar)} if jar else {"spark.jars.packages": ICEBERG}
 
 
-def of_outbox() -> dict[str, str]:
-    """Return the variables with which executors open the outbox: tables, region, endpoints.
+def require_outbox() -> None:
+    """Require the variables that name the outbox.
 
     Raises:
         PipelineError: a table is not named.
@@ -63,13 +63,6 @@ def of_outbox() -> dict[str, str]:
     for name in OUTBOX_VARIABLES:
         if not os.environ.get(name):
             raise PipelineError(f"{name} is not set: it names a table of the outbox to write to")
-    kept = ("FAIRBOX_", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
-    return {name: value for name, value in os.environ.items() if name.startswith(kept)}
-
-
-def adopt(settings: dict[str, str]) -> None:
-    """Set the variables of `of_outbox` in an executor."""
-    os.environ.update(settings)
 
 
 def _installed_jar() -> Path | None:

@@ -1,14 +1,16 @@
-"""Return of planned messages to the outbox: in executors, in steps, at a bounded rate.
+"""Return of planned messages to the outbox: in steps, at a bounded rate.
 
-A step is one transaction of the library's `Outbox.replay`: its messages and the lane's cursor. So
-a lane continues after its last step, whatever was killed, and no message is put back twice.
+A step is one transaction of the library's `Outbox.replay`: its messages and the replay's cursor. So
+a replay continues after its last step, whatever was killed, and no message is put back twice.
 """
 
 from __future__ import annotations
 
 import base64
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.client.replay import MAX_REPLAYED
@@ -32,13 +34,21 @@ OUTSTANDING: Final = "outstanding"
 DONE: Final = "done_before"
 WITHOUT_BODY: Final = "without_body"
 REFUSED: Final = "refused"
+LEFT_OUT: Final = "left_out"
+LOST: Final = "lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transaction: messages by their positions, and the new cursor."""
+    """One transaction.
+
+    Attributes:
+        messages: by their positions; the last is the new cursor.
+        looked_at: original and finding of those that are looked at again, by their positions.
+    """
 
     messages: dict[int, Message]
+    looked_at: dict[int, tuple[MessageRef, str]]
 
     @property
     def to(self) -> int:
@@ -48,7 +58,7 @@ class Step:
     def behind(self, position: int) -> Step | None:
         """Return the part after a position; None: nothing."""
         left = {at: message for at, message in self.messages.items() if at > position}
-        return Step(left) if left else None
+        return replace(self, messages=left) if left else None
 
 
 @dataclass(slots=True)
@@ -69,27 +79,21 @@ class Pacer:
 
 
 @dataclass(slots=True)
-class Lane:
-    """One lane of a replay, which continues after its cursor.
+class Replay:
+    """A replay, which continues after its cursor.
 
     Attributes:
-        replay, number: which.
+        name: its id.
         outbox: receives the messages.
         bodies: the store of offloaded bodies; None: there is none.
-        pacer: the lane's own share of the rate.
+        pacer: limits the messages a second.
     """
 
-    replay: str
-    number: int
+    name: str
     outbox: Outbox
     bodies: BodyStore | None
     pacer: Pacer
     counts: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def cursor(self) -> str:
-        """The cursor's name in the outbox."""
-        return f"{self.replay}#{self.number}"
 
     def put_back(self, rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
         """Put back the rows of the plan in order; return the result.
@@ -97,19 +101,22 @@ class Lane:
         Raises:
             FairboxError: the outbox refused a step; earlier steps are written.
         """
-        position = self.outbox.replay_position(self.cursor)
-        for step in self._steps(rows, position):
-            position = self._take(step, position)
+        for lane, part in groupby(rows, key=itemgetter("lane")):  # earlier releases had several
+            cursor = f"{self.name}#{lane}"
+            position = self.outbox.replay_position(cursor)
+            for step in self._steps(part, position):
+                position = self._take(step, cursor, position)
         return +self.counts
 
-    def _take(self, step: Step, position: int) -> int:
+    def _take(self, step: Step, cursor: str, position: int) -> int:
         """Put back the part of a step after the cursor; return the new cursor."""
         left = step.behind(position)
         self.counts[DONE] += len(step.messages) - (len(left.messages) if left else 0)
+        left = self._still_true(left) if left else None
         while left is not None:
             self.pacer.take(len(left.messages))
             done = self.outbox.replay(
-                list(left.messages.values()), cursor=self.cursor, position=position, to=left.to
+                list(left.messages.values()), cursor=cursor, position=position, to=left.to
             )
             self.counts[ADDED] += len(done.added)
             self.counts[OUTSTANDING] += len(done.outstanding)
@@ -122,12 +129,26 @@ class Lane:
             left = rest
         return position
 
+    def _still_true(self, step: Step) -> Step | None:
+        """Leave out messages whose finding is no longer true: the outbox says so.
+
+        What was lost is there again, or what was stuck has left.
+        """
+        asked = {at: step.looked_at[at] for at in step.messages if at in step.looked_at}
+        if not asked:
+            return step
+        held = self.outbox.outstanding_among([ref for ref, _ in asked.values()])
+        gone = {at for at, (ref, finding) in asked.items() if (finding == LOST) == (ref in held)}
+        self.counts[LEFT_OUT] += len(gone)
+        kept = {at: message for at, message in step.messages.items() if at not in gone}
+        return replace(step, messages=kept) if kept else None
+
     def _steps(self, rows: Iterable[Mapping[str, Any]], position: int) -> Iterator[Step]:
         """Pack rows after the cursor; a key of an ordered topic has one message per step.
 
         Readers may see a transaction's items one by one, so order needs a commit between them.
         """
-        messages: dict[int, Message] = {}
+        step = Step({}, {})
         keys: set[tuple[str, str]] = set()
         size = 0
         for row in rows:
@@ -140,15 +161,17 @@ class Lane:
             key = (message.topic, message.shard_key)
             ordered = row["ordering"] == "key"
             weight = len(message.body) + 2048
-            full = len(messages) == MAX_REPLAYED or size + weight > MAX_STEP_BYTES
-            if messages and (full or (ordered and key in keys)):
-                yield Step(messages)
-                messages, keys, size = {}, set(), 0
-            messages[row["position"]] = message
+            full = len(step.messages) == MAX_REPLAYED or size + weight > MAX_STEP_BYTES
+            if step.messages and (full or (ordered and key in keys)):
+                yield step
+                step, keys, size = Step({}, {}), set(), 0
+            step.messages[row["position"]] = message
+            if row["finding"] is not None:
+                step.looked_at[row["position"]] = _original(row), row["finding"]
             keys.add(key)
             size += weight
-        if messages:
-            yield Step(messages)
+        if step.messages:
+            yield step
 
     def _message(self, row: Mapping[str, Any]) -> Message | None:
         try:
@@ -156,8 +179,8 @@ class Lane:
             if body is None:
                 self.counts[WITHOUT_BODY] += 1
                 return None
-            ref = MessageRef(row["topic"], row["epoch"], row["shard"], row["id"])
-            headers = dict(row["headers"] or {}) | {OF: str(ref), BY: self.replay}
+            ref = replace(_original(row), due=None)
+            headers = dict(row["headers"] or {}) | {OF: str(ref), BY: self.name}
             return Message(
                 topic=row["topic"],
                 body=body,
@@ -185,3 +208,7 @@ class Lane:
             if "NoSuchKey" in error.detail:  # it was kept for its time
                 return None
             raise
+
+
+def _original(row: Mapping[str, Any]) -> MessageRef:
+    return MessageRef(row["topic"], row["epoch"], row["shard"], row["id"], row["due"])

@@ -1,4 +1,4 @@
-"""Lanes of a replay over the library in memory: order, pace, repetition, bodies."""
+"""A replay over the library in memory: order, pace, repetition, bodies, a second look."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import base64
 from typing import Any
 
 import pytest
-from fairbox import MessageRef
+from fairbox import Message, MessageRef
 from fairbox.cloudevents.writing import attributes_of
 from fairbox.errors import Unavailable
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryBodies
 from fairbox.testing.faults import Fault, FaultyDynamoDB
-from fairbox_pipeline.putting_back import BY, OF, Lane, Pacer
+from fairbox_pipeline.putting_back import BY, OF, Pacer, Replay
 
 from tests.support.application import App
 
@@ -20,7 +20,10 @@ from tests.support.application import App
 def rows(app: App, count: int, **more: Any) -> list[dict[str, Any]]:
     return [
         {
+            "lane": 0,
             "position": n,
+            "finding": None,
+            "due": None,
             "topic": "orders",
             "epoch": 0,
             "shard": 0,
@@ -39,14 +42,14 @@ def rows(app: App, count: int, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def lane(app: App, rate: float = 1e9, bodies: Any = None, replay: str = "r1") -> Lane:
-    return Lane(replay, 0, app.outbox, bodies or app.bodies, Pacer(rate, app.clock))
+def replay(app: App, rate: float = 1e9, bodies: Any = None, name: str = "r1") -> Replay:
+    return Replay(name, app.outbox, bodies or app.bodies, Pacer(rate, app.clock))
 
 
 def test_what_is_put_back_is_the_same_and_says_what_it_replays() -> None:
     app = App("a")
     planned = rows(app, 3)
-    assert lane(app).put_back(planned) == {"added": 3}
+    assert replay(app).put_back(planned) == {"added": 3}
     app.run(5)
     received = {m.ref.id: m for m in app.at("a").received}
     assert sorted(received) == [row["new_id"] for row in planned]
@@ -66,9 +69,9 @@ def test_what_is_put_back_is_the_same_and_says_what_it_replays() -> None:
 def test_a_second_run_puts_back_nothing() -> None:
     app = App("a")
     planned = rows(app, 250)
-    assert lane(app).put_back(planned) == {"added": 250}
+    assert replay(app).put_back(planned) == {"added": 250}
     app.run(5)
-    assert lane(app).put_back(planned) == {"done_before": 250}
+    assert replay(app).put_back(planned) == {"done_before": 250}
     app.run(5)
     assert len(app.at("a").received) == 250
 
@@ -77,7 +80,7 @@ def test_a_second_run_puts_back_nothing() -> None:
 def test_a_body_that_is_no_base64_is_refused_and_the_rest_put_back(body: str) -> None:
     app = App("a")
     planned = [*rows(app, 1), *rows(app, 1, position=2, body=body, body_encoding="base64")]
-    assert lane(app).put_back(planned) == {"added": 1, "refused": 1}
+    assert replay(app).put_back(planned) == {"added": 1, "refused": 1}
 
 
 def test_a_run_that_failed_half_way_is_taken_up_where_it_stood() -> None:
@@ -89,9 +92,9 @@ def test_a_run_that_failed_half_way_is_taken_up_where_it_stood() -> None:
     lost = [Fault.APPLIED_THEN_TIMEOUT] * 8
     faulty.next("transact_write_items", None, None, *lost)
     with pytest.raises(Unavailable):
-        lane(app).put_back(planned)
+        replay(app).put_back(planned)
     app.run(5)
-    counts = lane(app).put_back(planned)
+    counts = replay(app).put_back(planned)
     assert counts == {"added": 400 - 3 * 99, "done_before": 3 * 99}
     app.run(5)
     assert len(app.at("a").received) == 400
@@ -100,13 +103,13 @@ def test_a_run_that_failed_half_way_is_taken_up_where_it_stood() -> None:
 def test_two_runs_at_once_share_the_work() -> None:
     app = App("a")
     planned = rows(app, 300)
-    first, second = lane(app), lane(app)
+    first, second = replay(app), replay(app)
     taken = iter(planned)
     # the second begins in the middle of the first, with other limits of its steps
-    first._take(next(first._steps([next(taken) for _ in range(40)], 0)), 0)
+    first._take(next(first._steps([next(taken) for _ in range(40)], 0)), "r1#0", 0)
     position = 0
     for step in second._steps(planned, position):
-        position = second._take(step, position)
+        position = second._take(step, "r1#0", position)
     assert +first.counts == {"added": 40}
     assert (second.counts["added"], second.counts["done_before"]) == (260, 40)
     app.run(5)
@@ -118,12 +121,12 @@ def test_a_key_of_an_ordered_topic_has_one_message_in_a_transaction() -> None:
     planned = rows(app, 30, ordering="key")
     planned[4]["partition_key"] = None
     app.meter.reset()
-    lane(app).put_back(planned)
+    replay(app).put_back(planned)
     # three keys, and one message without
     assert app.meter.reading().calls["transact_write_items"] >= 10
     unordered = App("a")
     unordered.meter.reset()
-    lane(unordered).put_back(rows(unordered, 30))
+    replay(unordered).put_back(rows(unordered, 30))
     assert unordered.meter.reading().calls["transact_write_items"] == 1
 
 
@@ -131,7 +134,7 @@ def test_large_bodies_fill_a_step_by_their_bytes() -> None:
     app = App("a")
     planned = rows(app, 12, body="x" * 700_000)
     app.meter.reset()
-    assert lane(app).put_back(planned) == {"added": 12}
+    assert replay(app).put_back(planned) == {"added": 12}
     assert app.meter.reading().calls["transact_write_items"] == 3
 
 
@@ -142,7 +145,7 @@ def test_bodies_come_from_text_from_base64_and_from_the_bucket() -> None:
     octets |= {"body": base64.b64encode(b"\xff\0").decode(), "body_encoding": "base64"}
     away |= {"body": None, "body_uri": "s3://bodies/bodies/orders/x"}
     gone |= {"body": None, "body_encoding": None}
-    assert lane(app).put_back([text, octets, away, gone]) == {"added": 3, "without_body": 1}
+    assert replay(app).put_back([text, octets, away, gone]) == {"added": 3, "without_body": 1}
     app.run(5)
     assert {m.message.body for m in app.at("a").received} == {b'"1"', b"\xff\0", b"offloaded"}
 
@@ -159,23 +162,49 @@ class NoBody(MemoryBodies):
 def test_a_body_that_expired_is_counted_and_a_bucket_that_fails_stops_the_lane() -> None:
     app = App("a")
     planned = rows(app, 1, body=None, body_uri="s3://bodies/k")
-    assert lane(app, bodies=NoBody("NoSuchKey")).put_back(planned) == {"without_body": 1}
+    assert replay(app, bodies=NoBody("NoSuchKey")).put_back(planned) == {"without_body": 1}
     with pytest.raises(Unavailable):
-        lane(app, bodies=NoBody("SlowDown")).put_back(planned)
+        replay(app, bodies=NoBody("SlowDown")).put_back(planned)
 
 
 def test_what_is_still_outstanding_is_left_as_it_is() -> None:
     app = App("a")
     planned = rows(app, 2)
-    lane(app, replay="r1").put_back(planned)
-    assert lane(app, replay="r2").put_back(planned) == {"outstanding": 2}
+    replay(app, name="r1").put_back(planned)
+    assert replay(app, name="r2").put_back(planned) == {"outstanding": 2}
     assert len(app.lying()) == 2
+
+
+def test_what_is_no_longer_lost_or_stuck_is_left_out() -> None:
+    app = App("a")
+    there, gone = rows(app, 3), rows(app, 3)
+    for row, delay in zip(there, (0, 0, 3600), strict=True):
+        message = Message(topic="orders", body=b"x", id=row["id"], delay=delay)
+        ref = app.outbox.add(message)
+        row |= {"shard": ref.shard, "due": ref.due}
+    findings = ("lost", "stuck", "lost", "lost", "stuck", None)
+    planned = [
+        row | {"position": n, "finding": finding}
+        for n, (row, finding) in enumerate(zip(there + gone, findings, strict=True), 1)
+    ]
+    assert replay(app).put_back(planned) == {"left_out": 3, "added": 3}
+    refs = [m.headers[OF] for m in app.outbox.scan_outstanding() if OF in m.headers]
+    assert {MessageRef.parse(ref).id for ref in refs} == {
+        row["id"] for row in (there[1], gone[0], gone[2])
+    }
+
+
+def test_the_cursors_of_a_replay_in_lanes_are_followed() -> None:
+    app = App("a")
+    planned = [*rows(app, 2), *rows(app, 3, lane=1)]
+    replay(app).put_back(planned[2:4])
+    assert replay(app).put_back(planned) == {"added": 3, "done_before": 2}
 
 
 def test_headers_at_their_limit_are_refused_and_counted() -> None:
     app = App("a")
     headers = {f"h{n}": "x" for n in range(64)}
-    assert lane(app).put_back(rows(app, 2, headers=headers)) == {"refused": 2}
+    assert replay(app).put_back(rows(app, 2, headers=headers)) == {"refused": 2}
 
 
 def test_the_pace_is_kept_and_unused_time_is_not_saved_up() -> None:

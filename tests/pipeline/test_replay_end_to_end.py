@@ -138,7 +138,7 @@ def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    chosen = command(archive, "--state", "delivered", "--replay", "r1", "--lanes", "4")
+    chosen = command(archive, "--state", "delivered", "--replay", "r1")
     expected = [n for n in range(MESSAGES) if n % 3]
     reader = Reader(outbox)
     reader.start()

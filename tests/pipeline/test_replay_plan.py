@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.model.ids import parse_id, time_of
 from fairbox_pipeline.frames import frame_of
-from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.transforms import replay
 from fairbox_pipeline.transforms.replay import Choice
+from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,15 +64,50 @@ def test_a_choice_narrows_by_everything_that_it_names(
     assert ids(replay.chosen(table, choice)) == [uid(n) for n in expected]
 
 
+def found(*rows: tuple[str, int, int | None], shard: int | None = None) -> list[tuple[Any, ...]]:
+    return [
+        (kind, "t", 0, n % 4 if shard is None else shard, uid(n), None, "", as_of)
+        for kind, n, as_of in rows
+    ]
+
+
 def test_findings_choose_what_they_name(spark: SparkSession) -> None:
     table = messages(spark, {}, {}, {})
-    findings = frame_of(
+    rows = found(("lost", 1, 5), ("wrong_shard", 1, None), ("stuck", 2, 5), ("duplicated", 0, None))
+    findings = frame_of(spark, rows + found(("lost", 0, 5), shard=9), FINDINGS_TABLE.schema)
+
+    def named(*kinds: str) -> list[tuple[Any, ...]]:
+        chosen = replay.named_by(table, findings, kinds).orderBy("id").collect()
+        return [(row["id"], row["finding"], row["as_of"]) for row in chosen]
+
+    assert named("lost") == [(uid(1), "lost", 5)]
+    assert named("lost", "stuck", "wrong_shard", "duplicated") == [
+        (uid(0), None, None),
+        (uid(1), "lost", 5),
+        (uid(2), "stuck", 5),
+    ]
+
+
+def test_a_finding_that_the_history_no_longer_has_is_settled(spark: SparkSession) -> None:
+    waits = {"state": "outstanding", "last_at": 5}
+    table = messages(
         spark,
-        [("lost", "t", 0, 1, uid(1)), ("stuck", "t", 0, 2, uid(2)), ("lost", "t", 9, 0, uid(0))],
-        "kind string, topic string, epoch long, shard long, id string",
+        waits,
+        waits | {"last_at": 6},  # seen since
+        waits | {"last_at": 6},  # tried since, and still stuck
+        waits | {"state": "delivered"},
+        waits,  # another replay has taken it since
+        waits,  # and this one before
+        {"state": "delivered", "last_at": 9},  # a duplicate is one for ever
     )
-    assert ids(replay.named_by(table, findings, ("lost",))) == [uid(1)]
-    assert ids(replay.named_by(table, findings, ("lost", "stuck"))) == [uid(1), uid(2)]
+    kinds = ("lost", "lost", "stuck", "stuck", "lost", "lost", "duplicated")
+    rows = found(*((kind, n, 5) for n, kind in enumerate(kinds)))
+    named = replay.named_by(table, frame_of(spark, rows, FINDINGS_TABLE.schema), kinds)
+    taken = [("t", 0, n % 4, uid(n), at) for n, at in ((4, 6), (5, 5))]
+    replays = frame_of(
+        spark, taken, "topic string, epoch long, shard long, id string, planned_at long"
+    )
+    assert ids(replay.settled(named, replays)) == [uid(1), uid(3), uid(4)]
 
 
 @pytest.fixture
@@ -86,37 +121,20 @@ def many(spark: SparkSession) -> DataFrame:
 
 
 def planned(many: DataFrame, **more: Any) -> list[Any]:
-    options = {"replay": "r", "lanes": 4, "started": STARTED, "same_ids": False, **more}
-    laned = replay.planned(many.select("topic", "epoch", "shard", "id", "partition_key"), **options)
-    return laned.orderBy("lane", "position").collect()
+    options = {"replay": "r", "started": STARTED, "same_ids": False, **more}
+    chosen = many.withColumn("finding", F.lit(None).cast("string"))
+    return replay.planned(chosen, **options).orderBy("position").collect()
 
 
 def test_new_ids_are_ids_all_different_and_ascend_with_the_place(many: DataFrame) -> None:
     rows = planned(many)
-    assert len({row["new_id"] for row in rows}) == len(rows) == 900
+    assert [row["position"] for row in rows] == list(range(1, 901))
+    assert sorted(row["id"] for row in rows) == [row["id"] for row in rows]
+    assert sorted({row["new_id"] for row in rows}) == [row["new_id"] for row in rows]
     for row in rows:
         parse_id(row["new_id"])
         assert time_of(row["new_id"]) == STARTED
-    lanes = defaultdict(list)
-    for row in rows:
-        lanes[row["lane"]].append(row)
-    assert sorted(lanes) == [0, 1, 2, 3]
-    for lane in lanes.values():
-        assert [row["position"] for row in lane] == list(range(1, len(lane) + 1))
-        assert sorted(row["new_id"] for row in lane) == [row["new_id"] for row in lane]
-
-
-def test_a_key_has_one_lane_and_keeps_its_order(spark: SparkSession, many: DataFrame) -> None:
-    keys = {row["id"]: (row["topic"], row["partition_key"]) for row in many.collect()}
-    by_key = defaultdict(list)
-    for row in planned(many):
-        if keys[row["id"]][1] is not None:
-            by_key[keys[row["id"]]].append(row)
-    assert len(by_key) == 10
-    for rows in by_key.values():
-        assert len({row["lane"] for row in rows}) == 1
-        assert sorted(row["id"] for row in rows) == [row["id"] for row in rows]
-        assert sorted(row["new_id"] for row in rows) == [row["new_id"] for row in rows]
+    assert {(row["lane"], row["planned_at"]) for row in rows} == {(0, STARTED)}
 
 
 def test_the_same_replay_makes_the_same_ids_and_another_makes_others(many: DataFrame) -> None:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 import uuid
-from collections import Counter
-from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -43,11 +38,11 @@ DOLLARS_A_WRU: Final = 0.625 / 1_000_000
 """On demand in us-east-1."""
 KINDS: Final = ("lost", "duplicated", "out_of_order", "stuck", "wrong_shard")
 _REPLAY: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_LANES: Final = 8
 _RATE: Final = 100.0
 _CURSOR_WRU: Final = 2
 _A_STEP: Final = 99
-_COUNTS: Final = "what string, count long"
+_PART_BYTES: Final = 64 << 20
+"""Bodies that the driver holds at a time."""
 _SELECTORS: Final = ("topic", "key", "state", "added_since", "added_until", "findings")
 
 
@@ -76,20 +71,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="id of this replay; with the id of another run, go on with it",
     )
     parser.add_argument("--rate", type=_positive, default=_RATE, help="messages a second, at most")
-    parser.add_argument("--lanes", type=_whole, default=_LANES, help="put back side by side")
     parser.add_argument("--dry-run", action="store_true", help="counts and cost; write nothing")
 
 
 def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value <= 100_000:
-        raise ValueError(text)
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 256:
         raise ValueError(text)
     return value
 
@@ -110,23 +97,24 @@ def figures(context: Context) -> Figures:
     before = context.warehouse.snapshot(REPLAYS_TABLE)
     plan = _plan_of(context, name)
     found = plan.select("plan").limit(1).collect()
-    if found and (given or options.everything) and json.loads(found[0][0]) != asked:
+    begun = json.loads(found[0][0]) if found else {}
+    if found and (given or options.everything) and begun | asked != begun:
         raise UsageError(f"replay {name} was begun with {found[0][0]}: give it another --replay ID")
     if not found and not (given or options.everything):
         raise UsageError(f"there is no replay {name} to go on with: choose what to replay")
-    content = _content(context, None if found else options)
     if found:
-        asked = json.loads(found[0][0])
-        content = content.join(plan.select(*KEY), list(KEY), "left_semi")
-    figures = _costs(name, asked, content, dry_run=options.dry_run)
+        chosen, left_out = _planned(context, plan), 0
+    else:
+        chosen, left_out = _chosen(context, name)
+    content = replay.with_content(chosen, context.warehouse.read(EVENTS_TABLE))
+    figures = _costs(name, begun or asked, content, left_out, dry_run=options.dry_run)
     if options.dry_run:
         return figures
-    outbox_settings = environment.of_outbox()
+    environment.require_outbox()
     _check_topics(list(figures["topics"]))
     if not found:
         _keep(context, content, name, asked, before)
-        plan = _plan_of(context, name)
-    return figures | {"outcome": _put_back(context, plan, name, asked["lanes"], outbox_settings)}
+    return figures | {"outcome": _put_back(context, name, figures["bytes"])}
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
@@ -135,7 +123,6 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(options, name) for name in _SELECTORS},
         "everything": options.everything,
         "ids": options.ids,
-        "lanes": options.lanes,
     }
 
 
@@ -143,24 +130,34 @@ def _plan_of(context: Context, name: str) -> DataFrame:
     return context.warehouse.read(REPLAYS_TABLE).where(F.col("replay") == name)
 
 
-def _content(context: Context, options: argparse.Namespace | None) -> DataFrame:
+def _planned(context: Context, plan: DataFrame) -> DataFrame:
+    """Return the messages of a plan, with their places."""
     messages = context.warehouse.read(MESSAGES_TABLE)
-    if options is not None:
-        choice = Choice(
-            topics=tuple(options.topic),
-            keys=tuple(options.key),
-            states=tuple(options.state),
-            since=options.added_since,
-            until=options.added_until,
-        )
-        messages = replay.chosen(messages, choice)
-        if options.findings:
-            findings = context.warehouse.read(FINDINGS_TABLE)
-            messages = replay.named_by(messages, findings, tuple(options.findings))
-    return replay.with_content(messages, context.warehouse.read(EVENTS_TABLE))
+    return messages.join(plan.select(*KEY, "lane", "position", "new_id", "finding"), list(KEY))
 
 
-def _costs(name: str, asked: dict[str, Any], content: DataFrame, *, dry_run: bool) -> Figures:
+def _chosen(context: Context, name: str) -> tuple[DataFrame, int]:
+    """Return the chosen messages with `finding`, and how many are left out."""
+    options, read = context.options, context.warehouse.read
+    choice = Choice(
+        topics=tuple(options.topic),
+        keys=tuple(options.key),
+        states=tuple(options.state),
+        since=options.added_since,
+        until=options.added_until,
+    )
+    messages = replay.chosen(read(MESSAGES_TABLE), choice)
+    if not options.findings:
+        return messages.withColumn("finding", F.lit(None).cast("string")), 0
+    named = replay.named_by(messages, read(FINDINGS_TABLE), tuple(options.findings))
+    others = read(REPLAYS_TABLE).where(F.col("replay") != name)
+    settled = replay.settled(named, others).select(*KEY).localCheckpoint()
+    return named.join(settled, list(KEY), "left_anti"), settled.count()
+
+
+def _costs(
+    name: str, asked: dict[str, Any], content: DataFrame, left_out: int, *, dry_run: bool
+) -> Figures:
     """Count the messages to put back, and their cost until they are delivered again."""
     bodiless = replay.without_body(content).count()
     rows = replay.units(content).orderBy("topic").collect()
@@ -174,6 +171,7 @@ def _costs(name: str, asked: dict[str, Any], content: DataFrame, *, dry_run: boo
         "dry_run": dry_run,
         "ids": asked["ids"],
         "chosen": messages,
+        "left_out": left_out,
         "without_body": bodiless,
         "bytes": sum(row["bytes"] or 0 for row in rows),
         "wru": wru,
@@ -207,8 +205,7 @@ def _keep(
     planned = replay.planned(
         content,
         replay=name,
-        lanes=asked["lanes"],
-        started=round(time.time() * 1000),
+        started=context.now,
         same_ids=asked["ids"] == "same",
     ).withColumn("plan", F.lit(json.dumps(asked)))
     if before is None:
@@ -221,48 +218,29 @@ def _keep(
         raise ConflictError(f"another run planned a replay meanwhile: run {name} again") from exc
 
 
-def _put_back(
-    context: Context, plan: DataFrame, name: str, lanes: int, settings: dict[str, str]
-) -> dict[str, int]:
-    contents = replay.with_content(
-        context.warehouse.read(MESSAGES_TABLE), context.warehouse.read(EVENTS_TABLE)
-    )
-    rows = plan.join(contents, list(KEY)).repartition(lanes, "lane")
-    ordered = rows.sortWithinPartitions("lane", "position")
-    work = partial(_work, name=name, rate=context.options.rate / lanes, settings=settings)
-    context.teller.say(f"replay {name}: again with --replay {name} it goes on where it stands")
-    counted = ordered.mapInArrow(work, _COUNTS).groupBy("what").agg(F.sum("count")).collect()
-    return dict(sorted((what, count) for what, count in counted))
-
-
-def _work(
-    batches: Iterator[pa.RecordBatch], *, name: str, rate: float, settings: dict[str, str]
-) -> Iterator[pa.RecordBatch]:
-    """Put back one partition's lanes, in an executor."""
+def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
+    """Put back the messages of a plan, in the order of their places."""
     from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.model.clock import SystemClock  # noqa: PLC0415 - not every job has the library
 
-    from fairbox_pipeline.putting_back import Lane, Pacer  # noqa: PLC0415
+    from fairbox_pipeline.putting_back import Pacer, Replay  # noqa: PLC0415 - as above
 
-    environment.adopt(settings)
-    outbox = Outbox.from_env()
-    total: Counter[str] = Counter()
-    for number, rows in _by_lane(batches):
-        lane = Lane(name, number, outbox, outbox.bodies, Pacer(rate, SystemClock()))
-        total += lane.put_back(rows)
-    yield pa.RecordBatch.from_pylist(
-        [{"what": what, "count": count} for what, count in total.items()],
-        pa.schema([("what", pa.string()), ("count", pa.int64())]),
-    )
+    planned = _planned(context, _plan_of(context, name))
+    rows = replay.with_content(planned, context.warehouse.read(EVENTS_TABLE))
+    parts = max(1, -(-size // _PART_BYTES))
+    ordered = rows.repartitionByRange(parts, "lane", "position")
+    ordered = ordered.sortWithinPartitions("lane", "position")
+    context.teller.say(f"replay {name}: again with --replay {name} it goes on where it stands")
+    outbox, clock = Outbox.from_env(), SystemClock()
+    putting = Replay(name, outbox, outbox.bodies, Pacer(context.options.rate, clock))
+    return dict(sorted(putting.put_back(_rows_of(ordered)).items()))
 
 
-def _by_lane(
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
-    """Group rows that come sorted by lane."""
-    rows = (row for batch in batches for row in batch.to_pylist())
-    for number, group in groupby(rows, key=lambda row: row["lane"]):
-        yield number, (row | {"headers": dict(row["headers"] or {})} for row in group)
+def _rows_of(ordered: DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield rows in their order, one partition at a time."""
+    for row in ordered.toLocalIterator():
+        fields = row.asDict()
+        yield fields | {"headers": dict(fields["headers"] or {})}
 
 
 JOB: Final = Job("replay", "Put messages back into the outbox.", figures, arguments)

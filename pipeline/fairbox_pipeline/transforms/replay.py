@@ -18,6 +18,9 @@ _LOW_BITS: Final = 20
 _HASH_DIGITS: Final = 13
 _ITEM_BYTES: Final = 160
 """Approximate bytes of an item beside body, key and headers."""
+LOST: Final = "lost"
+LOOKED_AT: Final = (LOST, "stuck")
+"""Findings that may be true no longer when a message is sent."""
 _CONTENT: Final = ("partition_key", "content_type", "headers", "body", "body_encoding", "body_uri")
 
 
@@ -55,9 +58,28 @@ def chosen(messages: DataFrame, choice: Choice) -> DataFrame:
 
 
 def named_by(messages: DataFrame, findings: DataFrame, kinds: tuple[str, ...]) -> DataFrame:
-    """Keep the messages that findings of these kinds name."""
-    named = findings.where(F.col("kind").isin(*kinds)).select(*KEY)
-    return messages.join(named, list(KEY), "left_semi")
+    """Keep the messages that findings of these kinds name, with `finding` and `as_of`.
+
+    `finding` is `lost` or `stuck` (null: another kind), `as_of` the time of its snapshot (ms).
+    """
+    again = F.when(F.col("kind").isin(*LOOKED_AT), F.col("kind"))
+    named = findings.where(F.col("kind").isin(*kinds)).groupBy(*KEY)
+    return messages.join(
+        named.agg(F.min(again).alias("finding"), F.max("as_of").alias("as_of")), list(KEY)
+    )
+
+
+def settled(messages: DataFrame, replays: DataFrame) -> DataFrame:
+    """Keep those of `named_by` whose finding is no longer true.
+
+    They have come to an end, or were seen after the snapshot that lacked them, or another replay
+    has taken them since.
+    """
+    taken = replays.groupBy(*KEY).agg(F.max("planned_at").alias("taken_at"))
+    seen_since = (F.col("finding") == LOST) & (F.col("last_at") > F.col("as_of"))
+    over = (F.col("state") != "outstanding") | seen_since | (F.col("taken_at") > F.col("as_of"))
+    known = messages.where(F.col("finding").isNotNull()).join(taken, list(KEY), "left")
+    return known.where(F.coalesce(over, F.lit(False)))
 
 
 def with_content(messages: DataFrame, events: DataFrame) -> DataFrame:
@@ -65,7 +87,7 @@ def with_content(messages: DataFrame, events: DataFrame) -> DataFrame:
     added = events.where(F.col("event") == "added")
     first = F.min_by(F.struct(*_CONTENT), F.struct("at", "event_id")).alias("content")
     contents = added.groupBy(*KEY).agg(first)
-    kept = messages.select(*KEY, "ordering", "size", "state")
+    kept = messages.drop(*_CONTENT)
     return kept.join(contents, list(KEY)).select(*kept.columns, "content.*")
 
 
@@ -74,31 +96,32 @@ def without_body(messages: DataFrame) -> DataFrame:
     return messages.where(F.col("body").isNull() & F.col("body_uri").isNull())
 
 
-def planned(
-    messages: DataFrame, *, replay: str, lanes: int, started: int, same_ids: bool
-) -> DataFrame:
-    """Give every message its lane, its place there, and its id.
+def planned(messages: DataFrame, *, replay: str, started: int, same_ids: bool) -> DataFrame:
+    """Give every message its place and its id.
 
-    A key's messages share a lane and keep the order of their ids; new ids ascend with the place.
+    Messages keep the order of their ids; new ids ascend with the place.
 
     Args:
-        messages: chosen, with content.
+        messages: chosen; `finding` is kept.
         replay: the replay's id; the same plan is made of it again.
-        lanes: number of concurrent lanes.
         started: the time of new ids, ms.
         same_ids: whether messages keep their ids.
 
     Returns:
         Columns of table `replays` without `plan`.
     """
-    apart = F.coalesce(F.concat(F.lit("k"), "partition_key"), F.concat(F.lit("i"), "id"))
-    lane = F.pmod(F.xxhash64("topic", apart), F.lit(lanes)).alias("lane")
-    laned = messages.select(*KEY, lane)
-    order = Window.partitionBy("lane").orderBy("id", "topic", "epoch", "shard")
-    placed = laned.withColumn("position", F.row_number().over(order).cast("long"))
+    order = Window.orderBy("id", "topic", "epoch", "shard")
+    position = F.row_number().over(order).cast("long").alias("position")
+    placed = messages.select(*KEY, "finding", position)
     new_id = F.col("id") if same_ids else _new_id(replay, started)
     return placed.select(
-        F.lit(replay).alias("replay"), "lane", "position", *KEY, new_id.alias("new_id")
+        F.lit(replay).alias("replay"),
+        F.lit(0).cast("long").alias("lane"),
+        "position",
+        *KEY,
+        new_id.alias("new_id"),
+        F.lit(started).cast("long").alias("planned_at"),
+        "finding",
     )
 
 
@@ -109,7 +132,7 @@ def _new_id(replay: str, started: int) -> Column:
     low = position.bitwiseAND((1 << _LOW_BITS) - 1)
     time = F.lpad(F.lower(F.hex(ms)), 12, "0")
     place = F.lpad(F.lower(F.hex(low)), 5, "0")
-    digest = F.sha2(F.concat_ws("/", F.lit(replay), "lane", *KEY), 256)
+    digest = F.sha2(F.concat_ws("/", F.lit(replay), F.lit("0"), *KEY), 256)
     # 12 bits of the place, 8 more, then the hash: the version and the variant stand between
     text = F.concat(place, F.substring(digest, 1, _HASH_DIGITS))
     return F.concat(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
 from fairbox.client.publishing import place_all
+from fairbox.codec.messages import read_message
 from fairbox.dynamodb.message_inserts import MAX_TRANSACTION
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fairbox.dynamodb.message_inserts import NewMessage
     from fairbox.model.messages import Message, MessageRef
@@ -42,6 +43,16 @@ class MessageReplay(OutboxPart):
     def replay_position(self, cursor: str) -> int:
         """Return the position of a replay's cursor; 0 at first (1 RRU)."""
         return self._context.inserts.cursor_position(cursor)
+
+    def outstanding_among(self, refs: Iterable[MessageRef]) -> frozenset[MessageRef]:
+        """Return those of the refs whose messages are outstanding (1 RRU each, consistent).
+
+        A delayed one (2 RRU) is looked for where it waits and where a redrive has put it.
+        """
+        places = {ref: {ref, replace(ref, due=None)} for ref in refs}
+        items = self.tables.lanes.items(list(set().union(*places.values())))
+        found = {stored.ref for stored in map(read_message, items) if stored.gone is None}
+        return frozenset(ref for ref, there in places.items() if there & found)
 
     def replay(
         self, messages: Sequence[Message], *, cursor: str, position: int, to: int
