@@ -1,4 +1,4 @@
-"""Command `trace`: the life of messages from the tables, as text, JSON and a picture."""
+"""Command `trace`: the life of messages from the tables, as text or JSON."""
 
 from __future__ import annotations
 
@@ -6,38 +6,34 @@ import argparse
 import json
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
+from pyspark.sql import functions as F
 
-from fairbox_pipeline.arguments import moment_ms
+from fairbox_pipeline.arguments import moment_ms, window_of
 from fairbox_pipeline.errors import Exit, UsageError
 from fairbox_pipeline.ingest import FOLDED_PROPERTY
 from fairbox_pipeline.job import FAILURES, one_line
-from fairbox_pipeline.lineage import printable
 from fairbox_pipeline.progress import Teller
-from fairbox_pipeline.report.lineage_picture import picture
-from fairbox_pipeline.report.lineage_tree import notes, trees
 from fairbox_pipeline.runs import WorkMeter
 from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE
 from fairbox_pipeline.session import location, open_session
-from fairbox_pipeline.transforms.lineage import Question, is_uuid7, lineage_of
+from fairbox_pipeline.times import COARSE, iso_time
+from fairbox_pipeline.transforms.traces import is_uuid7, of_batch, traced, with_trace
 from fairbox_pipeline.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox_pipeline.lineage import Lineage
+    from pyspark.sql import Column
 
 LIMIT: Final = 100
 MOST: Final = 1000
 _ABOUT: Final = (
-    "Show the life of messages: their attempts by subscription, their copies by destinations "
-    "`topic:`, their replays, and the ends of their batches. It only reads the tables, as the last "
-    "run left them: run history first for what is new in the archive."
+    "Show every event of messages, and of those that are one step away: copies on other topics, "
+    "replays, and the ends of their batches. It only reads the tables, as the last run left them: "
+    "run history first for what is new in the archive."
 )
-_WHOLE: Final = 1_000_000
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _REF: Final = re.compile(r"([^/]+)/([0-9]{1,15})/([0-9]{1,15})/([^/]+)(/[0-9]{1,15})?")
 
@@ -58,8 +54,9 @@ def _parser() -> argparse.ArgumentParser:
         help="messages whose header has this trace id: a traceparent of W3C, or its trace id",
     )
     asked.add_argument("--batch", metavar="B", type=_batch, help="messages with items of a batch")
-    asked.add_argument(
-        "--key", nargs=2, metavar=("TOPIC", "KEY"), help="messages of a topic with a partition key"
+    asked.add_argument("--key", metavar="KEY", help="messages with a partition key")
+    parser.add_argument(
+        "--topic", metavar="T", help="with --key: of this topic; needed where several have the key"
     )
     parser.add_argument(
         "--warehouse", required=True, type=location, metavar="URI", help="folder of the tables"
@@ -75,7 +72,6 @@ def _parser() -> argparse.ArgumentParser:
         "--limit", type=_limit, default=LIMIT, metavar="N", help=f"messages at most ({LIMIT})"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw a picture into a file")
     return parser
 
 
@@ -114,77 +110,121 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _question(options: argparse.Namespace) -> Question:
+def _checked(options: argparse.Namespace) -> None:
     try:
-        "".join((*(options.ref or ())[:1], *(options.key or ()), options.batch or "")).encode()
+        for text in ((options.ref or ("",))[0], options.key, options.topic, options.batch):
+            (text or "").encode()
     except UnicodeEncodeError:
-        raise UsageError("REF, --key, --batch: not text in UTF-8") from None
-    window = options.since, options.until
-    if options.ref or options.id:
-        if window != (None, None):
-            raise UsageError("--since, --until: an id has its time; leave them away")
-        return Question("ref", options.ref) if options.ref else Question("id", (options.id,))
-    if None not in window and options.since >= options.until:
-        raise UsageError("--until is not after --since")
-    for by in ("traceparent", "batch"):
-        if value := getattr(options, by):
-            return Question(by, (value,), *window)
-    return Question("key", tuple(options.key), *window)
+        raise UsageError("REF, --key, --topic, --batch: not text in UTF-8") from None
+    if (options.ref or options.id) and (options.since, options.until) != (None, None):
+        raise UsageError("--since, --until: an id has its time; leave them away")
+    if options.topic is not None and options.key is None:
+        raise UsageError("--topic goes with --key")
 
 
-def _found(options: argparse.Namespace, teller: Teller) -> Lineage:
-    question = _question(options)
-    if options.svg is not None and not options.svg.absolute().parent.is_dir():
-        raise UsageError(f"--svg: there is no folder {options.svg.absolute().parent}")
+def _asked(options: argparse.Namespace, warehouse: Warehouse) -> Column:
+    """Return the condition that the question puts on messages."""
+    if options.ref:
+        names = ("topic", "epoch", "shard", "id")
+        return _all(dict(zip(names, options.ref, strict=True)))
+    if options.id:
+        return _all({"id": options.id})
+    if options.traceparent:
+        return with_trace(warehouse, options.traceparent, window_of(options), options.limit)
+    if options.batch:
+        return of_batch(options.batch)
+    if options.topic is not None:
+        return _all({"topic": options.topic, "partition_key": options.key})
+    return _all({"partition_key": options.key})
+
+
+def _all(values: Mapping[str, Any]) -> Column:
+    found = F.lit(True)
+    for name, value in values.items():
+        found = found & (F.col(name) == value)
+    return found
+
+
+def _answer(options: argparse.Namespace, teller: Teller) -> dict[str, Any]:
+    _checked(options)
     spark = open_session(options.warehouse)
     meter, warehouse = WorkMeter(spark), Warehouse(spark)
     warehouse.require((EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE))
     folded = warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY)
     if warehouse.commits(EVENTS_TABLE, None if folded is None else int(folded)) != []:
         teller.say("table messages stands behind table events: run history")
+    asked = _asked(options, warehouse)
     with Teller(spark).step("trace"):
-        lineage = lineage_of(warehouse, question, options.limit)
-    if lineage is None:
-        named = " ".join(("REF" if question.by == "ref" else f"--{question.by}", *question.texts))
-        raise UsageError(f"{named}: no such message in the tables; for a new one run history first")
+        messages, cut = traced(warehouse, asked, window_of(options), options.limit)
     work = meter.read()
     teller.say(f"trace: {work.stages} stages read {work.input_rows:,} rows")
-    return lineage
+    if not messages:
+        raise UsageError("no such message in the tables; for a new one run history first")
+    topics = sorted({one["topic"] for one in messages if one["found_by"] == "question"})
+    if options.key is not None and len(topics) > 1:
+        raise UsageError(f"--key is on topics {', '.join(topics)}: add --topic")
+    return {"messages": messages, "limit": options.limit, "cut": cut}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Answer a question about messages; return the exit code."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
     teller = Teller()
     try:
-        lineage = _found(options, teller)
-        if options.svg is not None:
-            _write(options.svg, picture(lineage))
+        answer = _answer(options, teller)
+    except argparse.ArgumentTypeError as exc:
+        parser.error(str(exc))
     except FAILURES as exc:
         error = one_line(exc)
-        teller.say(printable(str(error)))
+        teller.say(_printable(str(error)))
         return int(error.exit_code)
     if options.json:
-        sys.stdout.write(json.dumps(lineage.as_dict(), ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
         return int(Exit.OK)
-    # a file or a pipe gets whole lines
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WHOLE)
-    for tree in trees(lineage):
-        console.print(tree)
-    for note in notes(lineage):
-        console.print(note)
+    for line in _lines(answer):
+        sys.stdout.write(_printable(line) + "\n")
     return int(Exit.OK)
 
 
-def _write(file: Path, drawing: str) -> None:
-    """Write a file as a whole."""
-    partial = file.with_name(f"{file.name}.new")
-    try:
-        partial.write_text(drawing, encoding="utf-8")
-        partial.replace(file)
-    except OSError as exc:
-        partial.unlink(missing_ok=True)
-        raise UsageError(f"--svg: {file} cannot be written: {exc.strerror}") from None
+def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    for message in answer["messages"]:
+        yield f"{message['ref']}  {message['state']}  (found by {message['found_by']})"
+        yield f"  {', '.join(_facts(message))}"
+        for event in message["events"]:
+            yield f"  {_time(event):<24}  {event['event']:<9}  {_details(event)}".rstrip()
+    if answer["cut"]:
+        yield f"there is more: --limit {answer['limit']} cut it"
+
+
+def _facts(message: Mapping[str, Any]) -> Iterator[str]:
+    named = {"partition_key": "key", "content_type": "type", "size": "bytes"}
+    traceparent = next(
+        (one["traceparent"] for one in message["events"] if one["traceparent"]), None
+    )
+    facts = {**message, "traceparent": traceparent}
+    for name in (*named, "batch_item", "traceparent"):
+        if facts[name] is not None:
+            yield f"{named.get(name, name.replace('_', ' '))} {facts[name]}"
+    if message["due"] is not None:
+        yield f"due {iso_time(message['due'])}"
+
+
+def _time(event: Mapping[str, Any]) -> str:
+    """Return the time of an event; without milliseconds where they are not known."""
+    text = iso_time(event["at"])
+    return text.replace(".000Z", "Z") if event["precision"] == COARSE else text
+
+
+def _details(event: Mapping[str, Any]) -> str:
+    place = " to ".join(event[name] for name in ("subscription", "destination") if event[name])
+    attempt = "" if event["attempt"] is None else f"attempt {event['attempt']}"
+    return ", ".join(filter(None, (place, attempt, event["reason"])))
+
+
+def _printable(text: str) -> str:
+    r"""Escape control characters, line breaks and marks of direction, as `\n` or `\u202e`."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 if __name__ == "__main__":
