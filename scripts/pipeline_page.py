@@ -146,10 +146,10 @@ _ARGUMENTS: Final = (
         ),
     ),
     ("`--json`", "all", "one JSON object on standard output"),
-    ("`--hot-keys N`", "`sizing`", "keys listed for each topic; 100"),
+    ("`--hot-keys N`", "`sizing`, `advise`, `report`", "keys listed for each topic; 100"),
     (
         "`--topics FILE`",
-        "`sizing`, `advise`, `reconcile`",
+        "`sizing`, `advise`, `report`, `reconcile`",
         (
             "output of `fairbox topic list --json`; else topics are those of the export that "
             "`--outstanding` names"
@@ -157,7 +157,7 @@ _ARGUMENTS: Final = (
     ),
     (
         "`--outstanding URI`",
-        "`reconcile`, `sizing`, `advise`",
+        "`reconcile`, `sizing`, `advise`, `report`",
         (
             "full export of the outbox (the folder of its manifests); or NDJSON of `topic` `epoch` "
             "`shard` `id`, a file or folder"

@@ -103,7 +103,7 @@ def of_findings(rows: Iterable[Row], places: Sequence[str], older_than: float) -
                 severity="now",
                 kind="lost",
                 topic=topic,
-                why=f"the last reconcile found {count:,} messages lost",
+                why=f"the last reconcile found {_messages(count)} lost",
                 command=["fairbox-pipeline", "replay", *places, *chosen],
             )
         else:
@@ -111,9 +111,13 @@ def of_findings(rows: Iterable[Row], places: Sequence[str], older_than: float) -
                 severity="soon",
                 kind="stuck",
                 topic=topic,
-                why=f"the last reconcile found {count:,} messages stuck",
+                why=f"the last reconcile found {_messages(count)} stuck",
                 command=["fairbox", "outbox", "sweep", "--older-than", f"{older_than:g}"],
             )
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
 
 
 def of_causes(causes: Iterable[Row]) -> Iterator[Advice]:
@@ -132,7 +136,7 @@ def of_causes(causes: Iterable[Row]) -> Iterator[Advice]:
             topic=topic,
             subscription=subscription,
             why=(
-                f"{cause['messages']:,} messages died from {_time(cause['first_at'])} to "
+                f"{_messages(cause['messages'])} died from {_time(cause['first_at'])} to "
                 f"{_time(cause['last_at'])} with reason {reason!r}"
             ),
             command=[*command, "--yes"],

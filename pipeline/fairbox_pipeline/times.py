@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 COARSE: Final = "s"
 """Precision of a time that is a whole second, rounded down."""
 SECOND_MS: Final = 1000
 UNDER_A_SECOND: Final = "< 1 s"
+_LAST: Final = 253_402_300_799_999  # of the year 9999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -19,6 +25,12 @@ def iso_time(ms: int) -> str:
     except OverflowError:
         return f"{ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_text(ms: Column, pattern: str = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") -> Column:
+    """Return times (ms) as `iso_time` has them, or in another pattern; else the number."""
+    text = F.date_format(F.timestamp_millis(ms), pattern)
+    return F.when(ms.between(0, _LAST), text).otherwise(ms.cast("string"))
 
 
 def is_unknown(latency: float | None, precision: str | None) -> bool:

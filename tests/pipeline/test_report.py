@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from fairbox_pipeline.advice import Advice
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.report import charts, figures
 from fairbox_pipeline.report.figures import MOST_POINTS, Span
 from fairbox_pipeline.report.page import Part, Table, render
-from fairbox_pipeline.schemas import MESSAGES_TABLE
+from fairbox_pipeline.schemas import FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.showing import show
 from rich.console import Console
 
 from tests.pipeline.writing import added, ended, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.pipeline.conftest import Pipeline
@@ -158,7 +162,7 @@ def test_charts_are_whole_safe_and_named(svg: str) -> None:
     root = ET.fromstring(svg)  # noqa: S314 - made here
     assert root.get("role") == "img"
     assert root.get("aria-label") in (EVIL, "empty")
-    check_safe(render("about", [], [Part("t", "a", svg)]))
+    check_safe(render("verdict", "about", [], [], [Part("t", "a", svg)]))
 
 
 def test_the_same_figures_make_the_same_chart() -> None:
@@ -168,9 +172,12 @@ def test_the_same_figures_make_the_same_chart() -> None:
 
 def test_every_text_of_a_page_is_escaped() -> None:
     table = Table(EVIL, [EVIL], [[EVIL]])
-    page = render(EVIL, [], [Part(EVIL, EVIL, table=table), Part(EVIL, EVIL, nothing=EVIL)])
+    advice = Advice(severity="now", kind="lost", topic=EVIL, subscription=EVIL, why=EVIL)
+    row = advice.as_row() | {"shell": EVIL}
+    parts = [Part(EVIL, EVIL, table=table), Part(EVIL, EVIL, nothing=EVIL)]
+    page = render(EVIL, EVIL, [row, row | {"severity": "note"}], [], parts)
     check_safe(page)
-    assert page.count("&lt;img src=x") == 10
+    assert page.count("&lt;img src=x") == 19
 
 
 def lines_of_everything() -> list[dict[str, Any]]:
@@ -222,12 +229,12 @@ def test_what_is_not_known_is_no_number(
     lines += [ended("delivered", n, at=start + 300, precision="s") for n in range(4)]
     lines += [added(9, "exact", at=start), ended("delivered", 9, "exact", at=start + 1000)]
     write(pipeline.archive, lines)
-    pipeline.run("report")
+    pipeline.run("all")
     page = (pipeline.warehouse / "report.html").read_text()
     shown = re.findall(r"<td>(orders|exact)</td><td>billing</td>(.*?)</tr>", page)
     cells = {topic: re.findall(r"<td[^>]*>(.*?)</td>", rest) for topic, rest in shown}
     assert cells == {"orders": ["4", *["&lt; 1 s"] * 4], "exact": ["1", *["1 s"] * 4]}
-    assert "<dt>duplicated</dt><dd>not measured: see the consumers&#39; inbox</dd>" in page
+    assert '<dd class="words">not measured: see the consumers&#39; inbox</dd>' in page
     assert '<dt>lost</dt><dd class="good">0</dd>' in page
     # in the figures the bound stands, and in their text what is known
     rows = {row["topic"]: row for row in pipeline.run("latency")["rows"]}
@@ -237,6 +244,44 @@ def test_what_is_not_known_is_no_number(
     show("latency", {"rows": list(rows.values())}, Console(width=200))
     orders, exact = re.findall(r"│ (?:orders|exact) .*", capsys.readouterr().out)[::-1]
     assert (orders.count("< 1 s"), exact.count("< 1 s"), exact.count("1,000")) == (4, 0, 4)
+
+
+def test_each_kind_of_findings_has_its_share(spark: SparkSession) -> None:
+    rows = [("lost", "t", 0, 0, f"{n:02}", None, "", None) for n in range(30)]
+    rows += [("stuck", "t", 0, 0, f"{n:02}", None, "", None) for n in range(2)]
+    shown = figures.named_findings(frame_of(spark, rows[::-1], FINDINGS_TABLE.schema), 3).collect()
+    assert [(row["kind"], row["id"]) for row in shown] == [
+        *(("lost", f"{n:02}") for n in range(3)),
+        *(("stuck", f"{n:02}") for n in range(2)),
+    ]
+
+
+def test_the_page_begins_with_a_verdict_and_what_to_do(pipeline: Pipeline, tmp_path: Path) -> None:
+    def page(job: str, *arguments: str) -> str:
+        pipeline.run(job, *arguments)
+        text = (pipeline.warehouse / "report.html").read_text()
+        assert text.index('class="verdict"') < text.index('class="figures"') < text.index("<main>")
+        return text
+
+    item = "0198f7a2-0000-7000-8000-000000000000:0:1"
+    lines = [added(n, shard=0, batch_item=item if n == 1 else None) for n in range(1, 5)]
+    ends = [ended("delivered", n, at=1_763_000_001_000, shard=0) for n in range(1, 5)]
+    write(pipeline.archive, [*lines, ends[0]])
+    text = page("report")
+    assert "Whether messages are lost is not known: run job reconcile." in text
+    assert "<dt>lost</dt>" not in text
+    assert "Job batches has not run yet: 1 of the messages carry batch items." in text
+    held = tmp_path / "held.ndjson"
+    held.write_text(json.dumps({k: lines[1][k] for k in ("topic", "epoch", "shard", "id")}))
+    text = page("all", "--outstanding", str(held))
+    assert "Not all is well. Of 4 messages: 2 lost." in text
+    assert "<dt>outstanding</dt><dd>1</dd>" in text
+    assert re.search(r"<pre>fairbox-pipeline replay .* --findings lost --topic orders", text)
+    assert "Shown are 2 of 2 lost;" in text
+    assert "last event at 2025-11-13T02:13:20.000Z" in text
+    assert "1763000" not in text
+    write(pipeline.archive, ends[1:], "b")
+    assert "All is well: of 4 messages none is lost." in page("all")
 
 
 def test_deliveries_of_exact_times_are_counted(pipeline: Pipeline) -> None:

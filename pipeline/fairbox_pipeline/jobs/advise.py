@@ -36,11 +36,19 @@ def figures(context: Context) -> Figures:
     options = context.options
     if getattr(options, "apply", False) and not (options.yes or sys.stdin.isatty()):
         raise UsageError("--apply asks before each command: there is no terminal, so pass --yes")
-    rows = [one.as_row() for one in advice.in_order(_advice(context))]
+    rows = advice_of(context)
     found: Figures = {"advice": rows}
     if getattr(options, "apply", False):
         found |= _apply(context, [row for row in rows if row["command"]])
     return found
+
+
+def advice_of(context: Context) -> list[advice.Row]:
+    """Return the advice of this run, the most urgent first."""
+    done = context.found.get("advise", {}).get("advice")
+    if done is not None:
+        return list(done)
+    return [one.as_row() for one in advice.in_order(_advice(context))]
 
 
 def _advice(context: Context) -> list[advice.Advice]:

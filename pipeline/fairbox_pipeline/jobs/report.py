@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
 
 from fairbox_pipeline.files import write_file
 from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.jobs import advise
 from fairbox_pipeline.report.page import render
 from fairbox_pipeline.report.parts import Report, Tables
-from fairbox_pipeline.schemas import BATCHES_TABLE, FINDINGS_TABLE
+from fairbox_pipeline.schemas import BATCHES_TABLE, FINDINGS_TABLE, RUNS_TABLE
 from fairbox_pipeline.session import location
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 
@@ -22,6 +25,7 @@ NAME: Final = "report.html"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the job's own arguments."""
+    advise.arguments(parser)
     parser.add_argument(
         "--page", type=location, metavar="URI", help=f"where it goes ({NAME} in the warehouse)"
     )
@@ -37,16 +41,36 @@ def figures(context: Context) -> Figures:
             events=context.events(),
             findings=read(FINDINGS_TABLE),
             batches=read(BATCHES_TABLE),
-        )
+        ),
+        is_reconciled=_is_reconciled(context),
     )
     try:
-        page = render(report.about(), report.headline(), report.parts())
+        page = render(
+            report.verdict(),
+            report.about(),
+            _advice(context),
+            report.headline(),
+            report.parts(),
+        )
     finally:
         report.close()
-    given: str | None = getattr(context.options, "page", None)
+    given: str | None = context.options.page
     place = given or f"{context.options.warehouse}/{NAME}"
     write_file(context.spark, place, page.encode())
     return {"page": place}
+
+
+def _advice(context: Context) -> list[dict[str, Any]]:
+    """Return the advice of this run; nothing where its job has failed and said why."""
+    failed = "failed" in context.found.get("advise", {})
+    return [] if failed else advise.advice_of(context)
+
+
+def _is_reconciled(context: Context) -> bool:
+    """Whether a run of `reconcile` has filled table `findings`: this one, or one before."""
+    jobs = ("reconcile", "all", "daily")
+    runs = context.warehouse.read(RUNS_TABLE)
+    return "reconcile" in context.found or not runs.where(F.col("job").isin(*jobs)).isEmpty()
 
 
 JOB: Final = Job("report", "Write one HTML page with the plots.", figures, arguments)

@@ -62,13 +62,10 @@ class Span:
 
 
 def totals(messages: DataFrame) -> DataFrame:
-    """One row: `messages`, `topics`, `deliveries`, `failures`, `bytes`, `first`, `last` (ms)."""
+    """One row: `messages`, `items` (those that carry one of a batch), `first`, `last` (ms)."""
     return messages.agg(
         F.count(F.lit(1)).alias("messages"),
-        F.countDistinct("topic").alias("topics"),
-        F.coalesce(F.sum("deliveries"), F.lit(0)).alias("deliveries"),
-        F.coalesce(F.sum("failures"), F.lit(0)).alias("failures"),
-        F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
+        F.count("batch_item").alias("items"),
         F.min("first_at").alias("first"),
         F.max("last_at").alias("last"),
     )
@@ -211,3 +208,10 @@ def fairness(moved: DataFrame, span: Span) -> DataFrame:
 def findings(found: DataFrame) -> DataFrame:
     """One row a kind: `kind`, `count`."""
     return found.groupBy("kind").agg(F.count(F.lit(1)).alias("count"))
+
+
+def named_findings(found: DataFrame, most: int) -> DataFrame:
+    """Keep the first findings of each kind, `most` of them, in the order of their names."""
+    of_kind = Window.partitionBy("kind").orderBy("topic", "id", "subscription", "detail")
+    numbered = found.withColumn("nth", F.row_number().over(of_kind))
+    return numbered.where(F.col("nth") <= most).orderBy("kind", "nth")

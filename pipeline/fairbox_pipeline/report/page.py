@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 TEMPLATE: Final = "page.html"
 
@@ -59,8 +59,24 @@ class Part:
         return Markup(self.svg)  # noqa: S704 - made by `charts`, which escapes every text
 
 
-def render(about: str, headline: Sequence[Headline], parts: Sequence[Part]) -> str:
-    """Return the page; every text but the charts' markup is escaped."""
+def render(
+    verdict: str,
+    about: str,
+    advice: Sequence[Mapping[str, Any]],
+    headline: Sequence[Headline],
+    parts: Sequence[Part],
+) -> str:
+    """Return the page; every text but the charts' markup is escaped.
+
+    Args:
+        verdict: one sentence that says whether all is well.
+        about: what time the page is about.
+        advice: rows of job `advise`.
+        headline: figures.
+        parts: the charts and tables.
+    """
     template = (files(__package__) / TEMPLATE).read_text("utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    return environment.from_string(template).render(about=about, headline=headline, parts=parts)
+    return environment.from_string(template).render(
+        verdict=verdict, about=about, advice=advice, headline=headline, parts=parts
+    )

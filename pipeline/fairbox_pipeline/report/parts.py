@@ -20,9 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_ROWS: Final = 100
+MOST_OF_KIND: Final = 20
 _MOST_BARS: Final = 20
 _STATES: Final = ("delivered", "outstanding", "dead", "cancelled", "purged", "expired")
 _NAMED: Final = 60
+_BAD: Final = {
+    "lost": "lost",
+    "stuck": "stuck",
+    "out_of_order": "out of order",
+    "wrong_shard": "in a wrong shard",
+    "duplicated": "delivered again",
+    "dead": "dead",
+}
 _NOT_MEASURED: Final = "not measured: see the consumers' inbox"
 
 
@@ -42,11 +51,12 @@ class Report:
 
     Args:
         tables: the current tables.
-        topics: figures by rank, kept: `ranked_topics`.
+        is_reconciled: whether anybody has looked for findings.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, *, is_reconciled: bool) -> None:
         self._tables = tables
+        self._is_reconciled = is_reconciled
         self._totals = figures.totals(tables.messages).first()
         self._states = dict(_pairs(figures.states(tables.messages)))
         self._found = dict(_pairs(figures.findings(tables.findings)))
@@ -81,20 +91,41 @@ class Report:
             "differ; deliveries are stamped by the second."
         )
 
+    def verdict(self) -> str:
+        """Return one sentence that says whether all is well."""
+        if self._totals is None or not self._totals["messages"]:
+            return "Nothing has happened yet."
+        bad = {_BAD[kind]: self._found.get(kind, 0) for kind in _BAD if kind != "dead"}
+        bad[_BAD["dead"]] = self._states.get("dead", 0)
+        named = ", ".join(f"{_count(n)} {words}" for words, n in bad.items() if n)
+        if not self._is_reconciled:
+            unknown = "Whether messages are lost is not known: run job reconcile."
+            return f"{unknown} Known are {named}." if named else unknown
+        count = _count(self._totals["messages"])
+        if named:
+            return f"Not all is well. Of {count} messages: {named}."
+        return f"All is well: of {count} messages none is lost."
+
     def headline(self) -> list[Headline]:
         """The figures at the top."""
         totals = self._totals
         assert totals is not None
         shown = [Headline("messages", _count(totals["messages"]))]
+        # a lost message is in no outbox
+        there = max(0, self._states.get("outstanding", 0) - self._found.get("lost", 0))
+        states = self._states | {"outstanding": there}
         shown += [
             Headline(state, _count(n), "bad" if state == "dead" and n else "")
             for state in _STATES
-            if (n := self._states.get(state, 0)) or state in ("delivered", "outstanding", "dead")
+            if (n := states.get(state, 0)) or state in ("delivered", "outstanding", "dead")
         ]
-        for kind in ("lost", "duplicated", "out_of_order", "stuck"):
+        if not self._is_reconciled:
+            return shown
+        for kind in ("lost", "stuck", "out_of_order", "wrong_shard", "duplicated"):
             n = self._found.get(kind, 0)
             measured = n or kind != "duplicated" or not self._is_coarse()
-            value, mood = (_count(n), "bad" if n else "good") if measured else (_NOT_MEASURED, "")
+            mood = ("bad" if n else "good") if measured else "words"
+            value = _count(n) if measured else _NOT_MEASURED
             shown.append(Headline(kind.replace("_", " "), value, mood))
         return shown
 
@@ -274,26 +305,37 @@ class Report:
                 ],
                 frozenset(range(1, 5)),
             ),
-            nothing="No message carries a batch item, or job batches has not run yet.",
+            nothing=(
+                f"Job batches has not run yet: {_count(self._totals['items'])} of the messages "
+                "carry batch items."
+                if self._totals and self._totals["items"]
+                else "No message carries a batch item."
+            ),
             wide=True,
         )
 
     def _findings(self) -> Part:
-        found = self._tables.findings.orderBy("kind", "topic", "id", "subscription")
         columns = ("kind", "topic", "epoch", "shard", "id", "subscription", "detail")
-        rows = found.limit(MOST_ROWS).collect()
-        total = sum(self._found.values())
-        more = f" The first {MOST_ROWS} of {_count(total)}." if total > MOST_ROWS else ""
+        rows = figures.named_findings(self._tables.findings, MOST_OF_KIND).collect()
+        counts = ", ".join(
+            f"{min(n, MOST_OF_KIND)} of {_count(n)} {kind}"
+            for kind, n in sorted(self._found.items())
+        )
+        shown = f" Shown are {counts}; table findings has all." if counts else ""
         return Part(
             "Findings",
-            f"What the last run of job reconcile found wrong, one row each.{more}",
+            f"What the last run of job reconcile found wrong, one row each.{shown}",
             table=Table(
                 "Findings",
                 columns,
                 [["" if row[n] is None else str(row[n]) for n in columns] for row in rows],
                 frozenset({2, 3}),
             ),
-            nothing="Nothing is wrong, as far as the last run of job reconcile knows.",
+            nothing=(
+                "Nothing is wrong, as far as the last run of job reconcile knows."
+                if self._is_reconciled
+                else "Job reconcile has not run yet."
+            ),
             wide=True,
         )
 

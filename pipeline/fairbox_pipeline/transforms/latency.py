@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.schemas import HOUR_MS
+from fairbox_pipeline.times import iso_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _HOUR_SECONDS: Final = HOUR_MS // 1000
-_LAST_HOUR: Final = 253_402_297_200_000  # of the year 9999
 _PERCENTS: Final = (50, 90, 99)
 
 
@@ -39,7 +39,7 @@ def latencies(deliveries: DataFrame) -> DataFrame:
         .orderBy("topic", "subscription", F.col("hour_ms").asc_nulls_last())
         .select(
             *topic_and_subscription,
-            _hour_text().alias("hour"),
+            iso_text(F.col("hour_ms"), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("hour"),
             "count",
             *(f"p{percent}_ms" for percent in _PERCENTS),
             "max_ms",
@@ -47,13 +47,6 @@ def latencies(deliveries: DataFrame) -> DataFrame:
             "precision",
         )
     )
-
-
-def _hour_text() -> Column:
-    """Return the hour as ISO 8601; as ms where no calendar has it, as of a clock gone wrong."""
-    hour = F.col("hour_ms")
-    text = F.date_format(F.timestamp_millis(hour), "yyyy-MM-dd'T'HH:mm:ss'Z'")
-    return F.when(hour.between(0, _LAST_HOUR), text).otherwise(hour.cast("string"))
 
 
 def _figures(hours: Column) -> list[Column]:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.hashing import shard_hash
 from fairbox_pipeline.schemas import FINDINGS_TABLE, KEY
-from fairbox_pipeline.times import COARSE, SECOND_MS
+from fairbox_pipeline.times import COARSE, SECOND_MS, iso_text
 from fairbox_pipeline.transforms.deliveries import due_at
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def lost(messages: DataFrame, outstanding: DataFrame, as_of: int | None) -> Data
     if as_of is not None:
         kept = kept.where(F.col("last_at") <= as_of - UNSETTLED_MS)
     gone = kept.join(outstanding.select(*KEY), list(KEY), "left_anti")
-    return _findings(gone, "lost", F.format_string("last event at %d", "last_at"), as_of=as_of)
+    return _findings(gone, "lost", _told("last event at %s", F.col("last_at")), as_of=as_of)
 
 
 def duplicated(messages: DataFrame, events: DataFrame) -> DataFrame:
@@ -55,7 +55,9 @@ def duplicated(messages: DataFrame, events: DataFrame) -> DataFrame:
         .withColumn("nth", F.row_number().over(order))
         .where(F.col("nth") > 1)
     )
-    detail = F.format_string("delivery %d at %d, event %s", "nth", "at", "event_id")
+    detail = F.format_string(
+        "delivery %d at %s, event %s", "nth", iso_text(F.col("at")), "event_id"
+    )
     return _findings(again, "duplicated", detail, subscription=F.col("subscription"))
 
 
@@ -77,7 +79,7 @@ def out_of_order(deliveries: DataFrame) -> DataFrame:
         F.max(F.when(coarse, F.col("id"))).over(a_second_before),
     )
     late = keyed.withColumn("greatest", greatest).where(F.col("id") < F.col("greatest"))
-    detail = F.format_string("delivered at %d, after %s", "at", "greatest")
+    detail = F.format_string("delivered at %s, after %s", iso_text(F.col("at")), "greatest")
     return _findings(late, "out_of_order", detail, subscription=F.col("subscription"))
 
 
@@ -101,7 +103,7 @@ def stuck(
     held = messages.join(outstanding.select(*KEY), list(KEY), "left_semi")
     due = F.greatest(due_at(), F.col("redriven_at"))
     old = held.where(F.col("added_at").isNotNull() & (F.lit(end) - due > F.lit(after_ms)))
-    detail = F.format_string("due at %d, judged at %d", due, F.lit(end))
+    detail = _told("due at %s, judged at %s", due, F.lit(end))
     return _findings(old, "stuck", detail, as_of=as_of)
 
 
@@ -136,6 +138,10 @@ def seen_widths(messages: DataFrame) -> DataFrame:
     is_right = F.col("hash") % F.col("width") == F.col("shard")
     of_epoch = keys.join(F.broadcast(shards), ["topic", "epoch"]).groupBy("topic", "epoch", "width")
     return of_epoch.agg(F.avg(is_right.cast("int")).alias("right"))
+
+
+def _told(text: str, *times: Column) -> Column:
+    return F.format_string(text, *map(iso_text, times))
 
 
 def _findings(
