@@ -75,7 +75,7 @@ def pages() -> dict[str, str]:
         "reference/errors.md": _errors,
         "reference/cli.md": cli_page,
         "reference/doctor.md": lambda: doctor_page.parts(_NOTE, _table),
-        "reference/pipeline.md": lambda: pipeline_page.parts(_NOTE, _table),
+        "reference/pipeline-tables.md": lambda: pipeline_page.parts(_NOTE, _table),
         "reference/guarantees.md": lambda: guarantees_page.parts(_NOTE, _table),
     }
     return {name: _joined(maker()) for name, maker in makers.items()}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 JOBS: Final = {
     "history": "archive to tables events and messages",
-    "latency": "added to delivered, by topic, subscription and hour",
+    "latency": "due to delivered, by topic, subscription and hour",
     "sizing": "load by shard, skew, hot keys, and how many shards each topic needs",
     "reconcile": "what was lost, duplicated, out of order or is stuck",
     "batches": "batch progress from the history, compared with the trackers",
@@ -22,6 +22,7 @@ JOBS: Final = {
     "replay": "messages back into the outbox",
     "trace": "every event of a message, and of its copies, replays and batch",
     "report": "one HTML page with the plots",
+    "maintain": "files merged by day, old snapshots and orphans removed; retention and erasure",
     "all": "history, reconcile and report in one session",
     "daily": "all but replay and trace in one session, also before anything has been archived",
 }

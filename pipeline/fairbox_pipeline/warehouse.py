@@ -16,7 +16,7 @@ from fairbox_pipeline.schemas import NAMESPACE, TABLES, Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 VERSION: Final = 3
 NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
@@ -277,6 +277,33 @@ class Warehouse:
             return
         writer = rows.writeTo(name).option("isolation-level", "serializable")
         writer.option("validate-from-snapshot-id", str(after)).overwrite(F.lit(True))
+
+    def files(self, table: Table) -> int:
+        """Return the number of data files of a table, from its metadata."""
+        current = self._metadata(table).currentSnapshot()
+        return int(current.summary().get("total-data-files") or 0) if current else 0
+
+    def delete(self, table: Table, where: str) -> None:
+        """Delete rows of the table, as `t`, by a condition in SQL, in one commit.
+
+        Raises:
+            ConflictError: other runs won every race.
+        """
+        name = self._full_name(table)
+        query = f"DELETE FROM {name} t WHERE {where}"  # noqa: S608 - conditions hold no input
+        retried(lambda: self.spark.sql(query), name)
+
+    def call(self, procedure: str, table: Table, arguments: str) -> list[Row]:
+        """Run one of Iceberg's procedures on a table; return the rows of its answer.
+
+        Raises:
+            ConflictError: other runs won every race.
+        """
+        catalog, name = self.spark.conf.get("spark.sql.defaultCatalog"), self._full_name(table)
+        query = f"CALL {catalog}.system.{procedure}(table => '{name}', {arguments})"
+        found: list[Row] = []
+        retried(lambda: found.extend(self.spark.sql(query).collect()), name)
+        return found
 
     def fold(
         self, table: Table, rows: DataFrame, *, on: Column, when: Column, update: dict[str, Column]

@@ -27,6 +27,8 @@ EXPORTS: Final = "exports"
 TABLES: Final = "tables"
 """Prefix of the warehouse bucket below which the Iceberg tables lie."""
 JOB_SECONDS: Final = 6 * 3600
+MAINTAIN_DAYS: Final = 7
+"""Days between two runs that maintain the tables as well."""
 RETRIES: Final = 2
 """Of each step; three tries of the jobs fit into the time limit of the run."""
 _SETTLING_SECONDS: Final = 600
@@ -73,6 +75,7 @@ class DailyRun(Construct):
         self._spark = spark
         self._job_role = job_role
         self._warehouse = warehouse
+        self._retained_days = config.archive_retention_days  # the tables know no more than it
         self._archive_uri = f"s3://{archive.bucket_name}/archive"
         self.warehouse_uri = f"s3://{warehouse.bucket_name}/{TABLES}"
         self._has_trackers = any(one.name == "batches" for one in snapshots)
@@ -181,6 +184,7 @@ class DailyRun(Construct):
         # what happened after the snapshot is the next run's: the snapshot does not know of it
         given = [
             *("daily", "--archive", self._archive_uri, "--warehouse", self.warehouse_uri, "--json"),
+            *("--maintain-every", str(MAINTAIN_DAYS), "--retain", str(self._retained_days)),
             *("--until", _MOMENT, "--outstanding", "$.outbox.uri"),
             *(("--trackers", "$.batches.uri") if self._has_trackers else ()),
         ]

@@ -147,6 +147,7 @@ def test_jobs_are_the_command_line_s_with_the_archive_and_the_warehouse(
     assert arguments.startswith("States.Array('daily', '--archive', 's3://ArchiveBucket")
     assert "'--warehouse', 's3://Warehouse" in arguments
     assert "/tables'" in arguments
+    assert "'--maintain-every', '7', '--retain', '730'" in arguments
     assert settings["spark.archives"].endswith("#environment")
     assert settings["spark.executorEnv.PYTHONPATH"] == "./environment"
     # a default catalog of another name: the session makes none of its own

@@ -6,15 +6,27 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from fairbox_pipeline.job import combine, run
-from fairbox_pipeline.jobs import advise, batches, history, latency, reconcile, report, sizing
+from fairbox_pipeline.jobs import (
+    advise,
+    batches,
+    history,
+    latency,
+    maintain,
+    reconcile,
+    report,
+    sizing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 JOB: Final = combine(
     "daily",
-    "Run history, latency, sizing, reconcile, batches, advise and report.",
-    [history.JOB, latency.JOB, sizing.JOB, reconcile.JOB, batches.JOB, advise.ADVICE, report.JOB],
+    "Run history, latency, sizing, reconcile, batches, advise and report; maintain when due.",
+    [
+        *(history.JOB, latency.JOB, sizing.JOB, reconcile.JOB, batches.JOB),
+        *(advise.ADVICE, report.JOB, maintain.WEEKLY),
+    ],
     # the page shows their tables: a page over those of the day before would mislead
     after={"advise": ["sizing", "reconcile"], "report": ["reconcile", "batches"]},
     before_archive=True,

@@ -1,4 +1,4 @@
-"""Job `latency`: added to delivered, by topic, subscription and hour."""
+"""Job `latency`: due to delivered, by topic, subscription and hour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def figures(context: Context) -> Figures:
     return {"rows": rows}
 
 
-JOB: Final = Job("latency", "Measure added to delivered by topic, subscription and hour.", figures)
+JOB: Final = Job("latency", "Measure due to delivered by topic, subscription and hour.", figures)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

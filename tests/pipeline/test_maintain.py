@@ -1,0 +1,130 @@
+"""Job `maintain`: one file a day, and what is old or erased is nowhere any more."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from fairbox_pipeline.jobs import maintain
+from fairbox_pipeline.schemas import EVENTS_TABLE
+from fairbox_pipeline.warehouse import Warehouse
+
+from tests.pipeline.writing import added, ended, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.pipeline.conftest import Pipeline
+
+DAY = 86_400_000
+START = 1_763_000_000_000 // DAY * DAY
+TABLES = ("events", "messages", "malformed", "files")
+
+
+def fill(pipeline: Pipeline, runs: int = 3) -> None:
+    """Add two days in some runs, each with a file of its own."""
+    for n in range(runs):
+        lines = [added(2 * n + day, at=START + day * DAY + n) for day in range(2)]
+        lines += [ended("delivered", 2 * n + day, at=START + day * DAY + 1000) for day in range(2)]
+        write(pipeline.archive, lines, f"run-{n}")
+        pipeline.run("history")
+
+
+def files(pipeline: Pipeline, table: str) -> list[Path]:
+    return sorted((pipeline.warehouse / "fairbox" / table / "data").rglob("*.parquet"))
+
+
+def keys(pipeline: Pipeline, table: str) -> set[str]:
+    """Return the partition keys in all data files that there are, of any snapshot."""
+    return {
+        key
+        for file in files(pipeline, table)
+        for key in pq.read_table(file, columns=["partition_key"])["partition_key"].to_pylist()
+        if key is not None
+    }
+
+
+def test_each_day_ends_as_one_file_and_nothing_is_lost(pipeline: Pipeline) -> None:
+    fill(pipeline)
+    stray = files(pipeline, "events")[0].with_name("of-a-killed-run.parquet")
+    stray.write_bytes(b"half")
+    os.utime(stray, (START / 1000,) * 2)
+    tables = pipeline.contents(*TABLES)
+
+    told = {row["table"]: row for row in pipeline.run("maintain")["tables"]}
+
+    assert (told["events"]["files_before"], told["events"]["files"]) == (6, 2)
+    assert (told["messages"]["files"], told["files"]["files"]) == (2, 1)
+    assert told["events"]["orphans"] == 1
+    assert not stray.exists()
+    assert pipeline.contents(*TABLES) == tables
+    # again: there is nothing to do; and the next run folds what is new, and makes nothing anew
+    again = {row["table"]: row for row in pipeline.run("maintain")["tables"]}
+    assert again["events"] == told["events"] | {"files_before": 2, "orphans": 0}
+    write(pipeline.archive, [added(90, at=START + 5)], "late")
+    pipeline.run("history")
+    folded = {row["id"]: row["folded"] for row in pipeline.rows("messages", "id", "folded")}
+    assert len(folded) == 7
+    assert len(set(folded.values())) > 1
+
+
+@pytest.mark.extended  # runs of every job
+def test_a_daily_run_maintains_when_it_is_due(pipeline: Pipeline) -> None:
+    fill(pipeline, 1)
+
+    def maintained(*arguments: str) -> int | None:
+        found = pipeline.run("daily", *arguments)["maintain"]
+        assert bool(found["tables"]) == (found["maintained_at"] not in (None, before))
+        at: int | None = found["maintained_at"]
+        return at
+
+    before: int | None = None
+    assert maintained() is None
+    first = maintained("--maintain-every", "7")
+    assert first is not None
+    before = first
+    assert maintained("--maintain-every", "7") == first
+    week = first - 7 * DAY + DAY // 2
+    Warehouse(pipeline.spark).set_property(
+        EVENTS_TABLE, maintain.MAINTAINED_PROPERTY, str(week - 1)
+    )
+    before = week - 1
+    assert maintained("--maintain-every", "7") != before
+
+
+def test_rows_older_than_is_asked_for_are_deleted(pipeline: Pipeline) -> None:
+    fill(pipeline, 1)
+    days = time.time() * 1000 // DAY - (START // DAY + 1)
+    found = pipeline.run("maintain", "--retain", f"{days:.0f}")
+    assert found["retained_since"] == START + DAY
+    assert [row["at"] // DAY for row in pipeline.rows("events")] == [START // DAY + 1] * 2
+    assert [row["added_at"] for row in pipeline.rows("messages")] == [START + DAY]
+    assert len(pipeline.rows("files")) == 1
+
+
+def test_a_key_is_erased_from_every_file_and_snapshot(pipeline: Pipeline) -> None:
+    lines = [added(n, topic, at=START) for n in range(7) for topic in ("orders", "mail")]
+    lines += [ended("delivered", n, at=START + 1000) for n in range(7)]
+    write(pipeline.archive, lines)
+    pipeline.run("history")
+    assert keys(pipeline, "events") == {f"k{n}" for n in range(7)}
+
+    assert pipeline.run("maintain", "--erase-key", "k3", "--topic", "mail")["erased"] == 1
+    assert "k3" in keys(pipeline, "events")
+    assert pipeline.run("maintain", "--erase-key", "k3")["erased"] == 1
+
+    for table in ("events", "messages"):
+        assert keys(pipeline, table) == {f"k{n}" for n in (0, 1, 2, 4, 5, 6)}
+        assert len(pipeline.rows(f"{table}.snapshots")) == 1
+    assert not [row for row in pipeline.rows("events") if row["id"] == lines[6]["id"]]
+
+
+@pytest.mark.parametrize("arguments", [["--retain", "0"], ["--retain", "a"]])
+def test_days_that_are_none_are_refused(pipeline: Pipeline, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended_:
+        pipeline.code("maintain", *arguments)
+    assert ended_.value.code == 2
+    assert "not a number of days from 1" in pipeline.capsys.readouterr().err
