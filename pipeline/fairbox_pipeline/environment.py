@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from fairbox_pipeline.errors import PipelineError
+from fairbox_pipeline.errors import PipelineError, UsageError
 
 ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
 JAR_VARIABLE: Final = "FAIRBOX_ICEBERG_JAR"
@@ -33,7 +33,7 @@ def prepare() -> None:
     """Point Spark to a supported Java, and its workers to this Python.
 
     Raises:
-        PipelineError: there is no Java 17 or 21.
+        UsageError: there is no Java 17 or 21.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -77,7 +77,7 @@ def _java_home() -> Path:
         home = _home_of(java)
         if home is not None:
             return home
-    raise PipelineError(
+    raise UsageError(
         "Java 17 or 21 is missing (Spark runs on no other): apt-get install "
         "openjdk-17-jre-headless, or set JAVA_HOME"
     )

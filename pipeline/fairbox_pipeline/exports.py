@@ -6,7 +6,6 @@ than the codec writes is a fault of its item, never a NULL.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from fairbox_pipeline import items
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.reading import escaped
+from fairbox_pipeline.warehouse import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,10 +185,7 @@ class Snapshot:
         try:
             counted = self._lines.groupBy("uri").count().collect()
         except (Py4JJavaError, PySparkException) as exc:
-            file = re.search(r"reading file (\S+?)\.? ", str(exc))
-            raise UsageError(
-                f"{file[1] if file else self._manifest.folder}: the file cannot be read to its end"
-            ) from None
+            raise failure(exc) from None
         found = {_name(row["uri"]): row["count"] for row in counted}
         for uri, count in self._manifest.files.items():
             held = found.get(_name(uri), 0)

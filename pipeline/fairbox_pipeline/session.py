@@ -32,7 +32,7 @@ def open_session(warehouse: str) -> SparkSession:
     JVM, each with its own warehouse.
 
     Raises:
-        PipelineError: Java is missing.
+        UsageError: Java is missing.
     """
     spark = start().newSession()
     for name, value in _ALWAYS.items():

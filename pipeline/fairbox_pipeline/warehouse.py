@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -396,8 +397,15 @@ def lost_race(exc: BaseException) -> bool:
 
 
 def failure(exc: BaseException) -> PipelineError:
-    """Return an error of Spark as one line of this program's own: its innermost cause."""
-    return PipelineError(f"Spark failed: {_cause(str(exc)) or type(exc).__name__}")
+    """Return an error of Spark as one line of this program's own: its innermost cause.
+
+    A file that cannot be read is named, as wrong input.
+    """
+    cause = _cause(str(exc)) or type(exc).__name__
+    file = re.search(r"while reading file (\S+?)\.?\s", str(exc))
+    if file:
+        return UsageError(f"{file[1]} cannot be read: {cause}")
+    return PipelineError(f"Spark failed: {cause}")
 
 
 def _cause(text: str) -> str:

@@ -113,8 +113,8 @@ def test_a_data_file_that_is_cut_other_or_lost_is_named(
     content = path.read_bytes()
     for other, told in (
         (gzip.compress(b'{"Item":{}}\n' * 2), "holds 2 items, the manifest says 1"),
-        (content[:-9], "the file cannot be read to its end"),
-        (b"no gzip", "the file cannot be read to its end"),
+        (content[:-9], "cannot be read: java.io.EOFException: Unexpected end of input stream"),
+        (b"no gzip", "cannot be read: java.io"),
         (None, "missing"),
     ):
         path.unlink()
@@ -203,7 +203,7 @@ def test_a_snapshot_that_cannot_judge_stops_reconcile_in_one_line(
         file.write_bytes(file.read_bytes()[:-9])
     for folder, told in (
         (old, "the snapshot of 2026-11-18T05:00:00.000Z is older than the archive"),
-        (cut, "cannot be read to its end"),
+        (cut, "cannot be read: java.io.EOFException: Unexpected end of input stream"),
     ):
         assert pipeline.code("reconcile", "--outstanding", str(folder)) == 2
         written = pipeline.capsys.readouterr().err.splitlines()
