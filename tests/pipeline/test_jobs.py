@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox_pipeline import ingest
 
 from tests.pipeline.archives import random_archive
 from tests.pipeline.oracle import Oracle
@@ -92,6 +93,21 @@ def test_parts_in_any_order_give_the_tables_of_the_whole(
     assert figures == Oracle(archive.lines()).history()
     assert pipeline.contents("events", "messages", "malformed") == in_parts
     assert "0 lines" not in pipeline.said
+
+
+def test_a_load_in_portions_gives_the_tables_of_the_whole(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = random_archive(7)
+    archive.write(pipeline.archive)
+    size = max(file.stat().st_size for file in pipeline.archive.rglob("*.json.gz"))
+    monkeypatch.setattr(ingest, "PORTION_BYTES", size)
+    figures = pipeline.run("history")
+    assert figures == Oracle(archive.lines()).history()
+    portions = {row["folded"] for row in pipeline.rows("messages", "folded")}
+    assert len(portions) > 2
+    assert len(pipeline.rows("files")) == 6
+    assert "of 6 files" in pipeline.said
 
 
 @pytest.mark.extended  # runs of every job
