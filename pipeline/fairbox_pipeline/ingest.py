@@ -319,6 +319,7 @@ def refresh_messages(warehouse: Warehouse) -> bool:
 
 def _refresh(warehouse: Warehouse) -> bool:
     done = warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY)
+    current = warehouse.current(EVENTS_TABLE).number
     commits = warehouse.commits(EVENTS_TABLE, None if done is None else int(done))
     if commits is None:
         folded = _rebuild(warehouse)
@@ -327,6 +328,8 @@ def _refresh(warehouse: Warehouse) -> bool:
             _fold(warehouse, commit)
         folded = commits[-1].number
     else:
+        folded = current  # whose commits appended nothing
+    if str(folded) == done:
         return False
     warehouse.set_property(MESSAGES_TABLE, FOLDED_PROPERTY, str(folded))
     return True

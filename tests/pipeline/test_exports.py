@@ -128,6 +128,7 @@ def test_a_data_file_that_is_cut_other_or_lost_is_named(
             break
 
 
+@pytest.mark.extended  # an export each
 @pytest.mark.parametrize(
     ("change", "told"),
     [

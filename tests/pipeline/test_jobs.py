@@ -95,6 +95,7 @@ def test_parts_in_any_order_give_the_tables_of_the_whole(
     assert "0 lines" not in pipeline.said
 
 
+@pytest.mark.extended  # portions of six files
 def test_a_load_in_portions_gives_the_tables_of_the_whole(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,6 +284,7 @@ def test_the_page_begins_with_a_verdict_and_what_to_do(pipeline: Pipeline, tmp_p
     assert "All is well: of 4 messages none is lost." in page("all")
 
 
+@pytest.mark.extended  # the other way is above
 def test_deliveries_of_exact_times_are_counted(pipeline: Pipeline) -> None:
     line = ended("delivered", 1, at=1_763_000_001_000)
     write(pipeline.archive, [added(1), line, line | {"event_id": "again"}])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.errors import UsageError
-from fairbox_pipeline.ingest import FOLDED_PROPERTY
+from fairbox_pipeline.ingest import refresh_messages
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.schemas import (
     DAY_MS,
@@ -119,12 +119,13 @@ def _maintained(context: Context, *, at_once: bool) -> Figures:
         for table, column in _AGES:
             warehouse.delete(table, f"t.{column} < {before}")
     now = datetime.fromtimestamp(context.now / 1000, UTC)
-    keep = now if at_once else now - _SNAPSHOTS_LAST
-    found["tables"] = [_maintain(context, table, keep, now - _ORPHANS_LAST) for table in TABLES]
-    # commits that only move rows are behind what the messages stand by
-    warehouse.set_property(
-        MESSAGES_TABLE, FOLDED_PROPERTY, str(warehouse.current(EVENTS_TABLE).number)
-    )
+    # a later time is that of every snapshot, this run's own as well
+    keep = now + _SNAPSHOTS_LAST if at_once else now - _SNAPSHOTS_LAST
+    found["tables"] = [
+        _maintain(context, table, keep, now - _ORPHANS_LAST)
+        for table in TABLES
+        if warehouse.files(table)
+    ]
     warehouse.set_property(EVENTS_TABLE, MAINTAINED_PROPERTY, str(context.now))
     return found
 
@@ -149,6 +150,9 @@ def _maintain(context: Context, table: Table, keep: datetime, orphans: datetime)
         before = warehouse.files(table)
         merge = "options => map('min-input-files', '2', 'partial-progress.enabled', 'true')"
         warehouse.call("rewrite_data_files", table, merge)
+        if table is EVENTS_TABLE:
+            # the messages stand by a commit of events: by one that will be known
+            refresh_messages(warehouse)
         snapshots = warehouse.call(
             "expire_snapshots", table, f"older_than => {_sql(keep)}, retain_last => 1"
         )
