@@ -47,8 +47,8 @@ def messages(lines: DataFrame) -> DataFrame:
         is_message | _no_key(),
         [
             *_wrong_types(attributes.MESSAGE),
-            _fault(misplaced, F.concat(F.lit("pk: no lane of a shard: "), _text("pk"))),
-            _fault(~later.rlike(_DIGITS), F.lit("sk: does not begin with a time")),
+            F.when(misplaced, F.concat(F.lit("pk: no lane of a shard: "), _text("pk"))),
+            F.when(~later.rlike(_DIGITS), F.lit("sk: does not begin with a time")),
         ],
         {
             "lane": lane,
@@ -83,7 +83,7 @@ def topics(lines: DataFrame) -> DataFrame:
     )
     is_list = F.coalesce((F.size(epochs) > 0) & whole, F.lit(False))
     told = F.lit(f"{attributes.EPOCHS}: is no list of epochs")
-    return _rows(lines, is_topic, [_fault(~is_list, told)], {"topic": parts[1], "epochs": epochs})
+    return _rows(lines, is_topic, [F.when(~is_list, told)], {"topic": parts[1], "epochs": epochs})
 
 
 def trackers(lines: DataFrame) -> DataFrame:
@@ -101,7 +101,7 @@ def trackers(lines: DataFrame) -> DataFrame:
     return _rows(
         lines,
         record.isNotNull(),
-        [*_wrong_types(attributes.TRACKER), _fault(unnumbered, told)],
+        [*_wrong_types(attributes.TRACKER), F.when(unnumbered, told)],
         {
             "record": record,
             "batch": F.substring_index(_text("pk"), "#", 1),
@@ -115,7 +115,7 @@ def _rows(
     lines: DataFrame, chosen: Column, faults: list[Column], columns: Mapping[str, Column]
 ) -> DataFrame:
     """Return a row of each chosen item, and of each line that is no item."""
-    no_item = _fault(_no_key(), F.lit("the line is no item with pk and sk"))
+    no_item = F.when(_no_key(), F.lit("the line is no item with pk and sk"))
     found = lines.where(F.coalesce(chosen, F.lit(False)) | _no_key())
     return found.select(
         "uri",
@@ -132,10 +132,6 @@ def _text(name: str) -> Column:
     return F.col(f"Item.{name}.S")
 
 
-def _fault(broken: Column, told: Column) -> Column:
-    return F.when(broken, told)
-
-
 def _values(named: Mapping[str, tuple[str, str]]) -> dict[str, Column]:
     return {column: _value(name, kind) for column, (name, kind) in named.items()}
 
@@ -150,7 +146,7 @@ def _value(name: str, kind: str) -> Column:
 def _wrong_types(named: Mapping[str, tuple[str, str]]) -> list[Column]:
     """Return a fault of each attribute that is there, and whose value cannot be read."""
     return [
-        _fault(
+        F.when(
             F.col(f"Item.{name}").isNotNull() & _value(name, kind).isNull(),
             F.lit(f"{name}: is no {kind}"),
         )

@@ -114,12 +114,15 @@ def test_a_daily_run_maintains_when_it_is_due(pipeline: Pipeline) -> None:
 
 
 def test_rows_older_than_is_asked_for_are_deleted(pipeline: Pipeline) -> None:
-    fill(pipeline, 1)
-    days = time.time() * 1000 // DAY - (START // DAY + 1)
-    found = pipeline.run("maintain", "--retain", f"{days:.0f}")
-    assert found["retained_since"] == START + DAY
-    assert [row["at"] // DAY for row in pipeline.rows("events")] == [START // DAY + 1] * 2
-    assert [row["added_at"] for row in pipeline.rows("messages")] == [START + DAY]
+    later = START + 9 * DAY
+    lines = [added(n, at=at) for n, at in enumerate((START, later))]
+    lines += [ended("delivered", n, at=at + 1000) for n, at in enumerate((START, later))]
+    write(pipeline.archive, lines)
+    days = int(time.time() * 1000 // DAY - START // DAY - 5)  # whatever day it is by then
+    found = pipeline.run("maintain", "--retain", str(days))
+    assert found["retained_since"] == (found["maintained_at"] // DAY - days) * DAY
+    assert [row["at"] // DAY for row in pipeline.rows("events")] == [later // DAY] * 2
+    assert [row["added_at"] for row in pipeline.rows("messages")] == [later]
     assert len(pipeline.rows("files")) == 1
 
 
@@ -144,6 +147,13 @@ def test_a_key_is_erased_from_every_file_and_snapshot(pipeline: Pipeline) -> Non
     write(pipeline.archive, [added(11, at=START)], "later")
     pipeline.run("history")
     assert len({row["folded"] for row in pipeline.rows("messages", "folded")}) == 2
+
+
+def test_the_last_key_of_a_table_is_erased_as_well(pipeline: Pipeline) -> None:
+    write(pipeline.archive, [added(3, at=START)])
+    pipeline.run("history")
+    pipeline.run("maintain", "--erase-key", "k3")
+    assert [keys(pipeline, table) for table in ("events", "messages")] == [set(), set()]
 
 
 @pytest.mark.parametrize("arguments", [["--retain", "0"], ["--retain", "a"]])

@@ -28,7 +28,7 @@ JOB: Final = combine(
         *(advise.ADVICE, report.JOB, maintain.WEEKLY),
     ],
     # the page shows their tables: a page over those of the day before would mislead
-    after={"advise": ["sizing", "reconcile"], "report": ["reconcile", "batches"]},
+    after={"advise": ["sizing", "reconcile"], "report": ["reconcile", "batches", "advise"]},
     before_archive=True,
 )
 

@@ -124,7 +124,7 @@ def _maintained(context: Context, *, at_once: bool) -> Figures:
     found["tables"] = [
         _maintain(context, table, keep, now - _ORPHANS_LAST)
         for table in TABLES
-        if warehouse.files(table)
+        if warehouse.current(table).before is not None  # nothing was ever written to the others
     ]
     warehouse.set_property(EVENTS_TABLE, MAINTAINED_PROPERTY, str(context.now))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -48,7 +48,7 @@ def figures(context: Context) -> Figures:
         page = render(
             report.verdict(),
             report.about(),
-            _advice(context),
+            advise.advice_of(context),
             report.headline(),
             report.parts(),
         )
@@ -58,12 +58,6 @@ def figures(context: Context) -> Figures:
     place = given or f"{context.options.warehouse}/{NAME}"
     write_file(context.spark, place, page.encode())
     return {"page": place}
-
-
-def _advice(context: Context) -> list[dict[str, Any]]:
-    """Return the advice of this run; nothing where its job has failed and said why."""
-    failed = "failed" in context.found.get("advise", {})
-    return [] if failed else advise.advice_of(context)
 
 
 def _is_reconciled(context: Context) -> bool:

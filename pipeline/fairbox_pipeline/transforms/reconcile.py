@@ -116,8 +116,7 @@ def wrong_shard(messages: DataFrame, widths: DataFrame) -> DataFrame:
         messages: of any topics.
         widths: `topic` `epoch` `width`: numbers of shards; an epoch without one is not judged.
     """
-    key = F.when(F.col("added_at").isNotNull(), F.coalesce("partition_key", "id"))
-    hashed = messages.select(*KEY, shard_hash(key).alias("hash"))
+    hashed = messages.select(*KEY, _hash().alias("hash"))
     judged = hashed.join(F.broadcast(widths), ["topic", "epoch"])
     belongs = F.col("hash") % F.col("width")
     placed = judged.where(belongs != F.col("shard"))
@@ -132,12 +131,16 @@ def seen_widths(messages: DataFrame) -> DataFrame:
     where they are: on a topic of few messages the greatest shard may have none.
     """
     shards = messages.groupBy("topic", "epoch").agg((F.max("shard") + 1).alias("width"))
-    key = F.when(F.col("added_at").isNotNull(), F.coalesce("partition_key", "id"))
-    pairs = messages.select("topic", "epoch", "shard", shard_hash(key).alias("hash"))
+    pairs = messages.select("topic", "epoch", "shard", _hash().alias("hash"))
     keys = pairs.where(F.col("hash").isNotNull()).distinct()
     is_right = F.col("hash") % F.col("width") == F.col("shard")
     of_epoch = keys.join(F.broadcast(shards), ["topic", "epoch"]).groupBy("topic", "epoch", "width")
     return of_epoch.agg(F.avg(is_right.cast("int")).alias("right"))
+
+
+def _hash() -> Column:
+    """Return the hash that places a message; null where no `added` was seen."""
+    return shard_hash(F.when(F.col("added_at").isNotNull(), F.coalesce("partition_key", "id")))
 
 
 def _told(text: str, *times: Column) -> Column:
