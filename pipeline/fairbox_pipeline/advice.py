@@ -207,7 +207,7 @@ def of_disuse(loads: Iterable[Mapping[str, Any]], idle: Iterable[Row]) -> Iterat
             yield _unused(load["topic"], f"its last message was added {days} days before the end")
     for row in idle:
         if end - row["since"] >= UNUSED_MS:
-            yield _unused(row["topic"], "no message of it is in the archive")
+            yield _unused(row["topic"], "no message of it is in the archive's last 30 days")
 
 
 def _unused(topic: str, found: str) -> Advice:

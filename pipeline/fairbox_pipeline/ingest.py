@@ -10,9 +10,9 @@ stands.
 from __future__ import annotations
 
 import operator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.columns import DAMAGED, EVENT
-from fairbox_pipeline.errors import ConflictError, EmptyArchiveError
+from fairbox_pipeline.errors import ConflictError, EmptyArchiveError, MissingArchiveError
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.lines import MOST
 from fairbox_pipeline.reading import list_files, one_file_a_batch, read_archive
@@ -35,10 +35,10 @@ from fairbox_pipeline.schemas import (
 )
 from fairbox_pipeline.transforms.events import malformed_lines, name_in_archive, repeated_lines
 from fairbox_pipeline.transforms.messages import merged, messages_of
-from fairbox_pipeline.warehouse import ATTEMPTS, FOLDED, lost_race
+from fairbox_pipeline.warehouse import ATTEMPTS, FOLDED, FOLDED_PROPERTY, lost_race
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -46,15 +46,17 @@ if TYPE_CHECKING:
     from fairbox_pipeline.progress import Teller
     from fairbox_pipeline.warehouse import Commit, Warehouse
 
-FOLDED_PROPERTY: Final = "fairbox.folded"
-"""Of table `messages`: number of the commit of `events` up to which all of it stands."""
 _FOR_MESSAGES: Final = (
     *("event", "at", "event_id", *KEY, "partition_key", "content_type", "size", "batch_item"),
-    *("ordering", "due", "subscription", "destination", "attempt", "precision"),
+    *("ordering", "due", "subscription", "destination", "attempt", "reason", "precision"),
 )
 PORTION_BYTES: Final = 512 << 20
 """Of archive files; the lines of a portion take some ten times as much, on disk."""
 PORTION_FILES: Final = 10_000
+_TAKEN_PROPERTY: Final = "fairbox.taken-to."
+"""Of table `files`, with the archive's place: the newest day of which files were taken."""
+_LATE_DAYS: Final = 3
+_MOST_FOLDERS: Final = 1000
 _RANGES: Final = 200  # of days, in one condition
 _BROADCAST_LINES: Final = 500_000
 _HOURS_OF_ID: Final = 6  # hexadecimal digits that ids of 4.7 hours share
@@ -78,19 +80,38 @@ class Taken:
     missing_days: tuple[str, ...] = ()
 
 
-def ingest(warehouse: Warehouse, archive: str, teller: Teller) -> Taken:
+def ingest(
+    warehouse: Warehouse, archive: str, teller: Teller, *, today: int | None = None
+) -> Taken:
     """Add the new files of an archive to the tables, in portions.
+
+    Args:
+        warehouse: whose tables are updated.
+        archive: folder of the archive.
+        teller: prints progress.
+        today: time (ms) of a day's run, which looks at the folders of the last days only; None:
+            at all.
 
     Raises:
         MissingArchiveError: there is nothing at that place.
         EmptyArchiveError: there is no file of an archive in it.
         ConflictError: other runs won every race; the tables are consistent.
     """
-    marked = _marked(warehouse, archive)
+    recent = () if today is None else _recent_days(warehouse, archive, today)
+    if recent:
+        with suppress(EmptyArchiveError, MissingArchiveError):
+            return _ingest(warehouse, archive, teller, recent)
+    return _ingest(warehouse, archive, teller, ())
+
+
+def _ingest(warehouse: Warehouse, archive: str, teller: Teller, recent: Sequence[str]) -> Taken:
+    """Add the new files of some days' folders, or of all."""
+    marked = _marked(warehouse, archive, recent)
     broken = F.col("damaged").isNotNull()
-    file = F.struct("uri", "length", "modified", broken.alias("was_damaged"))
+    day = _day_of("uri").alias("day")
+    file = F.struct("uri", "length", "modified", broken.alias("was_damaged"), day)
     seen = marked.agg(
-        F.collect_set(_day_of("uri")),
+        F.collect_set(day),
         F.collect_list(F.when(F.col("new"), file)),
         F.collect_list(F.when(~F.col("new") & broken, F.struct("uri", "damaged"))),
     ).collect()[0]
@@ -111,7 +132,32 @@ def ingest(warehouse: Warehouse, archive: str, teller: Teller) -> Taken:
         damaged |= found
         with teller.step("messages"):
             refresh_messages(warehouse)
+    _remember(warehouse, archive, days)
     return Taken(len(new), lines, damaged, missing_days(days))
+
+
+def _recent_days(warehouse: Warehouse, archive: str, today: int) -> tuple[str, ...]:
+    """Return the days in whose folders a file may be new; none: that is not known.
+
+    Firehose names a folder by the time when it took a line, and tries for a day to write it.
+    """
+    taken = warehouse.property_of(FILES_TABLE, f"{_TAKEN_PROPERTY}{archive}")
+    if not taken:
+        return ()
+    newest = date.fromisoformat(taken)
+    span = (datetime.fromtimestamp(today / 1000, UTC).date() - newest).days
+    if span > _MOST_FOLDERS:
+        return ()
+    days = range(-_LATE_DAYS, span + 1)
+    return tuple((newest + timedelta(days=n)).isoformat() for n in days)
+
+
+def _remember(warehouse: Warehouse, archive: str, days: Iterable[str]) -> None:
+    """Remember the newest day of which files were taken; none: they lie in no such folders."""
+    name = f"{_TAKEN_PROPERTY}{archive}"
+    newest = max(_dates(days), default=None)
+    if newest is not None and warehouse.property_of(FILES_TABLE, name) != str(newest):
+        warehouse.set_property(FILES_TABLE, name, str(newest))
 
 
 def _portions(new: Sequence[Row]) -> Iterator[list[Row]]:
@@ -128,15 +174,23 @@ def _portions(new: Sequence[Row]) -> Iterator[list[Row]]:
         yield files
 
 
-def _marked(warehouse: Warehouse, archive: str) -> DataFrame:
-    """List the archive's files: `uri`, `length`, `modified`, `new`; `damaged` as last read."""
+def _marked(warehouse: Warehouse, archive: str, days: Sequence[str]) -> DataFrame:
+    """List the archive's files: `uri`, `length`, `modified`, `new`; `damaged` as last read.
+
+    `days`: of these alone; none: of all.
+    """
     # earlier releases took a part of a file's events
     whole = F.col("since").isNull() & F.col("until").isNull()
-    known = warehouse.read(FILES_TABLE).select(
-        "uri", "damaged", F.struct("length", "modified").alias("as_read"), whole.alias("whole")
+    those = F.col("day").isNull() | F.col("day").isin(*days) if days else F.lit(True)
+    known = (
+        warehouse.read(FILES_TABLE)
+        .where(those)
+        .select(
+            "uri", "damaged", F.struct("length", "modified").alias("as_read"), whole.alias("whole")
+        )
     )
     unchanged = (F.col("as_read") == F.struct("length", "modified")) & F.col("whole")
-    marked = list_files(warehouse.spark, archive).join(known, "uri", "left")
+    marked = list_files(warehouse.spark, archive, days).join(known, "uri", "left")
     return marked.withColumn("new", ~F.coalesce(unchanged, F.lit(False)))
 
 
@@ -152,11 +206,14 @@ def _take(
             again = [row["uri"] for row in files if row["was_damaged"]]
             damaged = _add_malformed(warehouse, archive, lines, again)
     rows = [
-        (r["uri"], r["length"], r["modified"], None, None, damaged.get(r["uri"])) for r in files
+        (r["uri"], r["length"], r["modified"], None, None, damaged.get(r["uri"]), r["day"])
+        for r in files
     ]
     listed = frame_of(warehouse.spark, rows, FILES_TABLE.schema)
+    days = sorted({row["day"] for row in files})
+    near = f"t.day IS NULL OR t.day BETWEEN '{days[0]}' AND '{days[-1]}'"
     actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri {actions}")
+    warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri AND ({near}) {actions}")
     return lines.count, damaged
 
 
@@ -395,14 +452,18 @@ def _day_of(uri: str) -> Any:
     return F.regexp_extract(uri, "/dt=([0-9]{4}-[0-9]{2}-[0-9]{2})/", 1)
 
 
-def missing_days(days: Sequence[str]) -> tuple[str, ...]:
-    """Return the missing days between the first and the last; texts that are not dates: none."""
+def _dates(days: Iterable[str]) -> set[date]:
+    """Return the days whose texts are dates."""
     found = set()
     for day in days:
-        try:
+        with suppress(ValueError):
             found.add(date.fromisoformat(day))
-        except ValueError:
-            continue
+    return found
+
+
+def missing_days(days: Sequence[str]) -> tuple[str, ...]:
+    """Return the missing days between the first and the last; texts that are not dates: none."""
+    found = _dates(days)
     if not found:
         return ()
     span = (max(found) - min(found)).days

@@ -12,25 +12,39 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from fairbox_pipeline.arguments import parser_of, window_of
 from fairbox_pipeline.errors import EmptyArchiveError, Exit, MissingArchiveError, PipelineError
 from fairbox_pipeline.ingest import Taken, ingest
 from fairbox_pipeline.progress import Teller
 from fairbox_pipeline.runs import WorkMeter, row_of
-from fairbox_pipeline.schemas import EVENTS_TABLE, FILES_TABLE, MESSAGES_TABLE, RUNS_TABLE
+from fairbox_pipeline.schemas import (
+    DAY_MS,
+    EVENTS_TABLE,
+    FILES_TABLE,
+    HOUR_MS,
+    KEY,
+    MESSAGES_TABLE,
+    RUNS_TABLE,
+    UNSETTLED,
+)
 from fairbox_pipeline.session import open_session
 from fairbox_pipeline.showing import show
+from fairbox_pipeline.topics import read_topics
+from fairbox_pipeline.transforms.reconcile import latest
 from fairbox_pipeline.warehouse import Warehouse, failure
+from fairbox_pipeline.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from fairbox_pipeline.windows import Window
+    from fairbox_pipeline.topics import KnownTopic
 
 Figures = dict[str, Any]
+_OF_EVENTS: Final = (*KEY, "event", "at", "event_id", "subscription", "attempt")
 FAILURES: Final = (PipelineError, Py4JError, PySparkException, OSError)
 
 
@@ -45,7 +59,10 @@ class Context:
         teller: prints progress to standard error.
         window: the part of the history that the figures describe.
         now: when the run began, ms since 1970 UTC.
+        of_a_day: whether this is a day's run: what it reads does not grow with the history.
         found: figures of the jobs that ran before in the same run, by name.
+        kept: frames that the jobs of a day's run share, by name.
+        known: the topics, as soon as a job has read them.
     """
 
     spark: SparkSession
@@ -54,15 +71,60 @@ class Context:
     teller: Teller
     window: Window
     now: int
+    of_a_day: bool = False
     found: Mapping[str, Figures] = field(default_factory=dict)
+    kept: dict[str, DataFrame] = field(default_factory=dict)
+    known: list[dict[str, KnownTopic]] = field(default_factory=list)
+
+    @property
+    def _since(self) -> int:
+        """The beginning of a day's run."""
+        assert self.window.since is not None
+        return self.window.since
 
     def messages(self) -> DataFrame:
         """Return table `messages`: those whose first event lies in the window."""
-        return self.window.of(self.warehouse.read(MESSAGES_TABLE), "first_at")
+        table = self.touched() if self.of_a_day else self.warehouse.read(MESSAGES_TABLE)
+        return self.window.of(table, "first_at")
+
+    def touched(self) -> DataFrame:
+        """Return the messages of the window; of a day's run all that had an event from then on.
+
+        What was added before may be delivered in the day: late, or again. It begins with the day
+        of UTC, and files without such an event are not read.
+        """
+        if not self.of_a_day:
+            return self.messages()
+        first = self._since // DAY_MS * DAY_MS
+        found = self.warehouse.read(MESSAGES_TABLE).where(F.col("last_at") >= first)
+        return self._shared("messages", found)
+
+    def judged(self) -> DataFrame:
+        """Return the messages of the window; of a day's run also the unsettled ones before it."""
+        if not self.of_a_day:
+            return self.messages()
+        unsettled = F.col("state").isin(*UNSETTLED) & (F.col("first_at") < self._since)
+        older = self.warehouse.read(MESSAGES_TABLE).where(unsettled)
+        return self.messages().unionByName(self._shared("unsettled", older))
 
     def events(self) -> DataFrame:
-        """Return table `events`: those in the window."""
-        return self.window.of(self.warehouse.read(EVENTS_TABLE), "at")
+        """Return table `events`: those in the window, without what messages consist of."""
+        found = self.window.of(self.warehouse.read(EVENTS_TABLE), "at")
+        return self._shared("events", found.select(*_OF_EVENTS))
+
+    def topics(self) -> dict[str, KnownTopic]:
+        """Return the outbox's topics by name, read once a run: see `read_topics`."""
+        if not self.known:
+            self.known.append(read_topics(self.spark, self.options))
+        return self.known[0]
+
+    def _shared(self, name: str, found: DataFrame) -> DataFrame:
+        """Read a frame once for all jobs of a day's run."""
+        if not self.of_a_day:
+            return found
+        if name not in self.kept:
+            self.kept[name] = found.persist()
+        return self.kept[name]
 
 
 def _no_arguments(_: argparse.ArgumentParser) -> None:
@@ -79,7 +141,8 @@ class Job:
         figures: does the work and returns the printed figures.
         arguments: adds the job's own to a parser.
         combined: whether the figures are those of other jobs, by their names.
-        before_archive: whether it succeeds while nothing has ever been archived.
+        of_a_day: whether its window is a day, unless `--since` says otherwise. It succeeds also
+            while nothing has ever been archived.
     """
 
     name: str
@@ -87,7 +150,7 @@ class Job:
     figures: Callable[[Context], Figures]
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
     combined: bool = False
-    before_archive: bool = False
+    of_a_day: bool = False
 
 
 def combine(
@@ -96,7 +159,7 @@ def combine(
     jobs: Sequence[Job],
     *,
     after: Mapping[str, Sequence[str]],
-    before_archive: bool = False,
+    of_a_day: bool = False,
 ) -> Job:
     """Return a job that runs others in one session, with one update of the tables.
 
@@ -120,11 +183,12 @@ def combine(
             except FAILURES as exc:
                 error = one_line(exc)
                 context.teller.say(f"{job.name}: {error}")
-                context.spark.catalog.clearCache()
                 found[job.name] = {"failed": str(error), "code": int(error.exit_code)}
+                context.spark.catalog.clearCache()
+        context.spark.catalog.clearCache()
         return found
 
-    return Job(name, about, figures, arguments, combined=True, before_archive=before_archive)
+    return Job(name, about, figures, arguments, combined=True, of_a_day=of_a_day)
 
 
 def run(job: Job, argv: Sequence[str] | None = None) -> int:
@@ -165,24 +229,35 @@ def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentPar
     teller, meter = Teller(spark), WorkMeter(spark)
     warehouse = Warehouse(spark)
     warehouse.prepare()
-    taken = _take(job, warehouse, options.archive, teller)
+    now = round(began * 1000)
+    taken = _take(job, warehouse, options.archive, teller, now)
     _warn(taken, teller)
+    if job.of_a_day and window.since is None:
+        window = _day_before(warehouse, window.until, now)
     with teller.step(job.name):
-        now = round(began * 1000)
-        figures = job.figures(Context(spark, warehouse, options, teller, window, now))
+        context = Context(spark, warehouse, options, teller, window, now, of_a_day=job.of_a_day)
+        figures = job.figures(context)
     _report(job, warehouse, taken, meter, began)
     return figures
 
 
-def _take(job: Job, warehouse: Warehouse, archive: str, teller: Teller) -> Taken:
+def _take(job: Job, warehouse: Warehouse, archive: str, teller: Teller, now: int) -> Taken:
     """Update the tables; take nothing from an archive that has not begun, if the job allows it."""
     try:
-        return ingest(warehouse, archive, teller)
+        return ingest(warehouse, archive, teller, today=now if job.of_a_day else None)
     except (EmptyArchiveError, MissingArchiveError) as exc:
-        if not job.before_archive or warehouse.count(FILES_TABLE):
+        if not job.of_a_day or warehouse.count(FILES_TABLE):
             raise
         teller.say(f"{exc}; nothing has been archived yet")
         return Taken()
+
+
+def _day_before(warehouse: Warehouse, until: int | None, now: int) -> Window:
+    """Return the day before a time (ms), or the last one of the archive, from a full hour on."""
+    if until is not None:
+        return Window(until - DAY_MS, until)
+    end = latest(warehouse.read(MESSAGES_TABLE), now)
+    return Window(-((DAY_MS - end) // HOUR_MS) * HOUR_MS)
 
 
 def _warn(taken: Taken, teller: Teller) -> None:

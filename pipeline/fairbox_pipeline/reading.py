@@ -21,14 +21,20 @@ PATTERN: Final = "*.json.gz"
 _ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
-def list_files(spark: SparkSession, archive: str) -> DataFrame:
+def list_files(spark: SparkSession, archive: str, days: Sequence[str] = ()) -> DataFrame:
     """List the archive's files at any depth: columns `uri`, `length`, `modified` (ms).
+
+    Args:
+        spark: reads wherever Spark can.
+        archive: its folder.
+        days: only the folders of these days, as `2025-11-18`; none: all.
 
     Raises:
         MissingArchiveError: there is nothing at that place.
     """
+    place = escaped(archive) + (f"/dt={{{','.join(days)}}}" if days else "")
     try:
-        found = _binary(spark).option("recursiveFileLookup", "true").load(escaped(archive))
+        found = _binary(spark).option("recursiveFileLookup", "true").load(place)
     except AnalysisException as exc:
         if exc.getCondition() == "PATH_NOT_FOUND":
             raise MissingArchiveError(f"there is no archive at {archive}") from None

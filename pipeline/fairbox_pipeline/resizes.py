@@ -40,7 +40,12 @@ class Resize:
 
 
 def resize_of(
-    load: Mapping[str, Any], shards: int, source: str, fullest: Mapping[str, Any] | None
+    load: Mapping[str, Any],
+    shards: int,
+    source: str,
+    fullest: Mapping[str, Any] | None,
+    *,
+    may_shrink: bool = True,
 ) -> Resize:
     """Decide about a topic: more shards whenever more are needed, fewer if two or more are spare.
 
@@ -49,9 +54,10 @@ def resize_of(
         shards: present number.
         source: where that is known from.
         fullest: its row from `hot_keys` of the greatest count; None: no message has a key.
+        may_shrink: whether the load tells of more than a quiet day.
     """
     needed = min(load["shards_needed"], MAX_SHARDS)
-    other = needed > shards or shards - needed > _SPARE
+    other = needed > shards or (may_shrink and shards - needed > _SPARE)
     units = load["units_per_second"]
     why = (
         f"the busiest minute wrote {units:,.1f} WRU/s, which need {needed} shards of "

@@ -22,12 +22,16 @@ NAMESPACE: Final = "fairbox"
 DAY_MS: Final = 86_400_000
 HOUR_MS: Final = 3_600_000
 MINUTE_MS: Final = 60_000
+PERCENTS: Final = (50, 90, 99)
+"""The percentiles of latencies."""
 
 KEY: Final = ("topic", "epoch", "shard", "id")  # what a message is: the same as in a ref
 EVENTS: Final = frozenset(
     {"added", "failed", "delivered", "dead", "redriven", "cancelled", "purged", "expired"}
 )
 STATES: Final = ("cancelled", "purged", "expired", "dead", "delivered", "outstanding")
+UNSETTLED: Final = ("dead", "outstanding")
+"""The states that somebody still has to do something about."""
 
 _STRING = StringType()
 _LONG = LongType()
@@ -160,6 +164,7 @@ _SUBSCRIPTIONS = ArrayType(
             StructField("dead_at", _LONG),
             StructField("skipped", BooleanType()),
             StructField("precision", _STRING),
+            StructField("reason", _STRING),
         ]
     )
 )
@@ -195,12 +200,13 @@ MESSAGES_TABLE: Final = Table(
             _SUBSCRIPTIONS,
             "one entry for each subscription named on any event, by name; attempts without one "
             "stand under null; `skipped`: an operator let it go without the message; `precision`: "
-            "of `first_delivered_at`",
+            "of `first_delivered_at`; `reason`: of `dead_at`, the latest death",
         ),
         Column("added_event", _STRING, "`event_id` of its earliest `added`"),
         Column("folded", _LONG, "number of the commit of `events` up to which the row stands"),
     ),
-    partition=(Partition("first_at", DAY_MS),),
+    # so the few that are not settled are found without reading the others
+    partition=(Partition("first_at", DAY_MS), Partition("state")),
     order=("topic", "id"),
 )
 MALFORMED_TABLE: Final = Table(
@@ -226,7 +232,9 @@ FILES_TABLE: Final = Table(
         Column("since", _LONG, "null; earlier releases took events from then on, ms"),
         Column("until", _LONG, "null; earlier releases took events before then, ms"),
         Column("damaged", _STRING, "why it could not be read to its end; else null"),
+        Column("day", _STRING, "of its folder `dt=`; empty: it lies in none; null: not known"),
     ),
+    partition=(Partition("day"),),
 )
 FINDINGS_TABLE: Final = Table(
     "findings",
@@ -285,6 +293,22 @@ BATCHES_TABLE: Final = Table(
     ),
     order=("batch",),
 )
+LATENCY_TABLE: Final = Table(
+    "latency_hourly",
+    "One row a topic, subscription and UTC hour that had deliveries: the last run of job `latency` "
+    "or `daily` that looked at the hour.",
+    (
+        Column("topic", _STRING, ""),
+        Column("subscription", _STRING, "null: deliveries that name none"),
+        Column("hour", _LONG, "when it begins, ms since 1970 UTC"),
+        Column("count", _LONG, "first deliveries of a message"),
+        *(Column(f"p{percent}_ms", DoubleType(), "from due to delivered") for percent in PERCENTS),
+        Column("max_ms", _LONG, ""),
+        Column("precision", _STRING, "`s`: less than a second is not known, and counts as 1,000"),
+    ),
+    partition=(Partition("hour", DAY_MS),),
+    order=("topic", "subscription", "hour"),
+)
 REPLAYS_TABLE: Final = Table(
     "replays",
     "One row a message that a replay puts back: its plan, written before it begins.",
@@ -314,5 +338,6 @@ TABLES: Final = (
     FINDINGS_TABLE,
     RUNS_TABLE,
     BATCHES_TABLE,
+    LATENCY_TABLE,
     REPLAYS_TABLE,
 )

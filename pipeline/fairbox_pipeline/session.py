@@ -20,7 +20,6 @@ _DEFAULT_CATALOG: Final = "spark.sql.defaultCatalog"
 _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.iceberg.planning.preserve-data-grouping": "true",
 }
 
 

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-VERSION: Final = 3
+VERSION: Final = 4
 NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
 VERSION_PROPERTY: Final = "fairbox.version"
 ATTEMPTS: Final = 5
+FOLDED_PROPERTY: Final = "fairbox.folded"
+"""Of table `messages`: number of the commit of `events` up to which all of it stands."""
 FOLDED: Final = "folded"
 """Name of the rows that `Warehouse.fold` merges into a table."""
 _PROPERTIES: Final = {
@@ -153,10 +155,19 @@ class Warehouse:
         retried(commit, self._full_name(table))
 
     def _upgrade(self, table: Table) -> None:
-        """Add the columns that a table of an older version lacks, and name the version."""
-        making = self._metadata(table).newTransaction()
+        """Give a table of an older version what it lacks, and name the version.
+
+        Rows of `messages` are then made anew, from `events`.
+        """
+        metadata = self._metadata(table)
+        there = {str(field.name()) for field in metadata.spec().fields()}
+        making = metadata.newTransaction()
         making.updateSchema().unionByNameWith(self._schema(table)).commit()
-        making.updateProperties().set(VERSION_PROPERTY, str(VERSION)).commit()
+        for part in table.partition:
+            if part.width is None and part.column not in there:
+                making.updateSpec().addField(part.column).commit()
+        properties = making.updateProperties().set(VERSION_PROPERTY, str(VERSION))
+        properties.remove(FOLDED_PROPERTY).commit()
         making.commitTransaction()
 
     def _schema(self, table: Table) -> Any:
@@ -263,8 +274,14 @@ class Warehouse:
         name = self._full_name(table)
         retried(lambda: rows.writeTo(name).append(), name)
 
-    def replace(self, table: Table, rows: DataFrame, after: int | None = None) -> None:
-        """Replace all rows of a table in one commit.
+    def replace(
+        self,
+        table: Table,
+        rows: DataFrame,
+        after: int | None = None,
+        where: Column | None = None,
+    ) -> None:
+        """Replace all rows of a table in one commit, or those of whole partitions.
 
         With `after`, only if nothing has changed since this snapshot.
 
@@ -273,11 +290,12 @@ class Warehouse:
             ConflictError: without it, other runs won every race.
         """
         name = self._full_name(table)
+        replaced = F.lit(True) if where is None else where
         if after is None:
-            retried(lambda: rows.writeTo(name).overwrite(F.lit(True)), name)
+            retried(lambda: rows.writeTo(name).overwrite(replaced), name)
             return
         writer = rows.writeTo(name).option("isolation-level", "serializable")
-        writer.option("validate-from-snapshot-id", str(after)).overwrite(F.lit(True))
+        writer.option("validate-from-snapshot-id", str(after)).overwrite(replaced)
 
     def files(self, table: Table) -> int:
         """Return the number of data files of a table, from its metadata."""

@@ -47,6 +47,8 @@ def test_a_topic_grows_when_it_must_and_shrinks_when_two_shards_are_spare(
     assert resize.wanted == wanted
     command = ["fairbox", "topic", "resize", "orders", "--shards", str(wanted)]
     assert resize.command("orders") == (command if wanted else [])
+    of_a_day = resize_of(load(needed), shards, "topics", None, may_shrink=False)
+    assert of_a_day.wanted == (wanted if needed > shards else None)
 
 
 def test_a_key_of_more_than_a_shard_is_named_as_what_no_resize_spreads() -> None:

@@ -63,6 +63,18 @@ def test_deliveries_ack_deaths_fail_and_an_item_counts_once(spark: SparkSession)
     assert [tuple(row) for row in odd] == [("no item", 1)]
 
 
+def test_the_first_of_batches_says_since_when_their_messages_are_read(spark: SparkSession) -> None:
+    one, other = "0198f7a2-0000-7000-8000-000000000000", "0198f7a1-ffff-7000-8000-000000000000"
+
+    def opened(*batch_items: str | None) -> int | None:
+        messages = carried(spark, *((item, "delivered", 5) for item in batch_items))
+        return batches.opened(batches.batches_of(messages))
+
+    assert opened(None, "no item") is None
+    assert opened(f"{one}:0:0", f"{other}:3:1", f"{one}:0:1") == 0x0198F7A1FFFF
+    assert opened(f"{one}:0:0", "b9d2c1f0-0000-4000-8000-000000000000:0:0") == 0
+
+
 def test_the_first_outcome_of_an_item_stands(spark: SparkSession) -> None:
     messages = carried(
         spark,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox_pipeline.errors import Exit
+from fairbox_pipeline.schemas import DAY_MS, HOUR_MS
 
 from tests.pipeline.archives import random_archive
-from tests.pipeline.writing import added, write
+from tests.pipeline.writing import added, ended, uid, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +33,72 @@ def test_it_says_what_each_job_says_alone_and_again_when_it_is_repeated(
     alone["maintain"] = {"maintained_at": None, "tables": []}
     tables = pipeline.contents(*TABLES)
 
-    assert pipeline.run("daily", *arguments["reconcile"]) == alone
+    assert pipeline.run("daily", "--since", "0", *arguments["reconcile"]) == alone
     assert pipeline.contents(*TABLES) == tables
-    assert pipeline.run("daily", *arguments["reconcile"]) == alone
+    assert pipeline.run("daily", "--since", "0", *arguments["reconcile"]) == alone
+
+
+NOON = 20_400 * DAY_MS + 12 * HOUR_MS
+BATCH = f"{uid(0, NOON - 4 * DAY_MS)}"
+
+
+def told(kind: str, n: int, at: int, began: int, **more: Any) -> dict[str, Any]:
+    """An event of message `n`, which has the id of its time."""
+    make = added if kind == "added" else ended
+    event = make(*(() if kind == "added" else (kind,)), n, at=at, **more)
+    return {**event, "id": uid(n, began), "event_id": f"{n}-{kind}-{at}"}
+
+
+def test_a_day_s_run_shows_the_day_and_what_of_before_is_not_settled(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    old, new = NOON - 3 * DAY_MS, NOON - 2 * HOUR_MS
+    began = dict.fromkeys(range(1, 7), old) | dict.fromkeys(range(7, 10), new)
+    items = {5: f"{BATCH}:0:5", 8: f"{BATCH}:0:8"}
+
+    def lines(kind: str, at: int, *numbers: int, **more: Any) -> list[dict[str, Any]]:
+        item = {"batch_item": items.get} if kind == "added" else {}
+        return [
+            told(kind, n, at, began[n], **more, **{k: v(n) for k, v in item.items()})
+            for n in numbers
+        ]
+
+    # of 1 to 6: delivered, lost, dead, delivered again in the day, of a batch, delivered late
+    first = lines("added", old, 1, 2, 3, 4, 5, 6) + lines("delivered", old + 100, 1, 4, 5)
+    first += lines("dead", old + 900, 3, reason="HTTP 503")
+    write(pipeline.archive, first, "first")
+    before = pipeline.run("daily", "--until", str(NOON - 2 * DAY_MS))
+    assert before["history"]["messages"] == 6
+    second = lines("added", new, 7, 8, 9) + lines("delivered", new + 200, 7, 8)
+    write(pipeline.archive, second + lines("delivered", new, 4, 6), "second")
+    held = tmp_path / "held.ndjson"
+    held.write_text(json.dumps({n: second[2][n] for n in ("topic", "epoch", "shard", "id")}))
+    export = ("--outstanding", str(held), "--as-of", str(NOON))
+
+    found = pipeline.run("daily", "--until", str(NOON), *export)
+
+    assert found["history"]["messages"] == 3
+    assert [shard["messages"] for shard in found["sizing"]["shards"]] == [1, 1, 1]
+    counts = found["reconcile"]
+    names = ("delivered", "outstanding", "lost", "dead", "cancelled", "purged", "expired")
+    assert [counts[name] for name in names] == [2, 1, 1, 1, 0, 0, 0]
+    assert counts["added"] == 5
+    assert [counts[name] for name in ("duplicated", "stuck", "out_of_order")] == [1, 1, 0]
+    assert {(f["kind"], f["id"]) for f in pipeline.rows("findings") if f["kind"] == "lost"} == {
+        ("lost", uid(2, old))
+    }
+    (batch,) = found["batches"]["batches"]
+    assert (batch["id"], batch["items_seen"]) == (BATCH, 2)
+    why = {advice["kind"]: advice["why"] for advice in found["advise"]["advice"]}
+    assert {"lost", "dead", "stuck"} <= why.keys()
+    assert "HTTP *" in why["dead"]
+    hours = {row["hour"]: (row["count"], row["max_ms"]) for row in pipeline.rows("latency_hourly")}
+    assert hours == {old: (3, 100), new: (3, new - old)}
+    page = (pipeline.warehouse / "report.html").read_text()
+    assert "Not all is well. Of 5 messages: 1 lost, 1 stuck" in page
+    assert ">Latency in the days before</h2>" in page
+    assert "<dt>delivered</dt><dd>2</dd>" in page
+    assert "<dt>outstanding</dt><dd>1</dd>" in page
 
 
 def test_a_job_that_fails_stops_only_those_that_need_it_and_the_code_tells(

@@ -60,7 +60,7 @@ def test_outstanding_counts_what_came_less_what_went(spark: SparkSession) -> Non
     )
     span = Span(0, 3999, 1000)
     ranks = figures.ranked_topics(table)
-    rows = figures.outstanding(figures.moves(table), ranks, span).collect()
+    rows = figures.outstanding(figures.moves(table, 0), ranks, span).collect()
     assert {row["start"]: row["change"] for row in rows} == {0: 2, 1000: -1, 2000: 0, 3000: 0}
 
 
@@ -85,7 +85,7 @@ def test_fairness_is_one_when_all_are_served_alike_and_one_nth_when_one_is(
         {"topic": "c", "added_at": 1001},
         done("d", 3000, 3001),
     )
-    rows = figures.fairness(figures.moves(table), Span(0, 3999, 1000)).collect()
+    rows = figures.fairness(figures.moves(table, 0), Span(0, 3999, 1000)).collect()
     found = {row["start"]: (row["jain"], row["topics"]) for row in rows}
     assert found[0] == (pytest.approx(1.0), 2)
     assert found[1000] == (pytest.approx(1 / 3), 3)

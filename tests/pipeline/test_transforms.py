@@ -119,6 +119,7 @@ def test_rows_of_any_parts_of_the_events_fold_into_the_row_of_all(
                 fields |= {"size": rng.randrange(9), "due": rng.choice([None, 7])}
             fields["attempt"] = rng.choice([None, 1, 2])
             fields["precision"] = rng.choice([None, "s"])
+            fields["reason"] = rng.choice([None, "no", "down"])
             rng.choice(halves).append(tuple(fields.values()))
     one, other = (messages_of(frame_of(spark, rows, EVENTS_TABLE.schema), 2) for rows in halves)
     both = one.alias("one").join(other.alias("other"), list(KEY))
@@ -173,6 +174,7 @@ def taker(
         "deliveries": deliveries,
         "failures": failures,
         "dead_at": None,
+        "reason": None,
         "skipped": False,
         "precision": None,
     } | more

@@ -58,9 +58,11 @@ def ended(kind: str, n: int, topic: str = "orders", at: int = 0, **more: Any) ->
     return event(kind, n, topic, at, **whole)
 
 
-def write(folder: Path, lines: Sequence[dict[str, Any]], name: str = "a") -> Path:
+def write(
+    folder: Path, lines: Sequence[dict[str, Any]], name: str = "a", day: str = "2026-11-19"
+) -> Path:
     """Write one file of an archive; return the archive."""
-    place = folder / "dt=2026-11-19" / "hour=05"
+    place = folder / f"dt={day}" / "hour=05"
     place.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (place / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))

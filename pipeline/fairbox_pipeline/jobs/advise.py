@@ -53,7 +53,6 @@ def advice_of(context: Context) -> list[advice.Row]:
 
 def _advice(context: Context) -> list[advice.Advice]:
     read, options = context.warehouse.read, context.options
-    messages = context.messages()
     sized = context.found.get("sizing") or sizing.figures(context)
     loads: list[advice.Row] = sized["topics"]
     if sized["without_messages"] or any(load["shards_from"] != "seen" for load in loads):
@@ -68,8 +67,8 @@ def _advice(context: Context) -> list[advice.Advice]:
     every = [
         *advice.of_load(loads),
         *advice.of_findings(_rows(findings), places, after),
-        *advice.of_causes(_rows(dead_causes(messages, context.events(), MOST_CAUSES))),
-        *advice.of_waits(_rows(waits(messages))),
+        *advice.of_causes(_rows(dead_causes(context.judged(), MOST_CAUSES))),
+        *advice.of_waits(_rows(waits(context.messages()))),
         *advice.of_disuse(loads, sized["without_messages"]),
     ]
     return [one for one in every if one.topic not in gone]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import functions as F
+
 from fairbox_pipeline import exports
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.schemas import BATCHES_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.session import location
 from fairbox_pipeline.transforms import batches
+from fairbox_pipeline.transforms.reconcile import CLOCKS_MS
 
 if TYPE_CHECKING:
     import argparse
@@ -33,8 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def figures(context: Context) -> Figures:
     """Rebuild, compare, write table `batches`, and return the figures."""
-    messages = context.warehouse.read(MESSAGES_TABLE)
-    items = batches.items_of(messages)
+    items = _items(context)
     odd: list[dict[str, object]] = []
     if context.options.trackers:
         with exports.trackers(context.spark, context.options.trackers) as snapshot:
@@ -51,12 +53,25 @@ def figures(context: Context) -> Figures:
     else:
         _keep(context, batches.by_batch(items, None))
     rows = context.warehouse.read(BATCHES_TABLE).orderBy("batch").collect()
-    malformed = batches.malformed_items(messages).orderBy("batch_item")
+    seen = context.messages() if context.of_a_day else context.warehouse.read(MESSAGES_TABLE)
+    malformed = batches.malformed_items(seen).orderBy("batch_item")
     return {
         "batches": [_shown(row.asDict(recursive=True)) for row in rows],
         "differing_items": odd,
         "malformed_items": [row.asDict() for row in malformed.limit(NAMED).collect()],
     }
+
+
+def _items(context: Context) -> DataFrame:
+    """Return the items of all batches; in a day's run, of those that the day's messages carry."""
+    messages = context.warehouse.read(MESSAGES_TABLE)
+    if not context.of_a_day:
+        return batches.items_of(messages)
+    current = batches.batches_of(context.messages())
+    opened = batches.opened(current)
+    # no message carries an item of a batch before that is opened
+    since = F.lit(False) if opened is None else F.col("first_at") >= opened - CLOCKS_MS
+    return batches.items_of(messages.where(since)).join(current, "batch", "left_semi")
 
 
 def _keep(context: Context, found: DataFrame) -> None:

@@ -29,7 +29,7 @@ JOB: Final = combine(
     ],
     # the page shows their tables: a page over those of the day before would mislead
     after={"advise": ["sizing", "reconcile"], "report": ["reconcile", "batches", "advise"]},
-    before_archive=True,
+    of_a_day=True,
 )
 
 

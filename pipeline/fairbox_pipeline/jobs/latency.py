@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import functions as F
+
 from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.schemas import DAY_MS, LATENCY_TABLE
 from fairbox_pipeline.transforms.deliveries import first_deliveries
-from fairbox_pipeline.transforms.latency import latencies
+from fairbox_pipeline.transforms.latency import hourly, latencies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +22,17 @@ def figures(context: Context) -> Figures:
     for row in rows:
         if row["precision"] is None:
             del row["precision"]
+    if context.of_a_day or not context.window:
+        _keep_hours(context)
     return {"rows": rows}
+
+
+def _keep_hours(context: Context) -> None:
+    """Replace the hours of table `latency_hourly`: all, or those from the window's day on."""
+    since = context.window.since
+    kept = F.lit(True) if since is None else F.col("hour") >= since // DAY_MS * DAY_MS
+    found = hourly(first_deliveries(context.touched())).where(kept)
+    context.warehouse.replace(LATENCY_TABLE, found.select(*LATENCY_TABLE.names), where=kept)
 
 
 JOB: Final = Job("latency", "Measure due to delivered by topic, subscription and hour.", figures)

@@ -20,6 +20,7 @@ from fairbox_pipeline.schemas import (
     DAY_MS,
     EVENTS_TABLE,
     KEY,
+    LATENCY_TABLE,
     MESSAGES_TABLE,
     REPLAYS_TABLE,
     RUNS_TABLE,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _AGES: Final = (
     (EVENTS_TABLE, "at"),
     (MESSAGES_TABLE, "last_at"),
+    (LATENCY_TABLE, "hour"),
     (REPLAYS_TABLE, "planned_at"),
     (RUNS_TABLE, "ended"),
 )

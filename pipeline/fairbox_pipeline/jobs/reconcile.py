@@ -14,9 +14,9 @@ from fairbox_pipeline.arguments import add_outstanding, add_topics, moment_ms
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.outstanding import read_outstanding
-from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE
+from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.times import iso_time
-from fairbox_pipeline.topics import read_topics, widths_of
+from fairbox_pipeline.topics import widths_of
 from fairbox_pipeline.transforms import reconcile as found
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 
@@ -37,17 +37,17 @@ def figures(context: Context) -> Figures:
         UsageError: the snapshot is older than the whole archive.
     """
     tables, options = context.warehouse, context.options
-    messages = context.messages()
+    judged = context.judged()
     held = read_outstanding(context.spark, options.outstanding, options.as_of, context.teller.say)
     if options.outstanding is None:
         context.teller.say("no --outstanding: every message that is not settled counts as lost")
-    _check_age(messages, held)
-    known = read_topics(context.spark, options)
+    _check_age(context.warehouse.read(MESSAGES_TABLE), held)
+    known = context.topics()
     outstanding = held.messages.cache()
-    counted = messages.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
+    counted = judged.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
     states = {state: count for state, count, _ in counted}
-    widths = widths_of(context.spark, known, messages)
-    tables.replace(FINDINGS_TABLE, findings(context, messages, outstanding, held.as_of, widths))
+    widths = widths_of(context.spark, known, context.messages())
+    tables.replace(FINDINGS_TABLE, findings(context, outstanding, held.as_of, widths))
     by_kind = tables.read(FINDINGS_TABLE).groupBy("kind").count().collect()
     kinds: dict[str, int] = {row["kind"]: row["count"] for row in by_kind}
     number = outstanding.count()
@@ -74,23 +74,23 @@ def _check_age(messages: DataFrame, held: Outstanding) -> None:
 
 def findings(
     context: Context,
-    messages: DataFrame,
     outstanding: DataFrame,
     as_of: int | None,
     widths: DataFrame,
 ) -> DataFrame:
     """Return the rows of table `findings`."""
+    touched, judged = context.touched(), context.judged()
     events = context.warehouse.read(EVENTS_TABLE)
-    end = found.latest(messages, context.now) if as_of is None else as_of
+    end = found.latest(judged, context.now) if as_of is None else as_of
     after_ms = context.options.stuck_after * 1000
     return reduce(
         DataFrame.unionByName,
         [
-            found.lost(messages, outstanding, as_of),
-            found.duplicated(messages, events),
-            found.out_of_order(first_deliveries(messages)),
-            found.stuck(messages, outstanding, end, after_ms, as_of),
-            found.wrong_shard(messages, widths),
+            found.lost(judged, outstanding, as_of),
+            found.duplicated(touched, events),
+            found.out_of_order(first_deliveries(touched)),
+            found.stuck(judged, outstanding, end, after_ms, as_of),
+            found.wrong_shard(context.messages(), widths),
         ],
     )
 

@@ -12,7 +12,13 @@ from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.jobs import advise
 from fairbox_pipeline.report.page import render
 from fairbox_pipeline.report.parts import Report, Tables
-from fairbox_pipeline.schemas import BATCHES_TABLE, FINDINGS_TABLE, RUNS_TABLE
+from fairbox_pipeline.schemas import (
+    BATCHES_TABLE,
+    DAY_MS,
+    FINDINGS_TABLE,
+    LATENCY_TABLE,
+    RUNS_TABLE,
+)
 from fairbox_pipeline.session import location
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 
@@ -20,7 +26,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from pyspark.sql import DataFrame
+
 NAME: Final = "report.html"
+HOURS_SHOWN_MS: Final = 30 * DAY_MS
+"""Before the window of a day's run."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +47,12 @@ def figures(context: Context) -> Figures:
     report = Report(
         Tables(
             messages=context.messages(),
+            judged=context.judged(),
             deliveries=first_deliveries(context.messages()),
             events=context.events(),
             findings=read(FINDINGS_TABLE),
             batches=read(BATCHES_TABLE),
+            hours=_hours(context),
         ),
         is_reconciled=_is_reconciled(context),
     )
@@ -58,6 +70,16 @@ def figures(context: Context) -> Figures:
     place = given or f"{context.options.warehouse}/{NAME}"
     write_file(context.spark, place, page.encode())
     return {"page": place}
+
+
+def _hours(context: Context) -> DataFrame | None:
+    """Return the hourly latencies of the days before a day's run; None: it shows all days."""
+    since = context.window.since
+    if not context.of_a_day or since is None:
+        return None
+    # no hour of a clock that is wrong
+    recent = F.col("hour").between(since - HOURS_SHOWN_MS, context.now)
+    return context.warehouse.read(LATENCY_TABLE).where(recent)
 
 
 def _is_reconciled(context: Context) -> bool:

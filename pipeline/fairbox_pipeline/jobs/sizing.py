@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
+from fairbox_pipeline.advice import UNUSED_MS
 from fairbox_pipeline.arguments import add_outstanding, add_topics
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.resizes import resize_of
-from fairbox_pipeline.topics import KnownTopic, read_topics
+from fairbox_pipeline.schemas import DAY_MS, MESSAGES_TABLE
+from fairbox_pipeline.topics import KnownTopic
 from fairbox_pipeline.transforms.sizing import (
     hot_keys,
     load_of_shards,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_KEYS: Final = 100
+_WEEK_MS: Final = 7 * DAY_MS
 Row = dict[str, Any]
 
 
@@ -38,12 +41,15 @@ def figures(context: Context) -> Figures:
     fullest: dict[str, Row] = {}
     for row in keys:
         fullest.setdefault(row["topic"], row)
-    known = read_topics(context.spark, context.options)
+    known = context.topics()
     seen = _seen(messages) if any(load["topic"] not in known for load in topics) else {}
+    may_shrink = not context.window.is_under(_WEEK_MS, context.now)  # a day may be a quiet one
     for load in topics:
         name = load["topic"]
         topic = known.get(name) or KnownTopic({0: seen[name]}, 0, "seen")
-        resize = resize_of(load, topic.shards, topic.source, fullest.get(name))
+        resize = resize_of(
+            load, topic.shards, topic.source, fullest.get(name), may_shrink=may_shrink
+        )
         load |= {
             "shards": resize.shards,
             "shards_from": topic.source,
@@ -55,14 +61,21 @@ def figures(context: Context) -> Figures:
         "shards": _rows(shards),
         "topics": topics,
         "hot_keys": keys,
-        "without_messages": _idle(known, topics),
+        "without_messages": _idle(context, known, topics),
     }
 
 
-def _idle(known: Mapping[str, KnownTopic], loads: Sequence[Row]) -> list[Row]:
+def _idle(context: Context, known: Mapping[str, KnownTopic], loads: Sequence[Row]) -> list[Row]:
+    """Return the known topics without a message: in a day's run, in the days before as well."""
     used = {load["topic"] for load in loads}
-    idle = sorted((name, topic.since) for name, topic in known.items() if name not in used)
-    return [{"topic": name, "since": since} for name, since in idle]
+    idle = {name: topic.since for name, topic in known.items() if name not in used}
+    since = context.window.since
+    if idle and context.of_a_day and since is not None:
+        recent = F.col("first_at") >= since - UNUSED_MS
+        messages = context.warehouse.read(MESSAGES_TABLE).where(recent)
+        seen = messages.where(F.col("topic").isin(*idle)).select("topic").distinct().collect()
+        idle = {name: idle[name] for name in idle.keys() - {row["topic"] for row in seen}}
+    return [{"topic": name, "since": began} for name, began in sorted(idle.items())]
 
 
 def _seen(messages: DataFrame) -> dict[str, int]:

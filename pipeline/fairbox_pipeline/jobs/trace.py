@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.arguments import moment_ms, window_of
 from fairbox_pipeline.errors import Exit, UsageError
-from fairbox_pipeline.ingest import FOLDED_PROPERTY
 from fairbox_pipeline.job import FAILURES, one_line
 from fairbox_pipeline.progress import Teller
 from fairbox_pipeline.runs import WorkMeter
@@ -20,7 +19,7 @@ from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE
 from fairbox_pipeline.session import location, open_session
 from fairbox_pipeline.times import COARSE, iso_time
 from fairbox_pipeline.transforms.traces import is_uuid7, of_batch, traced, with_trace
-from fairbox_pipeline.warehouse import Warehouse
+from fairbox_pipeline.warehouse import FOLDED_PROPERTY, Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

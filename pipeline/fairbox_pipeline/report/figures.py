@@ -9,6 +9,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.frames import frame_of
+from fairbox_pipeline.schemas import PERCENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -84,10 +85,11 @@ def ranked_topics(messages: DataFrame) -> DataFrame:
     return counted.withColumn("rank", rank)
 
 
-def moves(messages: DataFrame) -> DataFrame:
+def moves(messages: DataFrame, first: int) -> DataFrame:
     """One or two rows a message that was added: `topic`, `at`, `came`, `went`, `left` (0 or 1).
 
-    It comes when it is added; it goes when it is delivered to all, or leaves in another way.
+    It comes when it is added; it goes when it is delivered to all, or leaves in another way. What
+    was before `first` (ms) was there when that began.
     """
     gone = (
         F.when(F.col("state") == "delivered", F.col("delivered_at"))
@@ -103,7 +105,8 @@ def moves(messages: DataFrame) -> DataFrame:
     known = messages.where(F.col("added_at").isNotNull())
     each = known.select("topic", "state", F.explode(ends).alias("move")).select("*", "move.*")
     real = each.where((F.col("came") == 1) | (F.col("state") != "outstanding"))
-    return real.select("topic", "at", "came", "went", "left")
+    at = F.greatest("at", F.lit(first)).alias("at")
+    return real.select("topic", at, "came", "went", "left")
 
 
 def _move(at: Column, *, came: Column, went: Column, left: Column) -> Column:
@@ -123,8 +126,19 @@ def latencies(delivered: DataFrame, span: Span) -> DataFrame:
     `delivered` is from `first_deliveries`, and has a `latency` in each row.
     """
     return delivered.groupBy(span.start_of(F.col("at")).alias("start")).agg(
-        *(F.percentile("latency", p / 100).alias(f"p{p}") for p in (50, 90, 99)),
+        *(F.percentile("latency", p / 100).alias(f"p{p}") for p in PERCENTS),
         F.count(F.lit(1)).alias("count"),
+        F.max("precision").alias("precision"),
+    )
+
+
+def worst_latencies(hours: DataFrame, span: Span) -> DataFrame:
+    """One row a step: `start`, `p50`, `p90`, `p99` (ms), `precision`: the greatest of its hours.
+
+    `hours` is table `latency_hourly`: the worst hour of the worst subscription counts.
+    """
+    return hours.groupBy(span.start_of(F.col("hour")).alias("start")).agg(
+        *(F.max(f"p{p}_ms").alias(f"p{p}") for p in PERCENTS),
         F.max("precision").alias("precision"),
     )
 
@@ -133,7 +147,7 @@ def latencies_by_subscription(delivered: DataFrame, most: int) -> DataFrame:
     """One row a (`topic`, `subscription`), the busiest first: as `latencies`, and `max`."""
     grouped = delivered.groupBy("topic", "subscription").agg(
         F.count(F.lit(1)).alias("count"),
-        *(F.percentile("latency", p / 100).alias(f"p{p}") for p in (50, 90, 99)),
+        *(F.percentile("latency", p / 100).alias(f"p{p}") for p in PERCENTS),
         F.max("latency").alias("max"),
         F.max("precision").alias("precision"),
     )

@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.report import charts, figures
 from fairbox_pipeline.report.figures import NOT_NAMED, OTHERS, Span
 from fairbox_pipeline.report.page import Headline, Part, Table
+from fairbox_pipeline.schemas import PERCENTS
 from fairbox_pipeline.times import COARSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 MOST_ROWS: Final = 100
 MOST_OF_KIND: Final = 20
@@ -37,13 +38,24 @@ _NOT_MEASURED: Final = "not measured: see the consumers' inbox"
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables that a report reads, and the first deliveries of its messages."""
+    """The tables that a report reads.
+
+    Attributes:
+        messages: those of its time.
+        judged: the same, and those before it that are not settled.
+        deliveries: the first deliveries of `messages`.
+        events: those of its time.
+        findings, batches: as the last runs of their jobs left them.
+        hours: hourly latencies of the days before as well; None: there are none.
+    """
 
     messages: DataFrame
+    judged: DataFrame
     deliveries: DataFrame
     events: DataFrame
     findings: DataFrame
     batches: DataFrame
+    hours: DataFrame | None = None
 
 
 class Report:
@@ -57,17 +69,16 @@ class Report:
     def __init__(self, tables: Tables, *, is_reconciled: bool) -> None:
         self._tables = tables
         self._is_reconciled = is_reconciled
-        self._totals = figures.totals(tables.messages).first()
-        self._states = dict(_pairs(figures.states(tables.messages)))
+        self._totals = figures.totals(tables.judged).first()
+        self._states = dict(_pairs(figures.states(tables.judged)))
         self._found = dict(_pairs(figures.findings(tables.findings)))
-        self._ranks = figures.ranked_topics(tables.messages).persist()
+        self._ranks = figures.ranked_topics(tables.judged).persist()
         self._names = self._topic_names()
         self._delivered = tables.deliveries.where(F.col("latency").isNotNull())
-        self._moves = figures.moves(tables.messages)
-        totals = self._totals
-        first = totals["first"] if totals and totals["first"] is not None else 0
-        last = totals["last"] if totals and totals["last"] is not None else first
+        (shown,) = figures.totals(tables.messages).collect()
+        first, last = shown["first"] or 0, shown["last"] or 0
         self.span = Span.over(first, last)
+        self._moves = figures.moves(tables.judged, first)
         self._labels = charts.clock_labels(self.span.starts)
 
     def close(self) -> None:
@@ -85,10 +96,15 @@ class Report:
         """Return a sentence about the time and figures of the page."""
         if self._totals is None or not self._totals["messages"]:
             return "There is no message in the tables."
+        older = (
+            ""
+            if self._tables.hours is None
+            else "; what is outstanding or dead is counted since whenever it was added"
+        )
         return (
             f"From {_moment(self.span.first)} to {_moment(self.span.last)} (UTC), in steps of "
-            f"{charts.duration(self.span.step)}. Times are those of the events, whose clocks may "
-            "differ; deliveries are stamped by the second."
+            f"{charts.duration(self.span.step)}{older}. Times are those of the events, whose "
+            "clocks may differ; deliveries are stamped by the second."
         )
 
     def verdict(self) -> str:
@@ -139,6 +155,7 @@ class Report:
             self._outstanding(),
             self._throughput(),
             self._latency(),
+            *self._days_before(),
             self._fairness(),
             self._attempts(),
             self._shards(),
@@ -157,7 +174,7 @@ class Report:
             charts.lines(
                 self._labels, series, title="Messages outstanding, by topic", stacked=True
             ),
-            self._times(series, charts.short),
+            _times(self.span, series, charts.short),
         )
 
     def _throughput(self) -> Part:
@@ -170,31 +187,31 @@ class Report:
             "Throughput",
             "Deliveries a second: first deliveries of a message to a subscription.",
             charts.lines(self._labels, series, title="Deliveries a second, by topic", stacked=True),
-            self._times(series, charts.short),
+            _times(self.span, series, charts.short),
         )
 
     def _latency(self) -> Part:
-        rows = figures.latencies(self._delivered, self.span).collect()
-        at = {row["start"]: row for row in rows}
-        precision = COARSE if any(row["precision"] for row in rows) else None
-        series: dict[str, list[float | None]] = {
-            name: [at[s][name] if s in at else None for s in self.span.starts]
-            for name in ("p50", "p90", "p99")
-        }
-        return Part(
+        return _percentiles(
             "Latency",
             "From due (added, or the end of its delay) to first delivered, percentiles of each "
             "step, on a logarithmic scale. Of deliveries that are stamped by the second, less "
             "than a second is drawn as one.",
-            charts.lines(
-                self._labels,
-                series,
-                title="Latency percentiles over time",
-                formatter=charts.duration,
-                logarithmic=True,
-            ),
-            self._times(series, lambda ms: charts.latency(ms, precision)),
+            figures.latencies(self._delivered, self.span).collect(),
+            self.span,
         )
+
+    def _days_before(self) -> list[Part]:
+        """Return the part about the latencies of the days before; none, if all days are shown."""
+        hours = self._tables.hours
+        if hours is None:
+            return []
+        (ends,) = hours.agg(F.min("hour"), F.max("hour")).collect()
+        if None in ends:
+            return []
+        span = Span.over(ends[0], ends[1])
+        about = "The worst hour of the worst subscription in each step, from table latency_hourly."
+        rows = figures.worst_latencies(hours, span).collect()
+        return [_percentiles("Latency in the days before", about, rows, span)]
 
     def _fairness(self) -> Part:
         rows = {row["start"]: row for row in figures.fairness(self._moves, self.span).collect()}
@@ -205,7 +222,7 @@ class Report:
             "Jain's index of the shares of their work that topics got delivered, in steps where "
             "two topics or more had any: 1 is all alike, 1/n is one of n served alone.",
             charts.lines(self._labels, series, title="Jain's index between topics", top=1.0),
-            self._times(series, lambda v: "" if v is None else f"{v:.3f}"),
+            _times(self.span, series, lambda v: "" if v is None else f"{v:.3f}"),
         )
 
     def _attempts(self) -> Part:
@@ -349,12 +366,35 @@ class Report:
             for rank, name in self._names.items()
         }
 
-    def _times(self, series: Any, formatter: Callable[[float | None], str]) -> Table:
-        rows = [
-            [_moment(start), *(formatter(values[i]) for values in series.values())]
-            for i, start in enumerate(self.span.starts)
-        ]
-        return Table("By time", ["from", *series], rows, frozenset(range(1, len(series) + 1)))
+
+def _percentiles(title: str, about: str, found: Iterable[Row], span: Span) -> Part:
+    """Draw the latencies of each step; a row has `start`, `p50`, `p90`, `p99`, `precision`."""
+    rows = {row["start"]: row for row in found}
+    precision = COARSE if any(row["precision"] for row in rows.values()) else None
+    series: dict[str, list[float | None]] = {
+        name: [rows[s][name] if s in rows else None for s in span.starts]
+        for name in (f"p{percent}" for percent in PERCENTS)
+    }
+    return Part(
+        title,
+        about,
+        charts.lines(
+            charts.clock_labels(span.starts),
+            series,
+            title=f"{title}: percentiles over time",
+            formatter=charts.duration,
+            logarithmic=True,
+        ),
+        _times(span, series, lambda ms: charts.latency(ms, precision)),
+    )
+
+
+def _times(span: Span, series: Any, formatter: Callable[[float | None], str]) -> Table:
+    rows = [
+        [_moment(start), *(formatter(values[i]) for values in series.values())]
+        for i, start in enumerate(span.starts)
+    ]
+    return Table("By time", ["from", *series], rows, frozenset(range(1, len(series) + 1)))
 
 
 def _pairs(rows: DataFrame) -> Iterable[tuple[str, int]]:

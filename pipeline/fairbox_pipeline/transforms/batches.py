@@ -18,13 +18,14 @@ FAILED: Final = "failed"
 PENDING: Final = "pending"
 SETTLED: Final = "settled"
 """Acked or failed; the tracker no longer distinguishes them."""
+_UUID7: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-7"
 _ENDED: Final = ("cancelled", "reaped")
 _OUTCOMES: Final = (ACKED, FAILED, PENDING)
 _KINDS: Final = ("leaf", "failed")
 
 
 def items_of(messages: DataFrame) -> DataFrame:
-    """One row an item that a message carries: `batch`, `group`, `index`, `outcome`.
+    """Return one row an item that a message carries: `batch`, `group`, `index`, `outcome`.
 
     A delivery acks and a death fails; of several messages for one item the first outcome stands, as
     it does in the tracker. Texts that are no item id are dropped: `malformed_items` counts them.
@@ -42,6 +43,23 @@ def items_of(messages: DataFrame) -> DataFrame:
     )
     first = F.coalesce(F.min("end")["outcome"], F.lit(PENDING)).alias("outcome")
     return carried.groupBy("batch", "group", "index").agg(first)
+
+
+def batches_of(messages: DataFrame) -> DataFrame:
+    """Return `batch`: the batches that messages carry items of."""
+    carried = messages.where(F.col("batch_item").rlike(ITEM_ID))
+    return carried.select(F.regexp_extract("batch_item", ITEM_ID, 1).alias("batch")).distinct()
+
+
+def opened(batches: DataFrame) -> int | None:
+    """Return when the first of batches was opened (ms), as its id says; None: there is none.
+
+    0: an id does not say it.
+    """
+    time = F.concat(F.substring("batch", 1, 8), F.substring("batch", 10, 4))
+    known = F.when(F.col("batch").rlike(_UUID7), time).otherwise("0")
+    first = batches.agg(F.min(known)).collect()[0][0]
+    return None if first is None else int(first, 16)
 
 
 def malformed_items(messages: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Events and messages to causes: why messages are dead, and which subscriptions are slow."""
+"""Messages to causes: why they are dead, and which subscriptions are slow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ _UUID: Final = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _WITH_DIGITS: Final = r"[A-Za-z]*\d\w*"
 
 
-def dead_causes(messages: DataFrame, events: DataFrame, most: int) -> DataFrame:
+def dead_causes(messages: DataFrame, most: int) -> DataFrame:
     """Return `topic` `subscription` `reason` `messages` `first_at` `last_at`, the fullest first.
 
-    They count messages that are dead now, by deaths since their last redrive; times are ms. In
-    `reason` each number and id is `*`.
+    They count messages that are dead now, by the latest death of each subscription since the last
+    redrive; times are ms. In `reason` each number and id is `*`.
     """
-    dead = messages.where(F.col("state") == "dead").select(*KEY, "redriven_at")
-    deaths = events.where(F.col("event") == "dead").join(dead, list(KEY))
+    dead = messages.where(F.col("state") == "dead")
+    deaths = dead.select(*KEY, "redriven_at", F.explode("subscriptions").alias("taker")).select(
+        *KEY,
+        "redriven_at",
+        "taker.subscription",
+        "taker.reason",
+        F.col("taker.dead_at").alias("at"),
+    )
     since = deaths.where(F.col("at") > F.coalesce("redriven_at", F.lit(-1)))
     plain = F.regexp_replace(F.coalesce("reason", F.lit("")), "^max_attempts: ", "")
     reason = F.regexp_replace(F.regexp_replace(plain, _UUID, GAP), _WITH_DIGITS, GAP)

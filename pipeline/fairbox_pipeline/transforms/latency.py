@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.schemas import HOUR_MS
+from fairbox_pipeline.schemas import HOUR_MS, PERCENTS
 from fairbox_pipeline.times import iso_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _HOUR_SECONDS: Final = HOUR_MS // 1000
-_PERCENTS: Final = (50, 90, 99)
+_GROUP: Final = ("topic", "subscription")
+
+
+def hourly(deliveries: DataFrame) -> DataFrame:
+    """Return `topic` `subscription` `hour` (ms) and figures of each that had deliveries.
+
+    `deliveries` is from `first_deliveries`; those of which no `added` was seen count nowhere.
+    """
+    return _measured(deliveries).groupBy(*_GROUP, "hour").agg(*_figures(F.lit(1)))
 
 
 def latencies(deliveries: DataFrame) -> DataFrame:
@@ -22,36 +30,24 @@ def latencies(deliveries: DataFrame) -> DataFrame:
     `deliveries` is from `first_deliveries`; those of which no `added` was seen count nowhere. The
     throughput of all hours is the mean of the hours that had deliveries.
     """
-    measured = deliveries.where(F.col("latency").isNotNull()).select(
-        "topic",
-        "subscription",
-        "latency",
-        "precision",
-        (F.col("at") - F.pmod(F.col("at"), F.lit(HOUR_MS))).alias("hour_ms"),
+    overall = _measured(deliveries).groupBy(*_GROUP)
+    every = overall.agg(
+        F.lit(None).cast("bigint").alias("hour"), *_figures(F.count_distinct("hour"))
     )
-    topic_and_subscription = ("topic", "subscription")
-    hourly = measured.groupBy(*topic_and_subscription, "hour_ms").agg(*_figures(F.lit(1)))
-    overall = measured.groupBy(*topic_and_subscription).agg(
-        F.lit(None).cast("bigint").alias("hour_ms"), *_figures(F.count_distinct("hour_ms"))
-    )
-    return (
-        hourly.unionByName(overall)
-        .orderBy("topic", "subscription", F.col("hour_ms").asc_nulls_last())
-        .select(
-            *topic_and_subscription,
-            iso_text(F.col("hour_ms"), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("hour"),
-            "count",
-            *(f"p{percent}_ms" for percent in _PERCENTS),
-            "max_ms",
-            "throughput_per_second",
-            "precision",
-        )
-    )
+    rows = hourly(deliveries).unionByName(every)
+    text = iso_text(F.col("hour"), "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    return rows.orderBy(*_GROUP, F.col("hour").asc_nulls_last()).withColumn("hour", text)
+
+
+def _measured(deliveries: DataFrame) -> DataFrame:
+    hour = F.col("at") - F.pmod(F.col("at"), F.lit(HOUR_MS))
+    known = deliveries.where(F.col("latency").isNotNull())
+    return known.select(*_GROUP, "latency", "precision", hour.alias("hour"))
 
 
 def _figures(hours: Column) -> list[Column]:
     percentiles = [
-        F.percentile("latency", percent / 100).alias(f"p{percent}_ms") for percent in _PERCENTS
+        F.percentile("latency", percent / 100).alias(f"p{percent}_ms") for percent in PERCENTS
     ]
     count = F.count(F.lit(1))
     return [

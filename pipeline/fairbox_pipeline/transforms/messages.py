@@ -78,6 +78,7 @@ def merged(old: Callable[[str], Column], new: Callable[[str], Column]) -> dict[s
 def _by_subscription(events: DataFrame) -> DataFrame:
     """Make one row of each (message, subscription), null for events that name none."""
     first = _delivery(F.col("at"), F.col("precision"))
+    death = _death(F.col("at"), F.col("reason"))
     rows = events.groupBy(*KEY, "subscription").agg(
         F.min("at").alias("first_at"),
         F.max("at").alias("last_at"),
@@ -87,12 +88,18 @@ def _by_subscription(events: DataFrame) -> DataFrame:
         F.count(_at_of("failed")).alias("failures"),
         F.max("attempt").alias("attempts"),
         F.max("destination").alias("destination"),
-        F.max(_at_of("dead")).alias("dead_at"),
+        F.max(F.when(F.col("event") == "dead", death)).alias("death"),
         F.max(_at_of("redriven")).alias("redriven_at"),
         *(_seen(kind).alias(kind) for kind in _FLAGS),
         F.min(F.when(F.col("event") == "added", _added())).alias("added"),
     )
-    return rows.select("*", F.col("first.at").alias("first_delivered_at"), "first.precision")
+    return rows.select(
+        "*",
+        F.col("first.at").alias("first_delivered_at"),
+        "first.precision",
+        F.col("death.at").alias("dead_at"),
+        "death.reason",
+    )
 
 
 def _row(facts: Mapping[str, Column], flags: Mapping[str, Column]) -> list[Column]:
@@ -143,6 +150,11 @@ def _delivery(at: Column, precision: Column) -> Column:
     return F.struct(at.alias("at"), precision.alias("precision"))
 
 
+def _death(at: Column, reason: Column) -> Column:
+    """Return a death: the greatest is the latest."""
+    return F.struct(at.alias("at"), reason.alias("reason"))
+
+
 def _entry() -> Column:
     """Return the entry of a subscription, or of attempts without one; null: neither."""
     named = F.col("subscription").isNotNull()
@@ -175,6 +187,7 @@ def _taker(old: Column, new: Column) -> Column:
         return F.coalesce(old[name], F.lit(0)) + F.coalesce(new[name], F.lit(0))
 
     first = F.least(*(_first(taker) for taker in (old, new)))
+    death = F.greatest(*(_last_death(taker) for taker in (old, new)))
     fields = {
         "subscription": F.coalesce(old["subscription"], new["subscription"]),
         "destination": F.greatest(old["destination"], new["destination"]),
@@ -182,7 +195,8 @@ def _taker(old: Column, new: Column) -> Column:
         "precision": first["precision"],
         "deliveries": total("deliveries"),
         "failures": total("failures"),
-        "dead_at": F.greatest(old["dead_at"], new["dead_at"]),
+        "dead_at": death["at"],
+        "reason": death["reason"],
         "skipped": F.greatest(old["skipped"], new["skipped"]),
     }
     return F.struct(*(fields[name].alias(name) for name in _ENTRY))
@@ -192,3 +206,9 @@ def _first(taker: Column) -> Column:
     """Return the first delivery of an entry; null: none, or there is no entry."""
     at = taker["first_delivered_at"]
     return F.when(at.isNotNull(), _delivery(at, taker["precision"]))
+
+
+def _last_death(taker: Column) -> Column:
+    """Return the latest death of an entry; null: none, or there is no entry."""
+    at = taker["dead_at"]
+    return F.when(at.isNotNull(), _death(at, taker["reason"]))
