@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -20,10 +20,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.columns import DAMAGED, EVENT
 from fairbox_pipeline.errors import ConflictError, EmptyArchiveError, MissingArchiveError
 from fairbox_pipeline.frames import frame_of
-from fairbox_pipeline.lines import MOST
+from fairbox_pipeline.lines import EVENT, MOST
 from fairbox_pipeline.reading import list_files, one_file_a_batch, read_archive
 from fairbox_pipeline.schemas import (
     DAY_MS,
@@ -33,7 +32,7 @@ from fairbox_pipeline.schemas import (
     MALFORMED_TABLE,
     MESSAGES_TABLE,
 )
-from fairbox_pipeline.transforms.events import malformed_lines, name_in_archive, repeated_lines
+from fairbox_pipeline.transforms.events import malformed_lines, repeated_lines
 from fairbox_pipeline.transforms.messages import merged, messages_of
 from fairbox_pipeline.warehouse import ATTEMPTS, FOLDED, FOLDED_PROPERTY, lost_race
 
@@ -70,13 +69,11 @@ class Taken:
     Attributes:
         files: number of files read; unchanged files are skipped.
         lines: number of their lines.
-        damaged: the reason for each file that could not be read to its end, by URI.
         missing_days: days without a file between the archive's first and its last.
     """
 
     files: int = 0
     lines: int = 0
-    damaged: dict[str, str] = field(default_factory=dict)
     missing_days: tuple[str, ...] = ()
 
 
@@ -107,18 +104,12 @@ def ingest(
 def _ingest(warehouse: Warehouse, archive: str, teller: Teller, recent: Sequence[str]) -> Taken:
     """Add the new files of some days' folders, or of all."""
     marked = _marked(warehouse, archive, recent)
-    broken = F.col("damaged").isNotNull()
     day = _day_of("uri").alias("day")
-    file = F.struct("uri", "length", "modified", broken.alias("was_damaged"), day)
-    seen = marked.agg(
-        F.collect_set(day),
-        F.collect_list(F.when(F.col("new"), file)),
-        F.collect_list(F.when(~F.col("new") & broken, F.struct("uri", "damaged"))),
-    ).collect()[0]
-    days, new, unchanged = seen
+    file = F.struct("uri", "length", "modified", day)
+    seen = marked.agg(F.collect_set(day), F.collect_list(F.when(F.col("new"), file)))
+    days, new = seen.collect()[0]
     if not days:
         raise EmptyArchiveError(f"the archive is empty: no *.json.gz file below {archive}")
-    damaged = {row["uri"]: row["damaged"] for row in unchanged}
     lines = 0
     if new:
         size = sum(row["length"] for row in new) / 1e6
@@ -127,13 +118,11 @@ def _ingest(warehouse: Warehouse, archive: str, teller: Teller, recent: Sequence
         teller.say("no file is new or changed")
         refresh_messages(warehouse)
     for files in _portions(new):
-        taken, found = _take(warehouse, archive, files, teller)
-        lines += taken
-        damaged |= found
+        lines += _take(warehouse, archive, files, teller)
         with teller.step("messages"):
             refresh_messages(warehouse)
     _remember(warehouse, archive, days)
-    return Taken(len(new), lines, damaged, missing_days(days))
+    return Taken(len(new), lines, missing_days(days))
 
 
 def _recent_days(warehouse: Warehouse, archive: str, today: int) -> tuple[str, ...]:
@@ -175,46 +164,32 @@ def _portions(new: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _marked(warehouse: Warehouse, archive: str, days: Sequence[str]) -> DataFrame:
-    """List the archive's files: `uri`, `length`, `modified`, `new`; `damaged` as last read.
-
-    `days`: of these alone; none: of all.
-    """
+    """List files, of some days' folders or of all: `uri`, `length`, `modified`, `new`."""
     # earlier releases took a part of a file's events
-    whole = F.col("since").isNull() & F.col("until").isNull()
+    whole = F.coalesce("since", "until").isNull() & F.col("damaged").isNull()
     those = F.col("day").isNull() | F.col("day").isin(*days) if days else F.lit(True)
-    known = (
-        warehouse.read(FILES_TABLE)
-        .where(those)
-        .select(
-            "uri", "damaged", F.struct("length", "modified").alias("as_read"), whole.alias("whole")
-        )
-    )
-    unchanged = (F.col("as_read") == F.struct("length", "modified")) & F.col("whole")
+    as_read = F.when(whole, F.struct("length", "modified")).alias("as_read")
+    known = warehouse.read(FILES_TABLE).where(those).select("uri", as_read)
+    unchanged = F.col("as_read") == F.struct("length", "modified")
     marked = list_files(warehouse.spark, archive, days).join(known, "uri", "left")
     return marked.withColumn("new", ~F.coalesce(unchanged, F.lit(False)))
 
 
-def _take(
-    warehouse: Warehouse, archive: str, files: Sequence[Row], teller: Teller
-) -> tuple[int, dict[str, str]]:
-    """Add files to the tables; return their number of lines and the damaged ones."""
+def _take(warehouse: Warehouse, archive: str, files: Sequence[Row], teller: Teller) -> int:
+    """Add files to the tables; return their number of lines."""
     uris = [row["uri"] for row in files]
     with teller.step("lines"), lines_at_hand(warehouse.spark, uris) as lines:
         with teller.step("events"):
             add_events(warehouse, lines)
         with teller.step("malformed lines"):
-            again = [row["uri"] for row in files if row["was_damaged"]]
-            damaged = _add_malformed(warehouse, archive, lines, again)
-    rows = [
-        (r["uri"], r["length"], r["modified"], None, None, damaged.get(r["uri"]), r["day"])
-        for r in files
-    ]
+            _add_malformed(warehouse, archive, lines)
+    rows = [(r["uri"], r["length"], r["modified"], None, None, None, r["day"]) for r in files]
     listed = frame_of(warehouse.spark, rows, FILES_TABLE.schema)
     days = sorted({row["day"] for row in files})
     near = f"t.day IS NULL OR t.day BETWEEN '{days[0]}' AND '{days[-1]}'"
     actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri AND ({near}) {actions}")
-    return lines.count, damaged
+    return lines.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,30 +199,34 @@ class Lines:
     Attributes:
         frame: in `LINE_SCHEMA`.
         count: number of lines.
-        faulty: whether any is malformed, or a file is damaged.
+        malformed: how many of them are no events.
         days: the days of the events, as ranges [first, last] in days since 1970, in order.
     """
 
     frame: DataFrame
     count: int
-    faulty: bool
+    malformed: int
     days: tuple[tuple[int, int], ...]
 
 
 @contextmanager
 def lines_at_hand(spark: SparkSession, uris: Sequence[str]) -> Iterator[Lines]:
-    """Parse files, and keep their lines until the block ends."""
+    """Parse files, and keep their lines until the block ends.
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
     frame = read_archive(spark, uris).persist()
     is_event = F.col("kind") == EVENT
     try:
         with one_file_a_batch(spark):
             counted = frame.agg(
-                F.count(F.when(F.col("kind") != DAMAGED, True)),
+                F.count(F.lit(1)),
                 F.count(F.when(~is_event, True)),
                 F.collect_set(F.when(is_event, F.expr(f"at div {DAY_MS}"))),
             )
-            count, faults, days = counted.collect()[0]
-        yield Lines(frame, count, bool(faults), _ranges(days))
+            count, malformed, days = counted.collect()[0]
+        yield Lines(frame, count, malformed, _ranges(days))
     finally:
         frame.unpersist()
 
@@ -317,39 +296,11 @@ def _without(events: DataFrame, repeated: DataFrame) -> DataFrame:
     return events.join(repeated, ["uri", "line"], "left_anti")
 
 
-def _add_malformed(
-    warehouse: Warehouse, archive: str, lines: Lines, again: Sequence[str]
-) -> dict[str, str]:
-    """Add the malformed lines of files to their table; return the damaged files with reasons.
-
-    A cut line at the end of a file is removed when the file is read again and has the whole line:
-    `again` are the files that were damaged when they were last read.
-    """
-    if not lines.faulty and not again:
-        return {}
-    source = malformed_lines(lines.frame, archive).dropDuplicates(["file", "line", "digest"])
-    broken = lines.frame.where(F.col("kind") == DAMAGED).select("uri", "fault")
-    damaged = {row["uri"]: row["fault"] for row in broken.collect()}
-    gone = _whole_now(warehouse, archive, again, source)
-    warehouse.merge(
-        MALFORMED_TABLE,
-        source.withColumn("gone", F.lit(False)).unionByName(gone),
-        f"{_SAME_LINE} WHEN MATCHED AND s.gone THEN DELETE "
-        "WHEN NOT MATCHED AND NOT s.gone THEN INSERT *",
-    )
-    return damaged
-
-
-def _whole_now(
-    warehouse: Warehouse, archive: str, again: Sequence[str], found: DataFrame
-) -> DataFrame:
-    """Return the cut lines that are no longer found in files read again."""
-    names = frame_of(warehouse.spark, [(uri,) for uri in again], "uri string").select(
-        name_in_archive(F.col("uri"), archive).alias("file")
-    )
-    cut = warehouse.read(MALFORMED_TABLE).where("cut").join(names, "file", "left_semi")
-    gone = cut.join(found, ["file", "line", "digest"], "left_anti")
-    return gone.withColumn("gone", F.lit(True)).select(*MALFORMED_TABLE.names, "gone")
+def _add_malformed(warehouse: Warehouse, archive: str, lines: Lines) -> None:
+    """Add the malformed lines of files to their table, each once."""
+    if lines.malformed:
+        found = malformed_lines(lines.frame, archive).dropDuplicates(["file", "line", "digest"])
+        warehouse.merge(MALFORMED_TABLE, found, f"{_SAME_LINE} WHEN NOT MATCHED THEN INSERT *")
 
 
 def refresh_messages(warehouse: Warehouse) -> bool:

@@ -261,8 +261,6 @@ def _day_before(warehouse: Warehouse, until: int | None, now: int) -> Window:
 
 
 def _warn(taken: Taken, teller: Teller) -> None:
-    for uri, why in sorted(taken.damaged.items()):
-        teller.say(f"damaged file {uri}: {why}; what could be read is in the tables")
     if taken.missing_days:
         days = ", ".join(taken.missing_days[:10])
         more = len(taken.missing_days) - 10

@@ -1,176 +1,152 @@
-"""Bytes of an archive file to lines, and lines to events or faults.
+"""Bytes of an archive file to events and malformed lines, in Arrow batches.
 
-Python, not Spark's own reader, for four reasons: Spark drops a damaged file whole or hides where it
-broke, knows no line numbers, accepts what follows a JSON object, and turns wrong types into NULL or
-into strings: see docs/decisions/0006-pipeline.md.
+Python, not Spark's own reader, for three reasons: Spark knows no line numbers, accepts what follows
+a JSON object, and turns wrong types into NULL or into strings: see docs/decisions/0006-pipeline.md.
+
+Lines that are clearly valid events are taken together, column by column: JSON objects of known
+fields, each of its type. Beside a line that is not, each is looked at alone, by `parse_event`.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fairbox_pipeline.schemas import DRIFT, EVENTS, OPTIONAL, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_PIECE: Final = 1 << 20
-_GZIP: Final = 31  # zlib's window bits with a gzip header
+EVENT: Final = "event"
+MALFORMED: Final = "malformed"
 LONGEST: Final = 64 << 20
 """Bytes of a line; an event of a 400 KB item takes 2.5 MB at most."""
 DEEPEST: Final = 253
 """Arrays and objects inside one another in a field that is set aside; `orjson` writes no more."""
 MOST: Final = 1 << 53
 """Of integers, either way: differences, and sums of a thousand, fit into 64 bits."""
+_TOGETHER: Final = 1 << 20
+"""Bytes of lines in a batch, and of what is kept of a line that is too long."""
 _PYTHON: Final[dict[str, type]] = {"string": str, "bigint": int, "map<string,string>": dict}
-TYPES: Final = {c.name: _PYTHON[c.type.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
+_TYPES: Final = {c.name: _PYTHON[c.type.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
 _REQUIRED: Final = tuple(c.name for c in REQUIRED)
-FIELDS: Final = (*REQUIRED, *OPTIONAL, *DRIFT)
+_OF_LINE: Final = ("line", "kind", "fault", "text", "digest")
+LINE_SCHEMA: Final = StructType(
+    [
+        StructField("uri", StringType()),
+        *(StructField(n, LongType() if n == "line" else StringType()) for n in _OF_LINE),
+        *(StructField(c.name, c.type) for c in (*REQUIRED, *OPTIONAL, *DRIFT)),
+    ]
+)
+"""`kind` is `event`, and the event's columns are set, or `malformed`: `fault`, `text`, `digest`."""
+_ARROW: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+_ARROW_SCHEMA: Final = pa.schema(
+    [(f.name, _ARROW[f.dataType.simpleString()]) for f in LINE_SCHEMA.fields]
+)
+_ALLOWED: Final = {
+    name: {kind} if name in _REQUIRED else {kind, type(None)} for name, kind in _TYPES.items()
+}
+_INTEGERS: Final = tuple(name for name, kind in _TYPES.items() if kind is int)
+_MAPS: Final = tuple(name for name, kind in _TYPES.items() if kind is dict)
+
+Columns = dict[str, list[Any]]
 
 
-class DamagedError(Exception):
-    """A gzip stream that is cut or damaged; the part before is read."""
+class UnreadableFileError(Exception):
+    """A file that is not whole; the message is a sentence that names it."""
 
 
 class MalformedError(Exception):
     """A line that is not an event; the message gives the reason."""
 
 
-class Line(NamedTuple):
-    """One line of a file, with its event or its fault.
-
-    Attributes:
-        number: from 1.
-        event: the fields of the event; None where the line is malformed, or marks damage.
-        reason: why it is malformed, or why the file is damaged.
-        raw: the bytes of a malformed line; None where the line marks damage.
-        cut: the file ended inside this line.
-    """
-
-    number: int
-    event: dict[str, Any] | None = None
-    reason: str | None = None
-    raw: bytes | None = None
-    cut: bool = False
-
-
-class Chunk(NamedTuple):
-    """Consecutive lines of a file.
-
-    Attributes:
-        first: number of the first of them, from 1.
-        raws: the bytes of each, without its break.
-        cut: the file ended inside the last of them.
-        damage: why the file could not be read further; then there is no line.
-    """
-
-    first: int
-    raws: list[bytes]
-    cut: bool = False
-    damage: str | None = None
-
-
-def chunks_of(content: bytes) -> Iterator[Chunk]:
-    """Yield the lines of a gzip file in chunks of 1 MiB; a damaged file ends with the reason."""
-    number, length = 1, 0
-    damage: str | None = None
-    pieces = _gunzip(content)
-    rest: list[bytes] = []
-    while True:
-        try:
-            piece = next(pieces, None)
-        except DamagedError as exc:
-            damage = str(exc)
-            break
-        if piece is None:
-            break
-        first, *others = piece.split(b"\n")
-        if length <= LONGEST:  # of a longer line, no more is kept than shows that it is
-            rest.append(first)
-            length += len(first)
-        if others:
-            others.insert(0, b"".join(rest))
-            rest = [others.pop()]
-            length = len(rest[0])
-            yield Chunk(number, others)
-            number += len(others)
-    last = b"".join(rest)
-    if last:
-        yield Chunk(number, [last], cut=damage is not None)
-        number += 1
-    if damage is not None:
-        yield Chunk(number - 1, [], damage=damage)
-
-
-def read_lines(content: bytes) -> Iterator[Line]:
-    """Yield every line of a gzip file; a damaged file ends with a line for the damage."""
-    for chunk in chunks_of(content):
-        yield from lines_of(chunk)
-
-
-def lines_of(chunk: Chunk) -> Iterator[Line]:
-    """Yield the lines of a chunk, or the line for the damage."""
-    if chunk.damage is not None:
-        yield Line(chunk.first, reason=chunk.damage)
-    last = len(chunk.raws) - 1
-    for place, raw in enumerate(chunk.raws):
-        yield _line(chunk.first + place, raw, cut=chunk.cut and place == last)
-
-
-def _line(number: int, raw: bytes, *, cut: bool = False) -> Line:
-    try:
-        return Line(number, event=parse_event(raw))
-    except MalformedError as exc:
-        reason = f"the file ends inside this line; {exc}" if cut else str(exc)
-        kept = raw if len(raw) <= LONGEST else raw[:_PIECE]
-        return Line(number, reason=reason, raw=kept, cut=cut)
-
-
-def _gunzip(content: bytes) -> Iterator[bytes]:
-    """Yield the content of a gzip file of any number of members.
+def batches_of(uri: str, content: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of a file, of an address and bytes, in the columns of `LINE_SCHEMA`.
 
     Raises:
-        DamagedError: after all that could be read.
+        UnreadableFileError: it is no whole gzip file.
     """
     if not content:
-        raise DamagedError("the file is empty: it has no gzip header")
-    while content:
-        stream = zlib.decompressobj(_GZIP)
-        while not stream.eof:
-            if not content:
-                raise DamagedError("the gzip stream ends before its end")
-            before = stream.copy()
+        raise UnreadableFileError(f"{uri} cannot be read: it is empty, without a gzip header")
+    first = 1
+    with gzip.open(io.BytesIO(content)) as file:
+        while True:
             try:
-                piece = stream.decompress(content, _PIECE)
-            except zlib.error as exc:
-                yield from _salvaged(before, content)
-                raise DamagedError(f"the gzip stream is broken: {exc}") from exc
-            content = stream.unconsumed_tail
-            if piece:
-                yield piece
-        content = stream.unused_data.lstrip(b"\0")  # padding after the last member
+                raws = file.readlines(_TOGETHER)
+            except (OSError, EOFError, zlib.error) as exc:
+                raise UnreadableFileError(f"{uri} cannot be read: {exc}") from None
+            if not raws:
+                return
+            columns = _together(raws) or _one_by_one(raws)
+            columns["uri"] = [uri] * len(raws)
+            columns["line"] = list(range(first, first + len(raws)))
+            yield _batch(columns)
+            first += len(raws)
 
 
-def _salvaged(stream: Any, content: bytes) -> Iterator[bytes]:
-    """Yield the content before the damage of a stream, in ever smaller steps."""
-    step = _PIECE
-    while step:
-        before = stream.copy()
-        try:
-            piece = stream.decompress(content, step)
-        except zlib.error:
-            stream = before
-            step //= 16
-            continue
-        content = stream.unconsumed_tail
-        if not piece:
-            return
-        yield piece
+def _together(raws: list[bytes]) -> Columns | None:
+    """Return the columns of lines that are all valid events; None: some may not be."""
+    try:
+        rows = [orjson.loads(raw) for raw in raws]
+    except orjson.JSONDecodeError:
+        return None
+    if set(map(type, rows)) != {dict} or not all(row.keys() <= _TYPES.keys() for row in rows):
+        return None
+    columns: Columns = {name: [row.get(name) for row in rows] for name in _TYPES}
+    columns["kind"] = [EVENT] * len(rows)
+    return columns if _are_events(columns) else None
+
+
+def _are_events(columns: Columns) -> bool:
+    """Whether `parse_event` would find no fault and no unknown field."""
+    return (
+        all(set(map(type, columns[name])) <= kinds for name, kinds in _ALLOWED.items())
+        and set(columns["event"]) <= EVENTS
+        and all(max(map(abs, filter(None, columns[name])), default=0) <= MOST for name in _INTEGERS)
+        and all(
+            type(text) is str
+            for name in _MAPS
+            for held in columns[name]
+            if held
+            for text in held.values()
+        )
+    )
+
+
+def _one_by_one(raws: list[bytes]) -> Columns:
+    rows = [_row(raw.removesuffix(b"\n")) for raw in raws]
+    return {name: [row.get(name) for row in rows] for name in LINE_SCHEMA.names}
+
+
+def _row(raw: bytes) -> dict[str, Any]:
+    """Return the columns of one line; the others are null."""
+    try:
+        return parse_event(raw) | {"kind": EVENT}
+    except MalformedError as exc:
+        kept = raw if len(raw) <= LONGEST else raw[:_TOGETHER]
+        text = kept.decode("utf-8", "backslashreplace")
+        digest = hashlib.sha256(kept).hexdigest()
+        return {"kind": MALFORMED, "fault": str(exc), "text": text, "digest": digest}
+
+
+def _batch(columns: Columns) -> pa.RecordBatch:
+    nothing = [None] * len(columns["line"])
+    for name in _MAPS:
+        columns[name] = [None if held is None else list(held.items()) for held in columns[name]]
+    arrays = [pa.array(columns.get(f.name, nothing), f.type) for f in _ARROW_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
 
 
 def parse_event(raw: bytes) -> dict[str, Any]:
@@ -228,7 +204,7 @@ def _sorted_by_type(
     extra: dict[str, Any] = {}
     changed: dict[str, Any] = {}
     for name, value in found.items():
-        kind = TYPES.get(name)
+        kind = _TYPES.get(name)
         if kind is None:
             extra[name] = value
         elif value is None:
@@ -250,16 +226,6 @@ def _fits(value: Any, kind: type) -> bool:
 def _what_is_wrong(name: str, found: dict[str, Any], changed: dict[str, Any]) -> str:
     if name in changed:
         beyond = " of 53 bits" if type(found[name]) is int else ""
-        wanted = f"an integer{beyond}" if TYPES[name] is int else "a string"
+        wanted = f"an integer{beyond}" if _TYPES[name] is int else "a string"
         return f"{name} is not {wanted}"
     return f"{name} is null" if name in found else f"{name} is missing"
-
-
-def readable(raw: bytes) -> str:
-    r"""Return a line as text, with bytes that are not UTF-8 as `\xNN`."""
-    return raw.decode("utf-8", "backslashreplace")
-
-
-def digest(raw: bytes) -> str:
-    """SHA-256 of a line, in hex."""
-    return hashlib.sha256(raw).hexdigest()

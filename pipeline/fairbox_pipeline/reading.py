@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.columns import LINE_SCHEMA, batches_of
 from fairbox_pipeline.errors import MissingArchiveError
+from fairbox_pipeline.lines import LINE_SCHEMA, batches_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,12 +47,7 @@ def list_files(spark: SparkSession, archive: str, days: Sequence[str] = ()) -> D
 
 
 def read_archive(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
-    """Read files line by line, in `LINE_SCHEMA`.
-
-    `kind` is `event` (the event's columns are set), `malformed` (`fault`, `text`, `digest`, `cut`)
-    or `damaged` (`fault`: the file could not be read to its end). An action on it needs
-    `one_file_a_batch`.
-    """
+    """Read files line by line, in `LINE_SCHEMA`; an action on it needs `one_file_a_batch`."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

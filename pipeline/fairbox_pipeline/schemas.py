@@ -218,7 +218,7 @@ MALFORMED_TABLE: Final = Table(
         Column("digest", _STRING, "SHA-256 of the line's bytes, hex"),
         Column("reason", _STRING, "what is wrong with it"),
         Column("text", _STRING, "the line; bytes that are not UTF-8 as `\\xNN`"),
-        Column("cut", BooleanType(), "the file ended inside this line"),
+        Column("cut", BooleanType(), "null; earlier releases took the readable part of a file"),
     ),
     order=("file", "line"),
 )
@@ -231,7 +231,7 @@ FILES_TABLE: Final = Table(
         Column("modified", _LONG, "ms since 1970 UTC"),
         Column("since", _LONG, "null; earlier releases took events from then on, ms"),
         Column("until", _LONG, "null; earlier releases took events before then, ms"),
-        Column("damaged", _STRING, "why it could not be read to its end; else null"),
+        Column("damaged", _STRING, "null; as `cut` of `malformed`"),
         Column("day", _STRING, "of its folder `dt=`; empty: it lies in none; null: not known"),
     ),
     partition=(Partition("day"),),

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.errors import ConflictError, PipelineError, UsageError, VersionError
+from fairbox_pipeline.lines import UnreadableFileError
 from fairbox_pipeline.schemas import NAMESPACE, TABLES, Table
 
 if TYPE_CHECKING:
@@ -419,6 +420,9 @@ def failure(exc: BaseException) -> PipelineError:
 
     A file that cannot be read is named, as wrong input.
     """
+    told = re.search(rf"{UnreadableFileError.__name__}: (.*)", str(exc))
+    if told:
+        return UsageError(told[1])
     cause = _cause(str(exc)) or type(exc).__name__
     file = re.search(r"while reading file (\S+?)\.?\s", str(exc))
     if file:

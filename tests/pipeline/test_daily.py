@@ -44,8 +44,7 @@ BATCH = f"{uid(0, NOON - 4 * DAY_MS)}"
 
 def told(kind: str, n: int, at: int, began: int, **more: Any) -> dict[str, Any]:
     """An event of message `n`, which has the id of its time."""
-    make = added if kind == "added" else ended
-    event = make(*(() if kind == "added" else (kind,)), n, at=at, **more)
+    event = added(n, at=at, **more) if kind == "added" else ended(kind, n, at=at, **more)
     return {**event, "id": uid(n, began), "event_id": f"{n}-{kind}-{at}"}
 
 
@@ -57,11 +56,8 @@ def test_a_day_s_run_shows_the_day_and_what_of_before_is_not_settled(
     items = {5: f"{BATCH}:0:5", 8: f"{BATCH}:0:8"}
 
     def lines(kind: str, at: int, *numbers: int, **more: Any) -> list[dict[str, Any]]:
-        item = {"batch_item": items.get} if kind == "added" else {}
-        return [
-            told(kind, n, at, began[n], **more, **{k: v(n) for k, v in item.items()})
-            for n in numbers
-        ]
+        fields = [more | {"batch_item": items.get(n)} if kind == "added" else more for n in numbers]
+        return [told(kind, n, at, began[n], **f) for n, f in zip(numbers, fields, strict=True)]
 
     # of 1 to 6: delivered, lost, dead, delivered again in the day, of a batch, delivered late
     first = lines("added", old, 1, 2, 3, 4, 5, 6) + lines("delivered", old + 100, 1, 4, 5)

@@ -1,17 +1,33 @@
-"""Bytes to lines, lines to events: what is malformed, what is damaged, what is kept aside."""
+"""Bytes to lines, lines to events: what is malformed, unreadable, or kept aside."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
-import zlib
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fairbox_pipeline import lines
-from fairbox_pipeline.lines import Line, MalformedError, parse_event, read_lines, readable
+from fairbox_pipeline.lines import (
+    EVENT,
+    LINE_SCHEMA,
+    MALFORMED,
+    MalformedError,
+    UnreadableFileError,
+    batches_of,
+    parse_event,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 
-EVENT: dict[str, Any] = {
+from tests.pipeline.archives import random_archive
+from tests.pipeline.writing import added, ended
+
+URI = "file:/a/dt=2025-11-18/x.json.gz"
+
+LEAST: dict[str, Any] = {
     "event": "added",
     "at": 1,
     "topic": "orders",
@@ -33,15 +49,21 @@ NOTHING_HOLDS = (
 
 
 def raw(**changes: Any) -> bytes:
-    return json.dumps(EVENT | changes).encode()
+    return json.dumps(LEAST | changes).encode()
 
 
-def lines_of(content: bytes) -> list[Line]:
-    return list(read_lines(content))
+def rows_of(content: bytes) -> list[dict[str, Any]]:
+    """Return the rows of a file."""
+    batches = list(batches_of(URI, content))
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def packed(*raws: bytes) -> bytes:
+    return gzip.compress(b"".join(raw + b"\n" for raw in raws), 1)
 
 
 def test_an_event_has_the_fields_of_its_line() -> None:
-    assert parse_event(raw(size=7, headers={"a": "b"})) == EVENT | {
+    assert parse_event(raw(size=7, headers={"a": "b"})) == LEAST | {
         "size": 7,
         "headers": {"a": "b"},
     }
@@ -70,12 +92,12 @@ def test_what_is_not_one_json_object_is_malformed(line: bytes) -> None:
         parse_event(line)
 
 
-@pytest.mark.parametrize("name", list(EVENT))
+@pytest.mark.parametrize("name", list(LEAST))
 def test_a_field_named_on_all_events_may_not_be_missing_or_null(name: str) -> None:
     with pytest.raises(MalformedError, match=f"{name} is null"):
         parse_event(raw(**{name: None}))
     with pytest.raises(MalformedError, match=f"{name} is missing"):
-        parse_event(json.dumps({k: v for k, v in EVENT.items() if k != name}).encode())
+        parse_event(json.dumps({k: v for k, v in LEAST.items() if k != name}).encode())
 
 
 @pytest.mark.parametrize("name", ["at", "epoch", "shard"])
@@ -128,9 +150,9 @@ def test_a_line_past_the_limit_is_malformed_and_its_beginning_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lines, "LONGEST", 2 << 20)
-    long, event = lines_of(gzip.compress(b"x" * (5 << 20) + b"\n" + raw() + b"\n"))
-    assert (long.number, long.reason, long.raw) == (1, "longer than 2 MiB", b"x" * (1 << 20))
-    assert (event.number, event.event) == (2, EVENT)
+    long, event = rows_of(packed(b"x" * (5 << 20), raw()))
+    assert (long["line"], long["fault"], long["text"]) == (1, "longer than 2 MiB", "x" * (1 << 20))
+    assert (event["line"], event["kind"]) == (2, EVENT)
 
 
 @pytest.mark.parametrize(
@@ -146,58 +168,97 @@ def test_a_known_field_of_another_type_is_set_aside_and_the_event_stays(
 
 
 def test_a_field_that_is_null_counts_as_absent() -> None:
-    assert parse_event(raw(partition_key=None)) == EVENT
+    assert parse_event(raw(partition_key=None)) == LEAST
+
+
+def expected(line: int, told: bytes) -> dict[str, Any]:
+    """The row of one line, by `parse_event` alone."""
+    row = dict.fromkeys(LINE_SCHEMA.names) | {"uri": URI, "line": line}
+    try:
+        row |= parse_event(told) | {"kind": EVENT}
+    except MalformedError as exc:
+        text, digest = told.decode("utf-8", "backslashreplace"), hashlib.sha256(told).hexdigest()
+        return row | {"kind": MALFORMED, "fault": str(exc), "text": text, "digest": digest}
+    row["headers"] = None if row["headers"] is None else list(row["headers"].items())
+    return row
+
+
+def check(*raws: bytes) -> None:
+    assert rows_of(packed(*raws)) == [expected(n, told) for n, told in enumerate(raws, 1)]
 
 
 def test_lines_are_numbered_from_one_over_members_and_the_last_needs_no_break() -> None:
-    content = gzip.compress(raw() + b"\nbroken") + gzip.compress(b" here\n" + raw(at=9))
-    first, second, third = lines_of(content)
-    assert (first.number, first.event) == (1, EVENT)
-    assert (second.number, second.raw, second.cut) == (2, b"broken here", False)
-    assert (third.number, third.event) == (3, EVENT | {"at": 9})
+    content = gzip.compress(raw() + b"\nbro\xffken") + gzip.compress(b" here\n" + raw(at=9))
+    first, second, third = rows_of(content + b"\0" * 512)  # padding is no damage
+    assert (first["line"], first["kind"]) == (1, EVENT)
+    assert (second["line"], second["text"]) == (2, "bro\\xffken here")
+    assert (third["line"], third["at"]) == (3, 9)
 
 
 def test_a_line_of_ten_megabytes_is_one_line() -> None:
-    body = "ü" * 5_000_000
-    content = gzip.compress(raw(body=body) + b"\n" + raw() + b"\n", 1)
-    long, short = lines_of(content)
-    assert long.event == EVENT | {"body": body}
-    assert short.number == 2
+    long, short = rows_of(packed(raw(body="ü" * 5_000_000), raw()))
+    assert long["body"] == "ü" * 5_000_000
+    assert short["line"] == 2
 
 
-def test_a_file_cut_short_gives_what_can_be_read_and_is_named_damaged() -> None:
-    # stored, not compressed: where the file is cut is where the text is cut
-    packer = zlib.compressobj(0, zlib.DEFLATED, 31)
-    whole = packer.compress(raw() + b"\n" + raw(at=2) + b"\n" + raw(at=3) + b"\n") + packer.flush()
-    cut = whole[: whole.index(b'"at": 3')]
-    *events, fragment, damage = lines_of(cut)
-    assert [line.event for line in events] == [EVENT, EVENT | {"at": 2}]
-    assert (fragment.number, fragment.cut) == (3, True)
-    assert fragment.reason is not None
-    assert fragment.reason.startswith("the file ends inside this line")
-    assert damage == Line(3, reason="the gzip stream ends before its end")
+WHOLE = packed(raw(), raw(at=2))
 
 
-def test_a_file_that_breaks_in_the_middle_is_named_with_zlibs_reason() -> None:
-    content = gzip.compress(raw() + b"\n")
-    wrong_sum = content[:-8] + bytes(b ^ 1 for b in content[-8:-4]) + content[-4:]
-    event, damage = lines_of(wrong_sum)
-    assert event.event == EVENT
-    assert damage.reason is not None
-    assert "incorrect data check" in damage.reason
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is empty"),
+        (b"\x1f", "Not a gzipped file"),
+        (b"plain text", "Not a gzipped file"),
+        (WHOLE[: len(WHOLE) // 2], "ended before the end-of-stream marker"),
+        (WHOLE[:-8] + bytes(b ^ 1 for b in WHOLE[-8:-4]) + WHOLE[-4:], "CRC check failed"),
+        (WHOLE[:10] + b"\x07" + WHOLE[11:], "Error -3"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_refused_by_name(content: bytes, why: str) -> None:
+    with pytest.raises(UnreadableFileError, match=f"^{URI} cannot be read: .*{why}"):
+        rows_of(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x1f", b"plain text"])
-def test_what_is_no_gzip_file_is_damaged_and_has_no_line(content: bytes) -> None:
-    (damage,) = lines_of(content)
-    assert damage.raw is None
-    assert damage.number == 0
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_archive_with_faults_of_every_kind_is_the_same_line_by_line(seed: int) -> None:
+    check(*random_archive(seed, messages=900).lines())
 
 
-def test_padding_after_the_last_member_is_no_damage() -> None:
-    (line,) = lines_of(gzip.compress(raw() + b"\n") + b"\0" * 512)
-    assert line.event == EVENT
+def test_lines_as_they_should_be_never_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [added(n) for n in range(3000)] + [ended("delivered", n) for n in range(3000)]
+    monkeypatch.setattr(lines, "parse_event", None)  # nobody calls it
+    rows = rows_of(packed(*(json.dumps(line).encode() for line in told)))
+    assert [row["line"] for row in rows] == list(range(1, 6001))
+    assert {row["kind"] for row in rows} == {EVENT}
+    assert rows[7]["headers"] == [("traceparent", "t7")]
 
 
-def test_bytes_that_are_not_utf_8_stay_readable() -> None:
-    assert readable(b"a\xff\xc3\xbc") == "a\\xff\u00fc"
+PLAIN = {**added(1), "due": None}
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([2**63 - 1, 2**63, 2**64 - 1, -(2**63), -(2**63) - 1, 1.0, 1e5, 0.5, -0.0]),
+    st.text(max_size=3),
+    st.sampled_from(["added", "expired", "Added"]),
+    st.dictionaries(st.text(max_size=2), st.one_of(st.text(max_size=2), st.none(), st.integers())),
+    st.lists(st.integers(), max_size=1),
+)
+CHANGED = st.dictionaries(
+    st.sampled_from([*PLAIN, "subscription", "attempt", "novel", "kind", "line", "uri"]), VALUES
+)
+LINE = st.one_of(
+    CHANGED.map(lambda change: json.dumps(PLAIN | change).encode()),
+    CHANGED.map(lambda change: json.dumps(PLAIN | change, ensure_ascii=False).encode("utf-8")),
+    st.sampled_from([*PLAIN]).map(
+        lambda name: json.dumps({k: v for k, v in PLAIN.items() if k != name}).encode()
+    ),
+    st.binary(max_size=4).map(lambda junk: json.dumps(PLAIN).encode() + junk.replace(b"\n", b"")),
+    st.sampled_from([b"", b"{}", b"[]", b"{} {}", b'{"at":1,"at":2}', b'{"id":"\\ud800"}']),
+)
+
+
+@given(st.lists(LINE, max_size=6), st.integers(0, 3))
+def test_any_line_beside_any_other_is_the_same_as_alone(told: list[bytes], plain: int) -> None:
+    check(*[json.dumps(PLAIN).encode()] * plain, *told)

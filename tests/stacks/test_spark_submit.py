@@ -45,12 +45,12 @@ runpy.run_path(sys.argv.pop(1).removeprefix("file://"), run_name="__main__")
 PROBE = """
 import json, os, sys
 import orjson
-from fairbox_pipeline.lines import __file__ as jobs
+from fairbox_pipeline.errors import __file__ as jobs
 from pyspark.sql import SparkSession
 
 def found(_):
     import orjson
-    from fairbox_pipeline.lines import __file__ as jobs
+    from fairbox_pipeline.errors import __file__ as jobs
     return [(orjson.loads("1"), orjson.__file__, jobs, os.getcwd())]
 
 context = SparkSession.builder.getOrCreate().sparkContext
@@ -179,7 +179,7 @@ def test_the_daily_run_s_jobs_run_as_the_template_starts_them(
     here = {
         "--archive": str(tmp_path / "archive"),
         "--warehouse": str(tmp_path / "warehouse"),
-        "--until": "2026-11-19T05:00:00Z",
+        "--until": "2025-11-13T05:00:00Z",
         "--outstanding": str(Bucket(tmp_path / "outbox").full([])),
         "--trackers": str(Bucket(tmp_path / "batches").full([])),
     }

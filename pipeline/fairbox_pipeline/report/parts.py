@@ -206,7 +206,7 @@ class Report:
         if hours is None:
             return []
         (ends,) = hours.agg(F.min("hour"), F.max("hour")).collect()
-        if None in ends:
+        if ends[0] is None:
             return []
         span = Span.over(ends[0], ends[1])
         about = "The worst hour of the worst subscription in each step, from table latency_hourly."

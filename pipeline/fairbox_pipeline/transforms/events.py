@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.columns import MALFORMED
+from fairbox_pipeline.lines import MALFORMED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +40,7 @@ def malformed_lines(lines: DataFrame, archive: str) -> DataFrame:
         "digest",
         F.col("fault").alias("reason"),
         "text",
-        "cut",
+        F.lit(None).cast("boolean").alias("cut"),
     )
 
 
