@@ -39,7 +39,7 @@ class EmptyArchiveError(PipelineError):
 
 
 class ConflictError(PipelineError):
-    """Another run changed the same table again and again; nothing of this step is written."""
+    """Another run changed the tables meanwhile; nothing of this step is written: run it again."""
 
     exit_code = Exit.CONFLICT
 

@@ -16,11 +16,9 @@ from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.errors import ConflictError, EmptyArchiveError, MissingArchiveError
+from fairbox_pipeline.errors import EmptyArchiveError, MissingArchiveError
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.lines import EVENT, MOST
 from fairbox_pipeline.reading import list_files, one_file_a_batch, read_archive
@@ -34,7 +32,7 @@ from fairbox_pipeline.schemas import (
 )
 from fairbox_pipeline.transforms.events import malformed_lines, repeated_lines
 from fairbox_pipeline.transforms.messages import merged, messages_of
-from fairbox_pipeline.warehouse import ATTEMPTS, FOLDED, FOLDED_PROPERTY, lost_race
+from fairbox_pipeline.warehouse import FOLDED, FOLDED_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,7 +90,6 @@ def ingest(
     Raises:
         MissingArchiveError: there is nothing at that place.
         EmptyArchiveError: there is no file of an archive in it.
-        ConflictError: other runs won every race; the tables are consistent.
     """
     recent = () if today is None else _recent_days(warehouse, archive, today)
     if recent:
@@ -247,31 +244,15 @@ def add_events(warehouse: Warehouse, lines: Lines) -> None:
 
     An event's `at` never changes, so of the table only the days of the new events are read. Only
     ids are shuffled, not bodies. The append is refused if another run has added events since this
-    one read the known ids; then it reads them again.
-
-    Raises:
-        ConflictError: other runs won every race; nothing is written.
+    one read the known ids.
     """
     events = lines.frame.where(F.col("kind") == EVENT)
-    for _ in range(ATTEMPTS):
-        standing = warehouse.snapshot(EVENTS_TABLE)
-        if standing is None:
-            break
-        known = warehouse.read_at(EVENTS_TABLE, standing).where(_on(lines.days))
-        repeated = repeated_lines(events, known).persist()
-        try:
-            fresh = _without(events, repeated).select(*EVENTS_TABLE.names)
-            warehouse.append_after(EVENTS_TABLE, fresh, standing)
-        except Py4JJavaError as exc:
-            if not lost_race(exc):
-                raise
-        else:
-            return
-        finally:
-            repeated.unpersist()
-    raise ConflictError(
-        f"another run added events {ATTEMPTS} times while this one did: run one at a time"
-    )
+    standing = warehouse.current(EVENTS_TABLE).snapshot
+    known = warehouse.read_at(EVENTS_TABLE, standing).where(_on(lines.days))
+    repeated = repeated_lines(events, known).persist()
+    fresh = _without(events, repeated).select(*EVENTS_TABLE.names)
+    warehouse.append_after(EVENTS_TABLE, fresh, standing)
+    repeated.unpersist()
 
 
 def _on(days: Sequence[tuple[int, int]]) -> SparkColumn:
@@ -309,23 +290,7 @@ def refresh_messages(warehouse: Warehouse) -> bool:
     Each commit of `events` is folded by itself. A row remembers up to which commit it stands, so a
     commit that was folded before, by a run that crashed or by another run, changes nothing. Where
     the history of `events` is gone, all rows are made from all events.
-
-    Raises:
-        ConflictError: other runs won every race.
     """
-    for _ in range(ATTEMPTS):
-        try:
-            return _refresh(warehouse)
-        except (Py4JJavaError, PySparkException) as exc:
-            if not lost_race(exc):
-                raise
-    raise ConflictError(
-        f"another run changed {MESSAGES_TABLE.full_name} {ATTEMPTS} times while this one wrote it: "
-        "run one at a time"
-    )
-
-
-def _refresh(warehouse: Warehouse) -> bool:
     done = warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY)
     current = warehouse.current(EVENTS_TABLE).number
     commits = warehouse.commits(EVENTS_TABLE, None if done is None else int(done))
@@ -345,7 +310,7 @@ def _refresh(warehouse: Warehouse) -> bool:
 
 def _rebuild(warehouse: Warehouse) -> int:
     """Replace all rows of `messages`; return up to which commit they stand."""
-    standing = warehouse.snapshot(MESSAGES_TABLE)
+    standing = warehouse.current(MESSAGES_TABLE).snapshot
     current = warehouse.current(EVENTS_TABLE)
     events = warehouse.read_at(EVENTS_TABLE, current.snapshot).select(*_FOR_MESSAGES)
     rows = messages_of(events, current.number)

@@ -1,14 +1,12 @@
-"""The Iceberg tables of a warehouse: created, versioned, and written so that runs may race."""
+"""The Iceberg tables of a warehouse: created, versioned, and written by one run at a time."""
 
 from __future__ import annotations
 
 import re
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.errors import ConflictError, PipelineError, UsageError, VersionError
@@ -16,14 +14,13 @@ from fairbox_pipeline.lines import UnreadableFileError
 from fairbox_pipeline.schemas import NAMESPACE, TABLES, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 VERSION: Final = 4
 NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
 VERSION_PROPERTY: Final = "fairbox.version"
-ATTEMPTS: Final = 5
 FOLDED_PROPERTY: Final = "fairbox.folded"
 """Of table `messages`: number of the commit of `events` up to which all of it stands."""
 FOLDED: Final = "folded"
@@ -62,7 +59,8 @@ class Commit(NamedTuple):
 class Warehouse:
     """Tables of namespace `fairbox`, or of Spark's `spark.fairbox.namespace`, through one session.
 
-    Every write of a table is one Iceberg commit, so it is atomic.
+    Every write of a table is one Iceberg commit, so it is atomic. One that meets the commit of
+    another run fails, and `failure` says so.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -77,9 +75,9 @@ class Warehouse:
         found = {table.name: self._found(table) for table in TABLES}
         older = [t for t in TABLES if (there := found[t.name]) is not None and _is_older(t, there)]
         for table in older:
-            retried(partial(self._upgrade, table), self._full_name(table))
+            self._upgrade(table)
         if not any(found.values()):
-            retried(self._make_namespace, "the namespace")
+            self._make_namespace()
         for table in TABLES:
             metadata = found[table.name]
             if metadata is None or metadata.currentSnapshot() is None:
@@ -143,17 +141,13 @@ class Warehouse:
 
         One commit: a table that is there is whole.
         """
-
-        def commit() -> None:
-            found = self._found(table)
-            if found is None:
-                making = self._builder(table).createTransaction()
-                making.newFastAppend().commit()
-                making.commitTransaction()
-            elif found.currentSnapshot() is None:
-                found.newFastAppend().commit()
-
-        retried(commit, self._full_name(table))
+        found = self._found(table)
+        if found is None:
+            making = self._builder(table).createTransaction()
+            making.newFastAppend().commit()
+            making.commitTransaction()
+        elif found.currentSnapshot() is None:
+            found.newFastAppend().commit()
 
     def _upgrade(self, table: Table) -> None:
         """Give a table of an older version what it lacks, and name the version.
@@ -201,11 +195,6 @@ class Warehouse:
         """Return the current table."""
         return self.spark.read.table(self._full_name(table))
 
-    def snapshot(self, table: Table) -> int | None:
-        """Return the id of a table's current snapshot; None before its first."""
-        current = self._metadata(table).currentSnapshot()
-        return int(current.snapshotId()) if current else None
-
     def count(self, table: Table) -> int:
         """Return the number of rows of a table, from its metadata."""
         current = self._metadata(table).currentSnapshot()
@@ -218,11 +207,7 @@ class Warehouse:
 
     def set_property(self, table: Table, name: str, value: str) -> None:
         """Set a property of a table."""
-
-        def commit() -> None:
-            self._metadata(table).updateProperties().set(name, value).commit()
-
-        retried(commit, self._full_name(table))
+        self._metadata(table).updateProperties().set(name, value).commit()
 
     def read_at(self, table: Table, snapshot: int) -> DataFrame:
         """Return a table as it stood at a snapshot."""
@@ -261,19 +246,14 @@ class Warehouse:
         return reader.load(self._full_name(table))
 
     def append_after(self, table: Table, rows: DataFrame, snapshot: int) -> None:
-        """Append rows in one commit, only if nothing was added since a snapshot.
-
-        Raises:
-            Py4JJavaError: a race was lost (see `retried`), or the job failed; nothing is written.
-        """
+        """Append rows in one commit, only if nothing was added since a snapshot."""
         writer = rows.writeTo(self._full_name(table)).option("isolation-level", "serializable")
         writer = writer.option("distribution-mode", "none")  # rows are sorted where they are
         writer.option("validate-from-snapshot-id", str(snapshot)).overwrite(F.lit(False))
 
     def append(self, table: Table, rows: DataFrame) -> None:
         """Append rows in one commit."""
-        name = self._full_name(table)
-        retried(lambda: rows.writeTo(name).append(), name)
+        rows.writeTo(self._full_name(table)).append()
 
     def replace(
         self,
@@ -285,18 +265,12 @@ class Warehouse:
         """Replace all rows of a table in one commit, or those of whole partitions.
 
         With `after`, only if nothing has changed since this snapshot.
-
-        Raises:
-            Py4JJavaError: with `after`, a race was lost (see `retried`).
-            ConflictError: without it, other runs won every race.
         """
-        name = self._full_name(table)
-        replaced = F.lit(True) if where is None else where
-        if after is None:
-            retried(lambda: rows.writeTo(name).overwrite(replaced), name)
-            return
-        writer = rows.writeTo(name).option("isolation-level", "serializable")
-        writer.option("validate-from-snapshot-id", str(after)).overwrite(replaced)
+        writer = rows.writeTo(self._full_name(table))
+        if after is not None:
+            writer = writer.option("isolation-level", "serializable")
+            writer = writer.option("validate-from-snapshot-id", str(after))
+        writer.overwrite(F.lit(True) if where is None else where)
 
     def files(self, table: Table) -> int:
         """Return the number of data files of a table, from its metadata."""
@@ -304,26 +278,15 @@ class Warehouse:
         return int(current.summary().get("total-data-files") or 0) if current else 0
 
     def delete(self, table: Table, where: str) -> None:
-        """Delete rows of the table, as `t`, by a condition in SQL, in one commit.
-
-        Raises:
-            ConflictError: other runs won every race.
-        """
-        name = self._full_name(table)
-        query = f"DELETE FROM {name} t WHERE {where}"  # noqa: S608 - conditions hold no input
-        retried(lambda: self.spark.sql(query), name)
+        """Delete rows of the table, as `t`, by a condition in SQL, in one commit."""
+        query = f"DELETE FROM {self._full_name(table)} t WHERE {where}"  # noqa: S608 - no input
+        self.spark.sql(query)
 
     def call(self, procedure: str, table: Table, arguments: str) -> list[Row]:
-        """Run one of Iceberg's procedures on a table; return the rows of its answer.
-
-        Raises:
-            ConflictError: other runs won every race.
-        """
+        """Run one of Iceberg's procedures on a table; return the rows of its answer."""
         catalog, name = self.spark.conf.get("spark.sql.defaultCatalog"), self._full_name(table)
         query = f"CALL {catalog}.system.{procedure}(table => '{name}', {arguments})"
-        found: list[Row] = []
-        retried(lambda: found.extend(self.spark.sql(query).collect()), name)
-        return found
+        return self.spark.sql(query).collect()
 
     def fold(
         self, table: Table, rows: DataFrame, *, on: Column, when: Column, update: dict[str, Column]
@@ -332,9 +295,6 @@ class Warehouse:
 
         The conditions and values name columns of the rows as `folded.x`, and those of the table by
         its own name.
-
-        Raises:
-            Py4JJavaError: a race was lost (see `lost_race`), or the job failed; nothing is written.
         """
         rows.alias(FOLDED).mergeInto(self._full_name(table), on).whenMatched(when).update(
             update
@@ -345,21 +305,13 @@ class Warehouse:
 
         Into an empty table the rows are appended, which saves the join. `rows` may have columns
         more than the table, for the clauses to look at.
-
-        Raises:
-            ConflictError: other runs won every race.
         """
+        if self.count(table) == 0:
+            self.append_after(table, rows.select(*table.names), self.current(table).snapshot)
+            return
         view = f"merged_into_{table.name}"
         rows.createOrReplaceTempView(view)
-
-        def write() -> None:
-            standing = self.snapshot(table)
-            if standing is not None and self.count(table) == 0:
-                self.append_after(table, rows.select(*table.names), standing)
-            else:
-                self.spark.sql(f"MERGE INTO {self._full_name(table)} t USING {view} s {clauses}")
-
-        retried(write, self._full_name(table))
+        self.spark.sql(f"MERGE INTO {self._full_name(table)} t USING {view} s {clauses}")
 
 
 def _commit(snapshot: Any) -> Commit:
@@ -391,35 +343,15 @@ def _is_older(table: Table, metadata: Any) -> bool:
     )
 
 
-def retried(write: Callable[[], object], what: str) -> None:
-    """Write; retry after a conflicting commit of another run.
-
-    Raises:
-        ConflictError: every attempt conflicted.
-    """
-    for _ in range(ATTEMPTS):
-        try:
-            write()
-        except (Py4JJavaError, PySparkException) as exc:
-            if not lost_race(exc):
-                raise
-        else:
-            return
-    raise ConflictError(
-        f"another run changed {what} {ATTEMPTS} times while this one wrote it: run one at a time"
-    )
-
-
-def lost_race(exc: BaseException) -> bool:
-    """Whether a write failed because another run's commit came first."""
-    return any(name in str(exc) for name in _RACES)
-
-
 def failure(exc: BaseException) -> PipelineError:
     """Return an error of Spark as one line of this program's own: its innermost cause.
 
     A file that cannot be read is named, as wrong input.
     """
+    if any(race in str(exc) for race in _RACES):
+        return ConflictError(
+            "another run changed the tables meanwhile: run one at a time, and this one again"
+        )
     told = re.search(rf"{UnreadableFileError.__name__}: (.*)", str(exc))
     if told:
         return UsageError(told[1])

@@ -146,12 +146,12 @@ def test_a_warehouse_of_another_version_is_refused_untouched(
     warehouse = Warehouse(pipeline.spark)
     warehouse.prepare()
     warehouse.set_property(MESSAGES_TABLE, VERSION_PROPERTY, version)
-    before = warehouse.snapshot(EVENTS_TABLE)
+    before = warehouse.current(EVENTS_TABLE)
     assert pipeline.code("history") == Exit.VERSION
     said = capsys.readouterr().err
     assert f"is of version {version}" in said
     assert told in said
-    assert warehouse.snapshot(EVENTS_TABLE) == before
+    assert warehouse.current(EVENTS_TABLE) == before
 
 
 def test_the_tables_of_a_named_deployment_lie_in_a_namespace_of_their_own(

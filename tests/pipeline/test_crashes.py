@@ -19,8 +19,7 @@ from fairbox_pipeline.schemas import (
     MESSAGES_TABLE,
     Table,
 )
-from fairbox_pipeline.transforms.messages import messages_of
-from fairbox_pipeline.warehouse import Warehouse
+from fairbox_pipeline.warehouse import FOLDED_PROPERTY, Warehouse
 from pyspark.sql import functions as F
 
 from tests.pipeline.archives import Archive, random_archive
@@ -72,8 +71,8 @@ def test_a_crash_between_events_and_messages_is_repaired_by_the_next_run(
     assert "no file is new or changed" in pipeline.said
 
 
-@pytest.mark.extended  # several runs for one rule
-def test_a_run_that_loses_the_race_looks_again_and_adds_no_event_twice(
+@pytest.mark.extended  # two runs for one rule
+def test_a_run_that_loses_a_race_says_so_and_the_next_adds_no_event_twice(
     pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = Warehouse.append_after
@@ -88,33 +87,10 @@ def test_a_run_that_loses_the_race_looks_again_and_adds_no_event_twice(
         append(self, table, rows, snapshot)
 
     monkeypatch.setattr(Warehouse, "append_after", late)
-    assert pipeline.run("history") == Oracle(archive.lines()).history()
-    assert other
-
-
-@pytest.mark.extended  # losing one race is the test above
-def test_a_run_that_loses_every_race_writes_nothing_and_says_so(
-    pipeline: Pipeline,
-    archive: Archive,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    one = archive.write(pipeline.archive.with_name("one"), list(archive.files)[:1])
-    pipeline.run("history", archive=one)
-    before = pipeline.contents(*TABLES)
-    append = Warehouse.append_after
-
-    def late(self: Warehouse, table: Table, rows: DataFrame, snapshot: int) -> None:
-        self.append(EVENTS_TABLE, self.read(EVENTS_TABLE).limit(1))
-        append(self, table, rows, snapshot)
-
-    monkeypatch.setattr(Warehouse, "append_after", late)
-    monkeypatch.setattr(ingest, "ATTEMPTS", 2)
     assert pipeline.code("history") == Exit.CONFLICT
-    assert "run one at a time" in capsys.readouterr().err
-    after = pipeline.contents(*TABLES)
-    assert set(after["events"]) == set(before["events"])
-    assert {t: after[t] for t in TABLES[1:]} == {t: before[t] for t in TABLES[1:]}
+    assert "run one at a time" in pipeline.capsys.readouterr().err
+    assert not pipeline.rows("files")
+    assert pipeline.run("history") == Oracle(archive.lines()).history()
 
 
 def parts(pipeline: Pipeline, archive: Archive) -> list[Path]:
@@ -131,36 +107,12 @@ def test_a_commit_that_is_folded_again_changes_nothing(
     marks = []
     for part in parts(pipeline, archive):
         pipeline.run("history", archive=part)
-        marks.append(warehouse.property_of(MESSAGES_TABLE, ingest.FOLDED_PROPERTY))
+        marks.append(warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY))
     before = pipeline.contents("messages")
-    warehouse.set_property(MESSAGES_TABLE, ingest.FOLDED_PROPERTY, str(marks[0]))
+    warehouse.set_property(MESSAGES_TABLE, FOLDED_PROPERTY, str(marks[0]))
     assert ingest.refresh_messages(warehouse)
-    assert warehouse.property_of(MESSAGES_TABLE, ingest.FOLDED_PROPERTY) == marks[-1]
+    assert warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY) == marks[-1]
     assert pipeline.contents("messages") == before
-
-
-@pytest.mark.extended  # three runs for one rule
-def test_of_two_runs_that_fold_the_same_events_each_counts_once(
-    pipeline: Pipeline, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *others = parts(pipeline, archive)
-    pipeline.run("history", archive=first)
-    folding = ingest._refresh
-    other: list[str] = []
-
-    def late(events: DataFrame, folded: int) -> DataFrame:
-        rows = messages_of(events, folded)
-        if not other:
-            other.append("ran")
-            assert folding(Warehouse(pipeline.spark))
-        return rows
-
-    monkeypatch.setattr(ingest, "messages_of", late)
-    for part in others:
-        other.clear()
-        pipeline.run("history", archive=part)
-        assert other
-    assert pipeline.run("history") == Oracle(archive.lines()).history()
 
 
 @pytest.mark.extended  # two runs for a rare repair
@@ -169,7 +121,7 @@ def test_messages_are_rebuilt_where_the_history_of_events_is_gone(
     pipeline: Pipeline, archive: Archive, mark: str
 ) -> None:
     pipeline.run("history", archive=parts(pipeline, archive)[0])
-    Warehouse(pipeline.spark).set_property(MESSAGES_TABLE, ingest.FOLDED_PROPERTY, mark)
+    Warehouse(pipeline.spark).set_property(MESSAGES_TABLE, FOLDED_PROPERTY, mark)
     assert pipeline.run("history") == Oracle(archive.lines()).history()
 
 

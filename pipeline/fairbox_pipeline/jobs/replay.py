@@ -8,13 +8,11 @@ import sys
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from fairbox_pipeline import environment
 from fairbox_pipeline.arguments import moment_ms
-from fairbox_pipeline.errors import ConflictError, PipelineError, UsageError
+from fairbox_pipeline.errors import PipelineError, UsageError
 from fairbox_pipeline.job import Context, Figures, Job, run
 from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
@@ -26,7 +24,6 @@ from fairbox_pipeline.schemas import (
 )
 from fairbox_pipeline.transforms import replay
 from fairbox_pipeline.transforms.replay import Choice
-from fairbox_pipeline.warehouse import lost_race
 
 if TYPE_CHECKING:
     import argparse
@@ -94,7 +91,7 @@ def figures(context: Context) -> Figures:
     if not _REPLAY.fullmatch(name):
         raise UsageError("--replay: 1 to 64 letters, digits, '.', '_' or '-'")
     asked = _asked(options)
-    before = context.warehouse.snapshot(REPLAYS_TABLE)
+    before = context.warehouse.current(REPLAYS_TABLE).snapshot
     plan = _plan_of(context, name)
     found = plan.select("plan").limit(1).collect()
     begun = json.loads(found[0][0]) if found else {}
@@ -199,7 +196,7 @@ def _check_topics(names: list[str]) -> None:
 
 
 def _keep(
-    context: Context, content: DataFrame, name: str, asked: dict[str, Any], before: int | None
+    context: Context, content: DataFrame, name: str, asked: dict[str, Any], before: int
 ) -> None:
     """Write the plan in one commit, unless another run has written one since."""
     planned = replay.planned(
@@ -208,14 +205,7 @@ def _keep(
         started=context.now,
         same_ids=asked["ids"] == "same",
     ).withColumn("plan", F.lit(json.dumps(asked)))
-    if before is None:
-        raise PipelineError("the warehouse has no table for replays")
-    try:
-        context.warehouse.append_after(REPLAYS_TABLE, planned, before)
-    except (Py4JJavaError, PySparkException) as exc:
-        if not lost_race(exc):
-            raise
-        raise ConflictError(f"another run planned a replay meanwhile: run {name} again") from exc
+    context.warehouse.append_after(REPLAYS_TABLE, planned, before)
 
 
 def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
