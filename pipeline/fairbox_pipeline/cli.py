@@ -9,6 +9,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from fairbox_pipeline.job import run
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -40,12 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("job", choices=list(JOBS), metavar="JOB")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the job")
     chosen = parser.parse_args(argv)
-    module = import_module(f"fairbox_pipeline.jobs.{chosen.job}")
     try:
         with _clean_output():
-            return int(module.main(chosen.arguments))
+            return run_job(chosen.job, chosen.arguments)
     except BrokenPipeError:  # who read has seen enough
         return 1
+
+
+def run_job(name: str, argv: Sequence[str]) -> int:
+    """Run a job; return its exit code."""
+    module = import_module(f"fairbox_pipeline.jobs.{name}")
+    return int(module.main(argv) if name == "trace" else run(module.JOB, argv))
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.errors import EmptyArchiveError, MissingArchiveError
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.lines import EVENT, MOST
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.reading import list_files, one_file_a_batch, read_archive
 from fairbox_pipeline.schemas import (
     DAY_MS,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from fairbox_pipeline.progress import Teller
     from fairbox_pipeline.warehouse import Commit, Warehouse
 
 _FOR_MESSAGES: Final = (
@@ -75,15 +75,12 @@ class Taken:
     missing_days: tuple[str, ...] = ()
 
 
-def ingest(
-    warehouse: Warehouse, archive: str, teller: Teller, *, today: int | None = None
-) -> Taken:
+def ingest(warehouse: Warehouse, archive: str, *, today: int | None = None) -> Taken:
     """Add the new files of an archive to the tables, in portions.
 
     Args:
         warehouse: whose tables are updated.
         archive: folder of the archive.
-        teller: prints progress.
         today: time (ms) of a day's run, which looks at the folders of the last days only; None:
             at all.
 
@@ -94,11 +91,11 @@ def ingest(
     recent = () if today is None else _recent_days(warehouse, archive, today)
     if recent:
         with suppress(EmptyArchiveError, MissingArchiveError):
-            return _ingest(warehouse, archive, teller, recent)
-    return _ingest(warehouse, archive, teller, ())
+            return _ingest(warehouse, archive, recent)
+    return _ingest(warehouse, archive, ())
 
 
-def _ingest(warehouse: Warehouse, archive: str, teller: Teller, recent: Sequence[str]) -> Taken:
+def _ingest(warehouse: Warehouse, archive: str, recent: Sequence[str]) -> Taken:
     """Add the new files of some days' folders, or of all."""
     marked = _marked(warehouse, archive, recent)
     day = _day_of("uri").alias("day")
@@ -110,14 +107,13 @@ def _ingest(warehouse: Warehouse, archive: str, teller: Teller, recent: Sequence
     lines = 0
     if new:
         size = sum(row["length"] for row in new) / 1e6
-        teller.say(f"reading {len(new):,} files, {size:,.1f} MB, that are new or changed")
+        say(f"reading {len(new):,} files, {size:,.1f} MB, that are new or changed")
     else:
-        teller.say("no file is new or changed")
+        say("no file is new or changed")
         refresh_messages(warehouse)
     for files in _portions(new):
-        lines += _take(warehouse, archive, files, teller)
-        with teller.step("messages"):
-            refresh_messages(warehouse)
+        lines += _take(warehouse, archive, files)
+        refresh_messages(warehouse)
     _remember(warehouse, archive, days)
     return Taken(len(new), lines, missing_days(days))
 
@@ -172,14 +168,12 @@ def _marked(warehouse: Warehouse, archive: str, days: Sequence[str]) -> DataFram
     return marked.withColumn("new", ~F.coalesce(unchanged, F.lit(False)))
 
 
-def _take(warehouse: Warehouse, archive: str, files: Sequence[Row], teller: Teller) -> int:
+def _take(warehouse: Warehouse, archive: str, files: Sequence[Row]) -> int:
     """Add files to the tables; return their number of lines."""
     uris = [row["uri"] for row in files]
-    with teller.step("lines"), lines_at_hand(warehouse.spark, uris) as lines:
-        with teller.step("events"):
-            add_events(warehouse, lines)
-        with teller.step("malformed lines"):
-            _add_malformed(warehouse, archive, lines)
+    with lines_at_hand(warehouse.spark, uris) as lines:
+        add_events(warehouse, lines)
+        _add_malformed(warehouse, archive, lines)
     rows = [(r["uri"], r["length"], r["modified"], None, None, None, r["day"]) for r in files]
     listed = frame_of(warehouse.spark, rows, FILES_TABLE.schema)
     days = sorted({row["day"] for row in files})

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.arguments import parser_of, window_of
 from fairbox_pipeline.errors import EmptyArchiveError, Exit, MissingArchiveError, PipelineError
 from fairbox_pipeline.ingest import Taken, ingest
-from fairbox_pipeline.progress import Teller
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.runs import WorkMeter, row_of
 from fairbox_pipeline.schemas import (
     DAY_MS,
@@ -56,7 +56,6 @@ class Context:
         spark: the session; namespace `fairbox` is the warehouse's.
         warehouse: the tables, updated from the archive.
         options: the arguments as parsed.
-        teller: prints progress to standard error.
         window: the part of the history that the figures describe.
         now: when the run began, ms since 1970 UTC.
         of_a_day: whether this is a day's run: what it reads does not grow with the history.
@@ -68,7 +67,6 @@ class Context:
     spark: SparkSession
     warehouse: Warehouse
     options: argparse.Namespace
-    teller: Teller
     window: Window
     now: int
     of_a_day: bool = False
@@ -105,6 +103,7 @@ class Context:
             return self.messages()
         unsettled = F.col("state").isin(*UNSETTLED) & (F.col("first_at") < self._since)
         older = self.warehouse.read(MESSAGES_TABLE).where(unsettled)
+        older = older.coalesce(self.spark.sparkContext.defaultParallelism)  # of files of many days
         return self.messages().unionByName(self._shared("unsettled", older))
 
     def events(self) -> DataFrame:
@@ -178,11 +177,10 @@ def combine(
             try:
                 if broken:
                     raise PipelineError(f"not run, because {broken[0]} failed")
-                with context.teller.step(job.name):
-                    found[job.name] = job.figures(replace(context, found=found))
+                found[job.name] = job.figures(replace(context, found=found))
             except FAILURES as exc:
                 error = one_line(exc)
-                context.teller.say(f"{job.name}: {error}")
+                say(f"{job.name}: {error}")
                 found[job.name] = {"failed": str(error), "code": int(error.exit_code)}
                 context.spark.catalog.clearCache()
         context.spark.catalog.clearCache()
@@ -203,7 +201,7 @@ def run(job: Job, argv: Sequence[str] | None = None) -> int:
         figures = _figures(job, options, parser)
     except FAILURES as exc:
         error = one_line(exc)
-        Teller().say(str(error))
+        say(str(error))
         return int(error.exit_code)
     parts = figures if job.combined else {job.name: figures}
     if options.json:
@@ -226,29 +224,28 @@ def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentPar
         parser.error(str(exc))
     began = time.time()
     spark = open_session(options.warehouse)
-    teller, meter = Teller(spark), WorkMeter(spark)
+    meter = WorkMeter(spark)
     warehouse = Warehouse(spark)
     warehouse.prepare()
     now = round(began * 1000)
-    taken = _take(job, warehouse, options.archive, teller, now)
-    _warn(taken, teller)
+    taken = _take(job, warehouse, options.archive, now)
+    _warn(taken)
     if job.of_a_day and window.since is None:
         window = _day_before(warehouse, window.until, now)
-    with teller.step(job.name):
-        context = Context(spark, warehouse, options, teller, window, now, of_a_day=job.of_a_day)
-        figures = job.figures(context)
+    context = Context(spark, warehouse, options, window, now, of_a_day=job.of_a_day)
+    figures = job.figures(context)
     _report(job, warehouse, taken, meter, began)
     return figures
 
 
-def _take(job: Job, warehouse: Warehouse, archive: str, teller: Teller, now: int) -> Taken:
+def _take(job: Job, warehouse: Warehouse, archive: str, now: int) -> Taken:
     """Update the tables; take nothing from an archive that has not begun, if the job allows it."""
     try:
-        return ingest(warehouse, archive, teller, today=now if job.of_a_day else None)
+        return ingest(warehouse, archive, today=now if job.of_a_day else None)
     except (EmptyArchiveError, MissingArchiveError) as exc:
         if not job.of_a_day or warehouse.count(FILES_TABLE):
             raise
-        teller.say(f"{exc}; nothing has been archived yet")
+        say(f"{exc}; nothing has been archived yet")
         return Taken()
 
 
@@ -260,11 +257,11 @@ def _day_before(warehouse: Warehouse, until: int | None, now: int) -> Window:
     return Window(-((DAY_MS - end) // HOUR_MS) * HOUR_MS)
 
 
-def _warn(taken: Taken, teller: Teller) -> None:
+def _warn(taken: Taken) -> None:
     if taken.missing_days:
         days = ", ".join(taken.missing_days[:10])
         more = len(taken.missing_days) - 10
-        teller.say(f"no file of {days}" + (f" and {more} days more" if more > 0 else ""))
+        say(f"no file of {days}" + (f" and {more} days more" if more > 0 else ""))
 
 
 def _report(job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, began: float) -> None:
@@ -282,7 +279,7 @@ def _report(job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, bega
         lines=taken.lines,
     )
     warehouse.append(RUNS_TABLE, row)
-    Teller().say(
+    say(
         f"{job.name}: {taken.lines:,} lines of {taken.files:,} files in {ended - began:.1f} s; "
         f"{work.stages} stages read {work.input_rows:,} rows, shuffled "
         f"{work.shuffle_bytes / 1e6:,.1f} MB, spilled {work.spill_bytes / 1e6:,.1f} MB; "

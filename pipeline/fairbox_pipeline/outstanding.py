@@ -12,12 +12,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from fairbox_pipeline import exports
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.frames import frame_of
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.reading import escaped
 from fairbox_pipeline.schemas import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS: Final = StructType(
@@ -44,9 +43,7 @@ class Outstanding:
     as_of: int | None
 
 
-def read_outstanding(
-    spark: SparkSession, uri: str | None, as_of: int | None, say: Callable[[str], None]
-) -> Outstanding:
+def read_outstanding(spark: SparkSession, uri: str | None, as_of: int | None) -> Outstanding:
     """Return the messages that the outbox holds.
 
     Args:
@@ -54,7 +51,6 @@ def read_outstanding(
         uri: a list (NDJSON, a file or a folder, gzip where names end in `.gz`; other fields are
             ignored), or an export of the outbox. None: there is none.
         as_of: when the list was made, ms; None: not known. An export has its own time.
-        say: prints the faults of an export.
 
     Raises:
         UsageError: there is nothing at that place, a line is not of that form, or an export is

@@ -7,11 +7,11 @@ import json
 import os
 import warnings
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox_pipeline import session
+from fairbox_pipeline.cli import run_job
 
 from local.engines import iceberg
 from local.workspace import REPOSITORY, Workspace
@@ -67,9 +67,8 @@ class Pipeline:
 
     def code(self, job: str, *arguments: str, archive: Path | None = None) -> int:
         self.capsys.readouterr()
-        module = import_module(f"fairbox_pipeline.jobs.{job}")
         places = ["--archive", str(archive or self.archive), "--warehouse", str(self.warehouse)]
-        return int(module.main([*places, *arguments]))
+        return run_job(job, [*places, *arguments])
 
     def run(self, job: str, *arguments: str, archive: Path | None = None) -> dict[str, Any]:
         """Run a job with `--json`; return its one object."""

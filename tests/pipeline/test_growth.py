@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox_pipeline.errors import EmptyArchiveError
 from fairbox_pipeline.ingest import ingest
-from fairbox_pipeline.progress import Teller
 from fairbox_pipeline.schemas import DAY_MS, EVENTS_TABLE
 from fairbox_pipeline.warehouse import Warehouse
 
@@ -66,7 +65,7 @@ def test_a_day_s_run_reads_its_day_and_not_the_history(pipeline: Pipeline) -> No
 
 
 def test_a_day_s_run_looks_at_the_last_folders_and_any_other_at_all(pipeline: Pipeline) -> None:
-    warehouse, teller = Warehouse(pipeline.spark), Teller(pipeline.spark)
+    warehouse = Warehouse(pipeline.spark)
     warehouse.prepare()
     today = (FIRST + 20) * DAY_MS
 
@@ -76,7 +75,7 @@ def test_a_day_s_run_looks_at_the_last_folders_and_any_other_at_all(pipeline: Pi
             line = {**added(day), "event_id": f"{file}-{day}"}
             name = str(EPOCH + timedelta(days=FIRST + day))
             write(pipeline.archive, [line], f"{file}-{day}", day=name)
-        return ingest(warehouse, str(pipeline.archive), teller, today=today).files
+        return ingest(warehouse, str(pipeline.archive), today=today).files
 
     assert taken(1, 10) == 2
     assert taken(1, 8, 12) == 2

@@ -11,7 +11,8 @@ import pytest
 from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.model.topics import PULL
 from fairbox_pipeline import cli, session
-from fairbox_pipeline.jobs import history, trace
+from fairbox_pipeline.cli import run_job
+from fairbox_pipeline.jobs import trace
 from fairbox_pipeline.schemas import MESSAGES_TABLE, REPLAYS_TABLE
 from fairbox_pipeline.transforms import replay
 from fairbox_pipeline.transforms.replay import Choice
@@ -128,7 +129,7 @@ def world(_shared: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wo
     by = story()
     places = ["--archive", str(folder / "archive"), "--warehouse", str(folder / "warehouse")]
     write(folder / "archive", [line for told in by.values() for line in told.lines])
-    assert history.main([*places, "--json"]) == 0
+    assert run_job("history", [*places, "--json"]) == 0
     # the plan and its ids are those of job `replay`
     tables = Warehouse(session.open_session(str(folder / "warehouse")))
     chosen = replay.chosen(
@@ -145,7 +146,7 @@ def world(_shared: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wo
     by["replayed"].added(partition_key="customer", headers=traced())
     by["replayed"].tried("delivered", 1000, "billing")
     write(folder / "archive", by["replayed"].lines, "b")
-    assert history.main([*places, "--json"]) == 0
+    assert run_job("history", [*places, "--json"]) == 0
     return World(folder / "warehouse", by)
 
 
@@ -246,7 +247,7 @@ def test_an_attempt_precedes_the_delivery_stamped_by_its_second(
     told.tried("failed", 900, "billing").tried("delivered", 600, "billing", 2, precision="s")
     write(tmp_path / "archive", told.lines)
     places = ["--warehouse", str(tmp_path / "warehouse")]
-    assert history.main(["--archive", str(tmp_path / "archive"), *places]) == 0
+    assert run_job("history", ["--archive", str(tmp_path / "archive"), *places]) == 0
     capsys.readouterr()
     assert trace.main(["--id", uid(1), *places]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -376,7 +377,7 @@ def test_an_id_reads_the_days_of_its_message(
             lines += told.tried("delivered", 100, "billing").lines
     write(tmp_path / "archive", lines)
     places = ["--warehouse", str(tmp_path / "warehouse")]
-    assert history.main(["--archive", str(tmp_path / "archive"), *places]) == 0
+    assert run_job("history", ["--archive", str(tmp_path / "archive"), *places]) == 0
     capsys.readouterr()
     assert trace.main(["--id", uid(9, T0 + 5 * DAY + 9), *places]) == 0
     found = re.search(r"trace: [0-9]+ stages read ([0-9,]+) rows", capsys.readouterr().err)

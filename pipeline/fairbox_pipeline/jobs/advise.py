@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from fairbox_pipeline import advice
 from fairbox_pipeline.arguments import add_outstanding, add_topics
 from fairbox_pipeline.errors import Exit, UsageError
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.jobs import sizing
 from fairbox_pipeline.jobs.reconcile import STUCK_AFTER_SECONDS
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.schemas import FINDINGS_TABLE
 from fairbox_pipeline.transforms.causes import dead_causes, waits
 
@@ -82,15 +83,15 @@ def _apply(context: Context, rows: Sequence[advice.Row]) -> Figures:
     """Run the commands that are agreed to; the first that fails does not stop the others."""
     applied, failed = 0, []
     for row in rows:
-        context.teller.say(f"{row['topic']}: {row['why']}")
-        context.teller.say(f"$ {row['shell']}")
-        if not (context.options.yes or _agreed(context)):
+        say(f"{row['topic']}: {row['why']}")
+        say(f"$ {row['shell']}")
+        if not (context.options.yes or _agreed()):
             continue
         fault = _fault_of(row["command"])
         if fault is None:
             applied += 1
         else:
-            context.teller.say(f"failed, {fault}: {row['shell']}")
+            say(f"failed, {fault}: {row['shell']}")
             failed.append(row["shell"])
     found: Figures = {"applied": applied}
     if failed:
@@ -99,8 +100,8 @@ def _apply(context: Context, rows: Sequence[advice.Row]) -> Figures:
     return found
 
 
-def _agreed(context: Context) -> bool:
-    context.teller.say("run it? (y/N)")
+def _agreed() -> bool:
+    say("run it? (y/N)")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -129,12 +130,3 @@ def _all_arguments(parser: argparse.ArgumentParser) -> None:
 JOB: Final = Job("advise", "Tell what to do, why, and the command.", figures, _all_arguments)
 ADVICE: Final = replace(JOB, arguments=arguments)
 """The job without `--apply`, beside others."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

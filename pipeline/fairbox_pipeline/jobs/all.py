@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from fairbox_pipeline.job import combine, run
+from fairbox_pipeline.job import combine
 from fairbox_pipeline.jobs import history, reconcile, report
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 JOB: Final = combine(
     "all",
@@ -17,12 +13,3 @@ JOB: Final = combine(
     [history.JOB, reconcile.JOB, report.JOB],
     after={"report": ["reconcile"]},
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the jobs; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from fairbox_pipeline import exports
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.schemas import BATCHES_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.session import location
 from fairbox_pipeline.transforms import batches
@@ -16,7 +16,6 @@ from fairbox_pipeline.transforms.reconcile import CLOCKS_MS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
@@ -42,7 +41,7 @@ def figures(context: Context) -> Figures:
         with exports.trackers(context.spark, context.options.trackers) as snapshot:
             told = snapshot.fault_report()
             if told is not None:
-                context.teller.say(told)
+                say(told)
             leaves = batches.leaves_of(snapshot.items).persist()
             roots = batches.trackers_by_batch(snapshot.items, leaves).persist()
             compared = batches.tracked(items, leaves, roots).persist()
@@ -85,12 +84,3 @@ def _shown(row: dict[str, object]) -> dict[str, object]:
 JOB: Final = Job(
     "batches", "Rebuild the progress of batches, and compare it with trackers.", figures, arguments
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from fairbox_pipeline.job import combine, run
+from fairbox_pipeline.job import combine
 from fairbox_pipeline.jobs import (
     advise,
     batches,
@@ -16,9 +15,6 @@ from fairbox_pipeline.jobs import (
     report,
     sizing,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 JOB: Final = combine(
     "daily",
@@ -31,12 +27,3 @@ JOB: Final = combine(
     after={"advise": ["sizing", "reconcile"], "report": ["reconcile", "batches", "advise"]},
     of_a_day=True,
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the jobs; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.schemas import EVENTS_TABLE, MALFORMED_TABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def figures(context: Context) -> Figures:
@@ -31,12 +27,3 @@ def figures(context: Context) -> Figures:
 
 
 JOB: Final = Job("history", "Take the archive into tables events and messages.", figures)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

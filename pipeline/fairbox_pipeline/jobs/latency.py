@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.schemas import DAY_MS, LATENCY_TABLE
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 from fairbox_pipeline.transforms.latency import hourly, latencies
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def figures(context: Context) -> Figures:
@@ -36,12 +32,3 @@ def _keep_hours(context: Context) -> None:
 
 
 JOB: Final = Job("latency", "Measure due to delivered by topic, subscription and hour.", figures)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

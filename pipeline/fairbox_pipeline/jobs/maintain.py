@@ -6,7 +6,6 @@ By Iceberg's own procedures: each is one commit or none, and may be repeated.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.ingest import refresh_messages
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.schemas import (
     DAY_MS,
     EVENTS_TABLE,
@@ -28,8 +27,6 @@ from fairbox_pipeline.schemas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fairbox_pipeline.schemas import Table
     from fairbox_pipeline.warehouse import Warehouse
 
@@ -148,24 +145,23 @@ def _erase(context: Context) -> int:
 def _maintain(context: Context, table: Table, keep: datetime, orphans: datetime) -> dict[str, Any]:
     """Merge a table's files by partition; remove old snapshots, and files of no snapshot."""
     warehouse: Warehouse = context.warehouse
-    with context.teller.step(table.name):
-        before = warehouse.files(table)
-        merge = "options => map('min-input-files', '2', 'partial-progress.enabled', 'true')"
-        warehouse.call("rewrite_data_files", table, merge)
-        if table is EVENTS_TABLE:
-            # the messages stand by a commit of events: by one that will be known
-            refresh_messages(warehouse)
-        snapshots = warehouse.call(
-            "expire_snapshots", table, f"older_than => {_sql(keep)}, retain_last => 1"
-        )
-        removed = warehouse.call("remove_orphan_files", table, f"older_than => {_sql(orphans)}")
-        return {
-            "table": table.name,
-            "files_before": before,
-            "files": warehouse.files(table),
-            "removed_files": sum(snapshots[0]) if snapshots else 0,
-            "orphans": len(removed),
-        }
+    before = warehouse.files(table)
+    merge = "options => map('min-input-files', '2', 'partial-progress.enabled', 'true')"
+    warehouse.call("rewrite_data_files", table, merge)
+    if table is EVENTS_TABLE:
+        # the messages stand by a commit of events: by one that will be known
+        refresh_messages(warehouse)
+    snapshots = warehouse.call(
+        "expire_snapshots", table, f"older_than => {_sql(keep)}, retain_last => 1"
+    )
+    removed = warehouse.call("remove_orphan_files", table, f"older_than => {_sql(orphans)}")
+    return {
+        "table": table.name,
+        "files_before": before,
+        "files": warehouse.files(table),
+        "removed_files": sum(snapshots[0]) if snapshots else 0,
+        "orphans": len(removed),
+    }
 
 
 def _sql(moment: datetime) -> str:
@@ -175,12 +171,3 @@ def _sql(moment: datetime) -> str:
 JOB: Final = Job("maintain", "Merge files, and remove what is old.", figures, arguments)
 WEEKLY: Final = replace(JOB, figures=figures_when_due, arguments=_weekly_arguments)
 """The job beside others, when it is due."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +11,9 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.arguments import add_outstanding, add_topics, moment_ms
 from fairbox_pipeline.errors import UsageError
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.outstanding import read_outstanding
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.times import iso_time
 from fairbox_pipeline.topics import widths_of
@@ -21,8 +21,6 @@ from fairbox_pipeline.transforms import reconcile as found
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fairbox_pipeline.outstanding import Outstanding
 
 STUCK_AFTER_SECONDS: Final = 3600.0
@@ -38,9 +36,9 @@ def figures(context: Context) -> Figures:
     """
     tables, options = context.warehouse, context.options
     judged = context.judged()
-    held = read_outstanding(context.spark, options.outstanding, options.as_of, context.teller.say)
+    held = read_outstanding(context.spark, options.outstanding, options.as_of)
     if options.outstanding is None:
-        context.teller.say("no --outstanding: every message that is not settled counts as lost")
+        say("no --outstanding: every message that is not settled counts as lost")
     _check_age(context.warehouse.read(MESSAGES_TABLE), held)
     known = context.topics()
     outstanding = held.messages.cache()
@@ -124,12 +122,3 @@ def _seconds(text: str) -> float:
 JOB: Final = Job(
     "reconcile", "Name what was lost, duplicated, out of order or is stuck.", figures, _arguments
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

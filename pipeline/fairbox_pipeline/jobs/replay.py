@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +12,8 @@ from pyspark.sql import functions as F
 from fairbox_pipeline import environment
 from fairbox_pipeline.arguments import moment_ms
 from fairbox_pipeline.errors import PipelineError, UsageError
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
     FINDINGS_TABLE,
@@ -27,7 +27,7 @@ from fairbox_pipeline.transforms.replay import Choice
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pyspark.sql import DataFrame
 
@@ -220,7 +220,7 @@ def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
     parts = max(1, -(-size // _PART_BYTES))
     ordered = rows.repartitionByRange(parts, "lane", "position")
     ordered = ordered.sortWithinPartitions("lane", "position")
-    context.teller.say(f"replay {name}: again with --replay {name} it goes on where it stands")
+    say(f"replay {name}: again with --replay {name} it goes on where it stands")
     outbox, clock = Outbox.from_env(), SystemClock()
     putting = Replay(name, outbox, outbox.bodies, Pacer(context.options.rate, clock))
     return dict(sorted(putting.put_back(_rows_of(ordered)).items()))
@@ -234,12 +234,3 @@ def _rows_of(ordered: DataFrame) -> Iterator[dict[str, Any]]:
 
 
 JOB: Final = Job("replay", "Put messages back into the outbox.", figures, arguments)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

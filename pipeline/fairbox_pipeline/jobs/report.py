@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.files import write_file
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.jobs import advise
 from fairbox_pipeline.report.page import render
 from fairbox_pipeline.report.parts import Report, Tables
@@ -24,7 +23,6 @@ from fairbox_pipeline.transforms.deliveries import first_deliveries
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
@@ -90,12 +88,3 @@ def _is_reconciled(context: Context) -> bool:
 
 
 JOB: Final = Job("report", "Write one HTML page with the plots.", figures, arguments)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

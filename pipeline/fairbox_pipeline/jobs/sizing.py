@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.advice import UNUSED_MS
 from fairbox_pipeline.arguments import add_outstanding, add_topics
-from fairbox_pipeline.job import Context, Figures, Job, run
+from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.resizes import resize_of
 from fairbox_pipeline.schemas import DAY_MS, MESSAGES_TABLE
 from fairbox_pipeline.topics import KnownTopic
@@ -102,12 +101,3 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 JOB: Final = Job("sizing", "Tell load, skew, hot keys and shards needed.", figures, _arguments)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit code."""
-    return run(JOB, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.arguments import moment_ms, window_of
 from fairbox_pipeline.errors import Exit, UsageError
 from fairbox_pipeline.job import FAILURES, one_line
-from fairbox_pipeline.progress import Teller
+from fairbox_pipeline.progress import say
 from fairbox_pipeline.runs import WorkMeter
 from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE
 from fairbox_pipeline.session import location, open_session
@@ -144,19 +144,18 @@ def _all(values: Mapping[str, Any]) -> Column:
     return found
 
 
-def _answer(options: argparse.Namespace, teller: Teller) -> dict[str, Any]:
+def _answer(options: argparse.Namespace) -> dict[str, Any]:
     _checked(options)
     spark = open_session(options.warehouse)
     meter, warehouse = WorkMeter(spark), Warehouse(spark)
     warehouse.require((EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE))
     folded = warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY)
     if warehouse.commits(EVENTS_TABLE, None if folded is None else int(folded)) != []:
-        teller.say("table messages stands behind table events: run history")
+        say("table messages stands behind table events: run history")
     asked = _asked(options, warehouse)
-    with Teller(spark).step("trace"):
-        messages, cut = traced(warehouse, asked, window_of(options), options.limit)
+    messages, cut = traced(warehouse, asked, window_of(options), options.limit)
     work = meter.read()
-    teller.say(f"trace: {work.stages} stages read {work.input_rows:,} rows")
+    say(f"trace: {work.stages} stages read {work.input_rows:,} rows")
     if not messages:
         raise UsageError("no such message in the tables; for a new one run history first")
     topics = sorted({one["topic"] for one in messages if one["found_by"] == "question"})
@@ -169,14 +168,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Answer a question about messages; return the exit code."""
     parser = _parser()
     options = parser.parse_args(argv)
-    teller = Teller()
     try:
-        answer = _answer(options, teller)
+        answer = _answer(options)
     except argparse.ArgumentTypeError as exc:
         parser.error(str(exc))
     except FAILURES as exc:
         error = one_line(exc)
-        teller.say(_printable(str(error)))
+        say(_printable(str(error)))
         return int(error.exit_code)
     if options.json:
         sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
@@ -224,7 +222,3 @@ def _details(event: Mapping[str, Any]) -> str:
 def _printable(text: str) -> str:
     r"""Escape control characters, line breaks and marks of direction, as `\n` or `\u202e`."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
