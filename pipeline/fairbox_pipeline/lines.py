@@ -81,7 +81,7 @@ def batches_of(uri: str, content: bytes) -> Iterator[pa.RecordBatch]:
     if not content:
         raise UnreadableFileError(f"{uri} cannot be read: it is empty, without a gzip header")
     first = 1
-    with gzip.open(io.BytesIO(content)) as file:
+    with io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(content)), _TOGETHER) as file:
         while True:
             try:
                 raws = file.readlines(_TOGETHER)
