@@ -51,8 +51,9 @@ PORTION_BYTES: Final = 512 << 20
 """Of archive files; the lines of a portion take some ten times as much, on disk."""
 PORTION_FILES: Final = 10_000
 _TAKEN_PROPERTY: Final = "fairbox.taken-to."
-"""Of table `files`, with the archive's place: the newest day of which files were taken."""
+"""Of table `files`, with the archive's place: newest day of its files, and the last full look."""
 _LATE_DAYS: Final = 3
+_ALL_FOLDERS_MS: Final = 7 * DAY_MS - DAY_MS // 2  # a run may begin a little earlier than the last
 _MOST_FOLDERS: Final = 1000
 _RANGES: Final = 200  # of days, in one condition
 _BROADCAST_LINES: Final = 500_000
@@ -75,28 +76,28 @@ class Taken:
     missing_days: tuple[str, ...] = ()
 
 
-def ingest(warehouse: Warehouse, archive: str, *, today: int | None = None) -> Taken:
+def ingest(warehouse: Warehouse, archive: str, now: int, *, of_a_day: bool = False) -> Taken:
     """Add the new files of an archive to the tables, in portions.
 
     Args:
         warehouse: whose tables are updated.
         archive: folder of the archive.
-        today: time (ms) of a day's run, which looks at the folders of the last days only; None:
-            at all.
+        now: when the run began, ms since 1970 UTC.
+        of_a_day: whether to look at the folders of the last days alone, and once a week at all.
 
     Raises:
         MissingArchiveError: there is nothing at that place.
         EmptyArchiveError: there is no file of an archive in it.
     """
-    recent = () if today is None else _recent_days(warehouse, archive, today)
+    looked, recent = _recent_days(warehouse, archive, now) if of_a_day else (now, ())
     if recent:
         with suppress(EmptyArchiveError, MissingArchiveError):
-            return _ingest(warehouse, archive, recent)
-    return _ingest(warehouse, archive, ())
+            return _ingest(warehouse, archive, looked, recent)
+    return _ingest(warehouse, archive, now, ())
 
 
-def _ingest(warehouse: Warehouse, archive: str, recent: Sequence[str]) -> Taken:
-    """Add the new files of some days' folders, or of all."""
+def _ingest(warehouse: Warehouse, archive: str, looked: int, recent: Sequence[str]) -> Taken:
+    """Add the new files of some days' folders, or of all; remember when all were looked at."""
     marked = _marked(warehouse, archive, recent)
     day = _day_of("uri").alias("day")
     file = F.struct("uri", "length", "modified", day)
@@ -114,32 +115,33 @@ def _ingest(warehouse: Warehouse, archive: str, recent: Sequence[str]) -> Taken:
     for files in _portions(new):
         lines += _take(warehouse, archive, files)
         refresh_messages(warehouse)
-    _remember(warehouse, archive, days)
+    _remember(warehouse, archive, days, looked)
     return Taken(len(new), lines, missing_days(days))
 
 
-def _recent_days(warehouse: Warehouse, archive: str, today: int) -> tuple[str, ...]:
-    """Return the days in whose folders a file may be new; none: that is not known.
+def _recent_days(warehouse: Warehouse, archive: str, now: int) -> tuple[int, Sequence[str]]:
+    """Return when all folders were last looked at, and those in which a file may be new.
 
-    Firehose names a folder by the time when it took a line, and tries for a day to write it.
+    None: all are due. Firehose names a folder by the time when it took a line, and tries for a day
+    to write it; what waited for the archive longer comes into its old folder.
     """
-    taken = warehouse.property_of(FILES_TABLE, f"{_TAKEN_PROPERTY}{archive}")
-    if not taken:
-        return ()
-    newest = date.fromisoformat(taken)
-    span = (datetime.fromtimestamp(today / 1000, UTC).date() - newest).days
-    if span > _MOST_FOLDERS:
-        return ()
-    days = range(-_LATE_DAYS, span + 1)
-    return tuple((newest + timedelta(days=n)).isoformat() for n in days)
+    told = warehouse.property_of(FILES_TABLE, f"{_TAKEN_PROPERTY}{archive}")
+    if told is None:
+        return now, ()
+    day, _, looked = told.partition(" ")
+    newest, today = date.fromisoformat(day), datetime.fromtimestamp(now / 1000, UTC).date()
+    if now - int(looked) >= _ALL_FOLDERS_MS or (today - newest).days > _MOST_FOLDERS:
+        return now, ()
+    days = range(-_LATE_DAYS, (today - newest).days + 1)
+    return int(looked), [(newest + timedelta(days=n)).isoformat() for n in days]
 
 
-def _remember(warehouse: Warehouse, archive: str, days: Iterable[str]) -> None:
-    """Remember the newest day of which files were taken; none: they lie in no such folders."""
-    name = f"{_TAKEN_PROPERTY}{archive}"
+def _remember(warehouse: Warehouse, archive: str, days: Iterable[str], looked: int) -> None:
+    """Remember the newest day of which files were taken, unless they lie in no such folders."""
     newest = max(_dates(days), default=None)
-    if newest is not None and warehouse.property_of(FILES_TABLE, name) != str(newest):
-        warehouse.set_property(FILES_TABLE, name, str(newest))
+    if newest is not None:
+        told = f"{newest} {looked}"
+        warehouse.set_property(FILES_TABLE, f"{_TAKEN_PROPERTY}{archive}", told)
 
 
 def _portions(new: Sequence[Row]) -> Iterator[list[Row]]:

@@ -241,7 +241,7 @@ def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentPar
 def _take(job: Job, warehouse: Warehouse, archive: str, now: int) -> Taken:
     """Update the tables; take nothing from an archive that has not begun, if the job allows it."""
     try:
-        return ingest(warehouse, archive, today=now if job.of_a_day else None)
+        return ingest(warehouse, archive, now, of_a_day=job.of_a_day)
     except (EmptyArchiveError, MissingArchiveError) as exc:
         if not job.of_a_day or warehouse.count(FILES_TABLE):
             raise

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EPOCH = date(1970, 1, 1)
 FIRST = 1_763_000_000_000 // DAY_MS
 DAYS = 12
-A_DAY = 50
+A_DAY = 200
 
 
 def archive_of(days: Iterable[int], folder: Path) -> None:
@@ -31,7 +31,7 @@ def archive_of(days: Iterable[int], folder: Path) -> None:
     for day in days:
         lines = []
         for number in range(A_DAY):
-            at = (FIRST + day) * DAY_MS + number * 1_700_000
+            at = (FIRST + day) * DAY_MS + number * 425_000
             of = {"id": uid(number, at), "event_id": f"{day}-{number}"}
             lines.append({**added(number, at=at), **of})
             delivered = {**of, "event_id": f"{day}-{number}-delivered"}
@@ -56,7 +56,7 @@ def test_a_day_s_run_reads_its_day_and_not_the_history(pipeline: Pipeline) -> No
     pipeline.run("history")
     assert rows_of_a_day(pipeline) <= 1.2 * short
     late = (FIRST + 3) * DAY_MS
-    line = {**ended("delivered", 7, at=late + 99), "id": uid(7, late + 11_900_000)}
+    line = {**ended("delivered", 7, at=late + 99), "id": uid(7, late + 2_975_000)}
     write(pipeline.archive, [line], "late", day=str(EPOCH + timedelta(days=FIRST + DAYS - 1)))
     # the events of its day, and its messages in two steps
     assert rows_of_a_day(pipeline) <= 1.2 * short + 3 * 2 * A_DAY
@@ -69,18 +69,22 @@ def test_a_day_s_run_looks_at_the_last_folders_and_any_other_at_all(pipeline: Pi
     warehouse.prepare()
     today = (FIRST + 20) * DAY_MS
 
-    def taken(*days: int, today: int | None = today) -> int:
+    def taken(*days: int, later: int = 0, of_a_day: bool = True) -> int:
         for day in days:
             file = f"{warehouse.count(EVENTS_TABLE)}"
             line = {**added(day), "event_id": f"{file}-{day}"}
             name = str(EPOCH + timedelta(days=FIRST + day))
             write(pipeline.archive, [line], f"{file}-{day}", day=name)
-        return ingest(warehouse, str(pipeline.archive), today=today).files
+        now = today + later * DAY_MS
+        return ingest(warehouse, str(pipeline.archive), now, of_a_day=of_a_day).files
 
     assert taken(1, 10) == 2
     assert taken(1, 8, 12) == 2
     assert taken() == 0
-    assert taken(today=None) == 1
+    assert taken(of_a_day=False) == 1
+    # once a week it looks at all
+    assert taken(1, later=6) == 0
+    assert taken(later=7) == 1
     shutil.rmtree(pipeline.archive)
     pipeline.archive.mkdir()
     with pytest.raises(EmptyArchiveError):
