@@ -293,6 +293,11 @@ def test_deliveries_of_exact_times_are_counted(pipeline: Pipeline) -> None:
     assert '<dt>duplicated</dt><dd class="bad">1</dd>' in page
 
 
+def test_a_stack_begins_at_zero() -> None:
+    drawn = charts.lines(["x", "y"], {"a": [100, 101], "b": [1, 2]}, title="t", stacked=True)
+    assert re.search(r"<text[^>]*>0</text>", drawn)
+
+
 def test_a_time_that_no_calendar_has_is_shown_as_its_last() -> None:
     assert charts.clock_labels([0, 2**48 - 1]) == ["01-01 00:00", "12-31 23:59"]
 

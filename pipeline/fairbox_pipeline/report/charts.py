@@ -131,7 +131,8 @@ def lines(
     """Draw values over time, a line each; stacked ones are filled."""
     kind = pygal.StackedLine if stacked else pygal.Line
     positive = [v for values in series.values() for v in values if v is not None and v > 0]
-    options = _options(fill=stacked, value_formatter=formatter)
+    # the height of a stack is read from zero
+    options = _options(fill=stacked, include_x_axis=stacked, value_formatter=formatter)
     if len(series) == 1:
         options["show_legend"] = False
     if logarithmic and positive:
