@@ -75,9 +75,8 @@ def _hours(context: Context) -> DataFrame | None:
     since = context.window.since
     if not context.of_a_day or since is None:
         return None
-    # no hour of a clock that is wrong
-    recent = F.col("hour").between(since - HOURS_SHOWN_MS, context.now)
-    return context.warehouse.read(LATENCY_TABLE).where(recent)
+    before = F.col("hour").between(since - HOURS_SHOWN_MS, since - 1)
+    return context.warehouse.read(LATENCY_TABLE).where(before)
 
 
 def _is_reconciled(context: Context) -> bool:

@@ -132,12 +132,12 @@ def latencies(delivered: DataFrame, span: Span) -> DataFrame:
     )
 
 
-def worst_latencies(hours: DataFrame, span: Span) -> DataFrame:
-    """One row a step: `start`, `p50`, `p90`, `p99` (ms), `precision`: the greatest of its hours.
+def worst_latencies(hours: DataFrame) -> DataFrame:
+    """One row an hour: `hour`, `p50`, `p90`, `p99` (ms), `precision`: of the worst subscription.
 
-    `hours` is table `latency_hourly`: the worst hour of the worst subscription counts.
+    `hours` is table `latency_hourly`.
     """
-    return hours.groupBy(span.start_of(F.col("hour")).alias("start")).agg(
+    return hours.groupBy("hour").agg(
         *(F.max(f"p{p}_ms").alias(f"p{p}") for p in PERCENTS),
         F.max("precision").alias("precision"),
     )

@@ -203,14 +203,13 @@ class Report:
     def _days_before(self) -> list[Part]:
         """Return the part about the latencies of the days before; none, if all days are shown."""
         hours = self._tables.hours
-        if hours is None:
+        found = [] if hours is None else figures.worst_latencies(hours).collect()
+        if not found:
             return []
-        (ends,) = hours.agg(F.min("hour"), F.max("hour")).collect()
-        if ends[0] is None:
-            return []
-        span = Span.over(ends[0], ends[1])
+        times = [row["hour"] for row in found]
+        span = Span.over(min(times), max(times))
         about = "The worst hour of the worst subscription in each step, from table latency_hourly."
-        rows = figures.worst_latencies(hours, span).collect()
+        rows = [_worst(start, span, found) for start in span.starts]
         return [_percentiles("Latency in the days before", about, rows, span)]
 
     def _fairness(self) -> Part:
@@ -367,7 +366,7 @@ class Report:
         }
 
 
-def _percentiles(title: str, about: str, found: Iterable[Row], span: Span) -> Part:
+def _percentiles(title: str, about: str, found: Iterable[Row | dict[str, Any]], span: Span) -> Part:
     """Draw the latencies of each step; a row has `start`, `p50`, `p90`, `p99`, `precision`."""
     rows = {row["start"]: row for row in found}
     precision = COARSE if any(row["precision"] for row in rows.values()) else None
@@ -387,6 +386,14 @@ def _percentiles(title: str, about: str, found: Iterable[Row], span: Span) -> Pa
         ),
         _times(span, series, lambda ms: charts.latency(ms, precision)),
     )
+
+
+def _worst(start: int, span: Span, hours: Iterable[Row]) -> dict[str, Any]:
+    """Return the greatest latencies of the hours of a step; none: there were no deliveries."""
+    of_step = [row.asDict() for row in hours if start <= row["hour"] < start + span.step]
+    names = ("p50", "p90", "p99", "precision")
+    told = {n: [row[n] for row in of_step if row[n] is not None] for n in names}
+    return {"start": start} | {n: max(values, default=None) for n, values in told.items()}
 
 
 def _times(span: Span, series: Any, formatter: Callable[[float | None], str]) -> Table:
