@@ -13,6 +13,7 @@ from fairbox_pipeline.ingest import missing_days
 from fairbox_pipeline.outstanding import KEYS
 from fairbox_pipeline.schemas import EVENTS, EVENTS_TABLE, KEY, MESSAGES_TABLE
 from fairbox_pipeline.topics import KnownTopic, widths_of
+from fairbox_pipeline.transforms.causes import dead_causes
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 from fairbox_pipeline.transforms.events import name_in_archive
 from fairbox_pipeline.transforms.latency import latencies
@@ -174,10 +175,24 @@ def taker(
         "deliveries": deliveries,
         "failures": failures,
         "dead_at": None,
-        "reason": None,
         "skipped": False,
         "precision": None,
+        "reason": None,
     } | more
+
+
+def test_a_cause_of_death_is_the_last_of_each_subscription_since_a_redrive(
+    spark: SparkSession,
+) -> None:
+    takers = [
+        taker("a", None, dead_at=5, reason="before"),
+        taker("b", None, dead_at=7, reason="max_attempts: HTTP 503"),
+        taker("c", 9),
+    ]
+    dead = {"state": "dead", "redriven_at": 6, "subscriptions": [tuple(t.values()) for t in takers]}
+    waits = dead | {"id": "other", "state": "outstanding"}
+    (row,) = dead_causes(messages(spark, dead, waits), 10).collect()
+    assert row[:4] == ("t", "b", "HTTP *", 1)
 
 
 def test_percentiles_are_interpolated_and_hours_are_those_of_the_delivery(
