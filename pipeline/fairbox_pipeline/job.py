@@ -24,7 +24,6 @@ from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
     FILES_TABLE,
     HOUR_MS,
-    KEY,
     MESSAGES_TABLE,
     RUNS_TABLE,
     UNSETTLED,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from fairbox_pipeline.topics import KnownTopic
 
 Figures = dict[str, Any]
-_OF_EVENTS: Final = (*KEY, "event", "at", "event_id", "subscription", "attempt")
 FAILURES: Final = (PipelineError, Py4JError, PySparkException, OSError)
 
 
@@ -107,9 +105,8 @@ class Context:
         return self.messages().unionByName(self._shared("unsettled", older))
 
     def events(self) -> DataFrame:
-        """Return table `events`: those in the window, without what messages consist of."""
-        found = self.window.of(self.warehouse.read(EVENTS_TABLE), "at")
-        return self._shared("events", found.select(*_OF_EVENTS))
+        """Return table `events`: those in the window."""
+        return self.window.of(self.warehouse.read(EVENTS_TABLE), "at")
 
     def topics(self) -> dict[str, KnownTopic]:
         """Return the outbox's topics by name, read once a run: see `read_topics`."""
@@ -118,9 +115,7 @@ class Context:
         return self.known[0]
 
     def _shared(self, name: str, found: DataFrame) -> DataFrame:
-        """Read a frame once for all jobs of a day's run."""
-        if not self.of_a_day:
-            return found
+        """Return a frame that is read once for all jobs of the run."""
         if name not in self.kept:
             self.kept[name] = found.persist()
         return self.kept[name]

@@ -44,7 +44,7 @@ def figures(context: Context) -> Figures:
     outstanding = held.messages.cache()
     counted = judged.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
     states = {state: count for state, count, _ in counted}
-    widths = widths_of(context.spark, known, context.messages())
+    widths = widths_of(context.spark, known, context.touched())
     tables.replace(FINDINGS_TABLE, findings(context, outstanding, held.as_of, widths))
     by_kind = tables.read(FINDINGS_TABLE).groupBy("kind").count().collect()
     kinds: dict[str, int] = {row["kind"]: row["count"] for row in by_kind}
@@ -88,7 +88,7 @@ def findings(
             found.duplicated(touched, events),
             found.out_of_order(first_deliveries(touched)),
             found.stuck(judged, outstanding, end, after_ms, as_of),
-            found.wrong_shard(context.messages(), widths),
+            found.wrong_shard(touched, widths),
         ],
     )
 
