@@ -138,10 +138,10 @@ def _recent_days(warehouse: Warehouse, archive: str, now: int) -> tuple[int, Seq
 
 def _remember(warehouse: Warehouse, archive: str, days: Iterable[str], looked: int) -> None:
     """Remember the newest day of which files were taken, unless they lie in no such folders."""
-    newest = max(_dates(days), default=None)
-    if newest is not None:
-        told = f"{newest} {looked}"
-        warehouse.set_property(FILES_TABLE, f"{_TAKEN_PROPERTY}{archive}", told)
+    name, newest = f"{_TAKEN_PROPERTY}{archive}", max(_dates(days), default=None)
+    told = f"{newest} {looked}"
+    if newest is not None and warehouse.property_of(FILES_TABLE, name) != told:
+        warehouse.set_property(FILES_TABLE, name, told)
 
 
 def _portions(new: Sequence[Row]) -> Iterator[list[Row]]:

@@ -79,14 +79,15 @@ def batches_of(uri: str, content: bytes) -> Iterator[pa.RecordBatch]:
         UnreadableFileError: it is no whole gzip file.
     """
     if not content:
-        raise UnreadableFileError(f"{uri} cannot be read: it is empty, without a gzip header")
+        raise UnreadableFileError(f"{uri} cannot be read, replace or remove it: it is empty")
     first = 1
     with io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(content)), _TOGETHER) as file:
         while True:
             try:
                 raws = file.readlines(_TOGETHER)
             except (OSError, EOFError, zlib.error) as exc:
-                raise UnreadableFileError(f"{uri} cannot be read: {exc}") from None
+                told = f"{uri} cannot be read, replace or remove it: {exc}"
+                raise UnreadableFileError(told) from None
             if not raws:
                 return
             columns = _together(raws) or _one_by_one(raws)

@@ -84,8 +84,8 @@ def test_a_cut_file_is_named_and_nothing_of_its_portion_is_taken(
     *_, said = told.err.splitlines()
     assert said.startswith("fairbox: file:")
     assert said.endswith(
-        "half.json.gz cannot be read: Compressed file ended before the "
-        "end-of-stream marker was reached"
+        "half.json.gz cannot be read, replace or remove it: Compressed file ended before "
+        "the end-of-stream marker was reached"
     )
     assert not [table for table in ("events", "malformed", "files") if pipeline.rows(table)]
     file.write_bytes(whole)

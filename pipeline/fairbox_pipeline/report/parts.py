@@ -46,7 +46,7 @@ class Tables:
         deliveries: the first deliveries of `messages`.
         events: those of its time.
         findings, batches: as the last runs of their jobs left them.
-        hours: hourly latencies of the days before as well; None: there are none.
+        hours: hourly latencies of the days before; None: all days are shown.
     """
 
     messages: DataFrame
