@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-import statistics
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox_pipeline.schemas import DAY_MS
-from fairbox_pipeline.times import UNDER_A_SECOND, is_unknown
 from fairbox_pipeline.transforms.causes import GAP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 SEVERITIES: Final = ("now", "soon", "note")
-UNUSED_MS: Final = 30 * DAY_MS
-SLOW_MS: Final = 60_000
 _FULL_SHARD_UNITS: Final = 1000
-_FAR_ABOVE: Final = 10
-_LEAST_SLOW_MS: Final = 1000
-_LEAST_DELIVERIES: Final = 100
-"""Of fewer, a 99th percentile is little more than the slowest."""
 _REASON_CHARACTERS: Final = range(4, 81)
 _PULL: Final = "pull"
 
@@ -36,7 +27,7 @@ class Advice:
 
     Attributes:
         severity: `now`, `soon` or `note`.
-        kind: `lost`, `stuck`, `dead`, `resize`, `hot_key`, `slow` or `unused`.
+        kind: `lost`, `stuck`, `dead`, `resize` or `hot_key`.
         topic, subscription: what it is about; subscription None: the whole topic.
         why: one sentence with its figures.
         command: its arguments; empty: no command does it.
@@ -150,70 +141,6 @@ def part_of(reason: str) -> str:
     ]
     longest = max(parts, key=len)[: _REASON_CHARACTERS[-1]].strip()
     return longest if len(longest) in _REASON_CHARACTERS and longest.isprintable() else ""
-
-
-def of_waits(waits: Iterable[Row]) -> Iterator[Advice]:
-    """Advise about slow subscriptions, from `waits`."""
-    topics: dict[str, list[Row]] = {}
-    for row in waits:
-        if row["count"] >= _LEAST_DELIVERIES:
-            topics.setdefault(row["topic"], []).append(row)
-    for topic, rows in topics.items():
-        for row in rows:
-            others = [other["p99_ms"] for other in rows if other is not row]
-            usual = statistics.median(others) if others else None
-            far = usual is not None and row["p99_ms"] > max(_LEAST_SLOW_MS, _FAR_ABOVE * usual)
-            if row["p99_ms"] <= SLOW_MS and not far:
-                continue
-            name = row["subscription"]
-            shown = (
-                ["queue", "stats", topic]
-                if name == _PULL
-                else ["subscription", "show", topic, name]
-            )
-            beside = "" if usual is None else f", and the topic's others {_wait(usual, row)}"
-            yield Advice(
-                severity="note",
-                kind="slow",
-                topic=topic,
-                subscription=name,
-                why=(
-                    f"1 % of {row['count']:,} first deliveries took over {row['p99_ms']:,.0f} ms"
-                    f"{beside}"
-                ),
-                command=["fairbox", *shown],
-            )
-
-
-def _wait(ms: float, row: Row) -> str:
-    return UNDER_A_SECOND if is_unknown(ms, row["precision"]) else f"{ms:,.0f} ms"
-
-
-def of_disuse(loads: Iterable[Mapping[str, Any]], idle: Iterable[Row]) -> Iterator[Advice]:
-    """Advise about topics without an `added` in the archive's last 30 days.
-
-    Args:
-        loads: the topics of job `sizing`.
-        idle: `topic` `since` of topics without any message.
-    """
-    loads = list(loads)
-    end = max((load["last_at"] for load in loads), default=None)
-    if end is None:
-        return
-    for load in loads:
-        last = load["last_added_at"]
-        if last is not None and end - last >= UNUSED_MS:
-            days = (end - last) // DAY_MS
-            yield _unused(load["topic"], f"its last message was added {days} days before the end")
-    for row in idle:
-        if end - row["since"] >= UNUSED_MS:
-            yield _unused(row["topic"], "no message of it is in the archive's last 30 days")
-
-
-def _unused(topic: str, found: str) -> Advice:
-    why = f"{found} of the archive" if found.endswith("end") else found
-    command = ["fairbox", "topic", "show", topic]  # to delete it is for people to decide
-    return Advice(severity="note", kind="unused", topic=topic, why=why, command=command)
 
 
 def _time(ms: int) -> str:

@@ -43,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the job")
     chosen = parser.parse_args(argv)
     try:
+        "".join(chosen.arguments).encode()
+    except UnicodeEncodeError:
+        parser.error("an argument is not text in UTF-8")
+    try:
         with _clean_output():
             return run_job(chosen.job, chosen.arguments)
     except BrokenPipeError:  # who read has seen enough

@@ -1,99 +1,87 @@
-"""DynamoDB's full exports to S3 as snapshots: found by their manifests, and counted by them.
+"""DynamoDB's full exports to S3: found by their manifests, counted by them, their items as rows.
 
-Items are read with Spark's own reader. Every attribute may have any type, so one of another type
-than the codec writes is a fault of its item, never a NULL.
+A value of another type than the library writes is an error, never a NULL: under ANSI, `cast` fails.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
-from fairbox_pipeline import items
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.reading import escaped
 from fairbox_pipeline.warehouse import failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 SUMMARY: Final = "manifest-summary.json"
 FILES: Final = "manifest-files.json"
 ROOT: Final = "AWSDynamoDB/"
-_FULL: Final = "FULL_EXPORT"
-_SHOWN: Final = 5
+LINE: Final = (
+    "Item struct<pk:struct<S:string>,sk:struct<S:string>,z:struct<N:string>,g:struct<S:string>,"
+    "ep:struct<L:array<struct<L:array<struct<N:string>>>>>,"
+    "b:struct<B:string>,f:struct<N:string>,st:struct<S:string>,t:struct<N:string>>"
+)
+"""Schema of a line: the attributes that are read, as the library's codecs name them."""
+_FORM: Final = ("FULL_EXPORT", "DYNAMODB_JSON")
+_RECORDS: Final = {"root": "root", "l": "leaf", "f": "failed"}
+"""Sort key -> kind of an item of a batch; others are not read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """The manifest of a full export.
+class Export:
+    """A table at one moment.
 
     Attributes:
-        folder: of the manifest.
-        table: ARN of the table.
         time: of the snapshot, ms since 1970 UTC.
-        files: the number of items of each data file, by URI.
+        lines: its items, in schema `LINE`.
     """
 
-    folder: str
-    table: str
     time: int
-    files: dict[str, int]
+    lines: DataFrame
 
 
-def read_manifest(spark: SparkSession, uri: str) -> Manifest:
-    """Read the manifest of a full export.
+def read_export(spark: SparkSession, uri: str) -> Export | None:
+    """Return the full export at a place; None: there is none.
 
     Args:
-        spark: reads wherever Spark can.
+        spark: reads wherever Spark can, and keeps the items until its cache is cleared.
         uri: the export's folder (`.../AWSDynamoDB/<export id>`), or one of its manifests.
 
     Raises:
-        UsageError: there is no finished full export at that place, or it is of another format.
+        UsageError: it is of another format, or its files do not hold what its manifests say.
     """
-    folder = _folder(uri)
+    folder = uri.removesuffix(SUMMARY).removesuffix(FILES).rstrip("/")
     summary, listed = (_content(spark, f"{folder}/{name}") for name in (SUMMARY, FILES))
-    if summary is None or listed is None:
-        lacking = SUMMARY if summary is None else FILES
-        raise UsageError(f"there is no finished export at {folder}: {lacking} is missing")
+    if summary is None:
+        return None
     try:
-        return _manifest(folder, orjson.loads(summary), map(orjson.loads, listed.splitlines()))
+        about = orjson.loads(summary)
+        form = about.get("exportType", _FORM[0]), about["outputFormat"]
+        time = datetime.fromisoformat(about["exportTime"]).timestamp()
+        entries = [orjson.loads(line) for line in (listed or b"").splitlines()]
+        counts = {_place(folder, one["dataFileS3Key"]): int(one["itemCount"]) for one in entries}
+        total = int(about["itemCount"])
     except (orjson.JSONDecodeError, LookupError, TypeError, ValueError) as exc:
         raise UsageError(f"{folder}: the manifest cannot be read: {exc!r}") from None
-
-
-def _manifest(folder: str, summary: Any, listed: Any) -> Manifest:
-    kind, form = summary.get("exportType", _FULL), summary["outputFormat"]
-    if (kind, form) != (_FULL, "DYNAMODB_JSON"):
-        raise UsageError(f"{folder} is {kind} in {form}, expected a full export in DYNAMODB_JSON")
-    files = {_place(folder, entry["dataFileS3Key"]): int(entry["itemCount"]) for entry in listed}
-    if sum(files.values()) != summary["itemCount"]:
+    if form != _FORM:
+        raise UsageError(f"{folder} is {' in '.join(form)}, expected {' in '.join(_FORM)}")
+    if sum(counts.values()) != total:
         raise UsageError(
-            f"{folder}: the summary counts {summary['itemCount']} items, the files "
-            f"{sum(files.values())}"
+            f"{folder} is no finished export: {SUMMARY} counts {total} items, {FILES} "
+            f"{sum(counts.values())}"
         )
-    time = datetime.fromisoformat(summary["exportTime"]).timestamp()
-    return Manifest(folder, summary["tableArn"], round(time * 1000), files)
-
-
-def is_export(spark: SparkSession, uri: str) -> bool:
-    """Whether there is an export's summary at that place."""
-    return _content(spark, f"{_folder(uri)}/{SUMMARY}") is not None
-
-
-def _folder(uri: str) -> str:
-    return uri.rstrip("/").removesuffix(SUMMARY).removesuffix(FILES).rstrip("/")
+    return Export(round(time * 1000), _lines(spark, folder, counts))
 
 
 def _place(folder: str, key: str) -> str:
@@ -115,107 +103,75 @@ def _content(spark: SparkSession, path: str) -> bytes | None:
     return bytes(rows[0][0]) if rows else None
 
 
-class Snapshot:
-    """The items of a table at one moment, cached while the `with` block lasts.
+def _lines(spark: SparkSession, folder: str, counts: Mapping[str, int]) -> DataFrame:
+    """Read the data files, and compare the number of their items with the manifest's."""
+    if not any(counts.values()):
+        return frame_of(spark, [], LINE)
+    try:
+        read = spark.read.schema(LINE).json([escaped(uri) for uri, n in counts.items() if n])
+        lines = read.withColumn("file", F.input_file_name()).persist()
+        is_item = F.col("Item.pk.S").isNotNull() & F.col("Item.sk.S").isNotNull()
+        counted = lines.where(is_item).groupBy("file").count().collect()
+    except AnalysisException as exc:
+        if exc.getCondition() == "PATH_NOT_FOUND":
+            told = f"{folder}: a data file is missing: {exc}"
+            raise UsageError(told.splitlines()[0]) from None
+        raise
+    except (Py4JJavaError, PySparkException) as exc:
+        raise failure(exc) from None
+    found = {row["file"].rpartition("/")[2]: row["count"] for row in counted}
+    for uri, count in counts.items():
+        held = found.get(uri.rpartition("/")[2], 0)
+        if held != count:
+            raise UsageError(f"{uri} holds {held} items with pk and sk, the manifest says {count}")
+    return lines.drop("file")
 
-    Attributes:
-        table: ARN of the table.
-        time: of the snapshot, ms since 1970 UTC.
-        items: DataFrame of the items of interest.
-        faults: DataFrame of `uri` and `fault`: items that the codec would not write.
+
+def messages(lines: DataFrame) -> DataFrame:
+    """Return `topic` `epoch` `shard` `id` of the messages that an outbox holds, each once.
+
+    Without dead letters, and without those that are marked as leaving.
     """
-
-    table: str
-    time: int
-    items: DataFrame
-    faults: DataFrame
-
-    def __init__(
-        self, spark: SparkSession, uri: str, read: Callable[[DataFrame], DataFrame]
-    ) -> None:
-        self._spark = spark
-        self._manifest = read_manifest(spark, uri)
-        self._read = read
-        self.table = self._manifest.table
-        self.time = self._manifest.time
-
-    def __enter__(self) -> Self:
-        """Read every data file, and compare the number of its items with the manifest.
-
-        Raises:
-            UsageError: a file is missing or cannot be read, or its count does not agree.
-        """
-        self._lines = self._parsed().persist()
-        try:
-            self._verify()
-        except BaseException:
-            self._lines.unpersist()
-            raise
-        rows = self._read(self._lines).persist()
-        self._rows = rows
-        self.faults = rows.where(F.col("fault").isNotNull()).select("uri", "fault")
-        self.items = rows.where(F.col("fault").isNull()).drop("uri", "fault")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Release the cached data."""
-        self._rows.unpersist()
-        self._lines.unpersist()
-
-    def _parsed(self) -> DataFrame:
-        """Return `uri` and `Item` of every line; null: the line is no item."""
-        uris = [escaped(uri) for uri, count in self._manifest.files.items() if count]
-        if not uris:
-            return frame_of(self._spark, [], items.LINE)
-        try:
-            lines = self._spark.read.schema(items.LINE).json(uris)
-        except AnalysisException as exc:
-            if exc.getCondition() == "PATH_NOT_FOUND":
-                told = f"{self._manifest.folder}: a data file is missing: {exc}"
-                raise UsageError(told.splitlines()[0]) from None
-            raise
-        return lines.withColumn("uri", F.input_file_name())
-
-    def _verify(self) -> None:
-        try:
-            counted = self._lines.groupBy("uri").count().collect()
-        except (Py4JJavaError, PySparkException) as exc:
-            raise failure(exc) from None
-        found = {_name(row["uri"]): row["count"] for row in counted}
-        for uri, count in self._manifest.files.items():
-            held = found.get(_name(uri), 0)
-            if held != count:
-                raise UsageError(f"{uri} holds {held} items, the manifest says {count}")
-
-    def fault_report(self) -> str | None:
-        """Return one line about unreadable items, naming the first; None: all were read."""
-        count = self.faults.count()
-        if not count:
-            return None
-        shown = self.faults.orderBy("uri", "fault").limit(_SHOWN).collect()
-        named = "; ".join(f"{_name(row['uri'])}: {row['fault']}" for row in shown)
-        return f"{count} items of {self.table} are not as they should be: {named}"
+    parts = F.split("Item.pk.S", "#")
+    is_message = F.col("Item.z").isNotNull() & parts[0].isin("ready", "later")
+    found = lines.where(is_message & F.col("Item.g").isNull())
+    return found.select(
+        parts[1].alias("topic"),
+        parts[2].cast("bigint").alias("epoch"),
+        parts[3].cast("bigint").alias("shard"),
+        F.substring_index("Item.sk.S", "#", -1).alias("id"),
+    ).distinct()
 
 
-def _name(uri: str) -> str:
-    return uri.rpartition("/")[2]
+def topics(lines: DataFrame) -> list[Row]:
+    """Return `topic` and `epochs` of the topics of an outbox: [number, shards, ...] each."""
+    parts = F.split("Item.sk.S", "#")
+    is_topic = (F.col("Item.pk.S") == "config") & (parts[0] == "topic") & (F.size(parts) == 2)
+    is_topic &= F.col("Item.ep").isNotNull()
+    epochs = F.transform("Item.ep.L", lambda e: F.transform(e["L"], lambda n: _number(n["N"])))
+    return lines.where(is_topic).select(parts[1].alias("topic"), epochs.alias("epochs")).collect()
 
 
-def messages(spark: SparkSession, uri: str) -> Snapshot:
-    """Return the snapshot of an outbox: its messages, in the columns of `items.messages`."""
-    return Snapshot(spark, uri, items.messages)
+def trackers(lines: DataFrame) -> DataFrame:
+    """Return the items of a batches table that are read: one row a root, leaf or failed item.
+
+    Columns: `record`, `batch`, `number` (of the group), `bits` (least significant first), `size`,
+    `failed`, `state`, `total`.
+    """
+    kinds = F.create_map(*(F.lit(text) for pair in _RECORDS.items() for text in pair))
+    record = kinds[F.col("Item.sk.S")]
+    group = F.substring_index("Item.pk.S", "#", -1)
+    return lines.where(record.isNotNull()).select(
+        record.alias("record"),
+        F.substring_index("Item.pk.S", "#", 1).alias("batch"),
+        F.when(record != "root", _number(group)).alias("number"),
+        F.to_binary("Item.b.B", F.lit("base64")).alias("bits"),
+        _number(F.col("Item.z.N")).alias("size"),
+        _number(F.col("Item.f.N")).alias("failed"),
+        F.col("Item.st.S").alias("state"),
+        _number(F.col("Item.t.N")).alias("total"),
+    )
 
 
-def topics(spark: SparkSession, uri: str) -> Snapshot:
-    """Return the snapshot of an outbox: its topics, in the columns of `items.topics`."""
-    return Snapshot(spark, uri, items.topics)
-
-
-def trackers(spark: SparkSession, uri: str) -> Snapshot:
-    """Return the snapshot of a batches table, in the columns of `items.trackers`."""
-    return Snapshot(spark, uri, items.trackers)
+def _number(text: Column) -> Column:
+    return text.cast("bigint")

@@ -7,7 +7,8 @@ import json
 import sys
 import time
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
@@ -16,7 +17,9 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.arguments import parser_of, window_of
 from fairbox_pipeline.errors import EmptyArchiveError, Exit, MissingArchiveError, PipelineError
+from fairbox_pipeline.exports import read_export
 from fairbox_pipeline.ingest import Taken, ingest
+from fairbox_pipeline.outbox import read_outstanding, read_topics
 from fairbox_pipeline.progress import say
 from fairbox_pipeline.runs import WorkMeter, row_of
 from fairbox_pipeline.schemas import (
@@ -30,7 +33,6 @@ from fairbox_pipeline.schemas import (
 )
 from fairbox_pipeline.session import open_session
 from fairbox_pipeline.showing import show
-from fairbox_pipeline.topics import read_topics
 from fairbox_pipeline.transforms.reconcile import latest
 from fairbox_pipeline.warehouse import Warehouse, failure
 from fairbox_pipeline.windows import Window
@@ -40,13 +42,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from fairbox_pipeline.topics import KnownTopic
+    from fairbox_pipeline.exports import Export
+    from fairbox_pipeline.outbox import KnownTopic, Outstanding
 
 Figures = dict[str, Any]
 FAILURES: Final = (PipelineError, Py4JError, PySparkException, OSError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     """The context of a job.
 
@@ -58,8 +61,6 @@ class Context:
         now: when the run began, ms since 1970 UTC.
         of_a_day: whether this is a day's run: what it reads does not grow with the history.
         found: figures of the jobs that ran before in the same run, by name.
-        kept: frames that the jobs of a day's run share, by name.
-        known: the topics, as soon as a job has read them.
     """
 
     spark: SparkSession
@@ -68,9 +69,7 @@ class Context:
     window: Window
     now: int
     of_a_day: bool = False
-    found: Mapping[str, Figures] = field(default_factory=dict)
-    kept: dict[str, DataFrame] = field(default_factory=dict)
-    known: list[dict[str, KnownTopic]] = field(default_factory=list)
+    found: dict[str, Figures] = field(default_factory=dict)
 
     @property
     def _since(self) -> int:
@@ -91,34 +90,47 @@ class Context:
         """
         if not self.of_a_day:
             return self.messages()
-        first = self._since // DAY_MS * DAY_MS
-        found = self.warehouse.read(MESSAGES_TABLE).where(F.col("last_at") >= first)
-        return self._shared("messages", found)
+        return self._touched
 
     def judged(self) -> DataFrame:
         """Return the messages of the window; of a day's run also the unsettled ones before it."""
         if not self.of_a_day:
             return self.messages()
-        unsettled = F.col("state").isin(*UNSETTLED) & (F.col("first_at") < self._since)
-        older = self.warehouse.read(MESSAGES_TABLE).where(unsettled)
-        older = older.coalesce(self.spark.sparkContext.defaultParallelism)  # of files of many days
-        return self.messages().unionByName(self._shared("unsettled", older))
+        return self.messages().unionByName(self._unsettled)
 
     def events(self) -> DataFrame:
         """Return table `events`: those in the window."""
         return self.window.of(self.warehouse.read(EVENTS_TABLE), "at")
 
-    def topics(self) -> dict[str, KnownTopic]:
-        """Return the outbox's topics by name, read once a run: see `read_topics`."""
-        if not self.known:
-            self.known.append(read_topics(self.spark, self.options))
-        return self.known[0]
+    @cached_property
+    def _export(self) -> Export | None:
+        """The export of the outbox, if one is given: of a run, its files are read once."""
+        uri = self.options.outstanding
+        return None if uri is None else read_export(self.spark, uri)
 
-    def _shared(self, name: str, found: DataFrame) -> DataFrame:
-        """Return a frame that is read once for all jobs of the run."""
-        if name not in self.kept:
-            self.kept[name] = found.persist()
-        return self.kept[name]
+    @cached_property
+    def topics(self) -> Mapping[str, KnownTopic]:
+        """The outbox's topics by name: see `read_topics`."""
+        uri = self.options.topics
+        return read_topics(self.spark, uri, self._export if uri is None else None)
+
+    @property
+    def outstanding(self) -> Outstanding:
+        """The messages that the outbox held: see `read_outstanding`."""
+        uri, as_of = self.options.outstanding, self.options.as_of
+        return read_outstanding(self.spark, uri, self._export, as_of)
+
+    @cached_property
+    def _touched(self) -> DataFrame:
+        first = self._since // DAY_MS * DAY_MS
+        return self.warehouse.read(MESSAGES_TABLE).where(F.col("last_at") >= first).persist()
+
+    @cached_property
+    def _unsettled(self) -> DataFrame:
+        unsettled = F.col("state").isin(*UNSETTLED) & (F.col("first_at") < self._since)
+        older = self.warehouse.read(MESSAGES_TABLE).where(unsettled)
+        # of files of many days
+        return older.coalesce(self.spark.sparkContext.defaultParallelism).persist()
 
 
 def _no_arguments(_: argparse.ArgumentParser) -> None:
@@ -166,20 +178,19 @@ def combine(
             job.arguments(parser)
 
     def figures(context: Context) -> Figures:
-        found: dict[str, Figures] = {}
+        found = context.found
         for job in jobs:
             broken = [one for one in after.get(job.name, ()) if "failed" in found[one]]
             try:
                 if broken:
                     raise PipelineError(f"not run, because {broken[0]} failed")
-                found[job.name] = job.figures(replace(context, found=found))
+                found[job.name] = job.figures(context)
             except FAILURES as exc:
                 error = one_line(exc)
                 say(f"{job.name}: {error}")
                 found[job.name] = {"failed": str(error), "code": int(error.exit_code)}
                 context.spark.catalog.clearCache()
-        context.spark.catalog.clearCache()
-        return found
+        return {job.name: found[job.name] for job in jobs}
 
     return Job(name, about, figures, arguments, combined=True, of_a_day=of_a_day)
 
@@ -228,7 +239,10 @@ def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentPar
     if job.of_a_day and window.since is None:
         window = _day_before(warehouse, window.until, now)
     context = Context(spark, warehouse, options, window, now, of_a_day=job.of_a_day)
-    figures = job.figures(context)
+    try:
+        figures = job.figures(context)
+    finally:
+        spark.catalog.clearCache()
     _report(job, warehouse, taken, meter, began)
     return figures
 
@@ -277,6 +291,5 @@ def _report(job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, bega
     say(
         f"{job.name}: {taken.lines:,} lines of {taken.files:,} files in {ended - began:.1f} s; "
         f"{work.stages} stages read {work.input_rows:,} rows, shuffled "
-        f"{work.shuffle_bytes / 1e6:,.1f} MB, spilled {work.spill_bytes / 1e6:,.1f} MB; "
-        f"skew {work.skew or 1.0}"
+        f"{work.shuffle_bytes / 1e6:,.1f} MB, spilled {work.spill_bytes / 1e6:,.1f} MB"
     )

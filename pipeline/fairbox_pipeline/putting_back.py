@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -18,7 +19,7 @@ from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.messages import Message, MessageRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from fairbox.client.outbox import Outbox
     from fairbox.model.bodies import BodyStore
@@ -38,27 +39,8 @@ LEFT_OUT: Final = "left_out"
 LOST: Final = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One transaction.
-
-    Attributes:
-        messages: by their positions; the last is the new cursor.
-        looked_at: original and finding of those that are looked at again, by their positions.
-    """
-
-    messages: dict[int, Message]
-    looked_at: dict[int, tuple[MessageRef, str]]
-
-    @property
-    def to(self) -> int:
-        """The last position."""
-        return max(self.messages)
-
-    def behind(self, position: int) -> Step | None:
-        """Return the part after a position; None: nothing."""
-        left = {at: message for at, message in self.messages.items() if at > position}
-        return replace(self, messages=left) if left else None
+Step = dict[int, tuple[Message, Mapping[str, Any]]]
+"""The messages of one transaction and their rows, by position: the last is the new cursor."""
 
 
 @dataclass(slots=True)
@@ -110,45 +92,46 @@ class Replay:
 
     def _take(self, step: Step, cursor: str, position: int) -> int:
         """Put back the part of a step after the cursor; return the new cursor."""
-        left = step.behind(position)
-        self.counts[DONE] += len(step.messages) - (len(left.messages) if left else 0)
-        left = self._still_true(left) if left else None
-        while left is not None:
-            self.pacer.take(len(left.messages))
-            done = self.outbox.replay(
-                list(left.messages.values()), cursor=cursor, position=position, to=left.to
-            )
+        left = self._still_true(self._behind(step, position))
+        while left:
+            self.pacer.take(len(left))
+            messages = [message for message, _ in left.values()]
+            done = self.outbox.replay(messages, cursor=cursor, position=position, to=max(left))
             self.counts[ADDED] += len(done.added)
             self.counts[OUTSTANDING] += len(done.outstanding)
             position = done.position
             if done.added or done.outstanding:
-                return position
+                break
             # another run of this replay was here: go on where it came to
-            rest = left.behind(position)
-            self.counts[DONE] += len(left.messages) - (len(rest.messages) if rest else 0)
-            left = rest
+            left = self._behind(left, position)
         return position
 
-    def _still_true(self, step: Step) -> Step | None:
+    def _behind(self, step: Step, position: int) -> Step:
+        """Return the part after a position; count the other as done."""
+        left = {at: one for at, one in step.items() if at > position}
+        self.counts[DONE] += len(step) - len(left)
+        return left
+
+    def _still_true(self, step: Step) -> Step:
         """Leave out messages whose finding is no longer true: the outbox says so.
 
         What was lost is there again, or what was stuck has left.
         """
-        asked = {at: step.looked_at[at] for at in step.messages if at in step.looked_at}
+        asked = {at: row for at, (_, row) in step.items() if row["finding"] is not None}
         if not asked:
             return step
-        held = self.outbox.outstanding_among([ref for ref, _ in asked.values()])
-        gone = {at for at, (ref, finding) in asked.items() if (finding == LOST) == (ref in held)}
+        refs = {at: _original(row) for at, row in asked.items()}
+        held = self.outbox.outstanding_among(list(refs.values()))
+        gone = {at for at in asked if (asked[at]["finding"] == LOST) == (refs[at] in held)}
         self.counts[LEFT_OUT] += len(gone)
-        kept = {at: message for at, message in step.messages.items() if at not in gone}
-        return replace(step, messages=kept) if kept else None
+        return {at: one for at, one in step.items() if at not in gone}
 
     def _steps(self, rows: Iterable[Mapping[str, Any]], position: int) -> Iterator[Step]:
         """Pack rows after the cursor; a key of an ordered topic has one message per step.
 
         Readers may see a transaction's items one by one, so order needs a commit between them.
         """
-        step = Step({}, {})
+        step: Step = {}
         keys: set[tuple[str, str]] = set()
         size = 0
         for row in rows:
@@ -161,16 +144,14 @@ class Replay:
             key = (message.topic, message.shard_key)
             ordered = row["ordering"] == "key"
             weight = len(message.body) + 2048
-            full = len(step.messages) == MAX_REPLAYED or size + weight > MAX_STEP_BYTES
-            if step.messages and (full or (ordered and key in keys)):
+            full = len(step) == MAX_REPLAYED or size + weight > MAX_STEP_BYTES
+            if step and (full or (ordered and key in keys)):
                 yield step
-                step, keys, size = Step({}, {}), set(), 0
-            step.messages[row["position"]] = message
-            if row["finding"] is not None:
-                step.looked_at[row["position"]] = _original(row), row["finding"]
+                step, keys, size = {}, set(), 0
+            step[row["position"]] = message, row
             keys.add(key)
             size += weight
-        if step.messages:
+        if step:
             yield step
 
     def _message(self, row: Mapping[str, Any]) -> Message | None:

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import shlex
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox_pipeline.transforms.reconcile import MAX_SHARDS
 from fairbox_pipeline.transforms.sizing import SHARD_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
 _SPARE: Final = 1
 """Shards more than needed that are no reason to resize."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """The number of shards that a topic should have.
-
-    Attributes:
-        shards: present number.
-        wanted: None: the present number does.
-        hot_key: the key whose share alone is more than a shard is planned for.
-        why: one sentence with the figures.
-    """
-
-    shards: int
-    wanted: int | None
-    hot_key: str | None
-    why: str
-
-    def command(self, topic: str) -> list[str]:
-        """Return the command's arguments; empty: there is nothing to do."""
-        if self.wanted is None:
-            return []
-        return ["fairbox", "topic", "resize", topic, "--shards", str(self.wanted)]
 
 
 def resize_of(
@@ -45,8 +21,8 @@ def resize_of(
     source: str,
     fullest: Mapping[str, Any] | None,
     *,
-    may_shrink: bool = True,
-) -> Resize:
+    may_shrink: bool,
+) -> dict[str, Any]:
     """Decide about a topic: more shards whenever more are needed, fewer if two or more are spare.
 
     Args:
@@ -55,19 +31,28 @@ def resize_of(
         source: where that is known from.
         fullest: its row from `hot_keys` of the greatest count; None: no message has a key.
         may_shrink: whether the load tells of more than a quiet day.
+
+    Returns:
+        `shards` `shards_from` as given; `hot_key`, whose share alone is more than a shard is
+        planned for, or None; `command` to resize, or None; and `why`, a sentence with the figures.
     """
     needed = min(load["shards_needed"], MAX_SHARDS)
-    other = needed > shards or (may_shrink and shards - needed > _SPARE)
     units = load["units_per_second"]
     why = (
         f"the busiest minute wrote {units:,.1f} WRU/s, which need {needed} shards of "
         f"{SHARD_UNITS}, the topic has {shards} (from: {source}), and its fullest shard has "
         f"{load['skew']:.1f} times the mean"
     )
-    hot = None
-    if fullest is not None:
-        share = fullest["messages"] / load["messages"]
-        if share * units > SHARD_UNITS:
-            hot = fullest["partition_key"]
-            why += f"; key {hot!r} has {share:.0%} of the messages, which no resize spreads"
-    return Resize(shards, needed if other else None, hot, why)
+    share = fullest["messages"] / load["messages"] if fullest else 0
+    hot = fullest["partition_key"] if fullest and share * units > SHARD_UNITS else None
+    if hot is not None:
+        why += f"; key {hot!r} has {share:.0%} of the messages, which no resize spreads"
+    command = ["fairbox", "topic", "resize", load["topic"], "--shards", str(needed)]
+    resizes = needed > shards or (may_shrink and shards - needed > _SPARE)
+    return {
+        "shards": shards,
+        "shards_from": source,
+        "hot_key": hot,
+        "command": shlex.join(command) if resizes else None,
+        "why": why,
+    }

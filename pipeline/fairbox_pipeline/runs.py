@@ -1,4 +1,4 @@
-"""The report of a run: how much Spark read, wrote, shuffled and spilled, and how uneven it was."""
+"""The report of a run: how much Spark read, wrote, shuffled and spilled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class Work:
         input_rows, output_rows: read and written by them, sources and tables alike.
         shuffle_bytes: written for other stages.
         spill_bytes: that went to disk because memory was short.
-        skew: slowest task by median task, in the stage of over one task where it is greatest.
     """
 
     stages: int = 0
@@ -32,7 +31,6 @@ class Work:
     output_rows: int = 0
     shuffle_bytes: int = 0
     spill_bytes: int = 0
-    skew: float | None = None
 
 
 class WorkMeter:
@@ -42,47 +40,30 @@ class WorkMeter:
         context: Any = spark.sparkContext
         self._store = context._jsc.sc().statusStore()  # noqa: SLF001 - Python has no other door to it
         self._nothing = context._jvm.java.util.ArrayList()  # noqa: SLF001 - as above
-        self._quantiles = context._gateway.new_array(context._jvm.double, 2)  # noqa: SLF001 - as above
-        self._quantiles[0], self._quantiles[1] = 0.5, 1.0
+        self._quantiles = context._gateway.new_array(context._jvm.double, 0)  # noqa: SLF001 - as above
         self._before = next((stage.stageId() for stage in self._stages()), -1)
 
     def read(self) -> Work:
         """Return the work of the stages that have ended since."""
         stages = takewhile(lambda stage: stage.stageId() > self._before, self._stages())
         ended = [s for s in stages if s.status().toString() == "COMPLETE"]
-        skews = [skew for stage in ended if (skew := self._skew(stage)) is not None]
         return Work(
             stages=len(ended),
             input_rows=sum(s.inputRecords() for s in ended),
             output_rows=sum(s.outputRecords() for s in ended),
             shuffle_bytes=sum(s.shuffleWriteBytes() for s in ended),
             spill_bytes=sum(s.diskBytesSpilled() for s in ended),
-            skew=max(skews, default=None),
         )
 
     def _stages(self) -> Iterator[Any]:
-        """Yield the stages that Spark remembers, the newest first, without their tasks' times.
-
-        Spark sorts the times for each stage requested, so only `_skew` requests them.
-        """
+        """Yield the stages that Spark remembers, the newest first."""
         found = self._store.stageList(self._nothing, False, False, self._quantiles, self._nothing)
         remaining = found.iterator()
         while remaining.hasNext():
             yield remaining.next()
 
-    def _skew(self, stage: Any) -> float | None:
-        """Return the slowest task's time by the median's, of a stage of over one task."""
-        if stage.numCompleteTasks() <= 1:
-            return None
-        told = self._store.taskSummary(stage.stageId(), stage.attemptId(), self._quantiles)
-        if told.isEmpty():
-            return None
-        times = told.get().executorRunTime()
-        median, most = times.apply(0), times.apply(1)
-        return round(most / median, 2) if median else None
-
 
 def row_of(spark: SparkSession, *, work: Work, **of_run: Any) -> DataFrame:
     """Return the row of table `runs`: `run`, `job`, `began`, `ended`, `files`, `lines` and work."""
-    values = {name: getattr(work, name) for name in Work.__slots__} | of_run
+    values = {name: getattr(work, name) for name in Work.__slots__} | {"skew": None} | of_run
     return frame_of(spark, [tuple(values[n] for n in RUNS_TABLE.names)], RUNS_TABLE.schema)

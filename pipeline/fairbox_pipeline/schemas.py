@@ -268,7 +268,7 @@ RUNS_TABLE: Final = Table(
         Column("output_rows", _LONG, "that the stages wrote"),
         Column("shuffle_bytes", _LONG, "that the stages wrote for each other"),
         Column("spill_bytes", _LONG, "that did not fit into memory and went to disk"),
-        Column("skew", DoubleType(), "slowest task by median task of the stage where it is worst"),
+        Column("skew", DoubleType(), "null; earlier releases measured it"),
     ),
 )
 _TRACKER = StructType(

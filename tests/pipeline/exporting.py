@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox_pipeline import items
+from fairbox_pipeline import exports
 from fairbox_pipeline.frames import frame_of
 from pyspark.sql import functions as F
 
@@ -37,7 +37,7 @@ def wire(item: dict[str, Any]) -> dict[str, Any]:
 def lines_of(spark: SparkSession, written: Sequence[dict[str, Any]]) -> DataFrame:
     """Items as `exports` reads their lines."""
     texts = [(json.dumps({"Item": wire(item)}),) for item in written]
-    parsed = frame_of(spark, texts, "text string").select(F.from_json("text", items.LINE))
+    parsed = frame_of(spark, texts, "text string").select(F.from_json("text", exports.LINE))
     return parsed.toDF("line").select("line.*")
 
 

@@ -10,7 +10,7 @@ from fairbox.model.ids import parse_id, time_of
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.transforms import replay
-from fairbox_pipeline.transforms.replay import Choice
+from fairbox_pipeline.windows import Window
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ def ids(found: DataFrame) -> list[str]:
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        (Choice(), [0, 1, 2, 3]),
-        (Choice(topics=("a",)), [0, 1]),
-        (Choice(topics=("a", "b")), [0, 1, 2]),
-        (Choice(keys=("k",)), [1, 2]),
-        (Choice(keys=("",)), [3]),
-        (Choice(states=("dead",)), [1]),
-        (Choice(since=20), [2, 3]),
-        (Choice(until=20), [0, 1]),
-        (Choice(topics=("a",), states=("dead", "delivered"), since=10, until=11), [1]),
+        ({}, [0, 1, 2, 3]),
+        ({"topics": ("a",)}, [0, 1]),
+        ({"topics": ("a", "b")}, [0, 1, 2]),
+        ({"keys": ("k",)}, [1, 2]),
+        ({"keys": ("",)}, [3]),
+        ({"states": ("dead",)}, [1]),
+        ({"added": Window(20)}, [2, 3]),
+        ({"added": Window(None, 20)}, [0, 1]),
+        ({"topics": ("a",), "states": ("dead", "delivered"), "added": Window(10, 11)}, [1]),
     ],
 )
 def test_a_choice_narrows_by_everything_that_it_names(
-    spark: SparkSession, choice: Choice, expected: list[int]
+    spark: SparkSession, choice: dict[str, Any], expected: list[int]
 ) -> None:
     table = messages(
         spark,
@@ -61,7 +61,7 @@ def test_a_choice_narrows_by_everything_that_it_names(
         {"topic": "c", "added_at": 30, "partition_key": ""},
         {"topic": "a", "added_at": None},  # never seen as added: nothing is known of it
     )
-    assert ids(replay.chosen(table, choice)) == [uid(n) for n in expected]
+    assert ids(replay.chosen(table, **choice)) == [uid(n) for n in expected]
 
 
 def found(*rows: tuple[str, int, int | None], shard: int | None = None) -> list[tuple[Any, ...]]:

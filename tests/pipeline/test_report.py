@@ -59,15 +59,12 @@ def test_outstanding_counts_what_came_less_what_went(spark: SparkSession) -> Non
         {"added_at": 3000, "state": "delivered", "delivered_at": 2999},  # a clock behind
     )
     span = Span(0, 3999, 1000)
-    ranks = figures.ranked_topics(table)
-    rows = figures.outstanding(figures.moves(table, 0), ranks, span).collect()
-    assert {row["start"]: row["change"] for row in rows} == {0: 2, 1000: -1, 2000: 0, 3000: 0}
-
-
-def test_the_busiest_topics_have_a_line_and_the_rest_share_one(spark: SparkSession) -> None:
-    rows = [{"topic": f"t{n}", "added_at": 0} for n in range(12) for _ in range(12 - n)]
-    ranks = {r["topic"]: r["rank"] for r in figures.ranked_topics(messages(spark, *rows)).collect()}
-    assert ranks == {f"t{n}": n + 1 if n < 7 else 0 for n in range(12)}
+    rows = figures.outstanding(figures.moves(table, 0), ["t"], span).collect()
+    assert {row["start"]: row["value"] for row in rows} == {0: 2, 1000: -1, 2000: 0, 3000: 0}
+    (before,) = figures.outstanding(
+        figures.moves(table, 3000), [], Span(3000, 3999, 1000)
+    ).collect()
+    assert tuple(before) == ("other topics", 3000, 1)
 
 
 def test_fairness_is_one_when_all_are_served_alike_and_one_nth_when_one_is(
@@ -94,23 +91,11 @@ def test_fairness_is_one_when_all_are_served_alike_and_one_nth_when_one_is(
     assert found[3000] == (pytest.approx(1 / 3), 3)
 
 
-def test_skew_is_that_of_the_newest_epoch(spark: SparkSession) -> None:
-    table = messages(
-        spark,
-        *({"epoch": 0, "shard": 0} for _ in range(50)),
-        *({"epoch": 1, "shard": 3} for _ in range(6)),
-        {"epoch": 1, "shard": 1},
-        {"epoch": 1, "shard": 0},
-    )
-    (row,) = figures.shards(table).collect()
-    assert (row["shards"], row["fullest"], row["most"]) == (4, 3, 6)
-    assert (row["mean"], row["skew"]) == (2.0, 3.0)
-
-
 def test_attempts_are_counted_by_how_many(spark: SparkSession) -> None:
-    rows = [("delivered", n) for n in (1, 1, 2, 4, 5, 9, 10, 70)] + [("dead", 3), ("failed", 1)]
-    events = frame_of(spark, rows, "event string, attempt long")
-    found = {(r["event"], r["tries"]): r["count"] for r in figures.attempts(events).collect()}
+    told = [("delivered", n) for n in (1, 1, 2, 4, 5, 9, 10, 70)]
+    told += [("dead", 3), ("outstanding", 1)]
+    table = messages(spark, *({"state": state, "attempts": n} for state, n in told))
+    found = {(r["state"], r["tries"]): r["count"] for r in figures.attempts(table).collect()}
     assert found == {
         ("delivered", "1"): 2,
         ("delivered", "2"): 1,
@@ -185,7 +170,7 @@ def lines_of_everything() -> list[dict[str, Any]]:
     lines = []
     start = 1_763_000_000_000
     for n in range(120):
-        topic = EVIL if n % 3 == 0 else "orders"
+        topic = EVIL if n % 3 == 0 else "orders" if n % 2 else f"t{n % 9}"
         at = start + n * 2500
         item = f"0198f7a2-0000-7000-8000-000000000000:0:{n}"
         lines.append(added(n, topic, at=at, batch_item=item))
@@ -310,13 +295,3 @@ def test_a_page_of_few_messages_is_a_page(pipeline: Pipeline) -> None:
     check_safe(page)
     assert "Nothing was delivered." in page
     assert "9999-12-31" in page
-
-
-@pytest.mark.extended  # a JVM of its own; test_jobs runs each job
-def test_all_runs_history_reconcile_and_report_in_one_session(pipeline: Pipeline) -> None:
-    write(pipeline.archive, lines_of_everything())
-    found = pipeline.run("all")
-    assert list(found) == ["history", "reconcile", "report"]
-    assert found["history"]["messages"] == found["reconcile"]["added"] == 120
-    assert found["reconcile"]["lost"] == 12
-    assert (pipeline.warehouse / "report.html").exists()

@@ -10,9 +10,8 @@ from fairbox.model import sharding
 from fairbox.model.epochs import shard_number
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.ingest import missing_days
-from fairbox_pipeline.outstanding import KEYS
+from fairbox_pipeline.outbox import KEYS, KnownTopic, widths_of
 from fairbox_pipeline.schemas import EVENTS, EVENTS_TABLE, KEY, MESSAGES_TABLE
-from fairbox_pipeline.topics import KnownTopic, widths_of
 from fairbox_pipeline.transforms.causes import dead_causes
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 from fairbox_pipeline.transforms.events import name_in_archive
@@ -284,7 +283,7 @@ def test_skew_is_of_the_newest_epoch_and_counts_its_empty_shards(spark: SparkSes
     rows += [{"id": f"{n}", "epoch": 1, "shard": s, "size": 2} for n, s in enumerate([3, 3, 0])]
     made = messages(spark, *rows)
     topics = load_of_topics(load_of_shards(made), shards_needed(made))
-    assert [tuple(row)[:5] for row in topics.collect()] == [("t", 8, 11, 2 / (3 / 4), 1)]
+    assert [tuple(row)[:5] for row in topics.collect()] == [("t", 8, 11, 2 / (3 / 4), 4)]
 
 
 def order_of(
@@ -394,9 +393,9 @@ def test_a_message_is_in_a_wrong_shard_by_the_number_that_its_topic_states(
     rows = placed(8, "a", "b", "c", d=(shard_number("d", 8) + 1) % 8)
     rows.append({"id": "unknown", "shard": 7})
     wrong = [("d", f"belongs to shard {shard_number('d', 8)} of 8")]
-    assert misplaced(spark, rows, {"t": KnownTopic({0: 8, 1: 9}, 0, "export")}) == wrong
+    assert misplaced(spark, rows, {"t": KnownTopic({0: 8, 1: 9}, "export")}) == wrong
     # nothing is known of this epoch
-    assert misplaced(spark, rows, {"t": KnownTopic({1: 8}, 0, "export")}) == []
+    assert misplaced(spark, rows, {"t": KnownTopic({1: 8}, "export")}) == []
     assert MAX_SHARDS == sharding.MAX_SHARDS
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from fairbox_pipeline import exports
+from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.job import Context, Figures, Job
-from fairbox_pipeline.progress import say
 from fairbox_pipeline.schemas import BATCHES_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.session import location
 from fairbox_pipeline.transforms import batches
@@ -38,17 +38,15 @@ def figures(context: Context) -> Figures:
     items = _items(context)
     odd: list[dict[str, object]] = []
     if context.options.trackers:
-        with exports.trackers(context.spark, context.options.trackers) as snapshot:
-            told = snapshot.fault_report()
-            if told is not None:
-                say(told)
-            leaves = batches.leaves_of(snapshot.items).persist()
-            roots = batches.trackers_by_batch(snapshot.items, leaves).persist()
-            compared = batches.tracked(items, leaves, roots).persist()
-            _keep(context, batches.by_batch(compared, roots))
-            odd = [row.asDict() for row in batches.differing(compared, NAMED).collect()]
-            for kept in (compared, roots, leaves):
-                kept.unpersist()
+        export = exports.read_export(context.spark, context.options.trackers)
+        if export is None:
+            raise UsageError(f"--trackers: there is no export at {context.options.trackers}")
+        trackers = exports.trackers(export.lines)
+        leaves = batches.leaves_of(trackers).persist()
+        roots = batches.trackers_by_batch(trackers, leaves).persist()
+        compared = batches.tracked(items, leaves, roots).persist()
+        _keep(context, batches.by_batch(compared, roots))
+        odd = [row.asDict() for row in batches.differing(compared, NAMED).collect()]
     else:
         _keep(context, batches.by_batch(items, None))
     rows = context.warehouse.read(BATCHES_TABLE).orderBy("batch").collect()

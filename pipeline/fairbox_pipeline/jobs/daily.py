@@ -21,7 +21,7 @@ JOB: Final = combine(
     "Run history, latency, sizing, reconcile, batches, advise and report; maintain when due.",
     [
         *(history.JOB, latency.JOB, sizing.JOB, reconcile.JOB, batches.JOB),
-        *(advise.ADVICE, report.JOB, maintain.WEEKLY),
+        *(advise.JOB, report.JOB, maintain.WEEKLY),
     ],
     # the page shows their tables: a page over those of the day before would mislead
     after={"advise": ["sizing", "reconcile"], "report": ["reconcile", "batches", "advise"]},

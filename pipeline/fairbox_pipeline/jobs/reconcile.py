@@ -12,16 +12,15 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.arguments import add_outstanding, add_topics, moment_ms
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.job import Context, Figures, Job
-from fairbox_pipeline.outstanding import read_outstanding
+from fairbox_pipeline.outbox import widths_of
 from fairbox_pipeline.progress import say
 from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.times import iso_time
-from fairbox_pipeline.topics import widths_of
 from fairbox_pipeline.transforms import reconcile as found
 from fairbox_pipeline.transforms.deliveries import first_deliveries
 
 if TYPE_CHECKING:
-    from fairbox_pipeline.outstanding import Outstanding
+    from fairbox_pipeline.outbox import Outstanding
 
 STUCK_AFTER_SECONDS: Final = 3600.0
 STATES: Final = ("delivered", "dead", "cancelled", "purged", "expired")
@@ -36,23 +35,20 @@ def figures(context: Context) -> Figures:
     """
     tables, options = context.warehouse, context.options
     judged = context.judged()
-    held = read_outstanding(context.spark, options.outstanding, options.as_of)
+    held = context.outstanding
     if options.outstanding is None:
         say("no --outstanding: every message that is not settled counts as lost")
     _check_age(context.warehouse.read(MESSAGES_TABLE), held)
-    known = context.topics()
     outstanding = held.messages.cache()
     counted = judged.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
     states = {state: count for state, count, _ in counted}
-    widths = widths_of(context.spark, known, context.touched())
+    widths = widths_of(context.spark, context.topics, context.touched())
     tables.replace(FINDINGS_TABLE, findings(context, outstanding, held.as_of, widths))
     by_kind = tables.read(FINDINGS_TABLE).groupBy("kind").count().collect()
     kinds: dict[str, int] = {row["kind"]: row["count"] for row in by_kind}
-    number = outstanding.count()
-    outstanding.unpersist()
     return {
         "added": sum(added for _, _, added in counted),
-        "outstanding": number,
+        "outstanding": outstanding.count(),
         **{state: states.get(state, 0) for state in STATES},
         **{kind: kinds.get(kind, 0) for kind in KINDS},
     }

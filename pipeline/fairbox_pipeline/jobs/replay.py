@@ -23,11 +23,10 @@ from fairbox_pipeline.schemas import (
     STATES,
 )
 from fairbox_pipeline.transforms import replay
-from fairbox_pipeline.transforms.replay import Choice
+from fairbox_pipeline.windows import Window
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from pyspark.sql import DataFrame
 
@@ -136,14 +135,13 @@ def _planned(context: Context, plan: DataFrame) -> DataFrame:
 def _chosen(context: Context, name: str) -> tuple[DataFrame, int]:
     """Return the chosen messages with `finding`, and how many are left out."""
     options, read = context.options, context.warehouse.read
-    choice = Choice(
-        topics=tuple(options.topic),
-        keys=tuple(options.key),
-        states=tuple(options.state),
-        since=options.added_since,
-        until=options.added_until,
+    messages = replay.chosen(
+        read(MESSAGES_TABLE),
+        topics=options.topic,
+        keys=options.key,
+        states=options.state,
+        added=Window(options.added_since, options.added_until),
     )
-    messages = replay.chosen(read(MESSAGES_TABLE), choice)
     if not options.findings:
         return messages.withColumn("finding", F.lit(None).cast("string")), 0
     named = replay.named_by(messages, read(FINDINGS_TABLE), tuple(options.findings))
@@ -223,14 +221,8 @@ def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
     say(f"replay {name}: again with --replay {name} it goes on where it stands")
     outbox, clock = Outbox.from_env(), SystemClock()
     putting = Replay(name, outbox, outbox.bodies, Pacer(context.options.rate, clock))
-    return dict(sorted(putting.put_back(_rows_of(ordered)).items()))
-
-
-def _rows_of(ordered: DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield rows in their order, one partition at a time."""
-    for row in ordered.toLocalIterator():
-        fields = row.asDict()
-        yield fields | {"headers": dict(fields["headers"] or {})}
+    found = putting.put_back(row.asDict() for row in ordered.toLocalIterator())
+    return dict(sorted(found.items()))
 
 
 JOB: Final = Job("replay", "Put messages back into the outbox.", figures, arguments)

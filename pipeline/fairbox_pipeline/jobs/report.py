@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.files import write_file
 from fairbox_pipeline.job import Context, Figures, Job
-from fairbox_pipeline.jobs import advise
+from fairbox_pipeline.jobs import advise, sizing
 from fairbox_pipeline.report.page import render
 from fairbox_pipeline.report.parts import Report, Tables
 from fairbox_pipeline.schemas import (
@@ -33,7 +33,7 @@ HOURS_SHOWN_MS: Final = 30 * DAY_MS
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the job's own arguments."""
-    advise.arguments(parser)
+    advise.JOB.arguments(parser)
     parser.add_argument(
         "--page", type=location, metavar="URI", help=f"where it goes ({NAME} in the warehouse)"
     )
@@ -47,23 +47,15 @@ def figures(context: Context) -> Figures:
             messages=context.messages(),
             judged=context.judged(),
             deliveries=first_deliveries(context.messages()),
-            events=context.events(),
             findings=read(FINDINGS_TABLE),
             batches=read(BATCHES_TABLE),
+            topics=sizing.figures(context)["topics"],
+            is_reconciled=_is_reconciled(context),
             hours=_hours(context),
-        ),
-        is_reconciled=_is_reconciled(context),
-    )
-    try:
-        page = render(
-            report.verdict(),
-            report.about(),
-            advise.advice_of(context),
-            report.headline(),
-            report.parts(),
         )
-    finally:
-        report.close()
+    )
+    advice = advise.figures(context)["advice"]
+    page = render(report.verdict(), report.about(), advice, report.headline(), report.parts())
     given: str | None = context.options.page
     place = given or f"{context.options.warehouse}/{NAME}"
     write_file(context.spark, place, page.encode())

@@ -15,10 +15,10 @@ from fairbox_pipeline.errors import Exit, UsageError
 from fairbox_pipeline.job import FAILURES, one_line
 from fairbox_pipeline.progress import say
 from fairbox_pipeline.runs import WorkMeter
-from fairbox_pipeline.schemas import EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE
+from fairbox_pipeline.schemas import EVENTS_TABLE, KEY, MESSAGES_TABLE, REPLAYS_TABLE
 from fairbox_pipeline.session import location, open_session
 from fairbox_pipeline.times import COARSE, iso_time
-from fairbox_pipeline.transforms.traces import is_uuid7, of_batch, traced, with_trace
+from fairbox_pipeline.transforms.traces import of_batch, traced, with_trace
 from fairbox_pipeline.warehouse import FOLDED_PROPERTY, Warehouse
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ABOUT: Final = (
     "replays, and the ends of their batches. It only reads the tables, as the last run left them: "
     "run history first for what is new in the archive."
 )
-_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_TRACE: Final = re.compile(r"(?:[0-9a-f]{2}-)?(?!0{32})([0-9a-f]{32})(?:-.*)?")
 _REF: Final = re.compile(r"([^/]+)/([0-9]{1,15})/([0-9]{1,15})/([^/]+)(/[0-9]{1,15})?")
 
 
@@ -45,14 +45,14 @@ def _parser() -> argparse.ArgumentParser:
     asked.add_argument(
         "ref", nargs="?", type=_ref, metavar="REF", help="one message: topic/epoch/shard/id"
     )
-    asked.add_argument("--id", type=_id, help="messages with this id, of every topic")
+    asked.add_argument("--id", help="messages with this id, of every topic")
     asked.add_argument(
         "--traceparent",
         type=_trace,
         metavar="TP",
         help="messages whose header has this trace id: a traceparent of W3C, or its trace id",
     )
-    asked.add_argument("--batch", metavar="B", type=_batch, help="messages with items of a batch")
+    asked.add_argument("--batch", metavar="B", help="messages with items of a batch")
     asked.add_argument("--key", metavar="KEY", help="messages with a partition key")
     parser.add_argument(
         "--topic", metavar="T", help="with --key: of this topic; needed where several have the key"
@@ -61,12 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         "--warehouse", required=True, type=location, metavar="URI", help="folder of the tables"
     )
     for name, about in (("since", "from then on"), ("until", "before then")):
-        parser.add_argument(
-            f"--{name}",
-            type=moment_ms,
-            metavar="T",
-            help=f"with --traceparent, --batch, --key: first events {about}; reads fewer days",
-        )
+        told = f"messages whose first event is {about}; reads fewer days"
+        parser.add_argument(f"--{name}", type=moment_ms, metavar="T", help=told)
     parser.add_argument(
         "--limit", type=_limit, default=LIMIT, metavar="N", help=f"messages at most ({LIMIT})"
     )
@@ -76,31 +72,18 @@ def _parser() -> argparse.ArgumentParser:
 
 def _ref(text: str) -> tuple[Any, ...]:
     found = _REF.fullmatch(text)
-    if found is None or not is_uuid7(found[4]):
+    if found is None:
         raise argparse.ArgumentTypeError(f"not topic/epoch/shard/id: {text!r}")
     return found[1], int(found[2]), int(found[3]), found[4]
 
 
-def _id(text: str) -> str:
-    if not is_uuid7(text):
-        raise argparse.ArgumentTypeError(f"not a UUIDv7 in lower case: {text!r}")
-    return text
-
-
 def _trace(text: str) -> str:
-    found = _TRACEPARENT.fullmatch(text)
-    trace = found[1] if found else text
-    if not re.fullmatch("[0-9a-f]{32}", trace) or not trace.strip("0"):
+    found = _TRACE.fullmatch(text)
+    if found is None:
         raise argparse.ArgumentTypeError(
             f"not a traceparent (00-TRACE-PARENT-FLAGS) nor a trace id of 32 hex digits: {text!r}"
         )
-    return trace
-
-
-def _batch(text: str) -> str:
-    if not text or ":" in text:
-        raise argparse.ArgumentTypeError(f"not the id of a batch: {text!r}")
-    return text
+    return found[1]
 
 
 def _limit(text: str) -> int:
@@ -109,43 +92,24 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _checked(options: argparse.Namespace) -> None:
-    try:
-        for text in ((options.ref or ("",))[0], options.key, options.topic, options.batch):
-            (text or "").encode()
-    except UnicodeEncodeError:
-        raise UsageError("REF, --key, --topic, --batch: not text in UTF-8") from None
-    if (options.ref or options.id) and (options.since, options.until) != (None, None):
-        raise UsageError("--since, --until: an id has its time; leave them away")
-    if options.topic is not None and options.key is None:
-        raise UsageError("--topic goes with --key")
-
-
 def _asked(options: argparse.Namespace, warehouse: Warehouse) -> Column:
     """Return the condition that the question puts on messages."""
-    if options.ref:
-        names = ("topic", "epoch", "shard", "id")
-        return _all(dict(zip(names, options.ref, strict=True)))
-    if options.id:
-        return _all({"id": options.id})
-    if options.traceparent:
+    if options.traceparent is not None:
         return with_trace(warehouse, options.traceparent, window_of(options), options.limit)
-    if options.batch:
+    if options.batch is not None:
         return of_batch(options.batch)
-    if options.topic is not None:
-        return _all({"topic": options.topic, "partition_key": options.key})
-    return _all({"partition_key": options.key})
-
-
-def _all(values: Mapping[str, Any]) -> Column:
+    values = {"topic": options.topic, "partition_key": options.key, "id": options.id}
+    values |= dict(zip(KEY, options.ref or (), strict=False))
     found = F.lit(True)
     for name, value in values.items():
-        found = found & (F.col(name) == value)
+        if value is not None:
+            found = found & (F.col(name) == value)
     return found
 
 
 def _answer(options: argparse.Namespace) -> dict[str, Any]:
-    _checked(options)
+    if options.topic is not None and options.key is None:
+        raise UsageError("--topic goes with --key")
     spark = open_session(options.warehouse)
     meter, warehouse = WorkMeter(spark), Warehouse(spark)
     warehouse.require((EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE))
@@ -179,44 +143,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
         return int(Exit.OK)
-    for line in _lines(answer):
-        sys.stdout.write(_printable(line) + "\n")
+    for message in answer["messages"]:
+        sys.stdout.writelines(_printable(line) + "\n" for line in _lines(message))
+    if answer["cut"]:
+        sys.stdout.write(f"there is more: --limit {answer['limit']} cut it\n")
     return int(Exit.OK)
 
 
-def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    for message in answer["messages"]:
-        yield f"{message['ref']}  {message['state']}  (found by {message['found_by']})"
-        yield f"  {', '.join(_facts(message))}"
-        for event in message["events"]:
-            yield f"  {_time(event):<24}  {event['event']:<9}  {_details(event)}".rstrip()
-    if answer["cut"]:
-        yield f"there is more: --limit {answer['limit']} cut it"
-
-
-def _facts(message: Mapping[str, Any]) -> Iterator[str]:
-    named = {"partition_key": "key", "content_type": "type", "size": "bytes"}
-    traceparent = next(
-        (one["traceparent"] for one in message["events"] if one["traceparent"]), None
-    )
-    facts = {**message, "traceparent": traceparent}
-    for name in (*named, "batch_item", "traceparent"):
-        if facts[name] is not None:
-            yield f"{named.get(name, name.replace('_', ' '))} {facts[name]}"
-    if message["due"] is not None:
-        yield f"due {iso_time(message['due'])}"
-
-
-def _time(event: Mapping[str, Any]) -> str:
-    """Return the time of an event; without milliseconds where they are not known."""
-    text = iso_time(event["at"])
-    return text.replace(".000Z", "Z") if event["precision"] == COARSE else text
-
-
-def _details(event: Mapping[str, Any]) -> str:
-    place = " to ".join(event[name] for name in ("subscription", "destination") if event[name])
-    attempt = "" if event["attempt"] is None else f"attempt {event['attempt']}"
-    return ", ".join(filter(None, (place, attempt, event["reason"])))
+def _lines(message: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{message['ref']}  {message['state']}  (found by {message['found_by']})"
+    events = message["events"]
+    facts = {
+        "key": message["partition_key"],
+        "type": message["content_type"],
+        "bytes": message["size"],
+        "batch item": message["batch_item"],
+        "traceparent": next((one["traceparent"] for one in events if one["traceparent"]), None),
+        "due": None if message["due"] is None else iso_time(message["due"]),
+    }
+    yield "  " + ", ".join(f"{name} {told}" for name, told in facts.items() if told is not None)
+    for event in events:
+        time = iso_time(event["at"])
+        if event["precision"] == COARSE:
+            time = time.replace(".000Z", "Z")
+        place = " to ".join(filter(None, (event["subscription"], event["destination"])))
+        attempt = "" if event["attempt"] is None else f"attempt {event['attempt']}"
+        details = ", ".join(filter(None, (place, attempt, event["reason"])))
+        yield f"  {time:<24}  {event['event']:<9}  {details}".rstrip()
 
 
 def _printable(text: str) -> str:

@@ -10,15 +10,16 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.schemas import PERCENTS
+from fairbox_pipeline.transforms.latency import measures
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import Column, DataFrame
 
 MOST_POINTS: Final = 120
 MOST_TOPICS: Final = 7
 OTHERS: Final = "other topics"
-NOT_NAMED: Final = 0
-"""Rank of the topics that are shown together."""
 ATTEMPTS: Final = ("1", "2", "3", "4", "5 to 9", "10 and more")
 _STEPS_MS: Final = tuple(
     seconds * 1000
@@ -62,27 +63,10 @@ class Span:
         return F.floor(at / self.step).cast("long") * self.step
 
 
-def totals(messages: DataFrame) -> DataFrame:
-    """One row: `messages`, `items` (those that carry one of a batch), `first`, `last` (ms)."""
-    return messages.agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.count("batch_item").alias("items"),
-        F.min("first_at").alias("first"),
-        F.max("last_at").alias("last"),
-    )
-
-
-def states(messages: DataFrame) -> DataFrame:
-    """One row a state: `state`, `messages`."""
-    return messages.groupBy("state").agg(F.count(F.lit(1)).alias("messages"))
-
-
-def ranked_topics(messages: DataFrame) -> DataFrame:
-    """One row a topic: `topic`, `messages`, `rank` from 1, 0 for those shown together."""
-    counted = messages.groupBy("topic").agg(F.count(F.lit(1)).alias("messages"))
-    place = F.row_number().over(Window.orderBy(F.desc("messages"), "topic"))
-    rank = F.when(place <= MOST_TOPICS, place).otherwise(F.lit(NOT_NAMED))
-    return counted.withColumn("rank", rank)
+def line_of(named: Collection[str]) -> Column:
+    """Return the line of a topic: its own, or that of the others."""
+    topic = F.col("topic")
+    return F.when(topic.isin(*named), topic).otherwise(OTHERS).alias("line")
 
 
 def moves(messages: DataFrame, first: int) -> DataFrame:
@@ -91,102 +75,69 @@ def moves(messages: DataFrame, first: int) -> DataFrame:
     It comes when it is added; it goes when it is delivered to all, or leaves in another way. What
     was before `first` (ms) was there when that began.
     """
+    state = F.col("state")
     gone = (
-        F.when(F.col("state") == "delivered", F.col("delivered_at"))
-        .when(F.col("state") == "dead", F.col("dead_at"))
-        .when(F.col("state") != "outstanding", F.col("last_at"))
+        F.when(state == "delivered", F.col("delivered_at"))
+        .when(state == "dead", F.col("dead_at"))
+        .otherwise(F.col("last_at"))
     )
-    went = F.when(F.col("state") == "delivered", 1).otherwise(0)
-    ends = F.array(
-        _move(F.col("added_at"), came=F.lit(1), went=F.lit(0), left=F.lit(0)),
-        # clocks differ: nothing goes before it came
-        _move(F.greatest(gone, "added_at"), came=F.lit(0), went=went, left=1 - went),
-    )
+    went = (state == "delivered").cast("int")
+
+    def move(at: Column, came: Column, went: Column, left: Column) -> Column:
+        named = zip(("at", "came", "went", "left"), (at, came, went, left), strict=True)
+        return F.struct(*(value.alias(name) for name, value in named))
+
+    came = move(F.col("added_at"), F.lit(1), F.lit(0), F.lit(0))
+    # clocks differ: nothing goes before it came
+    ended = move(F.greatest(gone, "added_at"), F.lit(0), went, 1 - went)
+    both = F.array_compact(F.array(came, F.when(state != "outstanding", ended)))
     known = messages.where(F.col("added_at").isNotNull())
-    each = known.select("topic", "state", F.explode(ends).alias("move")).select("*", "move.*")
-    real = each.where((F.col("came") == 1) | (F.col("state") != "outstanding"))
-    at = F.greatest("at", F.lit(first)).alias("at")
-    return real.select("topic", at, "came", "went", "left")
+    each = known.select("topic", F.explode(both).alias("move")).select("topic", "move.*")
+    return each.withColumn("at", F.greatest("at", F.lit(first)))
 
 
-def _move(at: Column, *, came: Column, went: Column, left: Column) -> Column:
-    return F.struct(at.alias("at"), came.alias("came"), went.alias("went"), left.alias("left"))
+def outstanding(moved: DataFrame, named: Collection[str], span: Span) -> DataFrame:
+    """One row a (`line`, `start`) where something changed: `value`, messages that came or went."""
+    change = F.sum(F.col("came") - F.col("went") - F.col("left")).alias("value")
+    return moved.groupBy(line_of(named), span.start_of(F.col("at")).alias("start")).agg(change)
 
 
-def outstanding(moved: DataFrame, ranks: DataFrame, span: Span) -> DataFrame:
-    """One row a (`rank`, `start`) where something changed: `change`, messages that came or went."""
-    named = moved.join(ranks.select("topic", "rank"), "topic")
-    change = F.sum(F.col("came") - F.col("went") - F.col("left")).alias("change")
-    return named.groupBy("rank", span.start_of(F.col("at")).alias("start")).agg(change)
+def throughput(delivered: DataFrame, named: Collection[str], span: Span) -> DataFrame:
+    """One row a (`line`, `start`): `value`, the number of first deliveries."""
+    start = span.start_of(F.col("at")).alias("start")
+    return delivered.groupBy(line_of(named), start).agg(F.count(F.lit(1)).alias("value"))
 
 
 def latencies(delivered: DataFrame, span: Span) -> DataFrame:
-    """One row a step: `start`, `p50`, `p90`, `p99` (ms, interpolated), `count`, `precision`.
+    """One row a step: `start`, and `measures` of its deliveries.
 
     `delivered` is from `first_deliveries`, and has a `latency` in each row.
     """
-    return delivered.groupBy(span.start_of(F.col("at")).alias("start")).agg(
-        *(F.percentile("latency", p / 100).alias(f"p{p}") for p in PERCENTS),
-        F.count(F.lit(1)).alias("count"),
-        F.max("precision").alias("precision"),
-    )
+    return delivered.groupBy(span.start_of(F.col("at")).alias("start")).agg(*measures())
 
 
-def worst_latencies(hours: DataFrame) -> DataFrame:
-    """One row an hour: `hour`, `p50`, `p90`, `p99` (ms), `precision`: of the worst subscription.
+def worst_latencies(hours: DataFrame, span: Span) -> DataFrame:
+    """One row a step of table `latency_hourly`: `start`, `p50_ms`, `p90_ms`, `p99_ms`, `precision`.
 
-    `hours` is table `latency_hourly`.
+    Those of its worst hour and subscription.
     """
-    return hours.groupBy("hour").agg(
-        *(F.max(f"p{p}_ms").alias(f"p{p}") for p in PERCENTS),
-        F.max("precision").alias("precision"),
-    )
+    names = (*(f"p{percent}_ms" for percent in PERCENTS), "precision")
+    worst = [F.max(name).alias(name) for name in names]
+    return hours.groupBy(span.start_of(F.col("hour")).alias("start")).agg(*worst)
 
 
 def latencies_by_subscription(delivered: DataFrame, most: int) -> DataFrame:
-    """One row a (`topic`, `subscription`), the busiest first: as `latencies`, and `max`."""
-    grouped = delivered.groupBy("topic", "subscription").agg(
-        F.count(F.lit(1)).alias("count"),
-        *(F.percentile("latency", p / 100).alias(f"p{p}") for p in PERCENTS),
-        F.max("latency").alias("max"),
-        F.max("precision").alias("precision"),
-    )
+    """One row a (`topic`, `subscription`), the busiest first: as `latencies`."""
+    grouped = delivered.groupBy("topic", "subscription").agg(*measures())
     return grouped.orderBy(F.desc("count"), "topic", "subscription").limit(most)
 
 
-def throughput(delivered: DataFrame, ranks: DataFrame, span: Span) -> DataFrame:
-    """One row a (`rank`, `start`): `count` of first deliveries."""
-    named = delivered.join(ranks.select("topic", "rank"), "topic")
-    start = span.start_of(F.col("at")).alias("start")
-    return named.groupBy("rank", start).agg(F.count(F.lit(1)).alias("count"))
-
-
-def shards(messages: DataFrame) -> DataFrame:
-    """One row a topic, of its newest epoch: `shards`, `fullest`, `most`, `mean`, `skew`.
-
-    As `sizing` has it: skew is the fullest shard's messages by the mean over all shards, from 0 to
-    the greatest number seen.
-    """
-    by_shard = messages.groupBy("topic", "epoch", "shard").agg(F.count(F.lit(1)).alias("n"))
-    newest = Window.partitionBy("topic")
-    current = by_shard.withColumn("newest", F.max("epoch").over(newest))
-    current = current.where(F.col("epoch") == F.col("newest"))
-    grouped = current.groupBy("topic").agg(
-        (F.max("shard") + 1).alias("shards"),
-        F.max_by("shard", F.struct("n", -F.col("shard"))).alias("fullest"),
-        F.max("n").alias("most"),
-        F.sum("n").alias("messages"),
-    )
-    mean = F.col("messages") / F.col("shards")
-    return grouped.withColumn("mean", mean).withColumn("skew", F.col("most") / mean)
-
-
-def attempts(events: DataFrame) -> DataFrame:
-    """One row a (`event`, `tries`) of deliveries and deaths: `count`, by the number of attempts."""
-    n = F.col("attempt")
+def attempts(messages: DataFrame) -> DataFrame:
+    """One row a (`state`, `tries`) of delivered and dead: `count`, by their greatest attempt."""
+    n = F.col("attempts")
     tries = F.when(n < 5, n.cast("string")).when(n < 10, ATTEMPTS[4]).otherwise(ATTEMPTS[5])
-    ended = events.where(F.col("event").isin("delivered", "dead") & (n >= 1))
-    return ended.groupBy("event", tries.alias("tries")).agg(F.count(F.lit(1)).alias("count"))
+    ended = messages.where(F.col("state").isin("delivered", "dead") & (n >= 1))
+    return ended.groupBy("state", tries.alias("tries")).count()
 
 
 def fairness(moved: DataFrame, span: Span) -> DataFrame:
@@ -217,11 +168,6 @@ def fairness(moved: DataFrame, span: Span) -> DataFrame:
         F.when(F.sum(share) > 0, jain).alias("jain"), F.count(F.lit(1)).alias("topics")
     )
     return grouped.where((F.col("topics") > 1) & F.col("jain").isNotNull())
-
-
-def findings(found: DataFrame) -> DataFrame:
-    """One row a kind: `kind`, `count`."""
-    return found.groupBy("kind").agg(F.count(F.lit(1)).alias("count"))
 
 
 def named_findings(found: DataFrame, most: int) -> DataFrame:

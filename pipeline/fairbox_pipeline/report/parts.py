@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.report import charts, figures
-from fairbox_pipeline.report.figures import NOT_NAMED, OTHERS, Span
+from fairbox_pipeline.report.figures import MOST_TOPICS, OTHERS, Span
 from fairbox_pipeline.report.page import Headline, Part, Table
 from fairbox_pipeline.schemas import PERCENTS
 from fairbox_pipeline.times import COARSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
+
+    Row = dict[str, Any]
 
 MOST_ROWS: Final = 100
 MOST_OF_KIND: Final = 20
@@ -31,123 +33,106 @@ _BAD: Final = {
     "out_of_order": "out of order",
     "wrong_shard": "in a wrong shard",
     "duplicated": "delivered again",
-    "dead": "dead",
 }
 _NOT_MEASURED: Final = "not measured: see the consumers' inbox"
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables that a report reads.
+    """What a report is made of.
 
     Attributes:
         messages: those of its time.
         judged: the same, and those before it that are not settled.
         deliveries: the first deliveries of `messages`.
-        events: those of its time.
         findings, batches: as the last runs of their jobs left them.
+        topics: the load of each, from job `sizing`.
+        is_reconciled: whether anybody has looked for findings.
         hours: hourly latencies of the days before; None: all days are shown.
     """
 
     messages: DataFrame
     judged: DataFrame
     deliveries: DataFrame
-    events: DataFrame
     findings: DataFrame
     batches: DataFrame
+    topics: Sequence[Mapping[str, Any]]
+    is_reconciled: bool
     hours: DataFrame | None = None
 
 
 class Report:
-    """Reads the tables once for each part.
+    """Reads the tables once for each part."""
 
-    Args:
-        tables: the current tables.
-        is_reconciled: whether anybody has looked for findings.
-    """
-
-    def __init__(self, tables: Tables, *, is_reconciled: bool) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._is_reconciled = is_reconciled
-        self._totals = figures.totals(tables.judged).first()
-        self._states = dict(_pairs(figures.states(tables.judged)))
-        self._found = dict(_pairs(figures.findings(tables.findings)))
-        self._ranks = figures.ranked_topics(tables.judged).persist()
-        self._names = self._topic_names()
+        self._states: Counter[str] = Counter()
+        topics: Counter[str] = Counter()
+        for row in tables.judged.groupBy("topic", "state").count().collect():
+            self._states[row["state"]] += row["count"]
+            topics[row["topic"]] += row["count"]
+        self._messages = self._states.total()
+        busiest = sorted(topics, key=lambda topic: (-topics[topic], topic))
+        self._named = busiest[:MOST_TOPICS]
+        self._lines = [*self._named, OTHERS][: len(busiest)]
+        self._found = Counter(
+            {row["kind"]: row["count"] for row in tables.findings.groupBy("kind").count().collect()}
+        )
         self._delivered = tables.deliveries.where(F.col("latency").isNotNull())
-        (shown,) = figures.totals(tables.messages).collect()
-        first, last = shown["first"] or 0, shown["last"] or 0
-        self.span = Span.over(first, last)
-        self._moves = figures.moves(tables.judged, first)
+        (ends,) = tables.messages.agg(F.min("first_at"), F.max("last_at")).collect()
+        self.span = Span.over(ends[0] or 0, ends[1] or 0)
+        self._moves = figures.moves(tables.judged, self.span.first)
         self._labels = charts.clock_labels(self.span.starts)
-
-    def close(self) -> None:
-        """Release the cached data."""
-        self._ranks.unpersist()
-
-    def _topic_names(self) -> dict[int, str]:
-        rows = self._ranks.collect()
-        names = {row["rank"]: row["topic"] for row in rows if row["rank"] != NOT_NAMED}
-        if len(names) < len(rows):
-            names[NOT_NAMED] = OTHERS
-        return dict(sorted(names.items(), key=lambda item: item[0] or len(rows) + 1))
 
     def about(self) -> str:
         """Return a sentence about the time and figures of the page."""
-        if self._totals is None or not self._totals["messages"]:
+        if not self._messages:
             return "There is no message in the tables."
-        older = (
-            ""
-            if self._tables.hours is None
-            else "; what is outstanding or dead is counted since whenever it was added"
-        )
+        older = "; what is outstanding or dead is counted since whenever it was added"
         return (
             f"From {_moment(self.span.first)} to {_moment(self.span.last)} (UTC), in steps of "
-            f"{charts.duration(self.span.step)}{older}. Times are those of the events, whose "
-            "clocks may differ; deliveries are stamped by the second."
+            f"{charts.duration(self.span.step)}{'' if self._tables.hours is None else older}. "
+            "Times are those of the events, whose clocks may differ; deliveries are stamped by the "
+            "second."
         )
 
     def verdict(self) -> str:
         """Return one sentence that says whether all is well."""
-        if self._totals is None or not self._totals["messages"]:
+        if not self._messages:
             return "Nothing has happened yet."
-        bad = {_BAD[kind]: self._found.get(kind, 0) for kind in _BAD if kind != "dead"}
-        bad[_BAD["dead"]] = self._states.get("dead", 0)
+        bad = {words: self._found[kind] for kind, words in _BAD.items()}
+        bad["dead"] = self._states["dead"]
         named = ", ".join(f"{_count(n)} {words}" for words, n in bad.items() if n)
-        if not self._is_reconciled:
+        if not self._tables.is_reconciled:
             unknown = "Whether messages are lost is not known: run job reconcile."
             return f"{unknown} Known are {named}." if named else unknown
-        count = _count(self._totals["messages"])
         if named:
-            return f"Not all is well. Of {count} messages: {named}."
-        return f"All is well: of {count} messages none is lost."
+            return f"Not all is well. Of {_count(self._messages)} messages: {named}."
+        return f"All is well: of {_count(self._messages)} messages none is lost."
 
     def headline(self) -> list[Headline]:
         """The figures at the top."""
-        totals = self._totals
-        assert totals is not None
-        shown = [Headline("messages", _count(totals["messages"]))]
         # a lost message is in no outbox
-        there = max(0, self._states.get("outstanding", 0) - self._found.get("lost", 0))
-        states = self._states | {"outstanding": there}
+        there = max(0, self._states["outstanding"] - self._found["lost"])
+        states = {**self._states, "outstanding": there}
+        shown = [Headline("messages", _count(self._messages))]
         shown += [
             Headline(state, _count(n), "bad" if state == "dead" and n else "")
             for state in _STATES
             if (n := states.get(state, 0)) or state in ("delivered", "outstanding", "dead")
         ]
-        if not self._is_reconciled:
+        if not self._tables.is_reconciled:
             return shown
-        for kind in ("lost", "stuck", "out_of_order", "wrong_shard", "duplicated"):
-            n = self._found.get(kind, 0)
-            measured = n or kind != "duplicated" or not self._is_coarse()
-            mood = ("bad" if n else "good") if measured else "words"
-            value = _count(n) if measured else _NOT_MEASURED
-            shown.append(Headline(kind.replace("_", " "), value, mood))
+        # the stream tells of one delivery of a message, however many there were
+        coarse = not self._delivered.where(F.col("precision") == COARSE).isEmpty()
+        for kind in _BAD:
+            n = self._found[kind]
+            name = kind.replace("_", " ")
+            if n or kind != "duplicated" or not coarse:
+                shown.append(Headline(name, _count(n), "bad" if n else "good"))
+            else:
+                shown.append(Headline(name, _NOT_MEASURED, "words"))
         return shown
-
-    def _is_coarse(self) -> bool:
-        """Whether deliveries are known from the stream: it tells of one a message, however many."""
-        return not self._delivered.where(F.col("precision") == COARSE).isEmpty()
 
     def parts(self) -> list[Part]:
         """Every part, in the order of the page."""
@@ -165,57 +150,46 @@ class Report:
         ]
 
     def _outstanding(self) -> Part:
-        changes = figures.outstanding(self._moves, self._ranks, self.span)
-        values = self._by_topic(changes, "change")
-        series = {name: list(accumulate(each)) for name, each in values.items()}
-        return Part(
-            "Outstanding over time",
-            "Messages added and not yet delivered to everybody, at the end of each step.",
-            charts.lines(
-                self._labels, series, title="Messages outstanding, by topic", stacked=True
-            ),
-            _times(self.span, series, charts.short),
-        )
+        changes = self._by_line(figures.outstanding(self._moves, self._named, self.span))
+        series = {name: list(accumulate(each)) for name, each in changes.items()}
+        about = "Messages added and not yet delivered to everybody, at the end of each step."
+        title = "Messages outstanding, by topic"
+        chart = charts.lines(self._labels, series, title=title, stacked=True)
+        return Part("Outstanding over time", about, chart, _times(self.span, series, charts.short))
 
     def _throughput(self) -> Part:
+        counts = self._by_line(figures.throughput(self._delivered, self._named, self.span))
         seconds = self.span.step / 1000
-        values = self._by_topic(
-            figures.throughput(self._delivered, self._ranks, self.span), "count"
-        )
-        series = {name: [v / seconds for v in each] for name, each in values.items()}
-        return Part(
-            "Throughput",
-            "Deliveries a second: first deliveries of a message to a subscription.",
-            charts.lines(self._labels, series, title="Deliveries a second, by topic", stacked=True),
-            _times(self.span, series, charts.short),
-        )
+        series = {name: [n / seconds for n in each] for name, each in counts.items()}
+        about = "Deliveries a second: first deliveries of a message to a subscription."
+        title = "Deliveries a second, by topic"
+        chart = charts.lines(self._labels, series, title=title, stacked=True)
+        return Part("Throughput", about, chart, _times(self.span, series, charts.short))
 
     def _latency(self) -> Part:
-        return _percentiles(
-            "Latency",
+        about = (
             "From due (added, or the end of its delay) to first delivered, percentiles of each "
             "step, on a logarithmic scale. Of deliveries that are stamped by the second, less "
-            "than a second is drawn as one.",
-            figures.latencies(self._delivered, self.span).collect(),
-            self.span,
+            "than a second is drawn as one."
+        )
+        return _percentiles(
+            "Latency", about, figures.latencies(self._delivered, self.span), self.span
         )
 
     def _days_before(self) -> list[Part]:
         """Return the part about the latencies of the days before; none, if all days are shown."""
         hours = self._tables.hours
-        found = [] if hours is None else figures.worst_latencies(hours).collect()
-        if not found:
+        ends = None if hours is None else hours.agg(F.min("hour"), F.max("hour")).collect()[0]
+        if hours is None or ends is None or ends[0] is None:
             return []
-        times = [row["hour"] for row in found]
-        span = Span.over(min(times), max(times))
+        span = Span.over(*ends)
         about = "The worst hour of the worst subscription in each step, from table latency_hourly."
-        rows = [_worst(start, span, found) for start in span.starts]
-        return [_percentiles("Latency in the days before", about, rows, span)]
+        worst = figures.worst_latencies(hours, span)
+        return [_percentiles("Latency in the days before", about, worst, span)]
 
     def _fairness(self) -> Part:
-        rows = {row["start"]: row for row in figures.fairness(self._moves, self.span).collect()}
-        values = [rows[s]["jain"] if s in rows else None for s in self.span.starts]
-        series = {"Jain's index": values}
+        rows = _by(figures.fairness(self._moves, self.span), "start")
+        series = {"Jain's index": [rows.get(start, {}).get("jain") for start in self.span.starts]}
         return Part(
             "Fairness between topics",
             "Jain's index of the shares of their work that topics got delivered, in steps where "
@@ -226,29 +200,39 @@ class Report:
 
     def _attempts(self) -> Part:
         counted = {
-            (r["event"], r["tries"]): r["count"]
-            for r in figures.attempts(self._tables.events).collect()
+            (row["state"], row["tries"]): row["count"]
+            for row in figures.attempts(self._tables.messages).collect()
         }
         series = {
-            name: [counted.get((kind, tries), 0) for tries in figures.ATTEMPTS]
-            for name, kind in (("delivered", "delivered"), ("died", "dead"))
+            name: [counted.get((state, tries), 0) for tries in figures.ATTEMPTS]
+            for name, state in (("delivered", "delivered"), ("died", "dead"))
         }
+        title = "Deliveries and deaths by attempt"
         rows = [
-            [t, *(_count(series[n][i]) for n in series)] for i, t in enumerate(figures.ATTEMPTS)
+            [tries, *(_count(values[n]) for values in series.values())]
+            for n, tries in enumerate(figures.ATTEMPTS)
         ]
         return Part(
             "Delivery attempts",
-            "At which attempt deliveries succeeded, and after how many messages died.",
-            charts.bars(figures.ATTEMPTS, series, title="Deliveries and deaths by attempt"),
-            Table(
-                "Deliveries and deaths by attempt", ["attempt", *series], rows, frozenset({1, 2})
-            ),
+            "After how many attempts at most messages were delivered to everybody, or died.",
+            charts.bars(figures.ATTEMPTS, series, title=title),
+            Table(title, ["attempts", *series], rows, frozenset({1, 2})),
         )
 
     def _shards(self) -> Part:
-        rows = figures.shards(self._tables.messages).orderBy("skew", ascending=False)
-        found = rows.limit(MOST_ROWS).collect()
-        bars = found[:_MOST_BARS]
+        topics = sorted(self._tables.topics, key=lambda row: -row["skew"])[:MOST_ROWS]
+        bars = topics[:_MOST_BARS]
+        headings = ["topic", "messages", "shards", "needed", "WRU/s", "skew", "hot key"]
+        rows = [
+            [
+                row["topic"],
+                *(_count(row[name]) for name in ("messages", "shards", "shards_needed")),
+                f"{row['units_per_second']:,.1f}",
+                f"{row['skew']:.2f}",
+                row["hot_key"] or "",
+            ]
+            for row in topics
+        ]
         return Part(
             "Shard skew",
             "Messages of the fullest shard by the mean over a topic's shards, in its newest epoch: "
@@ -259,80 +243,61 @@ class Report:
                 name="skew",
                 title="Shard skew by topic",
             ),
-            Table(
-                "Shards by topic",
-                ["topic", "shards", "fullest shard", "messages there", "mean", "skew"],
-                [
-                    [
-                        r["topic"],
-                        *(_count(r[name]) for name in ("shards", "fullest", "most")),
-                        f"{r['mean']:.1f}",
-                        f"{r['skew']:.2f}",
-                    ]
-                    for r in found
-                ],
-                frozenset(range(1, 6)),
-            ),
+            Table("Shards by topic", headings, rows, frozenset(range(1, 6))),
         )
 
     def _by_subscription(self) -> Part:
-        rows = figures.latencies_by_subscription(self._delivered, MOST_ROWS).collect()
-        names = ("p50", "p90", "p99", "max")
+        found = figures.latencies_by_subscription(self._delivered, MOST_ROWS).collect()
+        names = (*(f"p{percent}" for percent in PERCENTS), "max")
+        rows = [
+            [
+                row["topic"],
+                row["subscription"] or "",
+                _count(row["count"]),
+                *(charts.latency(row[f"{name}_ms"], row["precision"]) for name in names),
+            ]
+            for row in found
+        ]
+        headings = ["topic", "subscription", "deliveries", *names]
         return Part(
             "Latency by subscription",
             "Over the whole time, the busiest first.",
             table=Table(
-                "Latency by topic and subscription",
-                ["topic", "subscription", "deliveries", *names],
-                [
-                    [
-                        row["topic"],
-                        row["subscription"] or "",
-                        _count(row["count"]),
-                        *(charts.latency(row[name], row["precision"]) for name in names),
-                    ]
-                    for row in rows
-                ],
-                frozenset(range(2, 7)),
+                "Latency by topic and subscription", headings, rows, frozenset(range(2, 7))
             ),
             nothing="Nothing was delivered.",
             wide=True,
         )
 
     def _batches(self) -> Part:
-        known = self._tables.batches.orderBy("agrees", "batch")
-        rows = known.limit(MOST_ROWS).collect()
+        counts = ("items_seen", "acked", "failed", "pending")
         agreement = {True: "yes", False: "no", None: ""}
+        rows = [
+            [
+                row["batch"],
+                *(_count(row[name]) for name in counts),
+                _tracker(row["tracker"]),
+                agreement[row["agrees"]],
+            ]
+            for row in self._tables.batches.orderBy("agrees", "batch").limit(MOST_ROWS).collect()
+        ]
+        headings = ["batch", *(name.replace("_", " ") for name in counts), "tracker", "agrees"]
+        nothing = "No message carries a batch item."
+        if not rows and (items := self._tables.messages.where("batch_item IS NOT NULL").count()):
+            nothing = f"Job batches has not run yet: {items:,} of the messages carry batch items."
         return Part(
             "Batches",
             "Progress rebuilt from the history, beside what the trackers said to the last run of "
             "job batches. Those that differ come first.",
-            table=Table(
-                "Batches",
-                ["batch", "items seen", "acked", "failed", "pending", "tracker", "agrees"],
-                [
-                    [
-                        row["batch"],
-                        *(_count(row[n]) for n in ("items_seen", "acked", "failed", "pending")),
-                        _tracker(row["tracker"]),
-                        agreement[row["agrees"]],
-                    ]
-                    for row in rows
-                ],
-                frozenset(range(1, 5)),
-            ),
-            nothing=(
-                f"Job batches has not run yet: {_count(self._totals['items'])} of the messages "
-                "carry batch items."
-                if self._totals and self._totals["items"]
-                else "No message carries a batch item."
-            ),
+            table=Table("Batches", headings, rows, frozenset(range(1, 5))),
+            nothing=nothing,
             wide=True,
         )
 
     def _findings(self) -> Part:
         columns = ("kind", "topic", "epoch", "shard", "id", "subscription", "detail")
-        rows = figures.named_findings(self._tables.findings, MOST_OF_KIND).collect()
+        found = figures.named_findings(self._tables.findings, MOST_OF_KIND).collect()
+        rows = [["" if row[name] is None else str(row[name]) for name in columns] for row in found]
         counts = ", ".join(
             f"{min(n, MOST_OF_KIND)} of {_count(n)} {kind}"
             for kind, n in sorted(self._found.items())
@@ -341,59 +306,42 @@ class Report:
         return Part(
             "Findings",
             f"What the last run of job reconcile found wrong, one row each.{shown}",
-            table=Table(
-                "Findings",
-                columns,
-                [["" if row[n] is None else str(row[n]) for n in columns] for row in rows],
-                frozenset({2, 3}),
-            ),
+            table=Table("Findings", columns, rows, frozenset({2, 3})),
             nothing=(
                 "Nothing is wrong, as far as the last run of job reconcile knows."
-                if self._is_reconciled
+                if self._tables.is_reconciled
                 else "Job reconcile has not run yet."
             ),
             wide=True,
         )
 
-    def _by_topic(self, rows: DataFrame, column: str) -> dict[str, list[int]]:
-        """Return a value for each step, by topic's name in the order of ranks."""
-        at: dict[int, dict[int, int]] = defaultdict(dict)
-        for row in rows.collect():
-            at[row["rank"]][row["start"]] = row[column]
-        return {
-            name: [at[rank].get(start, 0) for start in self.span.starts]
-            for rank, name in self._names.items()
-        }
+    def _by_line(self, rows: DataFrame) -> dict[str, list[int]]:
+        """Return a value for each step, by the line's name."""
+        at = {(row["line"], row["start"]): row["value"] for row in rows.collect()}
+        return {n: [at.get((n, start), 0) for start in self.span.starts] for n in self._lines}
 
 
-def _percentiles(title: str, about: str, found: Iterable[Row | dict[str, Any]], span: Span) -> Part:
-    """Draw the latencies of each step; a row has `start`, `p50`, `p90`, `p99`, `precision`."""
-    rows = {row["start"]: row for row in found}
+def _percentiles(title: str, about: str, found: DataFrame, span: Span) -> Part:
+    """Draw the latencies of each step, from rows of `start`, percentiles and `precision`."""
+    rows = _by(found, "start")
     precision = COARSE if any(row["precision"] for row in rows.values()) else None
-    series: dict[str, list[float | None]] = {
-        name: [rows[s][name] if s in rows else None for s in span.starts]
-        for name in (f"p{percent}" for percent in PERCENTS)
+    series = {
+        f"p{percent}": [rows.get(start, {}).get(f"p{percent}_ms") for start in span.starts]
+        for percent in PERCENTS
     }
-    return Part(
-        title,
-        about,
-        charts.lines(
-            charts.clock_labels(span.starts),
-            series,
-            title=f"{title}: percentiles over time",
-            formatter=charts.duration,
-            logarithmic=True,
-        ),
-        _times(span, series, lambda ms: charts.latency(ms, precision)),
+    chart = charts.lines(
+        charts.clock_labels(span.starts),
+        series,
+        title=f"{title}: percentiles over time",
+        formatter=charts.duration,
+        logarithmic=True,
     )
+    return Part(title, about, chart, _times(span, series, lambda v: charts.latency(v, precision)))
 
 
-def _worst(start: int, span: Span, hours: Iterable[Row]) -> dict[str, Any]:
-    """Return the greatest latencies of the hours of a step; none: there were no deliveries."""
-    of_step = [row.asDict() for row in hours if start <= row["hour"] < start + span.step]
-    names = ("p50", "p90", "p99", "precision")
-    told = {n: [row[n] for row in of_step if row[n] is not None] for n in names}
-    return {"start": start} | {n: max(values, default=None) for n, values in told.items()}
+def _by(rows: DataFrame, name: str) -> dict[Any, Row]:
+    """Return rows by a column."""
+    return {row[name]: row.asDict() for row in rows.collect()}
 
 
 def _times(span: Span, series: Any, formatter: Callable[[float | None], str]) -> Table:
@@ -402,10 +350,6 @@ def _times(span: Span, series: Any, formatter: Callable[[float | None], str]) ->
         for i, start in enumerate(span.starts)
     ]
     return Table("By time", ["from", *series], rows, frozenset(range(1, len(series) + 1)))
-
-
-def _pairs(rows: DataFrame) -> Iterable[tuple[str, int]]:
-    return ((row[0], row[1]) for row in rows.collect())
 
 
 def _tracker(told: Any) -> str:

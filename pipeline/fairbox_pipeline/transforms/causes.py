@@ -1,4 +1,4 @@
-"""Messages to causes: why they are dead, and which subscriptions are slow."""
+"""Messages to causes: why they are dead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.schemas import KEY
-from fairbox_pipeline.transforms.deliveries import first_deliveries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,16 +40,3 @@ def dead_causes(messages: DataFrame, most: int) -> DataFrame:
         F.max("at").alias("last_at"),
     )
     return causes.orderBy(F.desc("messages"), "topic", "subscription", "reason").limit(most)
-
-
-def waits(messages: DataFrame) -> DataFrame:
-    """Return `topic` `subscription` `count` `p99_ms` `precision`, ordered."""
-    deliveries = first_deliveries(messages).where(
-        F.col("latency").isNotNull() & F.col("subscription").isNotNull()
-    )
-    figures = deliveries.groupBy("topic", "subscription").agg(
-        F.count(F.lit(1)).alias("count"),
-        F.percentile("latency", 0.99).alias("p99_ms"),
-        F.max("precision").alias("precision"),
-    )
-    return figures.orderBy("topic", "subscription")

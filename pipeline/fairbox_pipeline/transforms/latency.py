@@ -16,6 +16,16 @@ _HOUR_SECONDS: Final = HOUR_MS // 1000
 _GROUP: Final = ("topic", "subscription")
 
 
+def measures() -> list[Column]:
+    """Return `count`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms` and `precision` of deliveries."""
+    return [
+        F.count(F.lit(1)).alias("count"),
+        *(F.percentile("latency", p / 100).alias(f"p{p}_ms") for p in PERCENTS),
+        F.max("latency").alias("max_ms"),
+        F.max("precision").alias("precision"),
+    ]
+
+
 def hourly(deliveries: DataFrame) -> DataFrame:
     """Return `topic` `subscription` `hour` (ms) and figures of each that had deliveries.
 
@@ -46,14 +56,6 @@ def _measured(deliveries: DataFrame) -> DataFrame:
 
 
 def _figures(hours: Column) -> list[Column]:
-    percentiles = [
-        F.percentile("latency", percent / 100).alias(f"p{percent}_ms") for percent in PERCENTS
-    ]
-    count = F.count(F.lit(1))
-    return [
-        count.alias("count"),
-        *percentiles,
-        F.max("latency").alias("max_ms"),
-        (count / (hours * _HOUR_SECONDS)).alias("throughput_per_second"),
-        F.max("precision").alias("precision"),
-    ]
+    throughput = F.count(F.lit(1)) / (hours * _HOUR_SECONDS)
+    *figures, precision = measures()
+    return [*figures, throughput.alias("throughput_per_second"), precision]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.schemas import KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
+
+    from fairbox_pipeline.windows import Window
 
 _LOW_BITS: Final = 20
 """Bits of a position in the random part of a new id; higher positions advance its milliseconds."""
@@ -24,37 +27,20 @@ LOOKED_AT: Final = (LOST, "stuck")
 _CONTENT: Final = ("partition_key", "content_type", "headers", "body", "body_encoding", "body_uri")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The choice of messages to put back; None or empty does not restrict.
-
-    Attributes:
-        topics, keys, states: any of these.
-        since, until: added from then on, before then (ms).
-    """
-
-    topics: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    states: tuple[str, ...] = ()
-    since: int | None = None
-    until: int | None = None
-
-
-def chosen(messages: DataFrame, choice: Choice) -> DataFrame:
-    """Keep the chosen messages."""
+def chosen(
+    messages: DataFrame,
+    *,
+    topics: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    states: Sequence[str] = (),
+    added: Window | None = None,
+) -> DataFrame:
+    """Keep the messages of any of these topics, keys and states (none: of all), added in a time."""
     found = messages.where(F.col("added_at").isNotNull())
-    for name, values in (
-        ("topic", choice.topics),
-        ("partition_key", choice.keys),
-        ("state", choice.states),
-    ):
+    for name, values in (("topic", topics), ("partition_key", keys), ("state", states)):
         if values:
             found = found.where(F.col(name).isin(*values))
-    if choice.since is not None:
-        found = found.where(F.col("added_at") >= choice.since)
-    if choice.until is not None:
-        found = found.where(F.col("added_at") < choice.until)
-    return found
+    return found if added is None else added.of(found, "added_at")
 
 
 def named_by(messages: DataFrame, findings: DataFrame, kinds: tuple[str, ...]) -> DataFrame:
@@ -110,7 +96,7 @@ def planned(messages: DataFrame, *, replay: str, started: int, same_ids: bool) -
     Returns:
         Columns of table `replays` without `plan`.
     """
-    order = Window.orderBy("id", "topic", "epoch", "shard")
+    order = Over.orderBy("id", "topic", "epoch", "shard")
     position = F.row_number().over(order).cast("long").alias("position")
     placed = messages.select(*KEY, "finding", position)
     new_id = F.col("id") if same_ids else _new_id(replay, started)

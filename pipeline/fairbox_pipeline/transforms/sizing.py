@@ -27,45 +27,42 @@ def load_of_shards(messages: DataFrame) -> DataFrame:
 
 
 def load_of_topics(shards: DataFrame, needed: DataFrame) -> DataFrame:
-    """Return `topic` `messages` `bytes` `skew` and the columns of `shards_needed`, ordered.
+    """Return `topic` `messages` `bytes` `skew` `shards`, and the columns of `shards_needed`.
 
-    Skew, of the newest epoch: messages of the fullest shard by the mean over its shards, 0 to the
-    greatest number seen. `shards` is from `load_of_shards`, `needed` from `shards_needed`.
+    Ordered by topic. Both of the newest epoch: skew, messages of the fullest shard by the mean over
+    its shards; and their number, one more than the greatest seen. `shards` is from
+    `load_of_shards`, `needed` from `shards_needed`.
     """
     epochs = shards.groupBy("topic", "epoch").agg(
         F.sum("messages").alias("messages"),
         F.sum("bytes").alias("bytes"),
         (F.max("messages") / (F.sum("messages") / (F.max("shard") + 1))).alias("skew"),
+        (F.max("shard") + 1).alias("shards"),
     )
     topics = epochs.groupBy("topic").agg(
         F.sum("messages").alias("messages"),
         F.sum("bytes").alias("bytes"),
         F.max_by("skew", "epoch").alias("skew"),
+        F.max_by("shards", "epoch").alias("shards"),
     )
     return topics.join(needed, "topic").orderBy("topic")
 
 
 def shards_needed(messages: DataFrame) -> DataFrame:
-    """Return `topic` `shards_needed` `units_per_second` `last_added_at` `last_at`.
+    """Return `topic` `shards_needed` `units_per_second`.
 
     Units (WRU) a second are those of the busiest UTC minute of `added_at`; a topic needs at least
-    one shard. The times are the latest `added` and the latest event, ms.
+    one shard.
     """
     kilobytes = F.ceil(F.coalesce(F.col("size"), F.lit(0)) / 1024)
     minute = F.col("added_at") - F.pmod(F.col("added_at"), F.lit(MINUTE_MS))
     added = F.when(F.col("added_at").isNotNull(), UNITS_A_MESSAGE * kilobytes).otherwise(0)
-    minutes = messages.groupBy("topic", minute.alias("minute")).agg(
-        F.sum(added).alias("units"),
-        F.max("added_at").alias("last_added_at"),
-        F.max("last_at").alias("last_at"),
-    )
+    minutes = messages.groupBy("topic", minute.alias("minute")).agg(F.sum(added).alias("units"))
     room = SHARD_UNITS * _MINUTE_SECONDS
     needed = F.greatest(F.lit(1).cast("bigint"), F.ceil(F.max("units") / room))
     return minutes.groupBy("topic").agg(
         needed.alias("shards_needed"),
         (F.max("units") / _MINUTE_SECONDS).alias("units_per_second"),
-        F.max("last_added_at").alias("last_added_at"),
-        F.max("last_at").alias("last_at"),
     )
 
 

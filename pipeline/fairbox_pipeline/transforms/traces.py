@@ -6,7 +6,6 @@ the notices that their batches have ended. Nothing is followed further.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.schemas import DAY_MS, EVENTS_TABLE, KEY, MESSAGES_TABLE, REPLAYS_TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from pyspark.sql import Column, DataFrame, Row
 
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
     from fairbox_pipeline.windows import Window
 
 MOST_EVENTS: Final = 10_000
-_NOTICES: Final = "fairbox.batches."
-"""Prefix of the topics that tell of the end of a batch; its id is the message's partition key."""
 _TRACING: Final = ("traceparent", "ce-traceparent")
-_UUID7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _SHOWN: Final = (
     *(*KEY, "state", "partition_key", "content_type", "size", "batch_item", "due"),
     *("first_at", "last_at"),
@@ -34,13 +30,6 @@ _OF_EVENT: Final = (
     *("event", "at", "precision", "subscription", "destination", "attempt", "reason"),
     "traceparent",
 )
-
-Traced = list[dict[str, Any]]
-
-
-def is_uuid7(text: str) -> bool:
-    """Whether a text is a UUIDv7 in lower case, as ids of messages are."""
-    return _UUID7.fullmatch(text) is not None
 
 
 def with_trace(warehouse: Warehouse, trace: str, window: Window, limit: int) -> Column:
@@ -59,79 +48,75 @@ def with_trace(warehouse: Warehouse, trace: str, window: Window, limit: int) -> 
 
 def of_batch(batch: str) -> Column:
     """Return the condition on messages with items of a batch, or that tell of its end."""
-    told = F.col("topic").startswith(_NOTICES) & (F.col("partition_key") == batch)
-    return F.col("batch_item").startswith(f"{batch}:") | told
+    return F.col("batch_item").startswith(f"{batch}:") | _tells_of([batch])
 
 
-def traced(warehouse: Warehouse, asked: Column, window: Window, limit: int) -> tuple[Traced, bool]:
+def _tells_of(batches: Collection[str]) -> Column:
+    """Return the condition on messages that tell of the end of batches."""
+    return F.col("topic").startswith("fairbox.batches.") & _among("partition_key", batches)
+
+
+def traced(
+    warehouse: Warehouse, asked: Column, window: Window, limit: int
+) -> tuple[list[dict[str, Any]], bool]:
     """Return messages with their events, and whether there are more than `limit` of either.
 
     Each has `found_by`: `question`, `id`, `replay` or `batch`. They are in the order of their first
     events; events are by time, of one second by attempt.
     """
     messages = warehouse.read(MESSAGES_TABLE).select(*_SHOWN)
-    named: dict[tuple[Any, ...], tuple[str, Row]] = {}
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
 
-    def take(found: DataFrame, found_by: Callable[[Row], str]) -> bool:
-        rows = found.orderBy("first_at", *KEY).limit(limit + 1).collect()
-        new = [row for row in rows if _key(row) not in named]
-        room = limit - len(named)
-        named.update({_key(row): (found_by(row), row) for row in new[:room]})
-        return len(new) > room
+    def take(rows: DataFrame, found_by: str) -> None:
+        for row in rows.orderBy("first_at", *KEY).limit(limit + 1).collect():
+            found.setdefault(_key(row), {"found_by": found_by, **row.asDict()})
 
-    cut = take(window.of(messages.where(asked), "first_at"), lambda _: "question")
-    if named:
-        ids = {row["id"] for _, row in named.values()}
-        ends = ids | _replayed(warehouse, ids)
-        same = messages.where(_among("id", ends))
-        cut |= take(same, lambda row: "id" if row["id"] in ids else "replay")
-        cut |= take(_notices(messages, [row for _, row in named.values()]), lambda _: "batch")
-    events, more = _events(warehouse, [row for _, row in named.values()])
-    return [
-        {"ref": "/".join(map(str, key)), "found_by": why}
-        | {name: row[name] for name in _SHOWN}
-        | {"events": [{name: one[name] for name in _OF_EVENT} for one in events.get(key, [])]}
-        for key, (why, row) in sorted(named.items(), key=lambda each: each[1][1]["first_at"])
-    ], cut or more
+    take(window.of(messages.where(asked), "first_at"), "question")
+    ids = {one["id"] for one in found.values()}
+    take(messages.where(_among("id", ids)), "id")
+    take(messages.where(_among("id", _replayed(warehouse, ids) - ids)), "replay")
+    batches = {one["batch_item"].partition(":")[0] for one in found.values() if one["batch_item"]}
+    since = min((one["first_at"] for one in found.values()), default=0) - DAY_MS
+    take(messages.where(_tells_of(batches) & (F.col("first_at") >= since)), "batch")
+
+    kept = dict(list(found.items())[:limit])
+    events, more = _events(warehouse, list(kept.values()))
+    answer = [
+        {"ref": "/".join(map(str, key)), **one, "events": events.get(key, [])}
+        for key, one in sorted(kept.items(), key=lambda each: each[1]["first_at"])
+    ]
+    return answer, more or len(found) > limit
 
 
-def _replayed(warehouse: Warehouse, ids: set[str]) -> set[str]:
+def _replayed(warehouse: Warehouse, ids: Collection[str]) -> set[str]:
     """Return the ids at both ends of the replays that name some of these."""
     plans = warehouse.read(REPLAYS_TABLE).where(_among("id", ids) | _among("new_id", ids))
     ends = plans.select("id", "new_id").distinct().limit(MOST_EVENTS).collect()
     return {end for plan in ends for end in plan}
 
 
-def _notices(messages: DataFrame, rows: list[Row]) -> DataFrame:
-    """Return the messages that tell of the end of the batches of these."""
-    batches = {row["batch_item"].partition(":")[0] for row in rows if row["batch_item"]}
-    since = min(row["first_at"] for row in rows) - DAY_MS
-    told = F.col("topic").startswith(_NOTICES) & _among("partition_key", batches)
-    return messages.where(told & (F.col("first_at") >= since))
-
-
-def _events(warehouse: Warehouse, rows: list[Row]) -> tuple[dict[tuple[Any, ...], list[Row]], bool]:
+def _events(
+    warehouse: Warehouse, messages: list[dict[str, Any]]
+) -> tuple[dict[tuple[Any, ...], list[dict[str, Any]]], bool]:
     """Return the events of messages by their keys, and whether there are more."""
-    if not rows:
+    if not messages:
         return {}, False
-    between = F.col("at").between(
-        min(row["first_at"] for row in rows), max(row["last_at"] for row in rows)
-    )
+    first, last = min(m["first_at"] for m in messages), max(m["last_at"] for m in messages)
     tracing = F.get(F.filter(F.map_entries("headers"), _is_tracing), F.lit(0))["value"]
     attempt = F.when(F.col("event") == "added", -1).otherwise(F.col("attempt"))
-    found = (
+    rows = (
         warehouse.read(EVENTS_TABLE)
-        .where(between & _among("id", {row["id"] for row in rows}))
+        .where(F.col("at").between(first, last) & _among("id", {m["id"] for m in messages}))
         .withColumn("traceparent", tracing)
-        .select(*KEY, *_OF_EVENT, "event_id", attempt.alias("nth"))
-        .orderBy(F.expr("at div 1000"), F.col("nth").asc_nulls_last(), "at", "event_id")
+        .orderBy(F.expr("at div 1000"), attempt.asc_nulls_last(), "at", "event_id")
+        .select(*KEY, *_OF_EVENT)
         .limit(MOST_EVENTS + 1)
         .collect()
     )
-    by_key: dict[tuple[Any, ...], list[Row]] = {}
-    for event in found[:MOST_EVENTS]:
-        by_key.setdefault(_key(event), []).append(event)
-    return by_key, len(found) > MOST_EVENTS
+    by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows[:MOST_EVENTS]:
+        by_key.setdefault(_key(row), []).append({name: row[name] for name in _OF_EVENT})
+    return by_key, len(rows) > MOST_EVENTS
 
 
 def _key(row: Row) -> tuple[Any, ...]:
