@@ -71,35 +71,43 @@ class Context:
     of_a_day: bool = False
     found: dict[str, Figures] = field(default_factory=dict)
 
-    @property
-    def _since(self) -> int:
-        """The beginning of a day's run."""
-        assert self.window.since is not None
-        return self.window.since
-
+    @cached_property
     def messages(self) -> DataFrame:
-        """Return table `messages`: those whose first event lies in the window."""
-        table = self.touched() if self.of_a_day else self.warehouse.read(MESSAGES_TABLE)
+        """Table `messages`: those whose first event lies in the window."""
+        table = self.touched if self.of_a_day else self.warehouse.read(MESSAGES_TABLE)
         return self.window.of(table, "first_at")
 
+    @cached_property
     def touched(self) -> DataFrame:
-        """Return the messages of the window; of a day's run all that had an event from then on.
+        """The messages of the window; of a day's run all that had an event from then on.
 
         What was added before may be delivered in the day: late, or again. It begins with the day
         of UTC, and files without such an event are not read.
         """
         if not self.of_a_day:
-            return self.messages()
-        return self._touched
+            return self.messages
+        first = self.since // DAY_MS * DAY_MS
+        return self.warehouse.read(MESSAGES_TABLE).where(F.col("last_at") >= first).persist()
 
+    @cached_property
     def judged(self) -> DataFrame:
-        """Return the messages of the window; of a day's run also the unsettled ones before it."""
+        """The messages of the window; of a day's run also the unsettled ones before it."""
         if not self.of_a_day:
-            return self.messages()
-        return self.messages().unionByName(self._unsettled)
+            return self.messages
+        unsettled = F.col("state").isin(*UNSETTLED) & (F.col("first_at") < self.since)
+        older = self.warehouse.read(MESSAGES_TABLE).where(unsettled)
+        older = older.coalesce(self.spark.sparkContext.defaultParallelism)  # of files of many days
+        return self.messages.unionByName(older.persist())
 
+    @property
+    def since(self) -> int:
+        """The beginning of a day's run, ms."""
+        assert self.window.since is not None
+        return self.window.since
+
+    @property
     def events(self) -> DataFrame:
-        """Return table `events`: those in the window."""
+        """Table `events`: those in the window."""
         return self.window.of(self.warehouse.read(EVENTS_TABLE), "at")
 
     @cached_property
@@ -119,18 +127,6 @@ class Context:
         """The messages that the outbox held: see `read_outstanding`."""
         uri, as_of = self.options.outstanding, self.options.as_of
         return read_outstanding(self.spark, uri, self._export, as_of)
-
-    @cached_property
-    def _touched(self) -> DataFrame:
-        first = self._since // DAY_MS * DAY_MS
-        return self.warehouse.read(MESSAGES_TABLE).where(F.col("last_at") >= first).persist()
-
-    @cached_property
-    def _unsettled(self) -> DataFrame:
-        unsettled = F.col("state").isin(*UNSETTLED) & (F.col("first_at") < self._since)
-        older = self.warehouse.read(MESSAGES_TABLE).where(unsettled)
-        # of files of many days
-        return older.coalesce(self.spark.sparkContext.defaultParallelism).persist()
 
 
 def _no_arguments(_: argparse.ArgumentParser) -> None:
@@ -186,7 +182,7 @@ def combine(
                     raise PipelineError(f"not run, because {broken[0]} failed")
                 found[job.name] = job.figures(context)
             except FAILURES as exc:
-                error = one_line(exc)
+                error = failure(exc)
                 say(f"{job.name}: {error}")
                 found[job.name] = {"failed": str(error), "code": int(error.exit_code)}
                 context.spark.catalog.clearCache()
@@ -206,7 +202,7 @@ def run(job: Job, argv: Sequence[str] | None = None) -> int:
     try:
         figures = _figures(job, options, parser)
     except FAILURES as exc:
-        error = one_line(exc)
+        error = failure(exc)
         say(str(error))
         return int(error.exit_code)
     parts = figures if job.combined else {job.name: figures}
@@ -216,11 +212,6 @@ def run(job: Job, argv: Sequence[str] | None = None) -> int:
         for name, part in parts.items():
             show(name, part)
     return next((part["code"] for part in parts.values() if "failed" in part), int(Exit.OK))
-
-
-def one_line(exc: BaseException) -> PipelineError:
-    """Return a failure as an error whose message is one line."""
-    return exc if isinstance(exc, PipelineError) else failure(exc)
 
 
 def _figures(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser) -> Figures:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairbox.client.outbox import Outbox
+    from fairbox.consumer.rate_limit import RateLimit
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
 
@@ -44,23 +45,6 @@ Step = dict[int, tuple[Message, Mapping[str, Any]]]
 
 
 @dataclass(slots=True)
-class Pacer:
-    """A rate limit: it waits until earlier messages are paid for."""
-
-    rate: float  # messages a second
-    clock: Clock
-    _free: float = field(default=0.0)
-
-    def take(self, count: int) -> None:
-        """Wait until `count` messages may be sent."""
-        now = self.clock.now()
-        self._free = max(self._free, now)
-        if self._free > now:
-            self.clock.sleep(self._free - now)
-        self._free += count / self.rate
-
-
-@dataclass(slots=True)
 class Replay:
     """A replay, which continues after its cursor.
 
@@ -68,13 +52,15 @@ class Replay:
         name: its id.
         outbox: receives the messages.
         bodies: the store of offloaded bodies; None: there is none.
-        pacer: limits the messages a second.
+        rate: of messages a second.
+        clock: tells when a step may begin.
     """
 
     name: str
     outbox: Outbox
     bodies: BodyStore | None
-    pacer: Pacer
+    rate: RateLimit
+    clock: Clock
     counts: Counter[str] = field(default_factory=Counter)
 
     def put_back(self, rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
@@ -94,7 +80,7 @@ class Replay:
         """Put back the part of a step after the cursor; return the new cursor."""
         left = self._still_true(self._behind(step, position))
         while left:
-            self.pacer.take(len(left))
+            self._wait_for(len(left))
             messages = [message for message, _ in left.values()]
             done = self.outbox.replay(messages, cursor=cursor, position=position, to=max(left))
             self.counts[ADDED] += len(done.added)
@@ -105,6 +91,13 @@ class Replay:
             # another run of this replay was here: go on where it came to
             left = self._behind(left, position)
         return position
+
+    def _wait_for(self, count: int) -> None:
+        """Wait until earlier messages are paid for."""
+        if self.rate.pause:
+            self.clock.sleep(self.rate.pause)
+        for _ in range(count):
+            self.rate.begin()
 
     def _behind(self, step: Step, position: int) -> Step:
         """Return the part after a position; count the other as done."""

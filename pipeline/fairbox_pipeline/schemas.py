@@ -32,6 +32,7 @@ EVENTS: Final = frozenset(
 STATES: Final = ("cancelled", "purged", "expired", "dead", "delivered", "outstanding")
 UNSETTLED: Final = ("dead", "outstanding")
 """The states that somebody still has to do something about."""
+FINDING_KINDS: Final = ("lost", "duplicated", "out_of_order", "stuck", "wrong_shard")
 
 _STRING = StringType()
 _LONG = LongType()

@@ -195,10 +195,10 @@ class Warehouse:
         """Return the current table."""
         return self.spark.read.table(self._full_name(table))
 
-    def count(self, table: Table) -> int:
-        """Return the number of rows of a table, from its metadata."""
+    def count(self, table: Table, what: str = "records") -> int:
+        """Return the number of rows of a table, or of its `data-files`, from its metadata."""
         current = self._metadata(table).currentSnapshot()
-        return int(current.summary().get("total-records")) if current else 0
+        return int(current.summary().get(f"total-{what}") or 0) if current else 0
 
     def property_of(self, table: Table, name: str) -> str | None:
         """Return a property of a table; None where it has none."""
@@ -272,11 +272,6 @@ class Warehouse:
             writer = writer.option("validate-from-snapshot-id", str(after))
         writer.overwrite(F.lit(True) if where is None else where)
 
-    def files(self, table: Table) -> int:
-        """Return the number of data files of a table, from its metadata."""
-        current = self._metadata(table).currentSnapshot()
-        return int(current.summary().get("total-data-files") or 0) if current else 0
-
     def delete(self, table: Table, where: str) -> None:
         """Delete rows of the table, as `t`, by a condition in SQL, in one commit."""
         query = f"DELETE FROM {self._full_name(table)} t WHERE {where}"  # noqa: S608 - no input
@@ -344,10 +339,12 @@ def _is_older(table: Table, metadata: Any) -> bool:
 
 
 def failure(exc: BaseException) -> PipelineError:
-    """Return an error of Spark as one line of this program's own: its innermost cause.
+    """Return an error as one of this program's own: of Spark, the line of its innermost cause.
 
     A file that cannot be read is named, as wrong input.
     """
+    if isinstance(exc, PipelineError):
+        return exc
     if any(race in str(exc) for race in _RACES):
         return ConflictError(
             "another run changed the tables meanwhile: run one at a time, and this one again"

@@ -12,7 +12,7 @@ from fairbox.codec.topics import topic_item
 from fairbox.model.epochs import Epoch, shard_number
 from fairbox.model.topics import TopicState
 from fairbox_pipeline.advice import Advice, part_of
-from fairbox_pipeline.resizes import resize_of
+from fairbox_pipeline.jobs.sizing import resize_of
 
 from tests.pipeline.exporting import Bucket
 from tests.pipeline.writing import added, ended, event, uid, write

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,14 +85,6 @@ def keys(buckets: Buckets) -> list[str]:
 
 def expected() -> set[bytes]:
     return {text(event) for write in range(WRITES) for event in events(write)}
-
-
-def test_gzip_reads_each_file_to_its_end(folder: Path) -> None:
-    files = sorted(map(str, folder.rglob("*.json.gz")))
-    told = subprocess.run(["gzip", "-dc", *files], capture_output=True, check=True)
-    assert told.stderr == b""
-    assert set(told.stdout.splitlines()) == expected()
-    assert b"".join(gzip.decompress(folder.joinpath(f).read_bytes()) for f in files) == told.stdout
 
 
 def test_spark_s_own_readers_read_every_line(pipeline: Pipeline, folder: Path) -> None:

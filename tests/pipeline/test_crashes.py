@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +21,8 @@ from pyspark.sql import functions as F
 
 from tests.pipeline.archives import Archive, random_archive
 from tests.pipeline.oracle import Oracle
-from tests.support.small_spark import small_jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame
 
     from tests.pipeline.conftest import Pipeline
@@ -151,42 +145,6 @@ def test_a_warehouse_of_an_older_version_is_upgraded_without_a_rebuild_by_hand(
     assert all("no" in [taker["reason"] for taker in row["subscriptions"]] for row in dead)
     partitions = pipeline.rows("messages.partitions", "partition.state")
     assert {"dead", "delivered"} <= {row["state"] for row in partitions}
-
-
-@pytest.mark.extended  # a JVM of its own; crashes above are quicker
-def test_a_run_that_is_killed_is_completed_by_the_next(pipeline: Pipeline) -> None:
-    archive = random_archive(12, messages=200, files=4)
-    archive.write(pipeline.archive)
-    metadata = pipeline.warehouse / "fairbox" / "events" / "metadata"
-    process = start(pipeline)
-    try:
-        # made with an empty snapshot, then events: the second is the commit of this run
-        wait_until((metadata / "v2.metadata.json").exists, process)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
-    assert len(pipeline.rows("messages", "id")) in (0, len(Oracle(archive.lines()).messages))
-
-    assert pipeline.run("history") == Oracle(archive.lines()).history()
-
-
-def start(pipeline: Pipeline) -> subprocess.Popen[bytes]:
-    places = ["--archive", str(pipeline.archive), "--warehouse", str(pipeline.warehouse)]
-    return subprocess.Popen(
-        [Path(sys.executable).with_name("fairbox-pipeline"), "history", *places],
-        env=small_jvm(pipeline.archive.parent),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 240
-    while not happened():
-        assert process.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline, "the run does not get there"
-        time.sleep(0.01)
 
 
 @pytest.mark.extended  # a JVM of its own, with the settings that users get

@@ -22,7 +22,6 @@ from fairbox_pipeline.lines import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pipeline.archives import random_archive
 from tests.pipeline.writing import added, ended
 
 URI = "file:/a/dt=2025-11-18/x.json.gz"
@@ -218,11 +217,6 @@ WHOLE = packed(raw(), raw(at=2))
 def test_a_file_that_is_not_whole_is_refused_by_name(content: bytes, why: str) -> None:
     with pytest.raises(UnreadableFileError, match=f"^{URI} cannot be read, .*: .*{why}"):
         rows_of(content)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_an_archive_with_faults_of_every_kind_is_the_same_line_by_line(seed: int) -> None:
-    check(*random_archive(seed, messages=900).lines())
 
 
 def test_lines_as_they_should_be_never_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

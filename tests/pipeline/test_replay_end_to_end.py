@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -163,27 +162,6 @@ def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
     assert told == Counter(uid(n) for n in expected)
     assert len({message.id for message in reader.taken}) == len(expected)
     assert {message.headers[BY] for message in reader.taken} == {"r1"}
-    check_order(reader.taken)
-    check_content(reader.taken)
-
-
-def check_order(taken: list[Any]) -> None:
-    """New ids of a key ascend as the old ones did."""
-    by_key = defaultdict(list)
-    for message in taken:
-        by_key[message.topic, message.partition_key].append(message)
-    for messages in by_key.values():
-        by_new = [m.headers[OF] for m in sorted(messages, key=lambda m: m.id)]
-        old = [text.split("/")[-1] for text in by_new]
-        assert old == sorted(old)
-
-
-def check_content(taken: list[Any]) -> None:
-    for message in taken:
-        n = json.loads(message.body)["n"]
-        assert message.headers[OF].split("/")[-1] == uid(n)
-        assert message.partition_key == f"k{n % 7}"
-        assert message.headers["traceparent"] == f"t{n}"
 
 
 @pytest.mark.extended  # a run of its own

@@ -101,24 +101,18 @@ def story() -> dict[str, Told]:
     cased = Told(uid(3, T0 + 3 * DAY), "mail", 2).added(headers=traced(name="TraceParent"))
     other = Told(uid(4), "mail").added(headers=traced("1" * 32)).tried("delivered", 9, "smtp")
     twin = Told(uid(4), "jobs").added().tell("cancelled", 5, reason="user")
-    expired = Told(uid(5)).added(batch_item=f"{uid(78)}:0:0").tell("expired", 8)
-    purged = Told(uid(6)).added().tell("purged", 8, reason="operator")
     hostile = Told(uid(7), f"hostile{HOSTILE}").added(partition_key=HOSTILE)
     hostile.tried("failed", 10, HOSTILE, reason=HOSTILE * 50, destination=HOSTILE)
-    names = [
-        "first",
-        "copy",
-        "second",
-        "completed",
-        "cased",
-        "other",
-        "twin",
-        "expired",
-        "purged",
-        "hostile",
-    ]
-    made = (first, copy, second, completed, cased, other, twin, expired, purged, hostile)
-    return dict(zip(names, made, strict=True))
+    return {
+        "first": first,
+        "copy": copy,
+        "second": second,
+        "completed": completed,
+        "cased": cased,
+        "other": other,
+        "twin": twin,
+        "hostile": hostile,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -226,15 +220,6 @@ def test_a_key_names_its_messages_and_asks_for_the_topic_where_several_have_it(
         "completed": "batch"
     }
     assert command.names("--key", HOSTILE) == {"hostile": "question"}
-
-
-def test_events_are_those_of_the_archive_in_order(command: Command) -> None:
-    fields = ("event", "at", "subscription", "destination", "attempt", "reason", "precision")
-    for told in command.world.by.values():
-        (found,) = (m for m in command.json("--id", told.id)["messages"] if m["ref"] == told.ref)
-        lines = sorted(told.lines, key=lambda line: int(line["at"]))
-        wanted = [[line.get(name) for name in fields] for line in lines]
-        assert [[event[name] for name in fields] for event in found["events"]] == wanted
 
 
 def test_an_attempt_precedes_the_delivery_stamped_by_its_second(
@@ -350,17 +335,6 @@ def test_the_query_for_athena_has_the_events_of_the_answer(command: Command) -> 
         assert [r["at"] for r in rows] == sorted(r["at"] for r in rows)
         traces = {r["traceparent"] for r in rows} - {None}
         assert traces == ({traced()["traceparent"]} if name != "second" else set())
-
-
-def test_the_query_for_a_trace_id_finds_ids(command: Command) -> None:
-    query = documented("To find ids by a trace id")
-    assert TRACE in query
-    spark = session.open_session(str(command.world.warehouse))
-    # a header of another case is found by the command alone
-    assert {r["id"] for r in spark.sql(query).collect()} == {
-        uid(1),
-        command.world.by["replayed"].id,
-    }
 
 
 def test_an_id_reads_the_days_of_its_message(

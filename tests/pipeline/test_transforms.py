@@ -13,9 +13,8 @@ from fairbox_pipeline.ingest import missing_days
 from fairbox_pipeline.outbox import KEYS, KnownTopic, widths_of
 from fairbox_pipeline.schemas import EVENTS, EVENTS_TABLE, KEY, MESSAGES_TABLE
 from fairbox_pipeline.transforms.causes import dead_causes
-from fairbox_pipeline.transforms.deliveries import first_deliveries
 from fairbox_pipeline.transforms.events import name_in_archive
-from fairbox_pipeline.transforms.latency import latencies
+from fairbox_pipeline.transforms.latency import first_deliveries, latencies
 from fairbox_pipeline.transforms.messages import merged, messages_of
 from fairbox_pipeline.transforms.reconcile import (
     MAX_SHARDS,
@@ -26,7 +25,7 @@ from fairbox_pipeline.transforms.reconcile import (
     stuck,
     wrong_shard,
 )
-from fairbox_pipeline.transforms.sizing import load_of_shards, load_of_topics, shards_needed
+from fairbox_pipeline.transforms.sizing import shards_needed
 from pyspark.sql import functions as F
 
 from tests.support.seeds import seeds
@@ -239,25 +238,6 @@ def test_a_delayed_message_waits_from_when_it_is_due(spark: SparkSession) -> Non
     assert waited(spark, (0, 5000, 5010, None), (0, 5000, 5000, "s")) == [10, 1000]
 
 
-def test_figures_of_whole_seconds_say_so(spark: SparkSession) -> None:
-    made = messages(
-        spark,
-        {"id": "a", "topic": "exact", "added_at": 0, "subscriptions": [taker("s", 500)]},
-        {"id": "b", "added_at": 0, "subscriptions": [taker("s", 500)]},
-        {"id": "c", "added_at": 0, "subscriptions": [taker("s", 0, precision="s")]},
-    )
-    rows = latencies(first_deliveries(made)).where("hour is null").collect()
-    found = [(row["topic"], row["p50_ms"], row["max_ms"], row["precision"]) for row in rows]
-    assert found == [("exact", 500, 500, None), ("t", 750, 1000, "s")]
-
-
-def test_an_hour_that_no_calendar_has_is_told_in_milliseconds(spark: SparkSession) -> None:
-    nanoseconds = 1_763_500_000_000_000_000  # from a producer that knows no better
-    made = message(spark, added_at=0, subscriptions=[taker("s", nanoseconds)])
-    hours = [row["hour"] for row in latencies(first_deliveries(made)).collect()]
-    assert hours == [str(nanoseconds - nanoseconds % HOUR), None]
-
-
 def test_a_topic_needs_a_shard_for_each_700_units_of_its_busiest_minute(
     spark: SparkSession,
 ) -> None:
@@ -276,14 +256,6 @@ def test_a_topic_needs_a_shard_for_each_700_units_of_its_busiest_minute(
         rows += [row | {"topic": topic} for row in of_topic]
     found = {tuple(row)[:2] for row in shards_needed(messages(spark, *rows)).collect()}
     assert found == {("nothing", 1), ("full", 1), ("over", 2), ("three", 3)}
-
-
-def test_skew_is_of_the_newest_epoch_and_counts_its_empty_shards(spark: SparkSession) -> None:
-    rows = [{"id": f"{n}", "epoch": 0, "shard": 9, "size": 1} for n in range(5)]
-    rows += [{"id": f"{n}", "epoch": 1, "shard": s, "size": 2} for n, s in enumerate([3, 3, 0])]
-    made = messages(spark, *rows)
-    topics = load_of_topics(load_of_shards(made), shards_needed(made))
-    assert [tuple(row)[:5] for row in topics.collect()] == [("t", 8, 11, 2 / (3 / 4), 4)]
 
 
 def order_of(
@@ -314,19 +286,11 @@ def test_a_smaller_id_after_a_greater_is_out_of_order_across_shards(spark: Spark
     assert order_of(spark, ("b", 0, 1), ("a", 1, 2), ("c", 0, 3), ("b2", 0, 9)) == ["a", "b2"]
 
 
-def test_what_comes_at_the_same_time_is_in_order(spark: SparkSession) -> None:
-    assert order_of(spark, ("b", 0, 1), ("a", 1, 1)) == []
-
-
 def test_what_comes_within_one_second_of_whole_seconds_is_not_judged(spark: SparkSession) -> None:
     # b came between 0 and 1,000
     told = ("b", 0, 0), ("a", 0, 999), ("a2", 0, 1000)
     assert order_of(spark, *told, coarse=("b",)) == ["a2"]
     assert order_of(spark, *told) == ["a", "a2"]
-
-
-def test_a_topic_without_order_has_no_disorder(spark: SparkSession) -> None:
-    assert order_of(spark, ("b", 0, 1), ("a", 1, 2), ordering="none") == []
 
 
 def held(spark: SparkSession, *ids: str) -> DataFrame:

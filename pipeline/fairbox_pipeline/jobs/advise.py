@@ -36,7 +36,7 @@ def _advice(context: Context) -> list[advice.Advice]:
     every = [
         *advice.of_load(sizing.figures(context)["topics"]),
         *advice.of_findings(_rows(findings), places, after),
-        *advice.of_causes(_rows(dead_causes(context.judged(), MOST_CAUSES))),
+        *advice.of_causes(_rows(dead_causes(context.judged, MOST_CAUSES))),
     ]
     # where topics are known, one that is only seen no longer exists
     return [one for one in every if not known or one.topic in known]

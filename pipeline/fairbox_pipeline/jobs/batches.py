@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline import exports
 from fairbox_pipeline.errors import UsageError
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.schemas import BATCHES_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.session import location
@@ -35,22 +36,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def figures(context: Context) -> Figures:
     """Rebuild, compare, write table `batches`, and return the figures."""
-    items = _items(context)
-    odd: list[dict[str, object]] = []
+    items, lines = _items(context), frame_of(context.spark, [], exports.LINE)
     if context.options.trackers:
         export = exports.read_export(context.spark, context.options.trackers)
         if export is None:
             raise UsageError(f"--trackers: there is no export at {context.options.trackers}")
-        trackers = exports.trackers(export.lines)
-        leaves = batches.leaves_of(trackers).persist()
-        roots = batches.trackers_by_batch(trackers, leaves).persist()
-        compared = batches.tracked(items, leaves, roots).persist()
-        _keep(context, batches.by_batch(compared, roots))
-        odd = [row.asDict() for row in batches.differing(compared, NAMED).collect()]
-    else:
-        _keep(context, batches.by_batch(items, None))
+        lines = export.lines
+    trackers = exports.trackers(lines)
+    leaves = batches.leaves_of(trackers).persist()
+    roots = batches.trackers_by_batch(trackers, leaves).persist()
+    compared = batches.tracked(items, leaves, roots).persist()
+    context.warehouse.replace(BATCHES_TABLE, batches.by_batch(compared, roots))
+    odd = [row.asDict() for row in batches.differing(compared, NAMED).collect()]
     rows = context.warehouse.read(BATCHES_TABLE).orderBy("batch").collect()
-    seen = context.messages() if context.of_a_day else context.warehouse.read(MESSAGES_TABLE)
+    seen = context.messages if context.of_a_day else context.warehouse.read(MESSAGES_TABLE)
     malformed = batches.malformed_items(seen).orderBy("batch_item")
     return {
         "batches": [_shown(row.asDict(recursive=True)) for row in rows],
@@ -64,15 +63,11 @@ def _items(context: Context) -> DataFrame:
     messages = context.warehouse.read(MESSAGES_TABLE)
     if not context.of_a_day:
         return batches.items_of(messages)
-    current = batches.batches_of(context.messages())
+    current = batches.batches_of(context.messages)
     opened = batches.opened(current)
     # no message carries an item of a batch before that is opened
     since = F.lit(False) if opened is None else F.col("first_at") >= opened - CLOCKS_MS
     return batches.items_of(messages.where(since)).join(current, "batch", "left_semi")
-
-
-def _keep(context: Context, found: DataFrame) -> None:
-    context.warehouse.replace(BATCHES_TABLE, found)
 
 
 def _shown(row: dict[str, object]) -> dict[str, object]:

@@ -145,7 +145,7 @@ def _erase(context: Context) -> int:
 def _maintain(context: Context, table: Table, keep: datetime, orphans: datetime) -> dict[str, Any]:
     """Merge a table's files by partition; remove old snapshots, and files of no snapshot."""
     warehouse: Warehouse = context.warehouse
-    before = warehouse.files(table)
+    before = warehouse.count(table, "data-files")
     merge = "options => map('min-input-files', '2', 'partial-progress.enabled', 'true')"
     warehouse.call("rewrite_data_files", table, merge)
     if table is EVENTS_TABLE:
@@ -158,7 +158,7 @@ def _maintain(context: Context, table: Table, keep: datetime, orphans: datetime)
     return {
         "table": table.name,
         "files_before": before,
-        "files": warehouse.files(table),
+        "files": warehouse.count(table, "data-files"),
         "removed_files": sum(snapshots[0]) if snapshots else 0,
         "orphans": len(removed),
     }

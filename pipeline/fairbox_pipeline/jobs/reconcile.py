@@ -14,17 +14,16 @@ from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.outbox import widths_of
 from fairbox_pipeline.progress import say
-from fairbox_pipeline.schemas import EVENTS_TABLE, FINDINGS_TABLE, MESSAGES_TABLE
+from fairbox_pipeline.schemas import EVENTS_TABLE, FINDING_KINDS, FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.times import iso_time
 from fairbox_pipeline.transforms import reconcile as found
-from fairbox_pipeline.transforms.deliveries import first_deliveries
+from fairbox_pipeline.transforms.latency import first_deliveries
 
 if TYPE_CHECKING:
     from fairbox_pipeline.outbox import Outstanding
 
 STUCK_AFTER_SECONDS: Final = 3600.0
 STATES: Final = ("delivered", "dead", "cancelled", "purged", "expired")
-KINDS: Final = ("lost", "duplicated", "out_of_order", "stuck", "wrong_shard")
 
 
 def figures(context: Context) -> Figures:
@@ -34,7 +33,7 @@ def figures(context: Context) -> Figures:
         UsageError: the snapshot is older than the whole archive.
     """
     tables, options = context.warehouse, context.options
-    judged = context.judged()
+    judged = context.judged
     held = context.outstanding
     if options.outstanding is None:
         say("no --outstanding: every message that is not settled counts as lost")
@@ -42,7 +41,7 @@ def figures(context: Context) -> Figures:
     outstanding = held.messages.cache()
     counted = judged.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
     states = {state: count for state, count, _ in counted}
-    widths = widths_of(context.spark, context.topics, context.touched())
+    widths = widths_of(context.spark, context.topics, context.touched)
     tables.replace(FINDINGS_TABLE, findings(context, outstanding, held.as_of, widths))
     by_kind = tables.read(FINDINGS_TABLE).groupBy("kind").count().collect()
     kinds: dict[str, int] = {row["kind"]: row["count"] for row in by_kind}
@@ -50,7 +49,7 @@ def figures(context: Context) -> Figures:
         "added": sum(added for _, _, added in counted),
         "outstanding": outstanding.count(),
         **{state: states.get(state, 0) for state in STATES},
-        **{kind: kinds.get(kind, 0) for kind in KINDS},
+        **{kind: kinds.get(kind, 0) for kind in FINDING_KINDS},
     }
 
 
@@ -73,7 +72,7 @@ def findings(
     widths: DataFrame,
 ) -> DataFrame:
     """Return the rows of table `findings`."""
-    touched, judged = context.touched(), context.judged()
+    touched, judged = context.touched, context.judged
     events = context.warehouse.read(EVENTS_TABLE)
     end = found.latest(judged, context.now) if as_of is None else as_of
     after_ms = context.options.stuck_after * 1000

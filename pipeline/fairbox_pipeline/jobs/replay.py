@@ -16,6 +16,7 @@ from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.progress import say
 from fairbox_pipeline.schemas import (
     EVENTS_TABLE,
+    FINDING_KINDS,
     FINDINGS_TABLE,
     KEY,
     MESSAGES_TABLE,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 DOLLARS_A_WRU: Final = 0.625 / 1_000_000
 """On demand in us-east-1."""
-KINDS: Final = ("lost", "duplicated", "out_of_order", "stuck", "wrong_shard")
 _REPLAY: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _RATE: Final = 100.0
 _CURSOR_WRU: Final = 2
@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--findings",
         action="append",
         default=[],
-        choices=KINDS,
+        choices=FINDING_KINDS,
         help="that the last reconcile found so",
     )
     parser.add_argument("--everything", action="store_true", help="all there is")
@@ -209,9 +209,10 @@ def _keep(
 def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
     """Put back the messages of a plan, in the order of their places."""
     from fairbox.client.outbox import Outbox  # noqa: PLC0415
+    from fairbox.consumer.rate_limit import RateLimit  # noqa: PLC0415
     from fairbox.model.clock import SystemClock  # noqa: PLC0415 - not every job has the library
 
-    from fairbox_pipeline.putting_back import Pacer, Replay  # noqa: PLC0415 - as above
+    from fairbox_pipeline.putting_back import Replay  # noqa: PLC0415 - as above
 
     planned = _planned(context, _plan_of(context, name))
     rows = replay.with_content(planned, context.warehouse.read(EVENTS_TABLE))
@@ -220,7 +221,8 @@ def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
     ordered = ordered.sortWithinPartitions("lane", "position")
     say(f"replay {name}: again with --replay {name} it goes on where it stands")
     outbox, clock = Outbox.from_env(), SystemClock()
-    putting = Replay(name, outbox, outbox.bodies, Pacer(context.options.rate, clock))
+    rate = RateLimit(context.options.rate, clock.now)
+    putting = Replay(name, outbox, outbox.bodies, rate, clock)
     found = putting.put_back(row.asDict() for row in ordered.toLocalIterator())
     return dict(sorted(found.items()))
 

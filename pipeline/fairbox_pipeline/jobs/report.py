@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.files import write_file
 from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.jobs import advise, sizing
 from fairbox_pipeline.report.page import render
@@ -19,12 +18,12 @@ from fairbox_pipeline.schemas import (
     RUNS_TABLE,
 )
 from fairbox_pipeline.session import location
-from fairbox_pipeline.transforms.deliveries import first_deliveries
+from fairbox_pipeline.transforms.latency import first_deliveries
 
 if TYPE_CHECKING:
     import argparse
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 NAME: Final = "report.html"
 HOURS_SHOWN_MS: Final = 30 * DAY_MS
@@ -44,9 +43,9 @@ def figures(context: Context) -> Figures:
     read = context.warehouse.read
     report = Report(
         Tables(
-            messages=context.messages(),
-            judged=context.judged(),
-            deliveries=first_deliveries(context.messages()),
+            messages=context.messages,
+            judged=context.judged,
+            deliveries=first_deliveries(context.messages),
             findings=read(FINDINGS_TABLE),
             batches=read(BATCHES_TABLE),
             topics=sizing.figures(context)["topics"],
@@ -58,7 +57,7 @@ def figures(context: Context) -> Figures:
     page = render(report.verdict(), report.about(), advice, report.headline(), report.parts())
     given: str | None = context.options.page
     place = given or f"{context.options.warehouse}/{NAME}"
-    write_file(context.spark, place, page.encode())
+    _write_file(context.spark, place, page.encode())
     return {"page": place}
 
 
@@ -76,6 +75,27 @@ def _is_reconciled(context: Context) -> bool:
     jobs = ("reconcile", "all", "daily")
     runs = context.warehouse.read(RUNS_TABLE)
     return "reconcile" in context.found or not runs.where(F.col("job").isin(*jobs)).isEmpty()
+
+
+def _write_file(spark: SparkSession, uri: str, content: bytes) -> None:
+    """Write a file atomically.
+
+    Raises:
+        Py4JJavaError: it could not be written.
+    """
+    context: Any = spark.sparkContext
+    jvm = context._jvm  # noqa: SLF001 - Python has no other door to Hadoop's file systems
+    paths = jvm.org.apache.hadoop.fs
+    path, partial = paths.Path(uri), paths.Path(f"{uri}.new")
+    system = path.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
+    stream = system.create(partial, True)
+    try:
+        stream.write(content)
+    finally:
+        stream.close()
+    system.delete(path, False)
+    if not system.rename(partial, path):
+        raise OSError(f"{uri} could not be put into its place")
 
 
 JOB: Final = Job("report", "Write one HTML page with the plots.", figures, arguments)

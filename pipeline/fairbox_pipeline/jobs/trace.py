@@ -1,4 +1,9 @@
-"""Command `trace`: the life of messages from the tables, as text or JSON."""
+"""Command `trace`: the life of messages from the tables, as text or JSON.
+
+It shows the messages that a question names, and those one step away: messages of the same id
+(copies by a destination `topic:`), both ends of a replay, and the notices that batches have ended.
+It reads the tables as the last run left them, and writes none.
+"""
 
 from __future__ import annotations
 
@@ -12,60 +17,60 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.arguments import moment_ms, window_of
 from fairbox_pipeline.errors import Exit, UsageError
-from fairbox_pipeline.job import FAILURES, one_line
+from fairbox_pipeline.job import FAILURES
 from fairbox_pipeline.progress import say
 from fairbox_pipeline.runs import WorkMeter
-from fairbox_pipeline.schemas import EVENTS_TABLE, KEY, MESSAGES_TABLE, REPLAYS_TABLE
+from fairbox_pipeline.schemas import DAY_MS, EVENTS_TABLE, KEY, MESSAGES_TABLE, REPLAYS_TABLE
 from fairbox_pipeline.session import location, open_session
 from fairbox_pipeline.times import COARSE, iso_time
-from fairbox_pipeline.transforms.traces import of_batch, traced, with_trace
-from fairbox_pipeline.warehouse import FOLDED_PROPERTY, Warehouse
+from fairbox_pipeline.warehouse import FOLDED_PROPERTY, Warehouse, failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame, Row
+
+    from fairbox_pipeline.windows import Window
 
 LIMIT: Final = 100
 MOST: Final = 1000
-_ABOUT: Final = (
-    "Show every event of messages, and of those that are one step away: copies on other topics, "
-    "replays, and the ends of their batches. It only reads the tables, as the last run left them: "
-    "run history first for what is new in the archive."
-)
+MOST_EVENTS: Final = 10_000
 _TRACE: Final = re.compile(r"(?:[0-9a-f]{2}-)?(?!0{32})([0-9a-f]{32})(?:-.*)?")
 _REF: Final = re.compile(r"([^/]+)/([0-9]{1,15})/([0-9]{1,15})/([^/]+)(/[0-9]{1,15})?")
+_OF_MESSAGE: Final = (
+    *(*KEY, "state", "partition_key", "content_type", "size", "batch_item", "due"),
+    *("first_at", "last_at"),
+)
+_OF_EVENT: Final = (
+    *("event", "at", "precision", "subscription", "destination", "attempt", "reason"),
+    "traceparent",
+)
+Found = dict[str, Any]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fairbox-pipeline trace", description=_ABOUT, allow_abbrev=False
+        prog="fairbox-pipeline trace", description=__doc__, allow_abbrev=False
     )
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument(
         "ref", nargs="?", type=_ref, metavar="REF", help="one message: topic/epoch/shard/id"
     )
     asked.add_argument("--id", help="messages with this id, of every topic")
-    asked.add_argument(
-        "--traceparent",
-        type=_trace,
-        metavar="TP",
-        help="messages whose header has this trace id: a traceparent of W3C, or its trace id",
-    )
+    about = "messages whose header has this trace id: a traceparent of W3C, or its trace id"
+    asked.add_argument("--traceparent", type=_trace, metavar="TP", help=about)
     asked.add_argument("--batch", metavar="B", help="messages with items of a batch")
     asked.add_argument("--key", metavar="KEY", help="messages with a partition key")
-    parser.add_argument(
-        "--topic", metavar="T", help="with --key: of this topic; needed where several have the key"
-    )
+    about = "with --key: of this topic; needed where several have the key"
+    parser.add_argument("--topic", metavar="T", help=about)
     parser.add_argument(
         "--warehouse", required=True, type=location, metavar="URI", help="folder of the tables"
     )
-    for name, about in (("since", "from then on"), ("until", "before then")):
-        told = f"messages whose first event is {about}; reads fewer days"
-        parser.add_argument(f"--{name}", type=moment_ms, metavar="T", help=told)
-    parser.add_argument(
-        "--limit", type=_limit, default=LIMIT, metavar="N", help=f"messages at most ({LIMIT})"
-    )
+    about = "messages whose first event is {}; reads fewer days"
+    parser.add_argument("--since", type=moment_ms, help=about.format("from then on"), metavar="T")
+    parser.add_argument("--until", type=moment_ms, help=about.format("before then"), metavar="T")
+    about = f"messages at most ({LIMIT})"
+    parser.add_argument("--limit", type=_limit, default=LIMIT, metavar="N", help=about)
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     return parser
 
@@ -92,42 +97,6 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _asked(options: argparse.Namespace, warehouse: Warehouse) -> Column:
-    """Return the condition that the question puts on messages."""
-    if options.traceparent is not None:
-        return with_trace(warehouse, options.traceparent, window_of(options), options.limit)
-    if options.batch is not None:
-        return of_batch(options.batch)
-    values = {"topic": options.topic, "partition_key": options.key, "id": options.id}
-    values |= dict(zip(KEY, options.ref or (), strict=False))
-    found = F.lit(True)
-    for name, value in values.items():
-        if value is not None:
-            found = found & (F.col(name) == value)
-    return found
-
-
-def _answer(options: argparse.Namespace) -> dict[str, Any]:
-    if options.topic is not None and options.key is None:
-        raise UsageError("--topic goes with --key")
-    spark = open_session(options.warehouse)
-    meter, warehouse = WorkMeter(spark), Warehouse(spark)
-    warehouse.require((EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE))
-    folded = warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY)
-    if warehouse.commits(EVENTS_TABLE, None if folded is None else int(folded)) != []:
-        say("table messages stands behind table events: run history")
-    asked = _asked(options, warehouse)
-    messages, cut = traced(warehouse, asked, window_of(options), options.limit)
-    work = meter.read()
-    say(f"trace: {work.stages} stages read {work.input_rows:,} rows")
-    if not messages:
-        raise UsageError("no such message in the tables; for a new one run history first")
-    topics = sorted({one["topic"] for one in messages if one["found_by"] == "question"})
-    if options.key is not None and len(topics) > 1:
-        raise UsageError(f"--key is on topics {', '.join(topics)}: add --topic")
-    return {"messages": messages, "limit": options.limit, "cut": cut}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Answer a question about messages; return the exit code."""
     parser = _parser()
@@ -137,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except argparse.ArgumentTypeError as exc:
         parser.error(str(exc))
     except FAILURES as exc:
-        error = one_line(exc)
+        error = failure(exc)
         say(_printable(str(error)))
         return int(error.exit_code)
     if options.json:
@@ -150,9 +119,116 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(Exit.OK)
 
 
-def _lines(message: Mapping[str, Any]) -> Iterator[str]:
+def _answer(options: argparse.Namespace) -> dict[str, Any]:
+    if options.topic is not None and options.key is None:
+        raise UsageError("--topic goes with --key")
+    window = window_of(options)
+    spark = open_session(options.warehouse)
+    meter, warehouse = WorkMeter(spark), Warehouse(spark)
+    warehouse.require((EVENTS_TABLE, MESSAGES_TABLE, REPLAYS_TABLE))
+    folded = warehouse.property_of(MESSAGES_TABLE, FOLDED_PROPERTY)
+    if warehouse.commits(EVENTS_TABLE, None if folded is None else int(folded)) != []:
+        say("table messages stands behind table events: run history")
+    messages = _messages(warehouse, _asked(options, warehouse, window), window, options.limit)
+    kept = dict(list(messages.items())[: options.limit])
+    events = _events(warehouse, kept.values())
+    work = meter.read()
+    say(f"trace: {work.stages} stages read {work.input_rows:,} rows")
+    if not messages:
+        raise UsageError("no such message in the tables; for a new one run history first")
+    topics = sorted({one["topic"] for one in kept.values() if one["found_by"] == "question"})
+    if options.key is not None and len(topics) > 1:
+        raise UsageError(f"--key is on topics {', '.join(topics)}: add --topic")
+    for event in events[:MOST_EVENTS]:
+        if _key(event) in kept:  # or it is of the same id on another topic
+            kept[_key(event)]["events"].append({name: event[name] for name in _OF_EVENT})
+    return {
+        "messages": sorted(kept.values(), key=lambda one: int(one["first_at"])),
+        "limit": options.limit,
+        "cut": len(messages) > options.limit or len(events) > MOST_EVENTS,
+    }
+
+
+def _asked(options: argparse.Namespace, warehouse: Warehouse, window: Window) -> Column:
+    """Return the condition that the question puts on messages."""
+    if options.traceparent is not None:
+        named = F.exists(
+            F.map_entries("headers"),
+            lambda header: _is_tracing(header) & header["value"].contains(options.traceparent),
+        )
+        events = warehouse.read(EVENTS_TABLE).where((F.col("event") == "added") & named)
+        first = window.of(events, "at").orderBy("at", "id").limit(options.limit + 1)
+        return _among("id", {row["id"] for row in first.select("id").collect()})
+    if options.batch is not None:
+        return F.col("batch_item").startswith(f"{options.batch}:") | _tells_of([options.batch])
+    values = {"topic": options.topic, "partition_key": options.key, "id": options.id}
+    values |= dict(zip(KEY, options.ref or (), strict=False))
+    found = F.lit(True)
+    for name, value in values.items():
+        found = found if value is None else found & (F.col(name) == value)
+    return found
+
+
+def _messages(
+    warehouse: Warehouse, asked: Column, window: Window, limit: int
+) -> dict[tuple[Any, ...], Found]:
+    """Return the messages that are asked for, then those one step away, by key; `limit` of each.
+
+    Each has `found_by`: `question`, `id`, `replay` or `batch`.
+    """
+    messages = warehouse.read(MESSAGES_TABLE).select(*_OF_MESSAGE)
+    found: dict[tuple[Any, ...], Found] = {}
+
+    def take(rows: DataFrame, found_by: str) -> None:
+        for row in rows.orderBy("first_at", *KEY).limit(limit + 1).collect():
+            one = {"ref": "/".join(map(str, _key(row))), "found_by": found_by, **row.asDict()}
+            found.setdefault(_key(row), {**one, "events": []})
+
+    take(window.of(messages.where(asked), "first_at"), "question")
+    ids = {one["id"] for one in found.values()}
+    take(messages.where(_among("id", ids)), "id")
+    plans = warehouse.read(REPLAYS_TABLE).where(_among("id", ids) | _among("new_id", ids))
+    ends = plans.select("id", "new_id").distinct().limit(MOST_EVENTS).collect()
+    take(messages.where(_among("id", {end for plan in ends for end in plan} - ids)), "replay")
+    batches = {one["batch_item"].partition(":")[0] for one in found.values() if one["batch_item"]}
+    since = min((one["first_at"] for one in found.values()), default=0) - DAY_MS
+    take(messages.where(_tells_of(batches) & (F.col("first_at") >= since)), "batch")
+    return found
+
+
+def _events(warehouse: Warehouse, messages: Collection[Found]) -> list[Row]:
+    """Return the events of messages by time, of one second by attempt."""
+    times = [time for one in messages for time in (one["first_at"], one["last_at"])]
+    between = F.col("at").between(min(times, default=0), max(times, default=0))
+    tracing = F.get(F.filter(F.map_entries("headers"), _is_tracing), F.lit(0))["value"]
+    attempt = F.when(F.col("event") == "added", -1).otherwise(F.col("attempt"))
+    theirs = warehouse.read(EVENTS_TABLE).where(between & _among("id", {m["id"] for m in messages}))
+    ordered = theirs.withColumn("traceparent", tracing).orderBy(
+        F.expr("at div 1000"), attempt.asc_nulls_last(), "at", "event_id"
+    )
+    return ordered.select(*KEY, *_OF_EVENT).limit(MOST_EVENTS + 1).collect()
+
+
+def _tells_of(batches: Collection[str]) -> Column:
+    """Return the condition on messages that tell of the end of batches."""
+    return F.col("topic").startswith("fairbox.batches.") & _among("partition_key", batches)
+
+
+def _key(row: Row | Found) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KEY)
+
+
+def _among(name: str, values: Collection[str]) -> Column:
+    return F.col(name).isin(*sorted(values)) if values else F.lit(False)
+
+
+def _is_tracing(header: Column) -> Column:
+    return F.lower(header["key"]).isin("traceparent", "ce-traceparent")
+
+
+def _lines(message: Found) -> Iterator[str]:
     yield f"{message['ref']}  {message['state']}  (found by {message['found_by']})"
-    events = message["events"]
+    events: list[Mapping[str, Any]] = message["events"]
     facts = {
         "key": message["partition_key"],
         "type": message["content_type"],

@@ -159,17 +159,8 @@ def _marks(least: float, most: float) -> list[float]:
     return [mark for mark in _MARKS if below <= mark <= above]
 
 
-def bars(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], *, title: str) -> str:
-    """Draw one group of bars a label."""
-    chart = pygal.Bar(**_options(show_minor_x_labels=True))
-    chart.x_labels = list(labels)
-    for name, values in series.items():
-        chart.add(name, list(values))
-    return _svg(chart, title)
-
-
-def wide_bars(labels: Sequence[str], values: Sequence[float], *, name: str, title: str) -> str:
-    """Draw one horizontal bar a label, the first at the top."""
+def bars(labels: Sequence[str], values: Sequence[float], *, name: str, title: str) -> str:
+    """Draw a horizontal bar for each label, the first at the top."""
     height = 90 + 26 * max(1, len(labels))
     chart = pygal.HorizontalBar(**_options(height=height, show_legend=False))
     chart.x_labels = list(reversed(labels))

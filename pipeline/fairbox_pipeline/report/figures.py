@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 MOST_POINTS: Final = 120
 MOST_TOPICS: Final = 7
 OTHERS: Final = "other topics"
-ATTEMPTS: Final = ("1", "2", "3", "4", "5 to 9", "10 and more")
 _STEPS_MS: Final = tuple(
     seconds * 1000
     for seconds in (
@@ -130,14 +129,6 @@ def latencies_by_subscription(delivered: DataFrame, most: int) -> DataFrame:
     """One row a (`topic`, `subscription`), the busiest first: as `latencies`."""
     grouped = delivered.groupBy("topic", "subscription").agg(*measures())
     return grouped.orderBy(F.desc("count"), "topic", "subscription").limit(most)
-
-
-def attempts(messages: DataFrame) -> DataFrame:
-    """One row a (`state`, `tries`) of delivered and dead: `count`, by their greatest attempt."""
-    n = F.col("attempts")
-    tries = F.when(n < 5, n.cast("string")).when(n < 10, ATTEMPTS[4]).otherwise(ATTEMPTS[5])
-    ended = messages.where(F.col("state").isin("delivered", "dead") & (n >= 1))
-    return ended.groupBy("state", tries.alias("tries")).count()
 
 
 def fairness(moved: DataFrame, span: Span) -> DataFrame:

@@ -142,7 +142,6 @@ class Report:
             self._latency(),
             *self._days_before(),
             self._fairness(),
-            self._attempts(),
             self._shards(),
             self._by_subscription(),
             self._batches(),
@@ -198,27 +197,6 @@ class Report:
             _times(self.span, series, lambda v: "" if v is None else f"{v:.3f}"),
         )
 
-    def _attempts(self) -> Part:
-        counted = {
-            (row["state"], row["tries"]): row["count"]
-            for row in figures.attempts(self._tables.messages).collect()
-        }
-        series = {
-            name: [counted.get((state, tries), 0) for tries in figures.ATTEMPTS]
-            for name, state in (("delivered", "delivered"), ("died", "dead"))
-        }
-        title = "Deliveries and deaths by attempt"
-        rows = [
-            [tries, *(_count(values[n]) for values in series.values())]
-            for n, tries in enumerate(figures.ATTEMPTS)
-        ]
-        return Part(
-            "Delivery attempts",
-            "After how many attempts at most messages were delivered to everybody, or died.",
-            charts.bars(figures.ATTEMPTS, series, title=title),
-            Table(title, ["attempts", *series], rows, frozenset({1, 2})),
-        )
-
     def _shards(self) -> Part:
         topics = sorted(self._tables.topics, key=lambda row: -row["skew"])[:MOST_ROWS]
         bars = topics[:_MOST_BARS]
@@ -237,7 +215,7 @@ class Report:
             "Shard skew",
             "Messages of the fullest shard by the mean over a topic's shards, in its newest epoch: "
             "1 is even. What is over 2 has a hot key, or few messages.",
-            charts.wide_bars(
+            charts.bars(
                 [_cut(row["topic"]) for row in bars],
                 [row["skew"] for row in bars],
                 name="skew",

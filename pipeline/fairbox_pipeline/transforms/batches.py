@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from fairbox_pipeline.schemas import BATCHES_TABLE
@@ -140,36 +139,23 @@ def tracked(items: DataFrame, leaves: DataFrame, by_batch: DataFrame) -> DataFra
     return joined.select("batch", "group", "index", "outcome", "tracker", told.alias("tracked"))
 
 
-def by_batch(items: DataFrame, of_trackers: DataFrame | None) -> DataFrame:
+def by_batch(items: DataFrame, of_trackers: DataFrame) -> DataFrame:
     """One row a batch, in the columns of table `batches`.
 
     Args:
-        items: with `tracked` and `tracker` where there are trackers.
-        of_trackers: `batch` and `tracker` of every batch; None: no trackers were given.
+        items: with `tracked` and `tracker`.
+        of_trackers: `batch` and `tracker` of every batch.
     """
-    counts = [F.count(F.when(F.col("outcome") == kind, 1)).alias(kind) for kind in _OUTCOMES]
-    seen = F.count(F.lit(1)).alias("items_seen")
-    if of_trackers is None:
-        grouped = items.groupBy("batch").agg(seen, *counts)
-        nothing = {
-            c.name: F.lit(None).cast(c.type).alias(c.name)
-            for c in BATCHES_TABLE.columns
-            if c.name not in grouped.columns
-        }
-        return grouped.select(*(nothing.get(n, F.col(n)) for n in BATCHES_TABLE.names))
     differs = F.col("tracked").isNotNull() & ~_same()
     grouped = items.groupBy("batch").agg(
-        seen,
-        *counts,
-        F.count("tracked").alias("compared"),
-        F.count(F.when(differs, 1)).alias("differing"),
+        F.count(F.lit(1)).alias("items_seen"),
+        *(F.count(F.when(F.col("outcome") == kind, 1)).alias(kind) for kind in _OUTCOMES),
+        F.when(F.count("tracked") > 0, F.count(F.when(differs, 1))).alias("differing"),
     )
+    joined = of_trackers.join(grouped, "batch", "full_outer")
+    known = joined.na.fill(0, ["items_seen", *_OUTCOMES])
     # a batch of which no message carried an item has nothing to compare
-    joined = of_trackers.join(grouped, "batch", "full_outer").na.fill(
-        0, ["items_seen", *_OUTCOMES, "compared", "differing"]
-    )
-    agrees = F.when(F.col("compared") > 0, F.col("differing") == 0)
-    return joined.withColumn("agrees", agrees).select(*BATCHES_TABLE.names)
+    return known.withColumn("agrees", F.col("differing") == 0).select(*BATCHES_TABLE.names)
 
 
 def _same() -> Column:
@@ -189,7 +175,5 @@ def differing(items: DataFrame, most: int) -> DataFrame:
     """Name items on which history and tracker differ, `most` at most."""
     odd = items.where(F.col("tracked").isNotNull() & ~_same())
     named = F.concat_ws(":", "batch", "group", "index").alias("item")
-    ranked = odd.withColumn(
-        "place", F.row_number().over(Window.orderBy("batch", "group", "index"))
-    ).where(F.col("place") <= most)
-    return ranked.select(named, "outcome", "tracked").orderBy("place")
+    first = odd.orderBy("batch", "group", "index").limit(most)
+    return first.select(named, "outcome", "tracked")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.hashing import shard_hash
 from fairbox_pipeline.schemas import FINDINGS_TABLE, KEY
 from fairbox_pipeline.times import COARSE, SECOND_MS, iso_text
-from fairbox_pipeline.transforms.deliveries import due_at
+from fairbox_pipeline.transforms.latency import due_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
