@@ -13,7 +13,7 @@ from fairbox_pipeline.advice import Advice
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.report import charts, figures
 from fairbox_pipeline.report.figures import MOST_POINTS, Span
-from fairbox_pipeline.report.page import Part, Table, render
+from fairbox_pipeline.report.page import render
 from fairbox_pipeline.schemas import FINDINGS_TABLE, MESSAGES_TABLE
 from fairbox_pipeline.showing import show
 from rich.console import Console
@@ -115,7 +115,6 @@ def check_safe(page: str) -> None:
     assert not re.search(r"@import|url\((?!#)", page)
     outside = set(re.findall(r"https?://[^\s\"'<)]+", page))
     assert outside <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert "default-src 'none'" in page
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def check_safe(page: str) -> None:
     [
         charts.lines([EVIL] * 3, {EVIL: [1, 2, 3]}, title=EVIL, stacked=True),
         charts.lines([EVIL], {EVIL: [1.5]}, title=EVIL, logarithmic=True),
-        charts.bars([EVIL], [1.0], name=EVIL, title=EVIL),
+        charts.bars(EVIL, {EVIL: 1.0}),
         charts.lines([], {}, title="empty"),
     ],
 )
@@ -131,7 +130,7 @@ def test_charts_are_whole_safe_and_named(svg: str) -> None:
     root = ET.fromstring(svg)  # noqa: S314 - made here
     assert root.get("role") == "img"
     assert root.get("aria-label") in (EVIL, "empty")
-    check_safe(render("verdict", "about", [], [], [Part("t", "a", svg)]))
+    check_safe(svg)
 
 
 def test_the_same_figures_make_the_same_chart() -> None:
@@ -140,13 +139,39 @@ def test_the_same_figures_make_the_same_chart() -> None:
 
 
 def test_every_text_of_a_page_is_escaped() -> None:
-    table = Table(EVIL, [EVIL], [[EVIL]])
     advice = Advice(severity="now", kind="lost", topic=EVIL, subscription=EVIL, why=EVIL)
     row = advice.as_row() | {"shell": EVIL}
-    parts = [Part(EVIL, EVIL, table=table), Part(EVIL, EVIL, nothing=EVIL)]
-    page = render(EVIL, EVIL, [row, row | {"severity": "note"}], [], parts)
+    chart = {"svg": "", "headings": [EVIL], "rows": [[EVIL]]}
+    topic = {"topic": EVIL, "hot_key": EVIL, "units_per_second": 1, "skew": 1}
+    names = ("outstanding", "throughput", "latency", "days_before", "fairness")
+    taker = {"topic": EVIL, "subscription": EVIL, "count": 1, "precision": None}
+    counts = ("items_seen", "acked", "failed", "pending", "total")
+    told = dict.fromkeys(counts, 1) | {"state": EVIL}
+    page = render(
+        {
+            "verdict": EVIL,
+            "span": Span(0, 1, 1),
+            "is_of_a_day": True,
+            "messages": 1,
+            "states": {EVIL: 1},
+            "is_reconciled": True,
+            "found": {EVIL: 1},
+            "most_of_kind": 1,
+            "not_measured": [],
+            "skew": "",
+            "items": 0,
+            **dict.fromkeys(names, chart),
+            "topics": [dict.fromkeys(("messages", "shards", "shards_needed"), 1) | topic],
+            "subscriptions": [taker | dict.fromkeys(("p50_ms", "p90_ms", "p99_ms", "max_ms"), 1)],
+            "batches": [
+                dict.fromkeys(counts, 1) | {"batch": EVIL, "tracker": told, "agrees": None}
+            ],
+            "findings": [[EVIL]],
+            "advice": [row, row | {"severity": "note"}],
+        }
+    )
     check_safe(page)
-    assert page.count("&lt;img src=x") == 19
+    assert page.count("&lt;img src=x") == 29
 
 
 def lines_of_everything() -> list[dict[str, Any]]:
@@ -176,6 +201,7 @@ def test_the_page_holds_every_part_and_nothing_of_the_data_runs(pipeline: Pipeli
     assert page_at == str(pipeline.warehouse / "report.html")
     page = (pipeline.warehouse / "report.html").read_text()
     check_safe(page)
+    assert "default-src 'none'" in page
     for title in (
         *("Outstanding over time", "Throughput", "Latency", "Fairness between topics"),
         *("Shard skew", "Batches", "Findings"),
@@ -200,7 +226,7 @@ def test_what_is_not_known_is_no_number(
     write(pipeline.archive, lines)
     pipeline.run("all")
     page = (pipeline.warehouse / "report.html").read_text()
-    shown = re.findall(r"<td>(orders|exact)</td><td>billing</td>(.*?)</tr>", page)
+    shown = re.findall(r"<td>(orders|exact)</td><td>billing</td>(.*?)</tr>", page, re.DOTALL)
     cells = {topic: re.findall(r"<td[^>]*>(.*?)</td>", rest) for topic, rest in shown}
     assert cells == {"orders": ["4", *["&lt; 1 s"] * 4], "exact": ["1", *["1 s"] * 4]}
     assert '<dd class="words">not measured: see the consumers&#39; inbox</dd>' in page

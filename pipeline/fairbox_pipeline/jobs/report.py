@@ -8,8 +8,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.jobs import advise, sizing
-from fairbox_pipeline.report.page import render
-from fairbox_pipeline.report.parts import Report, Tables
+from fairbox_pipeline.report.page import Tables, contents, render
 from fairbox_pipeline.schemas import (
     BATCHES_TABLE,
     DAY_MS,
@@ -41,20 +40,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def figures(context: Context) -> Figures:
     """Write the page; return its path."""
     read = context.warehouse.read
-    report = Report(
-        Tables(
-            messages=context.messages,
-            judged=context.judged,
-            deliveries=first_deliveries(context.messages),
-            findings=read(FINDINGS_TABLE),
-            batches=read(BATCHES_TABLE),
-            topics=sizing.figures(context)["topics"],
-            is_reconciled=_is_reconciled(context),
-            hours=_hours(context),
-        )
+    tables = Tables(
+        messages=context.messages,
+        judged=context.judged,
+        deliveries=first_deliveries(context.messages),
+        findings=read(FINDINGS_TABLE),
+        batches=read(BATCHES_TABLE),
+        topics=sizing.figures(context)["topics"],
+        is_reconciled=_is_reconciled(context),
+        hours=_hours(context),
     )
-    advice = advise.figures(context)["advice"]
-    page = render(report.verdict(), report.about(), advice, report.headline(), report.parts())
+    page = render(contents(tables) | advise.figures(context))
     given: str | None = context.options.page
     place = given or f"{context.options.warehouse}/{NAME}"
     _write_file(context.spark, place, page.encode())

@@ -25,6 +25,7 @@ COLOURS: Final = 8
 DASHES: Final = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 3", "1 3", "6 2 1 2")
 """Lines differ by more than colour."""
 _LABELS: Final = 6
+_NAMED: Final = 60
 _LAST_MS: Final = 253_402_300_799_999  # of the year 9999
 _WIDTH: Final = 760
 _HEIGHT: Final = 320
@@ -159,13 +160,18 @@ def _marks(least: float, most: float) -> list[float]:
     return [mark for mark in _MARKS if below <= mark <= above]
 
 
-def bars(labels: Sequence[str], values: Sequence[float], *, name: str, title: str) -> str:
-    """Draw a horizontal bar for each label, the first at the top."""
-    height = 90 + 26 * max(1, len(labels))
+def bars(title: str, values: Mapping[str, float]) -> str:
+    """Draw a horizontal bar for each name, the first at the top."""
+    height = 90 + 26 * max(1, len(values))
     chart = pygal.HorizontalBar(**_options(height=height, show_legend=False))
-    chart.x_labels = list(reversed(labels))
-    chart.add(name, list(reversed(values)))
+    chart.x_labels = list(values)[::-1]
+    chart.add(title, list(values.values())[::-1])
     return _svg(chart, title)
+
+
+def cut(text: str) -> str:
+    """Return a text that fits beside a bar."""
+    return text if len(text) <= _NAMED else text[: _NAMED - 1] + "…"
 
 
 def _svg(chart: Any, title: str) -> str:
