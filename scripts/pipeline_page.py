@@ -30,9 +30,16 @@ def _of_table(described: Table, table: MakeTable) -> Iterable[str]:
     yield f"## {described.full_name}"
     facts = [described.meaning]
     if described.partition:
-        facts.append(f"Partitioned by `{', '.join(map(str, described.partition))}`.")
+        parts = [
+            column if width is None else f"truncate({width}, {column})"
+            for column, width in described.partition.items()
+        ]
+        facts.append(f"Partitioned by `{', '.join(parts)}`.")
     if described.order:
         facts.append(f"Sorted by `{'`, `'.join(described.order)}`.")
     yield " ".join(facts)
-    rows = [(f"`{c.name}`", c.type.simpleString(), c.meaning) for c in described.columns]
+    rows = [
+        (f"`{c.name}`", c.dataType.simpleString(), c.metadata.get("comment", ""))
+        for c in described.schema
+    ]
     yield table(("column", "type", "what it is"), rows)

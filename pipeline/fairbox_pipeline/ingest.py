@@ -160,10 +160,8 @@ def _portions(new: Sequence[Row]) -> Iterator[list[Row]]:
 
 def _marked(warehouse: Warehouse, archive: str, days: Sequence[str]) -> DataFrame:
     """List files, of some days' folders or of all: `uri`, `length`, `modified`, `new`."""
-    # earlier releases took a part of a file's events
-    whole = F.coalesce("since", "until").isNull() & F.col("damaged").isNull()
-    those = F.col("day").isNull() | F.col("day").isin(*days) if days else F.lit(True)
-    as_read = F.when(whole, F.struct("length", "modified")).alias("as_read")
+    those = F.col("day").isin(*days) if days else F.lit(True)
+    as_read = F.struct("length", "modified").alias("as_read")
     known = warehouse.read(FILES_TABLE).where(those).select("uri", as_read)
     unchanged = F.col("as_read") == F.struct("length", "modified")
     marked = list_files(warehouse.spark, archive, days).join(known, "uri", "left")
@@ -176,12 +174,12 @@ def _take(warehouse: Warehouse, archive: str, files: Sequence[Row]) -> int:
     with lines_at_hand(warehouse.spark, uris) as lines:
         add_events(warehouse, lines)
         _add_malformed(warehouse, archive, lines)
-    rows = [(r["uri"], r["length"], r["modified"], None, None, None, r["day"]) for r in files]
+    rows = [(r["uri"], r["length"], r["modified"], r["day"]) for r in files]
     listed = frame_of(warehouse.spark, rows, FILES_TABLE.schema)
     days = sorted({row["day"] for row in files})
-    near = f"t.day IS NULL OR t.day BETWEEN '{days[0]}' AND '{days[-1]}'"
+    near = f"t.day BETWEEN '{days[0]}' AND '{days[-1]}'"
     actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri AND ({near}) {actions}")
+    warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri AND {near} {actions}")
     return lines.count
 
 

@@ -18,10 +18,11 @@ from pyspark.sql import functions as F
 from fairbox_pipeline.arguments import parser_of, window_of
 from fairbox_pipeline.errors import EmptyArchiveError, Exit, MissingArchiveError, PipelineError
 from fairbox_pipeline.exports import read_export
+from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.ingest import Taken, ingest
 from fairbox_pipeline.outbox import read_outstanding, read_topics
 from fairbox_pipeline.progress import say
-from fairbox_pipeline.runs import WorkMeter, row_of
+from fairbox_pipeline.runs import WorkMeter
 from fairbox_pipeline.schemas import (
     DAY_MS,
     EVENTS_TABLE,
@@ -266,21 +267,14 @@ def _warn(taken: Taken) -> None:
 
 def _report(job: Job, warehouse: Warehouse, taken: Taken, meter: WorkMeter, began: float) -> None:
     """Write the run into table `runs` and print it."""
-    work = meter.read()
-    ended = time.time()
-    row = row_of(
-        warehouse.spark,
-        work=work,
-        run=str(uuid.uuid4()),
-        job=job.name,
-        began=round(began * 1000),
-        ended=round(ended * 1000),
-        files=taken.files,
-        lines=taken.lines,
-    )
-    warehouse.append(RUNS_TABLE, row)
+    work, ended = meter.read(), time.time()
+    times = {"began": round(began * 1000), "ended": round(ended * 1000)}
+    read = {"files": taken.files, "lines": taken.lines}
+    row = {"run": str(uuid.uuid4()), "job": job.name, **times, **read, **work}
+    values = tuple(row[name] for name in RUNS_TABLE.names)
+    warehouse.append(RUNS_TABLE, frame_of(warehouse.spark, [values], RUNS_TABLE.schema))
     say(
         f"{job.name}: {taken.lines:,} lines of {taken.files:,} files in {ended - began:.1f} s; "
-        f"{work.stages} stages read {work.input_rows:,} rows, shuffled "
-        f"{work.shuffle_bytes / 1e6:,.1f} MB, spilled {work.spill_bytes / 1e6:,.1f} MB"
+        f"{work['stages']} stages read {work['input_rows']:,} rows, shuffled "
+        f"{work['shuffle_bytes'] / 1e6:,.1f} MB, spilled {work['spill_bytes'] / 1e6:,.1f} MB"
     )

@@ -36,14 +36,14 @@ MOST: Final = 1 << 53
 _TOGETHER: Final = 1 << 20
 """Bytes of lines in a batch, and of what is kept of a line that is too long."""
 _PYTHON: Final[dict[str, type]] = {"string": str, "bigint": int, "map<string,string>": dict}
-_TYPES: Final = {c.name: _PYTHON[c.type.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
+_TYPES: Final = {c.name: _PYTHON[c.dataType.simpleString()] for c in (*REQUIRED, *OPTIONAL)}
 _REQUIRED: Final = tuple(c.name for c in REQUIRED)
 _OF_LINE: Final = ("line", "kind", "fault", "text", "digest")
 LINE_SCHEMA: Final = StructType(
     [
         StructField("uri", StringType()),
         *(StructField(n, LongType() if n == "line" else StringType()) for n in _OF_LINE),
-        *(StructField(c.name, c.type) for c in (*REQUIRED, *OPTIONAL, *DRIFT)),
+        *(StructField(c.name, c.dataType) for c in (*REQUIRED, *OPTIONAL, *DRIFT)),
     ]
 )
 """`kind` is `event`, and the event's columns are set, or `malformed`: `fault`, `text`, `digest`."""

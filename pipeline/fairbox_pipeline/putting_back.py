@@ -10,8 +10,6 @@ import base64
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.client.replay import MAX_REPLAYED
@@ -69,11 +67,10 @@ class Replay:
         Raises:
             FairboxError: the outbox refused a step; earlier steps are written.
         """
-        for lane, part in groupby(rows, key=itemgetter("lane")):  # earlier releases had several
-            cursor = f"{self.name}#{lane}"
-            position = self.outbox.replay_position(cursor)
-            for step in self._steps(part, position):
-                position = self._take(step, cursor, position)
+        cursor = f"{self.name}#0"
+        position = self.outbox.replay_position(cursor)
+        for step in self._steps(rows, position):
+            position = self._take(step, cursor, position)
         return +self.counts
 
     def _take(self, step: Step, cursor: str, position: int) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-VERSION: Final = 4
+VERSION: Final = 5
 NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
 VERSION_PROPERTY: Final = "fairbox.version"
 FOLDED_PROPERTY: Final = "fairbox.folded"
@@ -67,34 +67,28 @@ class Warehouse:
         self.spark = spark
 
     def prepare(self) -> None:
-        """Create missing tables, and add new columns to those of an older version.
+        """Create missing tables.
 
         Raises:
-            VersionError: the warehouse is of a newer version, or of none; nothing has changed.
+            VersionError: the warehouse is of another version; nothing has changed.
         """
         found = {table.name: self._found(table) for table in TABLES}
-        older = [t for t in TABLES if (there := found[t.name]) is not None and _is_older(t, there)]
-        for table in older:
-            self._upgrade(table)
         if not any(found.values()):
             self._make_namespace()
         for table in TABLES:
-            metadata = found[table.name]
-            if metadata is None or metadata.currentSnapshot() is None:
+            if found[table.name] is None:
                 self._create(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Refuse a warehouse that lacks tables, or has them of a newer version; write nothing.
+        """Refuse a warehouse that lacks tables, or has them of another version; write nothing.
 
         Raises:
             UsageError: a table is missing.
-            VersionError: a table is of a newer version, or of none.
+            VersionError: a table is of another version.
         """
         for table in tables:
-            metadata = self._found(table)
-            if metadata is None or metadata.currentSnapshot() is None:
+            if self._found(table) is None:
                 raise UsageError(f"the warehouse has no table {table.full_name}: run history first")
-            _is_older(table, metadata)
 
     @cached_property
     def _catalog(self) -> Any:
@@ -127,9 +121,21 @@ class Warehouse:
         return self._catalog.loadTable(self._name(table))
 
     def _found(self, table: Table) -> Any:
-        """Return a table's metadata; None where there is no such table."""
+        """Return a table's metadata; None where there is no such table.
+
+        Raises:
+            VersionError: it is of another version.
+        """
         catalog, name = self._catalog, self._name(table)
-        return catalog.loadTable(name) if catalog.tableExists(name) else None
+        found = catalog.loadTable(name) if catalog.tableExists(name) else None
+        version = None if found is None else str(found.properties().get(VERSION_PROPERTY))
+        if version not in (None, str(VERSION)):
+            raise VersionError(
+                f"table {table.full_name} is of version {version}, this pipeline reads and writes "
+                f"version {VERSION}: run the pipeline that made it, or history over the whole "
+                "archive with another --warehouse"
+            )
+        return found
 
     def _make_namespace(self) -> None:
         catalog, namespace = self._catalog, self._name(TABLES[0]).namespace()
@@ -141,49 +147,28 @@ class Warehouse:
 
         One commit: a table that is there is whole.
         """
-        found = self._found(table)
-        if found is None:
-            making = self._builder(table).createTransaction()
-            making.newFastAppend().commit()
-            making.commitTransaction()
-        elif found.currentSnapshot() is None:
-            found.newFastAppend().commit()
-
-    def _upgrade(self, table: Table) -> None:
-        """Give a table of an older version what it lacks, and name the version.
-
-        Rows of `messages` are then made anew, from `events`.
-        """
-        metadata = self._metadata(table)
-        there = {str(field.name()) for field in metadata.spec().fields()}
-        making = metadata.newTransaction()
-        making.updateSchema().unionByNameWith(self._schema(table)).commit()
-        for part in table.partition:
-            if part.width is None and part.column not in there:
-                making.updateSpec().addField(part.column).commit()
-        properties = making.updateProperties().set(VERSION_PROPERTY, str(VERSION))
-        properties.remove(FOLDED_PROPERTY).commit()
+        making = self._builder(table).createTransaction()
+        making.newFastAppend().commit()
         making.commitTransaction()
 
     def _schema(self, table: Table) -> Any:
-        as_json = table.commented_schema.json()
-        struct = self._java("org.apache.spark.sql.types.DataType").fromJson(as_json)
+        struct = self._java("org.apache.spark.sql.types.DataType").fromJson(table.schema.json())
         return self._java("org.apache.iceberg.spark.SparkSchemaUtil").convert(struct)
 
     def _builder(self, table: Table) -> Any:
         """Return what Iceberg makes the table with: columns, partitions, order, properties."""
         schema = self._schema(table)
         partition = self._java("org.apache.iceberg.PartitionSpec").builderFor(schema)
-        for part in table.partition:
-            if part.width is None:
-                partition.identity(part.column)
+        for column, width in table.partition.items():
+            if width is None:
+                partition.identity(column)
             else:
-                partition.truncate(part.column, part.width)
+                partition.truncate(column, width)
         order = self._java("org.apache.iceberg.SortOrder").builderFor(schema)
         for column in table.order:
             order.asc(column)
         properties = self._java("java.util.HashMap")()
-        for name, value in {**_PROPERTIES, **table.properties, "comment": table.meaning}.items():
+        for name, value in {**_PROPERTIES, "comment": table.meaning}.items():
             properties.put(name, value)
         if not table.partition:
             properties.put("write.distribution-mode", "none")
@@ -313,29 +298,6 @@ def _commit(snapshot: Any) -> Commit:
     before = snapshot.parentId()
     number, itself = int(snapshot.sequenceNumber()), int(snapshot.snapshotId())
     return Commit(number, itself, None if before is None else int(before))
-
-
-def _is_older(table: Table, metadata: Any) -> bool:
-    """Whether a table is of an older version.
-
-    Raises:
-        VersionError: it is of a newer one, or of none.
-    """
-    written = metadata.properties().get(VERSION_PROPERTY)
-    number = int(written) if written is not None and written.isdigit() else 0
-    if 0 < number <= VERSION:
-        return number < VERSION
-    told = f"is of version {written}" if written else "has no version"
-    newer = number > VERSION
-    todo = (
-        "run a newer fairbox-pipeline"
-        if newer
-        else "rebuild it: run history over the whole archive with another --warehouse"
-    )
-    raise VersionError(
-        f"table {table.full_name} of the warehouse {told}, this pipeline writes version "
-        f"{VERSION}: {todo}"
-    )
 
 
 def failure(exc: BaseException) -> PipelineError:

@@ -136,21 +136,19 @@ def test_a_time_that_is_none_is_refused(pipeline: Pipeline, arguments: list[str]
     assert ended.value.code == Exit.USAGE
 
 
-@pytest.mark.parametrize(
-    ("version", "told"), [(str(VERSION + 1), "run a newer fairbox-pipeline"), ("0", "rebuild it")]
-)
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_a_warehouse_of_another_version_is_refused_untouched(
-    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], version: str, told: str
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], version: int
 ) -> None:
     put(pipeline, "a", line("added", 1))
     warehouse = Warehouse(pipeline.spark)
     warehouse.prepare()
-    warehouse.set_property(MESSAGES_TABLE, VERSION_PROPERTY, version)
+    warehouse.set_property(MESSAGES_TABLE, VERSION_PROPERTY, str(version))
     before = warehouse.current(EVENTS_TABLE)
     assert pipeline.code("history") == Exit.VERSION
     said = capsys.readouterr().err
     assert f"is of version {version}" in said
-    assert told in said
+    assert "history over the whole archive with another --warehouse" in said
     assert warehouse.current(EVENTS_TABLE) == before
 
 

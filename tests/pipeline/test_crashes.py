@@ -17,7 +17,6 @@ from fairbox_pipeline.schemas import (
     Table,
 )
 from fairbox_pipeline.warehouse import FOLDED_PROPERTY, Warehouse
-from pyspark.sql import functions as F
 
 from tests.pipeline.archives import Archive, random_archive
 from tests.pipeline.oracle import Oracle
@@ -117,34 +116,6 @@ def test_messages_are_rebuilt_where_the_history_of_events_is_gone(
     pipeline.run("history", archive=parts(pipeline, archive)[0])
     Warehouse(pipeline.spark).set_property(MESSAGES_TABLE, FOLDED_PROPERTY, mark)
     assert pipeline.run("history") == Oracle(archive.lines()).history()
-
-
-@pytest.mark.extended  # two runs for one upgrade
-def test_a_warehouse_of_an_older_version_is_upgraded_without_a_rebuild_by_hand(
-    pipeline: Pipeline, archive: Archive
-) -> None:
-    pipeline.run("history", archive=parts(pipeline, archive)[0])
-    sql = pipeline.spark.sql
-    tables = {name: pipeline.spark.read.table(f"fairbox.{name}") for name in ("messages", "files")}
-    takers = F.transform("subscriptions", lambda taker: taker.dropFields("reason"))
-    older = {
-        "messages": tables["messages"].drop("folded").withColumn("subscriptions", takers),
-        "files": tables["files"].drop("day"),
-    }
-    for name, frame in older.items():
-        rows = frame.localCheckpoint()
-        sql(f"DROP TABLE fairbox.{name}")
-        rows.writeTo(f"fairbox.{name}").create()
-    sql("DROP TABLE fairbox.latency_hourly")
-    for table in TABLES:
-        sql(f"ALTER TABLE fairbox.{table} SET TBLPROPERTIES ('fairbox.version' = '3')")
-    assert pipeline.run("daily", "--since", "0")["history"] == Oracle(archive.lines()).history()
-    assert all(row["folded"] is not None for row in pipeline.rows("messages"))
-    dead = [row for row in pipeline.rows("messages") if row["state"] == "dead"]
-    assert dead
-    assert all("no" in [taker["reason"] for taker in row["subscriptions"]] for row in dead)
-    partitions = pipeline.rows("messages.partitions", "partition.state")
-    assert {"dead", "delivered"} <= {row["state"] for row in partitions}
 
 
 @pytest.mark.extended  # a JVM of its own, with the settings that users get

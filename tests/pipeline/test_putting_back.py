@@ -20,7 +20,6 @@ from tests.support.application import App
 def rows(app: App, count: int, **more: Any) -> list[dict[str, Any]]:
     return [
         {
-            "lane": 0,
             "position": n,
             "finding": None,
             "due": None,
@@ -159,7 +158,7 @@ class NoBody(MemoryBodies):
         raise Unavailable("get_object", self.detail)
 
 
-def test_a_body_that_expired_is_counted_and_a_bucket_that_fails_stops_the_lane() -> None:
+def test_a_body_that_expired_is_counted_and_a_bucket_that_fails_stops_the_replay() -> None:
     app = App("a")
     planned = rows(app, 1, body=None, body_uri="s3://bodies/k")
     assert replay(app, bodies=NoBody("NoSuchKey")).put_back(planned) == {"without_body": 1}
@@ -192,13 +191,6 @@ def test_what_is_no_longer_lost_or_stuck_is_left_out() -> None:
     assert {MessageRef.parse(ref).id for ref in refs} == {
         row["id"] for row in (there[1], gone[0], gone[2])
     }
-
-
-def test_the_cursors_of_a_replay_in_lanes_are_followed() -> None:
-    app = App("a")
-    planned = [*rows(app, 2), *rows(app, 3, lane=1)]
-    replay(app).put_back(planned[2:4])
-    assert replay(app).put_back(planned) == {"added": 3, "done_before": 2}
 
 
 def test_headers_at_their_limit_are_refused_and_counted() -> None:

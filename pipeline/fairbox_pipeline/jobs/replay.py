@@ -129,7 +129,7 @@ def _plan_of(context: Context, name: str) -> DataFrame:
 def _planned(context: Context, plan: DataFrame) -> DataFrame:
     """Return the messages of a plan, with their places."""
     messages = context.warehouse.read(MESSAGES_TABLE)
-    return messages.join(plan.select(*KEY, "lane", "position", "new_id", "finding"), list(KEY))
+    return messages.join(plan.select(*KEY, "position", "new_id", "finding"), list(KEY))
 
 
 def _chosen(context: Context, name: str) -> tuple[DataFrame, int]:
@@ -217,8 +217,7 @@ def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
     planned = _planned(context, _plan_of(context, name))
     rows = replay.with_content(planned, context.warehouse.read(EVENTS_TABLE))
     parts = max(1, -(-size // _PART_BYTES))
-    ordered = rows.repartitionByRange(parts, "lane", "position")
-    ordered = ordered.sortWithinPartitions("lane", "position")
+    ordered = rows.repartitionByRange(parts, "position").sortWithinPartitions("position")
     say(f"replay {name}: again with --replay {name} it goes on where it stands")
     outbox, clock = Outbox.from_env(), SystemClock()
     rate = RateLimit(context.options.rate, clock.now)

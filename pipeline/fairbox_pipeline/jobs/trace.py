@@ -133,7 +133,7 @@ def _answer(options: argparse.Namespace) -> dict[str, Any]:
     kept = dict(list(messages.items())[: options.limit])
     events = _events(warehouse, kept.values())
     work = meter.read()
-    say(f"trace: {work.stages} stages read {work.input_rows:,} rows")
+    say(f"trace: {work['stages']} stages read {work['input_rows']:,} rows")
     if not messages:
         raise UsageError("no such message in the tables; for a new one run history first")
     topics = sorted({one["topic"] for one in kept.values() if one["found_by"] == "question"})

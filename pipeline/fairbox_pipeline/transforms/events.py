@@ -40,7 +40,6 @@ def malformed_lines(lines: DataFrame, archive: str) -> DataFrame:
         "digest",
         F.col("fault").alias("reason"),
         "text",
-        F.lit(None).cast("boolean").alias("cut"),
     )
 
 

@@ -102,7 +102,6 @@ def planned(messages: DataFrame, *, replay: str, started: int, same_ids: bool) -
     new_id = F.col("id") if same_ids else _new_id(replay, started)
     return placed.select(
         F.lit(replay).alias("replay"),
-        F.lit(0).cast("long").alias("lane"),
         "position",
         *KEY,
         new_id.alias("new_id"),
