@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox_pipeline.transforms.causes import GAP
+from fairbox_pipeline.times import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,8 @@ _FULL_SHARD_UNITS: Final = 1000
 _REASON_CHARACTERS: Final = range(4, 81)
 _PULL: Final = "pull"
 
+GAP: Final = "*"
+"""The place of a number or an id in a reason."""
 Row = dict[str, Any]
 
 
@@ -127,8 +128,8 @@ def of_causes(causes: Iterable[Row]) -> Iterator[Advice]:
             topic=topic,
             subscription=subscription,
             why=(
-                f"{_messages(cause['messages'])} died from {_time(cause['first_at'])} to "
-                f"{_time(cause['last_at'])} with reason {reason!r}"
+                f"{_messages(cause['messages'])} died from {iso_time(cause['first_at'])} to "
+                f"{iso_time(cause['last_at'])} with reason {reason!r}"
             ),
             command=[*command, "--yes"],
         )
@@ -141,10 +142,3 @@ def part_of(reason: str) -> str:
     ]
     longest = max(parts, key=len)[: _REASON_CHARACTERS[-1]].strip()
     return longest if len(longest) in _REASON_CHARACTERS and longest.isprintable() else ""
-
-
-def _time(ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):  # of a clock gone wrong
-        return str(ms)

@@ -45,8 +45,8 @@ def parser_of(
     return parser
 
 
-def add_outstanding(parser: argparse.ArgumentParser) -> None:
-    """Add `--outstanding`, which several jobs take."""
+def add_outbox(parser: argparse.ArgumentParser) -> None:
+    """Add `--outstanding` and `--topics`, which several jobs take."""
     parser.add_argument(
         "--outstanding",
         type=location,
@@ -54,10 +54,6 @@ def add_outstanding(parser: argparse.ArgumentParser) -> None:
         help="what the outbox still holds: an export of its table, or NDJSON of topic, epoch, "
         "shard, id",
     )
-
-
-def add_topics(parser: argparse.ArgumentParser) -> None:
-    """Add `--topics`, which several jobs take."""
     parser.add_argument(
         "--topics",
         type=location,

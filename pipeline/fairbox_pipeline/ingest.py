@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.errors import EmptyArchiveError, MissingArchiveError
 from fairbox_pipeline.frames import frame_of
-from fairbox_pipeline.lines import EVENT, MOST
+from fairbox_pipeline.lines import EVENT
 from fairbox_pipeline.progress import say
 from fairbox_pipeline.reading import list_files, one_file_a_batch, read_archive
 from fairbox_pipeline.schemas import (
@@ -33,7 +33,7 @@ from fairbox_pipeline.schemas import (
 )
 from fairbox_pipeline.transforms.events import malformed_lines, repeated_lines
 from fairbox_pipeline.transforms.messages import merged, messages_of
-from fairbox_pipeline.warehouse import FOLDED, FOLDED_PROPERTY
+from fairbox_pipeline.warehouse import FOLDED_PROPERTY, NEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +58,9 @@ _MOST_FOLDERS: Final = 1000
 _RANGES: Final = 200  # of days, in one condition
 _BROADCAST_LINES: Final = 500_000
 _HOURS_OF_ID: Final = 6  # hexadecimal digits that ids of 4.7 hours share
-_SAME_LINE: Final = "ON t.file = s.file AND t.line = s.line AND t.digest = s.digest"
+_SAME_LINE: Final = (
+    "malformed.file = new.file AND malformed.line = new.line AND malformed.digest = new.digest"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +179,9 @@ def _take(warehouse: Warehouse, archive: str, files: Sequence[Row]) -> int:
     rows = [(r["uri"], r["length"], r["modified"], r["day"]) for r in files]
     listed = frame_of(warehouse.spark, rows, FILES_TABLE.schema)
     days = sorted({row["day"] for row in files})
-    near = f"t.day BETWEEN '{days[0]}' AND '{days[-1]}'"
-    actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    warehouse.merge(FILES_TABLE, listed, f"ON t.uri = s.uri AND {near} {actions}")
+    near = f"files.uri = new.uri AND files.day BETWEEN '{days[0]}' AND '{days[-1]}'"
+    update = {name: _new(name) for name in FILES_TABLE.names}
+    warehouse.merge(FILES_TABLE, listed, on=F.expr(near), update=update)
     return lines.count
 
 
@@ -214,7 +216,7 @@ def lines_at_hand(spark: SparkSession, uris: Sequence[str]) -> Iterator[Lines]:
             counted = frame.agg(
                 F.count(F.lit(1)),
                 F.count(F.when(~is_event, True)),
-                F.collect_set(F.when(is_event, F.expr(f"at div {DAY_MS}"))),
+                F.collect_set(F.when(is_event, F.expr(f"(at - pmod(at, {DAY_MS})) div {DAY_MS}"))),
             )
             count, malformed, days = counted.collect()[0]
         yield Lines(frame, count, malformed, _ranges(days))
@@ -251,13 +253,7 @@ def add_events(warehouse: Warehouse, lines: Lines) -> None:
 
 def _on(days: Sequence[tuple[int, int]]) -> SparkColumn:
     """Whether an event is of some of these days."""
-    at = F.col("at")
-    # `div` rounds towards zero: day 0 has two days, and others before 1970 end where they begin
-    bounds = [
-        (first * DAY_MS - (DAY_MS - 1 if first <= 0 else 0), last * DAY_MS + DAY_MS - 1)
-        for first, last in days
-    ]
-    each = [at.between(max(low, -MOST - 1), min(high, MOST)) for low, high in bounds]
+    each = [F.col("at").between(first * DAY_MS, (last + 1) * DAY_MS - 1) for first, last in days]
     return reduce(operator.or_, each, F.lit(False))
 
 
@@ -275,7 +271,7 @@ def _add_malformed(warehouse: Warehouse, archive: str, lines: Lines) -> None:
     """Add the malformed lines of files to their table, each once."""
     if lines.malformed:
         found = malformed_lines(lines.frame, archive).dropDuplicates(["file", "line", "digest"])
-        warehouse.merge(MALFORMED_TABLE, found, f"{_SAME_LINE} WHEN NOT MATCHED THEN INSERT *")
+        warehouse.merge(MALFORMED_TABLE, found, on=F.expr(_SAME_LINE))
 
 
 def refresh_messages(warehouse: Warehouse) -> bool:
@@ -321,7 +317,7 @@ def _fold(warehouse: Warehouse, commit: Commit) -> None:
         if near is None:
             return
         same = [_standing(name) == _new(name) for name in KEY]
-        warehouse.fold(
+        warehouse.merge(
             MESSAGES_TABLE,
             rows,
             on=reduce(operator.and_, same) & near,
@@ -355,7 +351,7 @@ def _standing(name: str) -> SparkColumn:
 
 
 def _new(name: str) -> SparkColumn:
-    return F.col(f"{FOLDED}.{name}")
+    return F.col(f"{NEW}.{name}")
 
 
 def _day_of(uri: str) -> Any:

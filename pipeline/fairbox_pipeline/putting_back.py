@@ -29,13 +29,6 @@ OF: Final = "ce-fairboxreplayof"
 BY: Final = "ce-fairboxreplay"
 """Header, and CloudEvents attribute: the id of the replay."""
 MAX_STEP_BYTES: Final = 3_000_000
-ADDED: Final = "added"
-OUTSTANDING: Final = "outstanding"
-DONE: Final = "done_before"
-WITHOUT_BODY: Final = "without_body"
-REFUSED: Final = "refused"
-LEFT_OUT: Final = "left_out"
-LOST: Final = "lost"
 
 
 Step = dict[int, tuple[Message, Mapping[str, Any]]]
@@ -80,8 +73,8 @@ class Replay:
             self._wait_for(len(left))
             messages = [message for message, _ in left.values()]
             done = self.outbox.replay(messages, cursor=cursor, position=position, to=max(left))
-            self.counts[ADDED] += len(done.added)
-            self.counts[OUTSTANDING] += len(done.outstanding)
+            self.counts["added"] += len(done.added)
+            self.counts["outstanding"] += len(done.outstanding)
             position = done.position
             if done.added or done.outstanding:
                 break
@@ -99,7 +92,7 @@ class Replay:
     def _behind(self, step: Step, position: int) -> Step:
         """Return the part after a position; count the other as done."""
         left = {at: one for at, one in step.items() if at > position}
-        self.counts[DONE] += len(step) - len(left)
+        self.counts["done_before"] += len(step) - len(left)
         return left
 
     def _still_true(self, step: Step) -> Step:
@@ -112,8 +105,8 @@ class Replay:
             return step
         refs = {at: _original(row) for at, row in asked.items()}
         held = self.outbox.outstanding_among(list(refs.values()))
-        gone = {at for at in asked if (asked[at]["finding"] == LOST) == (refs[at] in held)}
-        self.counts[LEFT_OUT] += len(gone)
+        gone = {at for at in asked if (asked[at]["finding"] == "lost") == (refs[at] in held)}
+        self.counts["left_out"] += len(gone)
         return {at: one for at, one in step.items() if at not in gone}
 
     def _steps(self, rows: Iterable[Mapping[str, Any]], position: int) -> Iterator[Step]:
@@ -126,7 +119,7 @@ class Replay:
         size = 0
         for row in rows:
             if row["position"] <= position:
-                self.counts[DONE] += 1
+                self.counts["done_before"] += 1
                 continue
             message = self._message(row)
             if message is None:
@@ -148,7 +141,7 @@ class Replay:
         try:
             body = self._body(row)
             if body is None:
-                self.counts[WITHOUT_BODY] += 1
+                self.counts["without_body"] += 1
                 return None
             ref = replace(_original(row), due=None)
             headers = dict(row["headers"] or {}) | {OF: str(ref), BY: self.name}
@@ -162,7 +155,7 @@ class Replay:
             )
         except (InvalidInput, ValueError):
             # its headers were at their limit, or the archive has another's line
-            self.counts[REFUSED] += 1
+            self.counts["refused"] += 1
             return None
 
     def _body(self, row: Mapping[str, Any]) -> bytes | None:

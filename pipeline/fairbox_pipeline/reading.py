@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
@@ -58,20 +59,16 @@ def read_archive(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
     return content.mapInArrow(read, LINE_SCHEMA)
 
 
-class one_file_a_batch:  # noqa: N801 - reads as what it does: with one_file_a_batch(spark)
+@contextmanager
+def one_file_a_batch(spark: SparkSession) -> Iterator[None]:
     """Pass one file at a time to Python, so that memory is that of one file per core."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._before: str | None = None
-
-    def __enter__(self) -> None:
-        self._before = self._spark.conf.get(_ARROW_ROWS)
-        self._spark.conf.set(_ARROW_ROWS, "1")
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            self._spark.conf.set(_ARROW_ROWS, self._before)
+    before = spark.conf.get(_ARROW_ROWS)
+    spark.conf.set(_ARROW_ROWS, "1")
+    try:
+        yield
+    finally:
+        if before is not None:
+            spark.conf.set(_ARROW_ROWS, before)
 
 
 def _binary(spark: SparkSession) -> DataFrameReader:

@@ -125,18 +125,13 @@ EVENTS_TABLE: Final = Table(
 )
 
 _SUBSCRIPTIONS = ArrayType(
-    StructType(
-        [
-            StructField("subscription", _STRING),
-            StructField("destination", _STRING),
-            StructField("first_delivered_at", _LONG),
-            StructField("deliveries", _LONG),
-            StructField("failures", _LONG),
-            StructField("dead_at", _LONG),
-            StructField("skipped", BooleanType()),
-            StructField("precision", _STRING),
-            StructField("reason", _STRING),
-        ]
+    _schema(
+        _column("subscription", _STRING),
+        _column("destination", _STRING),
+        *(_column(n, _LONG) for n in ("first_delivered_at", "deliveries", "failures", "dead_at")),
+        _column("skipped", BooleanType()),
+        _column("precision", _STRING),
+        _column("reason", _STRING),
     )
 )
 MESSAGES_TABLE: Final = Table(
@@ -231,11 +226,9 @@ RUNS_TABLE: Final = Table(
         _column("spill_bytes", _LONG, "that did not fit into memory and went to disk"),
     ),
 )
-_TRACKER = StructType(
-    [
-        StructField("state", _STRING),
-        *(StructField(name, _LONG) for name in ("total", "acked", "failed", "pending")),
-    ]
+_TRACKER = _schema(
+    _column("state", _STRING),
+    *(_column(name, _LONG) for name in ("total", "acked", "failed", "pending")),
 )
 BATCHES_TABLE: Final = Table(
     "batches",

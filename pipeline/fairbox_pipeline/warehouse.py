@@ -23,8 +23,8 @@ NAMESPACE_SETTING: Final = "spark.fairbox.namespace"
 VERSION_PROPERTY: Final = "fairbox.version"
 FOLDED_PROPERTY: Final = "fairbox.folded"
 """Of table `messages`: number of the commit of `events` up to which all of it stands."""
-FOLDED: Final = "folded"
-"""Name of the rows that `Warehouse.fold` merges into a table."""
+NEW: Final = "new"
+"""Name of the rows that `Warehouse.merge` merges into a table."""
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
@@ -268,30 +268,24 @@ class Warehouse:
         query = f"CALL {catalog}.system.{procedure}(table => '{name}', {arguments})"
         return self.spark.sql(query).collect()
 
-    def fold(
-        self, table: Table, rows: DataFrame, *, on: Column, when: Column, update: dict[str, Column]
+    def merge(
+        self,
+        table: Table,
+        rows: DataFrame,
+        *,
+        on: Column,
+        when: Column | None = None,
+        update: dict[str, Column] | None = None,
     ) -> None:
-        """Merge rows into a table in one commit: insert new ones, update those of `when`.
+        """Merge rows into a table in one commit: insert new ones, and update others, if asked to.
 
-        The conditions and values name columns of the rows as `folded.x`, and those of the table by
-        its own name.
+        The conditions and values name columns of the rows as `new.x`, and those of the table by
+        its own name. `when` None: all others are updated.
         """
-        rows.alias(FOLDED).mergeInto(self._full_name(table), on).whenMatched(when).update(
-            update
-        ).whenNotMatched().insertAll().merge()
-
-    def merge(self, table: Table, rows: DataFrame, clauses: str) -> None:
-        """Run `MERGE INTO table t USING rows s` with the given condition and actions.
-
-        Into an empty table the rows are appended, which saves the join. `rows` may have columns
-        more than the table, for the clauses to look at.
-        """
-        if self.count(table) == 0:
-            self.append_after(table, rows.select(*table.names), self.current(table).snapshot)
-            return
-        view = f"merged_into_{table.name}"
-        rows.createOrReplaceTempView(view)
-        self.spark.sql(f"MERGE INTO {self._full_name(table)} t USING {view} s {clauses}")
+        merging = rows.alias(NEW).mergeInto(self._full_name(table), on)
+        if update is not None:
+            merging = merging.whenMatched(when).update(update)
+        merging.whenNotMatched().insertAll().merge()
 
 
 def _commit(snapshot: Any) -> Commit:

@@ -146,7 +146,7 @@ def test_advice_says_what_is_known_and_the_command(pipeline: Pipeline, tmp_path:
     assert all(shlex.split(a["shell"]) == a["command"] for a in found)
     why = {a["kind"]: a["why"] for a in found}
     assert why["lost"] == "the last reconcile found 8 messages lost"
-    assert why["dead"].startswith("4 messages died from 2025-11-13T02:13:20Z to ")
+    assert why["dead"].startswith("4 messages died from 2025-11-13T02:13:20.000Z to ")
     assert "HTTP * for order *" in why["dead"]
     # what no longer exists needs nothing
     listed = topics_file(tmp_path, orders=12)

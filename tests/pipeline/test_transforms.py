@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +13,9 @@ from fairbox.model import sharding
 from fairbox.model.epochs import shard_number
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.ingest import missing_days
+from fairbox_pipeline.jobs.advise import dead_causes
 from fairbox_pipeline.outbox import KEYS, KnownTopic, widths_of
 from fairbox_pipeline.schemas import EVENTS, EVENTS_TABLE, KEY, MESSAGES_TABLE
-from fairbox_pipeline.transforms.causes import dead_causes
 from fairbox_pipeline.transforms.events import name_in_archive
 from fairbox_pipeline.transforms.latency import first_deliveries, latencies
 from fairbox_pipeline.transforms.messages import merged, messages_of
@@ -22,6 +25,7 @@ from fairbox_pipeline.transforms.reconcile import (
     latest,
     lost,
     out_of_order,
+    shard_hash,
     stuck,
     wrong_shard,
 )
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/hashing.md"
+_VECTOR = re.compile(r'^\| `("[^`]*")(?: \* (\d+))?` \|(.*)\|$', re.MULTILINE)
 HOUR = 3_600_000
 Told = tuple[str, int] | tuple[str, int, str]
 
@@ -332,6 +338,26 @@ def test_an_event_of_the_future_does_not_end_the_archive(spark: SparkSession) ->
     made = messages(spark, *({"id": id_, "last_at": at} for id_, at in ends.items()))
     assert latest(made, now=5_000) == 304_000
     assert latest(made.limit(0), now=5_000) == 0
+
+
+def vectors() -> list[tuple[str, list[int]]]:
+    return [
+        (json.loads(text) * int(times or 1), [int(cell) for cell in cells.split("|")])
+        for text, times, cells in _VECTOR.findall(PAGE.read_text(encoding="utf-8"))
+    ]
+
+
+def test_the_golden_vectors_of_shards_are_computed_natively(spark: SparkSession) -> None:
+    golden = vectors()
+    assert len(golden) >= 12
+    key = F.col("key")
+    columns = [shard_hash(key) % F.lit(n) for n in (8, 1000, 2**32)]
+    frame = frame_of(spark, [(key,) for key, _ in golden], "key string")
+    computed = [[int(n) for n in row] for row in frame.select(*columns).collect()]
+    assert computed == [numbers[:3] for _, numbers in golden]
+    plan = frame.select(*columns)._jdf.queryExecution().toString()
+    assert "PythonUDF" not in plan
+    assert "ArrowEval" not in plan
 
 
 def placed(width: int, *keys: str, **moved: int) -> list[dict[str, Any]]:

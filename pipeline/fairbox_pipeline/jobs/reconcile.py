@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.arguments import add_outstanding, add_topics, moment_ms
+from fairbox_pipeline.arguments import add_outbox, moment_ms
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.outbox import widths_of
@@ -89,8 +89,7 @@ def findings(
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_outstanding(parser)
-    add_topics(parser)
+    add_outbox(parser)
     parser.add_argument(
         "--as-of",
         type=moment_ms,

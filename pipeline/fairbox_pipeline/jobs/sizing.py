@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox_pipeline.arguments import add_outstanding, add_topics
+from fairbox_pipeline.arguments import add_outbox
 from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.outbox import KnownTopic
 from fairbox_pipeline.schemas import DAY_MS
@@ -113,8 +113,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"how many keys of each topic to list (default {MOST_KEYS})",
     )
-    add_outstanding(parser)
-    add_topics(parser)
+    add_outbox(parser)
 
 
 JOB: Final = Job("sizing", "Tell load, skew, hot keys and shards needed.", figures, _arguments)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.hashing import shard_hash
 from fairbox_pipeline.schemas import FINDINGS_TABLE, KEY
 from fairbox_pipeline.times import COARSE, SECOND_MS, iso_text
 from fairbox_pipeline.transforms.latency import due_at
@@ -140,6 +139,16 @@ def seen_widths(messages: DataFrame) -> DataFrame:
     is_right = F.col("hash") % F.col("width") == F.col("shard")
     of_epoch = keys.join(F.broadcast(shards), ["topic", "epoch"]).groupBy("topic", "epoch", "width")
     return of_epoch.agg(F.avg(is_right.cast("int")).alias("right"))
+
+
+def shard_hash(key: Column) -> Column:
+    """Return bytes 0 to 3 of SHA-256 of a string as an unsigned little-endian number (bigint).
+
+    `docs/reference/hashing.md` fixes it. No Python runs for a row.
+    """
+    digest = F.sha2(key.cast("binary"), 256)
+    pairs = [F.substring(digest, position, 2) for position in (7, 5, 3, 1)]
+    return F.conv(F.concat(*pairs), 16, 10).cast("bigint")
 
 
 def _hash() -> Column:
