@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairbox_pipeline.lines import MOST
 from fairbox_pipeline.session import location
-from fairbox_pipeline.windows import Window
+from fairbox_pipeline.times import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable

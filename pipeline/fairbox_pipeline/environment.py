@@ -20,7 +20,6 @@ ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
 JAR_VARIABLE: Final = "FAIRBOX_ICEBERG_JAR"
 MEMORY_VARIABLE: Final = "FAIRBOX_PIPELINE_MEMORY"
 FOLDER_VARIABLE: Final = "FAIRBOX_LOCAL_FOLDER"
-OUTBOX_VARIABLES: Final = ("FAIRBOX_OUTBOX_TABLE", "FAIRBOX_DELIVERIES_TABLE")
 JAVA_VERSIONS: Final = (17, 21)
 
 
@@ -52,17 +51,6 @@ def iceberg_settings() -> dict[str, str]:
     if given and not Path(given).is_file():
         raise PipelineError(f"{JAR_VARIABLE} names no file: {given}")
     return {"spark.jars": str(jar)} if jar else {"spark.jars.packages": ICEBERG}
-
-
-def require_outbox() -> None:
-    """Require the variables that name the outbox.
-
-    Raises:
-        PipelineError: a table is not named.
-    """
-    for name in OUTBOX_VARIABLES:
-        if not os.environ.get(name):
-            raise PipelineError(f"{name} is not set: it names a table of the outbox to write to")
 
 
 def _installed_jar() -> Path | None:

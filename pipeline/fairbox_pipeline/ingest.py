@@ -56,7 +56,6 @@ _LATE_DAYS: Final = 3
 _ALL_FOLDERS_MS: Final = 7 * DAY_MS - DAY_MS // 2  # a run may begin a little earlier than the last
 _MOST_FOLDERS: Final = 1000
 _RANGES: Final = 200  # of days, in one condition
-_BROADCAST_LINES: Final = 500_000
 _HOURS_OF_ID: Final = 6  # hexadecimal digits that ids of 4.7 hours share
 _SAME_LINE: Final = (
     "malformed.file = new.file AND malformed.line = new.line AND malformed.digest = new.digest"
@@ -246,8 +245,9 @@ def add_events(warehouse: Warehouse, lines: Lines) -> None:
     standing = warehouse.current(EVENTS_TABLE).snapshot
     known = warehouse.read_at(EVENTS_TABLE, standing).where(_on(lines.days))
     repeated = repeated_lines(events, known).persist()
-    fresh = _without(events, repeated).select(*EVENTS_TABLE.names)
-    warehouse.append_after(EVENTS_TABLE, fresh, standing)
+    if repeated.count():
+        events = events.join(repeated, ["uri", "line"], "left_anti")
+    warehouse.append_after(EVENTS_TABLE, events.select(*EVENTS_TABLE.names), standing)
     repeated.unpersist()
 
 
@@ -255,16 +255,6 @@ def _on(days: Sequence[tuple[int, int]]) -> SparkColumn:
     """Whether an event is of some of these days."""
     each = [F.col("at").between(first * DAY_MS, (last + 1) * DAY_MS - 1) for first, last in days]
     return reduce(operator.or_, each, F.lit(False))
-
-
-def _without(events: DataFrame, repeated: DataFrame) -> DataFrame:
-    """Drop lines; while they are few, without a shuffle of the others."""
-    count = repeated.count()
-    if not count:
-        return events
-    if count <= _BROADCAST_LINES:
-        repeated = F.broadcast(repeated)
-    return events.join(repeated, ["uri", "line"], "left_anti")
 
 
 def _add_malformed(warehouse: Warehouse, archive: str, lines: Lines) -> None:

@@ -34,9 +34,9 @@ from fairbox_pipeline.schemas import (
 )
 from fairbox_pipeline.session import open_session
 from fairbox_pipeline.showing import show
+from fairbox_pipeline.times import Window
 from fairbox_pipeline.transforms.reconcile import latest
 from fairbox_pipeline.warehouse import Warehouse, failure
-from fairbox_pipeline.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

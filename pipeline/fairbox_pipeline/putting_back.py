@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from fairbox.client.outbox import Outbox
     from fairbox.consumer.rate_limit import RateLimit
-    from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
 
 OF: Final = "ce-fairboxreplayof"
@@ -42,14 +41,12 @@ class Replay:
     Attributes:
         name: its id.
         outbox: receives the messages.
-        bodies: the store of offloaded bodies; None: there is none.
         rate: of messages a second.
         clock: tells when a step may begin.
     """
 
     name: str
     outbox: Outbox
-    bodies: BodyStore | None
     rate: RateLimit
     clock: Clock
     counts: Counter[str] = field(default_factory=Counter)
@@ -163,11 +160,11 @@ class Replay:
         if text is not None:
             packed = row["body_encoding"] == "base64"
             return base64.b64decode(text, validate=True) if packed else text.encode()
-        if uri is None or self.bodies is None:
+        if uri is None or self.outbox.bodies is None:
             return None
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         try:
-            return self.bodies.get(bucket, key)
+            return self.outbox.bodies.get(bucket, key)
         except Unavailable as error:
             if "NoSuchKey" in error.detail:  # it was kept for its time
                 return None

@@ -1,14 +1,15 @@
-"""Times and latencies: what is known of them, and their texts."""
+"""Times, latencies and windows: what is known of them, and their texts."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 COARSE: Final = "s"
 """Precision of a time that is a whole second, rounded down."""
@@ -36,3 +37,28 @@ def iso_text(ms: Column, pattern: str = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") -> Colum
 def is_unknown(latency: float | None, precision: str | None) -> bool:
     """Whether a latency (ms) is only known to be under a second: then it is given as 1,000."""
     return latency is not None and precision == COARSE and latency <= SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of the history: `since` <= time < `until`, ms since 1970 UTC; None: open."""
+
+    since: int | None = None
+    until: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether it is a part, not the whole history."""
+        return self.since is not None or self.until is not None
+
+    def is_under(self, ms: int, now: int) -> bool:
+        """Whether it is known to be shorter than a time."""
+        end = now if self.until is None else self.until
+        return self.since is not None and end - self.since < ms
+
+    def of(self, frame: DataFrame, time: str) -> DataFrame:
+        """Keep the rows whose column `time` (ms) lies in the window."""
+        if self.since is not None:
+            frame = frame.where(F.col(time) >= self.since)
+        if self.until is not None:
+            frame = frame.where(F.col(time) < self.until)
+        return frame

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fairbox import Message, MessageRef
 from fairbox.cloudevents.writing import attributes_of
 from fairbox.consumer.rate_limit import RateLimit
 from fairbox.errors import Unavailable
-from fairbox.testing.application import MemoryBodies
 from fairbox.testing.faults import Fault, FaultyDynamoDB
 from fairbox_pipeline.putting_back import BY, OF, Replay
 
@@ -41,8 +41,8 @@ def rows(app: App, count: int, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def replay(app: App, rate: float = 1e9, bodies: Any = None, name: str = "r1") -> Replay:
-    return Replay(name, app.outbox, bodies or app.bodies, RateLimit(rate, app.clock.now), app.clock)
+def replay(app: App, rate: float = 1e9, name: str = "r1") -> Replay:
+    return Replay(name, app.outbox, RateLimit(rate, app.clock.now), app.clock)
 
 
 def test_what_is_put_back_is_the_same_and_says_what_it_replays() -> None:
@@ -149,21 +149,21 @@ def test_bodies_come_from_text_from_base64_and_from_the_bucket() -> None:
     assert {m.message.body for m in app.at("a").received} == {b'"1"', b"\xff\0", b"offloaded"}
 
 
-class NoBody(MemoryBodies):
-    def __init__(self, detail: str) -> None:
-        super().__init__()
-        self.detail = detail
-
-    def get(self, bucket: str, key: str) -> bytes:
-        raise Unavailable("get_object", self.detail)
-
-
-def test_a_body_that_expired_is_counted_and_a_bucket_that_fails_stops_the_replay() -> None:
+def test_a_body_that_expired_is_counted_and_a_bucket_that_fails_stops_the_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     app = App("a")
     planned = rows(app, 1, body=None, body_uri="s3://bodies/k")
-    assert replay(app, bodies=NoBody("NoSuchKey")).put_back(planned) == {"without_body": 1}
+
+    def fail(detail: str) -> None:
+        error = Unavailable("get_object", detail)
+        monkeypatch.setattr(app.bodies, "get", Mock(side_effect=error))
+
+    fail("NoSuchKey")
+    assert replay(app).put_back(planned) == {"without_body": 1}
+    fail("SlowDown")
     with pytest.raises(Unavailable):
-        replay(app, bodies=NoBody("SlowDown")).put_back(planned)
+        replay(app).put_back(planned)
 
 
 def test_what_is_still_outstanding_is_left_as_it_is() -> None:

@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
@@ -30,31 +29,6 @@ MESSAGES = 600
 PATIENCE = 600
 """Seconds for Spark to start on a machine that is busy."""
 _numbers = itertools.count()
-
-
-class Reader(threading.Thread):
-    """Takes every message out of the outbox as soon as it is there, as a consumer does."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        super().__init__(daemon=True)
-        self.taken: list[Any] = []
-        self._outbox = outbox
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        while not self._over.wait(0.05):
-            self.take()
-
-    def take(self) -> None:
-        found = list(self._outbox.scan_outstanding(concurrency=1))
-        self.taken += found
-        topics = {state.topic.name: state for state in self._outbox.topics()}
-        self._outbox.mark_delivered(topics[m.topic].ref(m) for m in found)
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
-        self.take()
 
 
 @pytest.fixture
@@ -114,13 +88,13 @@ def command(archive: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "fairbox_pipeline.cli", "replay", *where, *arguments]
 
 
-def kill_when(process: subprocess.Popen[str], reader: Reader, count: int) -> None:
+def kill_when(process: subprocess.Popen[str], outbox: Outbox, count: int) -> None:
     """SIGKILL a job with its JVM and its workers, when so many messages have come."""
     end = time.monotonic() + PATIENCE
-    while len(reader.taken) < count and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.02)
-    assert process.poll() is None, "it ended before it could be killed"
-    assert len(reader.taken) >= count, f"nothing of it in {PATIENCE} s"
+    while outbox.outstanding_count() < count:
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < end, f"not {count} messages in {PATIENCE} s"
+        time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -139,8 +113,6 @@ def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
         monkeypatch.setenv(name, value)
     chosen = command(archive, "--state", "delivered", "--replay", "r1")
     expected = [n for n in range(MESSAGES) if n % 3]
-    reader = Reader(outbox)
-    reader.start()
     process = subprocess.Popen(
         [*chosen, "--rate", "100"],
         env=small_jvm(archive.parent),
@@ -149,19 +121,17 @@ def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
         start_new_session=True,
         text=True,
     )
-    kill_when(process, reader, 120)
-    before = len(reader.taken)
+    kill_when(process, outbox, 120)
+    before = outbox.outstanding_count()
     assert before < len(expected)
     # by its id alone
     resumed = pipeline.run("replay", "--replay", "r1", "--rate", "100000")
-    reader.stop()
 
-    assert sum(resumed["outcome"].values()) == len(expected)
-    assert resumed["outcome"]["done_before"] >= before
-    told = Counter(message.headers[OF].split("/")[-1] for message in reader.taken)
+    assert resumed["outcome"] == {"added": len(expected) - before, "done_before": before}
+    put_back = list(outbox.scan_outstanding())
+    told = Counter(message.headers[OF].split("/")[-1] for message in put_back)
     assert told == Counter(uid(n) for n in expected)
-    assert len({message.id for message in reader.taken}) == len(expected)
-    assert {message.headers[BY] for message in reader.taken} == {"r1"}
+    assert {message.headers[BY] for message in put_back} == {"r1"}
 
 
 @pytest.mark.extended  # a run of its own

@@ -33,7 +33,7 @@ def figures(context: Context) -> Figures:
         UsageError: the snapshot is older than the whole archive.
     """
     tables, options = context.warehouse, context.options
-    judged = context.judged
+    judged, touched = context.judged, context.touched
     held = context.outstanding
     if options.outstanding is None:
         say("no --outstanding: every message that is not settled counts as lost")
@@ -41,8 +41,17 @@ def figures(context: Context) -> Figures:
     outstanding = held.messages.cache()
     counted = judged.groupBy("state").agg(F.count(F.lit(1)), F.count("added_at")).collect()
     states = {state: count for state, count, _ in counted}
-    widths = widths_of(context.spark, context.topics, context.touched)
-    tables.replace(FINDINGS_TABLE, findings(context, outstanding, held.as_of, widths))
+    widths = widths_of(context.spark, context.topics, touched)
+    as_of, after_ms = held.as_of, options.stuck_after * 1000
+    end = found.latest(judged, context.now) if as_of is None else as_of
+    every = [
+        found.lost(judged, outstanding, as_of),
+        found.duplicated(touched, tables.read(EVENTS_TABLE)),
+        found.out_of_order(first_deliveries(touched)),
+        found.stuck(judged, outstanding, end, after_ms, as_of),
+        found.wrong_shard(touched, widths),
+    ]
+    tables.replace(FINDINGS_TABLE, reduce(DataFrame.unionByName, every))
     by_kind = tables.read(FINDINGS_TABLE).groupBy("kind").count().collect()
     kinds: dict[str, int] = {row["kind"]: row["count"] for row in by_kind}
     return {
@@ -63,29 +72,6 @@ def _check_age(messages: DataFrame, held: Outstanding) -> None:
             f"--outstanding: the snapshot of {iso_time(held.as_of)} is older than the archive, "
             f"which begins at {iso_time(first)}"
         )
-
-
-def findings(
-    context: Context,
-    outstanding: DataFrame,
-    as_of: int | None,
-    widths: DataFrame,
-) -> DataFrame:
-    """Return the rows of table `findings`."""
-    touched, judged = context.touched, context.judged
-    events = context.warehouse.read(EVENTS_TABLE)
-    end = found.latest(judged, context.now) if as_of is None else as_of
-    after_ms = context.options.stuck_after * 1000
-    return reduce(
-        DataFrame.unionByName,
-        [
-            found.lost(judged, outstanding, as_of),
-            found.duplicated(touched, events),
-            found.out_of_order(first_deliveries(touched)),
-            found.stuck(judged, outstanding, end, after_ms, as_of),
-            found.wrong_shard(touched, widths),
-        ],
-    )
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

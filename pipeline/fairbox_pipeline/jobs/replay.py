@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from fairbox_pipeline import environment
 from fairbox_pipeline.arguments import moment_ms
 from fairbox_pipeline.errors import PipelineError, UsageError
 from fairbox_pipeline.job import Context, Figures, Job
@@ -23,12 +22,14 @@ from fairbox_pipeline.schemas import (
     REPLAYS_TABLE,
     STATES,
 )
+from fairbox_pipeline.times import Window
 from fairbox_pipeline.transforms import replay
-from fairbox_pipeline.windows import Window
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from fairbox.client.outbox import Outbox
     from pyspark.sql import DataFrame
 
 DOLLARS_A_WRU: Final = 0.625 / 1_000_000
@@ -79,57 +80,46 @@ def _positive(text: str) -> float:
 
 def figures(context: Context) -> Figures:
     """Plan, or resume the existing plan; then put messages back."""
-    options = context.options
-    given = any(getattr(options, name) not in (None, []) for name in _SELECTORS)
+    options, tables = context.options, context.warehouse
+    asked = {name: getattr(options, name) for name in (*_SELECTORS, "everything", "ids")}
+    chooses = options.everything or any(asked[name] not in (None, []) for name in _SELECTORS)
     name = options.replay or str(uuid.uuid4())
-    if not (given or options.everything or options.replay):
+    if not (chooses or options.replay):
         raise UsageError(
             "choose what to replay: --topic, --key, --state, --added-since, --added-until, "
             "--findings, or --everything"
         )
     if not _REPLAY.fullmatch(name):
         raise UsageError("--replay: 1 to 64 letters, digits, '.', '_' or '-'")
-    asked = _asked(options)
-    before = context.warehouse.current(REPLAYS_TABLE).snapshot
-    plan = _plan_of(context, name)
-    found = plan.select("plan").limit(1).collect()
-    begun = json.loads(found[0][0]) if found else {}
-    if found and (given or options.everything) and begun | asked != begun:
-        raise UsageError(f"replay {name} was begun with {found[0][0]}: give it another --replay ID")
-    if not found and not (given or options.everything):
+    before = tables.current(REPLAYS_TABLE).snapshot
+    found = tables.read(REPLAYS_TABLE).where(F.col("replay") == name).select("plan").first()
+    begun = json.loads(found[0]) if found else asked
+    if chooses and begun | asked != begun:
+        raise UsageError(
+            f"replay {name} was begun with {json.dumps(begun)}: give it another --replay ID"
+        )
+    if not found and not chooses:
         raise UsageError(f"there is no replay {name} to go on with: choose what to replay")
-    if found:
-        chosen, left_out = _planned(context, plan), 0
-    else:
-        chosen, left_out = _chosen(context, name)
-    content = replay.with_content(chosen, context.warehouse.read(EVENTS_TABLE))
-    figures = _costs(name, begun or asked, content, left_out, dry_run=options.dry_run)
+    chosen, left_out = (_planned(context, name), 0) if found else _chosen(context, name)
+    content = replay.with_content(chosen, tables.read(EVENTS_TABLE))
+    figures = _costs(name, begun, content, left_out, dry_run=options.dry_run)
     if options.dry_run:
         return figures
-    environment.require_outbox()
-    _check_topics(list(figures["topics"]))
+    outbox = _outbox(list(figures["topics"]))
     if not found:
-        _keep(context, content, name, asked, before)
-    return figures | {"outcome": _put_back(context, name, figures["bytes"])}
+        same = asked["ids"] == "same"
+        plan = replay.planned(content, replay=name, started=context.now, same_ids=same)
+        asked_for = F.lit(json.dumps(asked)).alias("plan")
+        # in one commit, unless another run has written one since
+        tables.append_after(REPLAYS_TABLE, plan.select("*", asked_for), before)
+    return figures | {"outcome": _put_back(context, outbox, name, figures["bytes"])}
 
 
-def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the request, as it is stored with the plan."""
-    return {
-        **{name: getattr(options, name) for name in _SELECTORS},
-        "everything": options.everything,
-        "ids": options.ids,
-    }
-
-
-def _plan_of(context: Context, name: str) -> DataFrame:
-    return context.warehouse.read(REPLAYS_TABLE).where(F.col("replay") == name)
-
-
-def _planned(context: Context, plan: DataFrame) -> DataFrame:
+def _planned(context: Context, name: str) -> DataFrame:
     """Return the messages of a plan, with their places."""
-    messages = context.warehouse.read(MESSAGES_TABLE)
-    return messages.join(plan.select(*KEY, "position", "new_id", "finding"), list(KEY))
+    read = context.warehouse.read
+    plan = read(REPLAYS_TABLE).where(F.col("replay") == name)
+    return read(MESSAGES_TABLE).join(plan.select(*KEY, "position", "new_id", "finding"), list(KEY))
 
 
 def _chosen(context: Context, name: str) -> tuple[DataFrame, int]:
@@ -154,7 +144,6 @@ def _costs(
     name: str, asked: dict[str, Any], content: DataFrame, left_out: int, *, dry_run: bool
 ) -> Figures:
     """Count the messages to put back, and their cost until they are delivered again."""
-    bodiless = replay.without_body(content).count()
     rows = replay.units(content).orderBy("topic").collect()
     topics = {row["topic"]: row["messages"] for row in rows}
     plain = sum(row["wru"] for row in rows)
@@ -167,7 +156,7 @@ def _costs(
         "ids": asked["ids"],
         "chosen": messages,
         "left_out": left_out,
-        "without_body": bodiless,
+        "without_body": sum(row["without_body"] for row in rows),
         "bytes": sum(row["bytes"] or 0 for row in rows),
         "wru": wru,
         "cost_usd": round(wru * DOLLARS_A_WRU, 6),
@@ -175,8 +164,8 @@ def _costs(
     }
 
 
-def _check_topics(names: list[str]) -> None:
-    """Check the topics before the first message is put back.
+def _outbox(topics: Sequence[str]) -> Outbox:
+    """Return the outbox, if it has the topics.
 
     Raises:
         PipelineError: a topic no longer exists, or the outbox cannot be reached.
@@ -185,43 +174,29 @@ def _check_topics(names: list[str]) -> None:
     from fairbox.errors import FairboxError  # noqa: PLC0415 - not every job has the library
 
     try:
-        known = {state.topic.name for state in Outbox.from_env().topics()}
+        outbox = Outbox.from_env()
+        known = {state.topic.name for state in outbox.topics()}
     except FairboxError as error:
         raise PipelineError(f"the outbox cannot be read: {error}") from error
-    missing = sorted(set(names) - known)
+    missing = sorted(set(topics) - known)
     if missing:
         raise PipelineError(f"the outbox has no topic {', '.join(missing)}: create it, or choose")
+    return outbox
 
 
-def _keep(
-    context: Context, content: DataFrame, name: str, asked: dict[str, Any], before: int
-) -> None:
-    """Write the plan in one commit, unless another run has written one since."""
-    planned = replay.planned(
-        content,
-        replay=name,
-        started=context.now,
-        same_ids=asked["ids"] == "same",
-    ).withColumn("plan", F.lit(json.dumps(asked)))
-    context.warehouse.append_after(REPLAYS_TABLE, planned, before)
-
-
-def _put_back(context: Context, name: str, size: int) -> dict[str, int]:
+def _put_back(context: Context, outbox: Outbox, name: str, size: int) -> dict[str, int]:
     """Put back the messages of a plan, in the order of their places."""
-    from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.consumer.rate_limit import RateLimit  # noqa: PLC0415
     from fairbox.model.clock import SystemClock  # noqa: PLC0415 - not every job has the library
 
     from fairbox_pipeline.putting_back import Replay  # noqa: PLC0415 - as above
 
-    planned = _planned(context, _plan_of(context, name))
-    rows = replay.with_content(planned, context.warehouse.read(EVENTS_TABLE))
+    rows = replay.with_content(_planned(context, name), context.warehouse.read(EVENTS_TABLE))
     parts = max(1, -(-size // _PART_BYTES))
     ordered = rows.repartitionByRange(parts, "position").sortWithinPartitions("position")
     say(f"replay {name}: again with --replay {name} it goes on where it stands")
-    outbox, clock = Outbox.from_env(), SystemClock()
-    rate = RateLimit(context.options.rate, clock.now)
-    putting = Replay(name, outbox, outbox.bodies, rate, clock)
+    clock = SystemClock()
+    putting = Replay(name, outbox, RateLimit(context.options.rate, clock.now), clock)
     found = putting.put_back(row.asDict() for row in ordered.toLocalIterator())
     return dict(sorted(found.items()))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row
 
-    from fairbox_pipeline.windows import Window
+    from fairbox_pipeline.times import Window
 
 LIMIT: Final = 100
 MOST: Final = 1000

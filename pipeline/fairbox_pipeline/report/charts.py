@@ -46,13 +46,10 @@ def _style() -> Style:
         guide_stroke_color="var(--grid)",
         major_guide_stroke_color="var(--grid)",
         opacity="0.85",
-        opacity_hover="1",
-        transition="0s",
         font_family="system-ui, sans-serif",
         label_font_size=12,
         major_label_font_size=12,
         legend_font_size=13,
-        no_data_font_size=16,
         colors=tuple(f"var(--c{n})" for n in range(1, COLOURS + 1)),
     )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from fairbox_pipeline.windows import Window
+    from fairbox_pipeline.times import Window
 
 _LOW_BITS: Final = 20
 """Bits of a position in the random part of a new id; higher positions advance its milliseconds."""
@@ -77,11 +77,6 @@ def with_content(messages: DataFrame, events: DataFrame) -> DataFrame:
     return kept.join(contents, list(KEY)).select(*kept.columns, "content.*")
 
 
-def without_body(messages: DataFrame) -> DataFrame:
-    """Keep the messages whose body is neither in the archive nor in a bucket."""
-    return messages.where(F.col("body").isNull() & F.col("body_uri").isNull())
-
-
 def planned(messages: DataFrame, *, replay: str, started: int, same_ids: bool) -> DataFrame:
     """Give every message its place and its id.
 
@@ -134,7 +129,11 @@ def _new_id(replay: str, started: int) -> Column:
 
 
 def units(messages: DataFrame) -> DataFrame:
-    """One row a topic: `messages`, `bytes`, `wru` of their items, written plainly."""
+    """One row a topic: `messages`, `bytes`, `wru` of their items, written plainly.
+
+    `without_body` counts those whose body is neither in the archive nor in a bucket.
+    """
+    is_bodiless = F.coalesce("body", "body_uri").isNull()
     headers = F.coalesce(F.length(F.to_json("headers")), F.lit(0))
     key = F.coalesce(F.octet_length("partition_key"), F.lit(0))
     # an offloaded body leaves its address in the item
@@ -144,4 +143,5 @@ def units(messages: DataFrame) -> DataFrame:
         F.count(F.lit(1)).alias("messages"),
         F.sum("size").alias("bytes"),
         F.sum(F.ceil(item / 1024)).alias("wru"),
+        F.count_if(is_bodiless).alias("without_body"),
     )
