@@ -22,7 +22,7 @@ GAP: Final = "*"
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Advice:
     """One piece of advice.
 
@@ -37,9 +37,9 @@ class Advice:
     severity: str
     kind: str
     topic: str
-    subscription: str | None = None
     why: str
     command: Sequence[str] = ()
+    subscription: str | None = None
 
     def as_row(self) -> Row:
         """Return the printed fields; `shell` is the command as a shell takes it."""
@@ -73,10 +73,9 @@ def of_load(loads: Iterable[Row]) -> Iterator[Advice]:
             more = load["shards_needed"] > load["shards"]
             full = load["units_per_second"] > load["shards"] * _FULL_SHARD_UNITS
             severity = ("now" if full else "soon") if more else "note"
-            command = shlex.split(load["command"])
-            yield Advice(severity=severity, kind="resize", topic=topic, why=why, command=command)
+            yield Advice(severity, "resize", topic, why, shlex.split(load["command"]))
         elif load["hot_key"] is not None:
-            yield Advice(severity="soon", kind="hot_key", topic=topic, why=why)
+            yield Advice("soon", "hot_key", topic, why)
 
 
 def of_findings(rows: Iterable[Row], places: Sequence[str], older_than: float) -> Iterator[Advice]:
@@ -87,25 +86,15 @@ def of_findings(rows: Iterable[Row], places: Sequence[str], older_than: float) -
         places: the arguments that name archive and warehouse.
         older_than: seconds after which a message is stuck.
     """
+    sweep = ["fairbox", "outbox", "sweep", "--older-than", f"{older_than:g}"]
     for row in rows:
-        topic, count = row["topic"], row["messages"]
-        if row["kind"] == "lost":
+        topic, kind = row["topic"], row["kind"]
+        why = f"the last reconcile found {_messages(row['messages'])} {kind}"
+        if kind == "lost":
             chosen = ["--findings", "lost", "--topic", topic, "--ids", "same"]
-            yield Advice(
-                severity="now",
-                kind="lost",
-                topic=topic,
-                why=f"the last reconcile found {_messages(count)} lost",
-                command=["fairbox-pipeline", "replay", *places, *chosen],
-            )
+            yield Advice("now", kind, topic, why, ["fairbox-pipeline", "replay", *places, *chosen])
         else:
-            yield Advice(
-                severity="soon",
-                kind="stuck",
-                topic=topic,
-                why=f"the last reconcile found {_messages(count)} stuck",
-                command=["fairbox", "outbox", "sweep", "--older-than", f"{older_than:g}"],
-            )
+            yield Advice("soon", kind, topic, why, sweep)
 
 
 def _messages(count: int) -> str:
@@ -122,17 +111,11 @@ def of_causes(causes: Iterable[Row]) -> Iterator[Advice]:
         part = part_of(reason)
         if part:
             command.append(f"--reason={part}")
-        yield Advice(
-            severity="soon",
-            kind="dead",
-            topic=topic,
-            subscription=subscription,
-            why=(
-                f"{_messages(cause['messages'])} died from {iso_time(cause['first_at'])} to "
-                f"{iso_time(cause['last_at'])} with reason {reason!r}"
-            ),
-            command=[*command, "--yes"],
+        why = (
+            f"{_messages(cause['messages'])} died from {iso_time(cause['first_at'])} to "
+            f"{iso_time(cause['last_at'])} with reason {reason!r}"
         )
+        yield Advice("soon", "dead", topic, why, [*command, "--yes"], subscription)
 
 
 def part_of(reason: str) -> str:

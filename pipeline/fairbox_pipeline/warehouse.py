@@ -128,8 +128,10 @@ class Warehouse:
         """
         catalog, name = self._catalog, self._name(table)
         found = catalog.loadTable(name) if catalog.tableExists(name) else None
-        version = None if found is None else str(found.properties().get(VERSION_PROPERTY))
-        if version not in (None, str(VERSION)):
+        if found is None:
+            return None
+        version = found.properties().get(VERSION_PROPERTY) or "none"
+        if version != str(VERSION):
             raise VersionError(
                 f"table {table.full_name} is of version {version}, this pipeline reads and writes "
                 f"version {VERSION}: run the pipeline that made it, or history over the whole "

@@ -157,7 +157,7 @@ def test_advice_says_what_is_known_and_the_command(pipeline: Pipeline, tmp_path:
 
 
 def test_a_name_that_looks_like_an_option_gets_no_command() -> None:
-    row = Advice(severity="note", kind="dead", topic="--yes", why="", command=["fairbox"]).as_row()
+    row = Advice("note", "dead", "--yes", "", ["fairbox"]).as_row()
     assert (row["command"], row["shell"]) == ([], None)
 
 

@@ -11,6 +11,7 @@ from fairbox_pipeline import ingest
 
 from tests.pipeline.archives import random_archive
 from tests.pipeline.oracle import Oracle
+from tests.pipeline.writing import added, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +121,13 @@ def test_a_second_run_reads_no_file_and_prints_the_same(pipeline: Pipeline) -> N
     assert "no file is new or changed" in pipeline.said
     assert pipeline.contents("events", "messages", "malformed", "files") == tables
     assert [r["files"] for r in sorted(pipeline.rows("runs"), key=lambda r: r["began"])] == [6, 0]
+
+
+def test_a_file_that_has_changed_is_read_once_more(pipeline: Pipeline) -> None:
+    write(pipeline.archive, [added(1)])
+    pipeline.run("history")
+    write(pipeline.archive, [added(1), added(2)])
+    assert pipeline.run("history")["messages"] == 2
+    assert "2 lines of 1 files" in pipeline.said
+    assert pipeline.run("history")["messages"] == 2
+    assert "no file is new or changed" in pipeline.said

@@ -139,7 +139,7 @@ def test_the_same_figures_make_the_same_chart() -> None:
 
 
 def test_every_text_of_a_page_is_escaped() -> None:
-    advice = Advice(severity="now", kind="lost", topic=EVIL, subscription=EVIL, why=EVIL)
+    advice = Advice("now", "lost", EVIL, EVIL, subscription=EVIL)
     row = advice.as_row() | {"shell": EVIL}
     chart = {"svg": "", "headings": [EVIL], "rows": [[EVIL]]}
     topic = {"topic": EVIL, "hot_key": EVIL, "units_per_second": 1, "skew": 1}

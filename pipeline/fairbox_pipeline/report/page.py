@@ -33,7 +33,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What a page is made of.
+    """The input of a page.
 
     Attributes:
         messages: those of its time.
