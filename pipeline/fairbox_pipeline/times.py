@@ -50,11 +50,6 @@ class Window:
         """Whether it is a part, not the whole history."""
         return self.since is not None or self.until is not None
 
-    def is_under(self, ms: int, now: int) -> bool:
-        """Whether it is known to be shorter than a time."""
-        end = now if self.until is None else self.until
-        return self.since is not None and end - self.since < ms
-
     def of(self, frame: DataFrame, time: str) -> DataFrame:
         """Keep the rows whose column `time` (ms) lies in the window."""
         if self.since is not None:

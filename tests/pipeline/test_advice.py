@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Pipeline
 
 
-def load(needed: int, units: float = 1.0, messages: int = 100) -> dict[str, Any]:
+def load(needed: int, units: float = 1.0, messages: int = 100, **more: Any) -> dict[str, Any]:
     return {
         "topic": "orders",
         "shards_needed": needed,
         "units_per_second": units,
         "messages": messages,
         "skew": 1.5,
+        "may_shrink": True,
+        **more,
     }
 
 
@@ -41,16 +43,16 @@ def test_a_topic_grows_when_it_must_and_shrinks_when_two_shards_are_spare(
     needed: int, shards: int, wanted: int | None
 ) -> None:
     command = f"fairbox topic resize orders --shards {wanted}" if wanted else None
-    sized = resize_of(load(needed), shards, "topics", None, may_shrink=True)
+    sized = resize_of(load(needed), shards, "topics", None)
     assert (sized["shards"], sized["shards_from"], sized["command"]) == (shards, "topics", command)
-    of_a_day = resize_of(load(needed), shards, "topics", None, may_shrink=False)
+    of_a_day = resize_of(load(needed, may_shrink=False), shards, "topics", None)
     assert of_a_day["command"] == (command if needed > shards else None)
 
 
 def test_a_key_of_more_than_a_shard_is_named_as_what_no_resize_spreads() -> None:
     key = {"partition_key": "big", "messages": 50}
-    assert resize_of(load(2, 1400.0), 2, "seen", key, may_shrink=True)["hot_key"] is None
-    hot = resize_of(load(3, 1402.0), 2, "seen", key, may_shrink=True)
+    assert resize_of(load(2, 1400.0), 2, "seen", key)["hot_key"] is None
+    hot = resize_of(load(3, 1402.0), 2, "seen", key)
     assert hot["hot_key"] == "big"
     assert hot["why"] == (
         "the busiest minute wrote 1,402.0 WRU/s, which need 3 shards of 700, the topic has 2 "
@@ -94,7 +96,7 @@ def test_sizing_takes_the_present_shards_from_a_list_from_an_export_or_from_the_
     assert sized("--topics", str(listed)) == (13, "topics", None)
     state = TopicState(Topic("orders", shards=14), (Epoch(0, 4, 0), Epoch(1, 14, 9)))
     export = Bucket(tmp_path / "bucket").full([topic_item(state)])
-    assert sized("--outstanding", str(export)) == (14, "export", resize)
+    assert sized("--outstanding", str(export)) == (14, "export", None)  # not of a day's load
 
 
 @pytest.mark.extended  # a run each

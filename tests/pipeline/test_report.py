@@ -288,6 +288,14 @@ def test_deliveries_of_exact_times_are_counted(pipeline: Pipeline) -> None:
     assert '<dt>duplicated</dt><dd class="bad">1</dd>' in page
 
 
+def test_the_axis_of_latencies_has_the_round_times_around_them() -> None:
+    latencies = {"p50": [1500.0, 7320.0]}
+    drawn = charts.lines(
+        ["x", "y"], latencies, title="t", formatter=charts.duration, logarithmic=True
+    )
+    assert re.findall(r"<text[^>]*>(\d+ s)</text>", drawn) == ["1 s", "10 s"]
+
+
 def test_a_stack_begins_at_zero() -> None:
     drawn = charts.lines(["x", "y"], {"a": [100, 101], "b": [1, 2]}, title="t", stacked=True)
     assert re.search(r"<text[^>]*>0</text>", drawn)

@@ -264,6 +264,22 @@ def test_a_topic_needs_a_shard_for_each_700_units_of_its_busiest_minute(
     assert found == {("nothing", 1), ("full", 1), ("over", 2), ("three", 3)}
 
 
+def test_a_topic_may_shrink_by_the_load_of_a_week(spark: SparkSession) -> None:
+    times: dict[str, list[int | None]]
+    times = {"week": [0, 7 * 24 * HOUR], "less": [0, 7 * 24 * HOUR - 1], "unknown": [None]}
+    rows = [
+        {"topic": topic, "id": str(n), "added_at": at}
+        for topic, every in times.items()
+        for n, at in enumerate(every)
+    ]
+    found = shards_needed(messages(spark, *rows)).collect()
+    assert {row["topic"]: row["may_shrink"] for row in found} == {
+        "week": True,
+        "less": False,
+        "unknown": False,
+    }
+
+
 def order_of(
     spark: SparkSession,
     *told: tuple[str, int, int],

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox_pipeline.arguments import add_outbox
 from fairbox_pipeline.job import Context, Figures, Job
 from fairbox_pipeline.outbox import KnownTopic
-from fairbox_pipeline.schemas import DAY_MS
 from fairbox_pipeline.transforms.reconcile import MAX_SHARDS
 from fairbox_pipeline.transforms.sizing import (
     SHARD_UNITS,
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_KEYS: Final = 100
-_WEEK_MS: Final = 7 * DAY_MS
 _SPARE: Final = 1
 """Shards more than needed that are no reason to resize."""
 Row = dict[str, Any]
@@ -47,14 +45,12 @@ def _figures(context: Context) -> Figures:
     for row in keys:
         fullest.setdefault(row["topic"], row)
     known = context.topics
-    may_shrink = not context.window.is_under(_WEEK_MS, context.now)  # a day may be a quiet one
     sized = []
     for load in topics:
         topic = known.get(load["topic"]) or KnownTopic({0: load["shards"]}, "seen")
-        fullest_key = fullest.get(load["topic"])
-        sized.append(
-            load | resize_of(load, topic.shards, topic.source, fullest_key, may_shrink=may_shrink)
-        )
+        told = resize_of(load, topic.shards, topic.source, fullest.get(load["topic"]))
+        del load["may_shrink"]
+        sized.append(load | told)
     return {"shards": _rows(shards), "topics": sized, "hot_keys": keys}
 
 
@@ -63,8 +59,6 @@ def resize_of(
     shards: int,
     source: str,
     fullest: Mapping[str, Any] | None,
-    *,
-    may_shrink: bool,
 ) -> dict[str, Any]:
     """Decide about a topic: more shards whenever more are needed, fewer if two or more are spare.
 
@@ -73,7 +67,6 @@ def resize_of(
         shards: present number.
         source: where that is known from.
         fullest: its row from `hot_keys` of the greatest count; None: no message has a key.
-        may_shrink: whether the load tells of more than a quiet day.
 
     Returns:
         `shards` `shards_from` as given; `hot_key`, whose share alone is more than a shard is
@@ -91,7 +84,7 @@ def resize_of(
     if hot is not None:
         why += f"; key {hot!r} has {share:.0%} of the messages, which no resize spreads"
     command = ["fairbox", "topic", "resize", load["topic"], "--shards", str(needed)]
-    resizes = needed > shards or (may_shrink and shards - needed > _SPARE)
+    resizes = needed > shards or (load["may_shrink"] and shards - needed > _SPARE)
     return {
         "shards": shards,
         "shards_from": source,

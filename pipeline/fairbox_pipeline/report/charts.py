@@ -134,7 +134,9 @@ def lines(
     if len(series) == 1:
         options["show_legend"] = False
     if logarithmic and positive:
-        options |= {"logarithmic": True, "y_labels": _marks(min(positive), max(positive))}
+        marks = _marks(min(positive), max(positive))
+        above = marks[-1] * 1.1  # pygal writes nothing at the very top
+        options |= {"logarithmic": True, "y_labels": marks, "range": (marks[0], above)}
     if top is not None:
         options["range"] = (0, top)
     chart = kind(**options)

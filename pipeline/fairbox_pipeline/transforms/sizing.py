@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from fairbox_pipeline.schemas import MINUTE_MS
+from fairbox_pipeline.schemas import DAY_MS, MINUTE_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 UNITS_A_MESSAGE: Final = 3  # WRU for each KB begun: two for a transactional put, one for the delete
 SHARD_UNITS: Final = 700  # WCU/s that one shard is planned for, of the 1,000 that it can take
+_WEEK_MS: Final = 7 * DAY_MS
 _MINUTE_SECONDS: Final = MINUTE_MS // 1000
 
 
@@ -49,10 +50,10 @@ def load_of_topics(shards: DataFrame, needed: DataFrame) -> DataFrame:
 
 
 def shards_needed(messages: DataFrame) -> DataFrame:
-    """Return `topic` `shards_needed` `units_per_second`.
+    """Return `topic` `shards_needed` `units_per_second` `may_shrink`.
 
     Units (WRU) a second are those of the busiest UTC minute of `added_at`; a topic needs at least
-    one shard.
+    one shard. It may shrink by the load of a week or more: a day may be a quiet one.
     """
     kilobytes = F.ceil(F.coalesce(F.col("size"), F.lit(0)) / 1024)
     minute = F.col("added_at") - F.pmod(F.col("added_at"), F.lit(MINUTE_MS))
@@ -63,6 +64,7 @@ def shards_needed(messages: DataFrame) -> DataFrame:
     return minutes.groupBy("topic").agg(
         needed.alias("shards_needed"),
         (F.max("units") / _MINUTE_SECONDS).alias("units_per_second"),
+        F.coalesce(F.max("minute") - F.min("minute") >= _WEEK_MS, F.lit(False)).alias("may_shrink"),
     )
 
 
