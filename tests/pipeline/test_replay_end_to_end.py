@@ -127,7 +127,11 @@ def test_a_replay_that_is_killed_goes_on_and_puts_everything_back_once(
     # by its id alone
     resumed = pipeline.run("replay", "--replay", "r1", "--rate", "100000")
 
-    assert resumed["outcome"] == {"added": len(expected) - before, "done_before": before}
+    # a step that was under way when the job was killed may have been written since
+    outcome = resumed["outcome"]
+    assert outcome.keys() == {"added", "done_before"}
+    assert outcome["added"] + outcome["done_before"] == len(expected)
+    assert outcome["done_before"] >= before
     put_back = list(outbox.scan_outstanding())
     told = Counter(message.headers[OF].split("/")[-1] for message in put_back)
     assert told == Counter(uid(n) for n in expected)
