@@ -62,9 +62,10 @@ def read_export(spark: SparkSession, uri: str) -> Export | None:
         UsageError: it is of another format, or its files do not hold what its manifests say.
     """
     folder = uri.removesuffix(SUMMARY).removesuffix(FILES).rstrip("/")
-    summary, listed = (_content(spark, f"{folder}/{name}") for name in (SUMMARY, FILES))
+    summary = _content(spark, f"{folder}/{SUMMARY}")
     if summary is None:
         return None
+    listed = _content(spark, f"{folder}/{FILES}")
     try:
         about = orjson.loads(summary)
         form = about.get("exportType", _FORM[0]), about["outputFormat"]

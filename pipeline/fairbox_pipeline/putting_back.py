@@ -81,8 +81,8 @@ class Replay:
 
     def _wait_for(self, count: int) -> None:
         """Wait until earlier messages are paid for."""
-        if self.rate.pause:
-            self.clock.sleep(self.rate.pause)
+        if pause := self.rate.pause:
+            self.clock.sleep(pause)
         for _ in range(count):
             self.rate.begin()
 

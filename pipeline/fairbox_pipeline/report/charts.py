@@ -163,12 +163,12 @@ def bars(title: str, values: Mapping[str, float]) -> str:
     """Draw a horizontal bar for each name, the first at the top."""
     height = 90 + 26 * max(1, len(values))
     chart = pygal.HorizontalBar(**_options(height=height, show_legend=False))
-    chart.x_labels = list(values)[::-1]
+    chart.x_labels = [_cut(name) for name in values][::-1]
     chart.add(title, list(values.values())[::-1])
     return _svg(chart, title)
 
 
-def cut(text: str) -> str:
+def _cut(text: str) -> str:
     """Return a text that fits beside a bar."""
     return text if len(text) <= _NAMED else text[: _NAMED - 1] + "…"
 

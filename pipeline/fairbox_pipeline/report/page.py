@@ -186,7 +186,7 @@ def _days_before(hours: DataFrame) -> Values | None:
 
 def _skew(topics: Sequence[Mapping[str, Any]]) -> Values:
     rows = sorted(topics, key=lambda row: -row["skew"])[:MOST_ROWS]
-    bars = {charts.cut(row["topic"]): row["skew"] for row in rows[:_MOST_BARS]}
+    bars = {row["topic"]: row["skew"] for row in rows[:_MOST_BARS]}
     return {"skew": Markup(charts.bars("Shard skew by topic", bars)), "topics": rows}  # noqa: S704 - escaped
 
 
