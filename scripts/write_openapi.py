@@ -144,7 +144,8 @@ their own](feeds.md). Without the setting these routes answer 404 `unknown-route
 Every refusal is a problem (RFC 9457, `application/problem+json`): `type`, `title`, `status`,
 `detail`, `instance` (the request's id, as in the log), and `errors`, which names each `field` and
 what was `expected`. Of a batch that was written in part (`not-written`), `errors` names the events
-to send again.
+to send again. `retry` is `never` (it cannot succeed as it is), `after` (send it again, once
+`Retry-After` has passed) or `same_token` (it may have been carried out: send it with the same ids).
 """
 
 

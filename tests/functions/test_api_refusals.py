@@ -423,6 +423,7 @@ def test_a_refusal_is_problem_details_and_one_log_line_with_the_same_id(api: Api
         "status": 422,
         "detail": reply.json["detail"],
         "instance": "urn:fairbox:request:ULqH4hVuliAEPZw=",
+        "retry": "never",
         "errors": [{"field": "delay", "expected": "greater than or equal to 0"}],
     }
     ((level, message, fields),) = api.log.lines

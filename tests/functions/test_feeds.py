@@ -9,7 +9,7 @@ from typing import Any
 import jwt
 import pytest
 from botocore.exceptions import ClientError
-from fairbox import Feed, Feeds, InvalidInput, Unavailable
+from fairbox import Feed, Feeds, InvalidInput, NotAllowed
 from fairbox.feeds.ringing import Doorbell
 from fairbox.feeds.tokens import make_token
 from fairbox.model.feeds import MAX_BODY
@@ -295,5 +295,5 @@ def test_tokens_of_the_key_before_are_taken_and_those_of_a_new_key_at_once(
     functions.secrets.versions = {}
     functions.clock.advance(60)
     assert client.authorize("fairbox.v1", f"token.{token}")
-    with pytest.raises(Unavailable):
+    with pytest.raises(NotAllowed):
         client.token("u7", "a/b")

@@ -1,16 +1,24 @@
-"""The public surface: names, and the error tree as its docstring draws it."""
+"""The public surface: names, and the errors as their module's docstring lists them."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pickle
+import pkgutil
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING, Any
 
 import fairbox
 import pytest
 from fairbox import Message, MessageRef, errors, testing
 from fairbox.dispatch import ports
+from fairbox.problems import FieldError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SURFACE = {
     "BodyTooLarge", "Delivery", "FairboxError", "InvalidInput", "Message", "MessageRef",
@@ -67,44 +75,54 @@ def test_importing_the_package_imports_nothing_that_costs_a_cold_start() -> None
 
 
 class TestErrors:
-    def tree(self) -> dict[str, tuple[int, list[str]]]:
-        """name -> (depth, attributes), as the module's docstring draws it."""
-        drawn: dict[str, tuple[int, list[str]]] = {"FairboxError": (0, [])}
-        for line in (errors.__doc__ or "").splitlines():
-            found = re.match(r"([│ ]*)[├└]── (\w+)(?: \(also \w+\))?((?:\s+\.\w+)*)$", line)
-            if found:
-                depth = len(found[1]) // 4 + 1
-                drawn[found[2]] = (depth, re.findall(r"\.(\w+)", found[3]))
-        return drawn
-
-    def test_the_docstring_draws_every_class_at_its_depth(self) -> None:
-        classes = {
-            name: thing
-            for name, thing in inspect.getmembers(errors, inspect.isclass)
-            if thing.__module__ == errors.__name__
+    def classes(self) -> dict[str, type[errors.FairboxError]]:
+        return {
+            cls.__name__: cls
+            for cls in tree_of(errors.FairboxError)
+            if cls.__module__ == errors.__name__
         }
-        depths = {name: thing.__mro__.index(errors.FairboxError) for name, thing in classes.items()}
-        assert {name: depth for name, (depth, _) in self.tree().items()} == depths
-        assert set(classes) <= set(fairbox.__all__)
 
-    def test_every_error_has_the_attributes_drawn_and_speaks_of_them(self) -> None:
+    def test_the_table_has_every_error_with_its_retry(self) -> None:
+        row = re.compile(r"^\| (- )?`(\w+)`.*? \| (\w+) \| \S.*\|$", re.MULTILINE)
+        rows = row.findall(errors.__doc__ or "")
+        named = {name: (len(dash) // 2 + 1, retry) for dash, name, retry in rows}
+        assert named == {
+            name: (
+                cls.__mro__.index(errors.FairboxError),
+                "same_token" if cls is errors.Unavailable else cls.retry,
+            )
+            for name, cls in self.classes().items()
+        }
+        assert set(named) <= set(fairbox.__all__)
+
+    def test_each_can_be_pickled_with_all_that_it_says(self) -> None:
         ref = MessageRef("orders", 0, 3, Message(topic="orders", body=b"").id)
-        samples = {
-            "field": "body", "expected": "bytes", "size": 9, "limit": 8, "topic": "orders",
-            "subscription": "billing", "detail": "why", "missing": (ref,), "key": {"pk": "x"},
-            "reason": "why", "setting": "TABLE", "operation": "put_item",
-            "reasons": [("None", {})], "batch": "0198", "state": "complete", "items": ("a:0:0",),
-            "left": ("a:0:0",), "request_id": "r1", "unreadable": ("orders/0/3/x",),
-            "receipts": ("r",), "claimed": (ref,), "refs": (ref,), "since": 1_767_225_600_000,
-            "found": 2, "known": 1, "retry_after": 5.0, "ref": ref, "instead": "cancel",
-            "item": "a:0:0", "malformed": ("a:0",), "count": 12,
-            "changed": 3, "completed": ("0198",), "feed": "trades",
-            "code": "bad_request", "text": "why",
+        samples: dict[str, Any] = {
+            "str": "why", "int": 7, "float": 5.0, "str | None": "why", "RetryWord": "never",
+            "Mapping[str, str]": {"pk": "x"}, "Mapping[str, Any]": {"pk": {"S": "x"}},
+            "MessageRef": ref, "Sequence[str]": ("a:0:0",), "Sequence[MessageRef]": (ref,),
+            "Sequence[MessageRef | str]": (ref, "0198"),
+            "Sequence[tuple[str, Mapping[str, Any]]]": [("None", {})],
+            "FairboxError | None": errors.Throttled("put_item"),
+            "Sequence[FieldError]": (FieldError("body", "bytes"),), "int | None": 7,
+            "Mapping[str, str] | None": {"Allow": "GET"},
+            "Mapping[str, Sequence[str]] | None": {"left": ["a:0:0"]},
         }  # fmt: skip
-        for name, (_, attributes) in self.tree().items():
-            if attributes:
-                error = getattr(errors, name)(*(samples[a] for a in attributes))
-                assert isinstance(error, errors.FairboxError)
-                assert str(error)
-                for attribute in attributes:
-                    assert getattr(error, attribute) == samples[attribute]
+        for module in pkgutil.walk_packages(fairbox.__path__, "fairbox."):
+            importlib.import_module(module.name)
+        for cls in tree_of(errors.FairboxError):
+            parameters = list(inspect.signature(cls).parameters.values())
+            plain = [p for p in parameters if p.kind is p.VAR_POSITIONAL]
+            named = {p.name: samples[p.annotation] for p in parameters if p.kind > 2 or not plain}
+            error = cls("why") if plain else cls(**named)
+            copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+            assert (type(copy), str(copy)) == (cls, str(error))
+            assert str(vars(copy)) == str(vars(error))
+            assert copy.retry == error.retry
+
+
+def tree_of(root: type[errors.FairboxError]) -> Iterator[type[errors.FairboxError]]:
+    for cls in root.__subclasses__():
+        if cls.__module__.startswith("fairbox."):
+            yield cls
+            yield from tree_of(cls)

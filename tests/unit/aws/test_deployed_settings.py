@@ -13,7 +13,7 @@ from botocore.exceptions import EndpointConnectionError
 from botocore.stub import Stubber
 from fairbox import Batches, Outbox, Queue
 from fairbox.aws import deployed_settings
-from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.errors import InvalidInput, NotAllowed, NotConfigured, Unavailable
 from fairbox.observability.metrics import Metrics
 from fairbox.settings import DEPLOYED, Settings
 from fairbox.testing import ManualClock
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLES = {name: f"its-{name.lower()}" for name in DEPLOYED}
 STACK = Settings({"FAIRBOX_STACK": "Shop"})
+ASKED = "ssm:GetParameter of /fairbox/Shop"
 
 
 class Aws:
@@ -112,18 +113,24 @@ def test_without_a_name_the_variable_that_lacks_is_named(aws: Aws) -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("ParameterNotFound", "no deployment Shop of this release is in this account and region"),
-        ("AccessDeniedException", "allow it: the policies of the deployment's Access stack do"),
-        ("ThrottlingException", "ThrottlingException"),
+        (
+            "ParameterNotFound",
+            f"{ASKED} failed: no deployment Shop of this release is in this account and region",
+        ),
+        (
+            "AccessDeniedException",
+            "not allowed: ssm:GetParameter on /fairbox/Shop: the Access stack's policies allow it",
+        ),
+        ("ThrottlingException", f"{ASKED} failed: ThrottlingException"),
     ],
 )
 def test_a_refusal_names_the_parameter_the_action_and_what_to_do(
     aws: Aws, code: str, said: str
 ) -> None:
     aws.refuses(code)
-    with pytest.raises(Unavailable) as refused:
+    with pytest.raises((NotAllowed, Unavailable)) as refused:
         Outbox.from_env(STACK, client=aws.client)
-    assert str(refused.value) == f"ssm:GetParameter of /fairbox/Shop failed: {said}"
+    assert str(refused.value) == said
 
 
 def test_a_refusal_is_not_remembered(aws: Aws) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from fairbox.aws.s3_failures import S3Failures
-from fairbox.errors import Unavailable, Unreadable
+from fairbox.errors import NotAllowed, Unavailable, Unreadable
 
 RECORDS = [{"eventID": "1", "dynamodb": {"SequenceNumber": "7"}}]
 REFUSED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "any")
@@ -86,8 +86,10 @@ def test_an_object_that_holds_no_records_is_unreadable(body: bytes) -> None:
         given_up.read("aws/lambda/x")
 
 
-@pytest.mark.parametrize("error", [REFUSED, SLOW])
-def test_a_bucket_that_does_not_answer_is_unavailable(error: Exception) -> None:
+@pytest.mark.parametrize(("error", "kind"), [(REFUSED, NotAllowed), (SLOW, Unavailable)])
+def test_a_bucket_that_does_not_answer_is_unavailable(
+    error: Exception, kind: type[Exception]
+) -> None:
     given_up, s3 = failures()
     s3.error = error
     for call in (
@@ -96,5 +98,5 @@ def test_a_bucket_that_does_not_answer_is_unavailable(error: Exception) -> None:
         lambda: given_up.done("a"),
         lambda: given_up.keep("a", RECORDS),
     ):
-        with pytest.raises(Unavailable):
+        with pytest.raises(kind):
             call()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from fairbox.errors import Unavailable
+from fairbox.errors import NotAllowed
 from fairbox.smoke.resources import SmokeResources
 from fairbox.smoke.run import DELAY_SECONDS, Smoke
 from fairbox.smoke.steps import DESTINATIONS, Step
@@ -93,7 +93,7 @@ def test_a_kind_that_the_caller_may_not_make_fails_alone(clients: Callable[[str]
 
     run = smoke(app, denied, kinds=("sns", "sqs"), seconds=1)
     first, *others = run.steps()
-    assert (first.name, first.detail) == ("sns", "CreateTopic failed: AccessDenied")
+    assert (first.name, first.detail) == ("sns", "not allowed: CreateTopic: AccessDenied: no")
     assert others[-1] == Step("clean-up", "ok")
     assert left(app, clients) == []
 
@@ -118,7 +118,7 @@ def test_without_a_queue_there_is_no_test_and_nothing_is_made(
     clients: Callable[[str], Any],
 ) -> None:
     app = MemoryApplication()
-    with pytest.raises(Unavailable, match="CreateQueue failed: AccessDenied"):
+    with pytest.raises(NotAllowed, match="CreateQueue: AccessDenied"):
         list(smoke(app, lambda s: Denying(clients(s), "create_queue")).steps())
     assert left(app, clients) == []
 

@@ -1,45 +1,57 @@
 """The errors of Fairbox: one root, each with its data as attributes.
 
-```
-FairboxError
-├── InvalidInput (also ValueError)   .field .expected
-│   └── BodyTooLarge                 .size .limit .subscription
-├── UnknownTopic                     .topic
-├── UnknownSubscription              .topic .subscription
-├── TopicConflict                    .topic .detail
-│   └── ResizeUnderway               .topic .since
-├── TopicIsPushed                    .topic .instead
-├── TopicFull                        .topic .count .limit
-├── StaleReceipt                     .receipts
-├── MessagesClaimed                  .claimed
-├── MessagesOutstanding              .refs
-├── NothingToSkip                    .ref .subscription .detail
-├── MessagesNotFound                 .missing
-├── MessagesNotWritten               .missing
-├── DeadLettersUnreadable            .unreadable
-├── Unreadable                       .key .reason
-│   └── NewerVersion                 .key .found .known
-├── UnknownBatch                     .batch
-├── UnknownItems                     .items
-│   └── MalformedItems               .malformed
-├── BatchSealed                      .batch
-├── BatchEnded                       .batch .state .items .changed .completed
-├── BatchBusy                        .left .changed .completed
-├── ParentItemTaken                  .item .batch
-├── RequestConflict                  .batch .request_id
-├── UnknownFeed                      .feed
-├── FeedFull                         .topic .count .limit
-├── FeedRefused                      .code .text
-├── NotConfigured                    .setting
-├── TransactionCancelled             .reasons
-├── Throttled                        .operation .retry_after
-└── Unavailable                      .operation .detail
-```
+`retry` of an error says whether to make the call again, and `retry_after` after how many seconds
+at least; add a random time, so that callers do not come back all at once.
+
+- `never`: it cannot succeed until the input, the rights, the settings or what is stored change.
+- `after`: it may succeed later, as it is.
+- `same_token`: it may have been carried out. Repeat it with the same message, ids, request id and
+  token; a transaction without a token, only if its own conditions refuse a second one.
+
+Problems of the HTTP API have the same word as their member `retry`. All errors can be pickled.
+
+| error | retry | what to do |
+|---|---|---|
+| `InvalidInput`, a `ValueError` | never | correct the field |
+| - `BodyTooLarge` | never | send less, or deploy a bucket for bodies |
+| `ItemTooLarge` | never | write less into the item: it would have over 400 KB |
+| `UnknownTopic` | never | create it, or look at the name and the Region |
+| `UnknownSubscription` | never | look at the name |
+| `TopicConflict` | never | read what differs; some parts are changed by other calls |
+| - `ResizeUnderway` | after | resize again once the announced width holds |
+| `TopicIsPushed` | never | do what it says instead, or use a topic without subscriptions |
+| `TopicFull` | after | publish again later: its consumers are behind |
+| `StaleReceipt` | never | receive again: others have the messages, or nobody needs them |
+| `MessagesClaimed` | never | release them, or wait until their consumers are done |
+| `MessagesOutstanding` | never | wait until the other subscriptions have them, or cancel them |
+| `NothingToSkip` | never | nothing: the subscription does not wait for it |
+| `MessagesNotFound` | never | nothing: those named are gone |
+| `MessagesNotWritten` | same_token | call again with those named |
+| `DeadLettersUnreadable` | never | look at them: `fairbox dlq show` |
+| `Unreadable` | never | look at the item: something else than Fairbox wrote it |
+| - `NewerVersion` | never | upgrade this library |
+| `UnknownBatch` | never | look at the id: it may be deleted |
+| `UnknownItems` | never | take ids as `add` returned them |
+| - `MalformedItems` | never | take ids as `add` returned them |
+| `BatchSealed` | never | open another batch |
+| `BatchEnded` | never | nothing: it is complete, cancelled or reaped |
+| `BatchBusy` | after | call again with what is left |
+| `ParentItemTaken` | never | take another item, or the batch that it has |
+| `RequestConflict` | never | take a new request id or token for other values |
+| `UnknownFeed` | never | look at the name |
+| `FeedFull` | after | publish again later: its client has not acknowledged enough |
+| `FeedRefused` | never | read its text; for `not_allowed` look at the token |
+| `NotConfigured` | never | set what it names |
+| - `UnknownTable` | never | look at the table's name, the Region and the account |
+| `NotAllowed` | never | allow the action to the role, or give the process credentials |
+| `TransactionCancelled` | never | read `reasons`: a condition did not hold |
+| `Throttled` | after | call again later |
+| `Unavailable` | same_token | call again; `never` where the service refused the request itself |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,8 +60,31 @@ if TYPE_CHECKING:
     from fairbox.model.messages import MessageRef
 
 
+RetryWord = Literal["never", "after", "same_token"]
+"""Whether to make a call again."""
+
+
 class FairboxError(Exception):
-    """The root of every error that Fairbox raises on purpose."""
+    """The root of every error that Fairbox raises on purpose.
+
+    `retry` says whether to make the call again; `retry_after` is the least number of seconds to
+    wait before, None where it is never.
+    """
+
+    retry: RetryWord = "never"
+    retry_after: float | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # by default the text would be taken for the arguments
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    cls: type[FairboxError], args: tuple[Any, ...], state: Mapping[str, Any]
+) -> FairboxError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidInput(FairboxError, ValueError):
@@ -77,6 +112,17 @@ class BodyTooLarge(InvalidInput):
         self.size = size
         self.limit = limit
         self.subscription = subscription
+
+
+class ItemTooLarge(FairboxError):
+    """An item would have over 400 KB; nothing was written.
+
+    `operation` is the call, or the item of the caller's (`items[0]`).
+    """
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"{operation}: the item would have over 400 KB")
+        self.operation = operation
 
 
 class UnknownTopic(FairboxError):
@@ -111,6 +157,9 @@ class ResizeUnderway(TopicConflict):
     `since` is when it begins, in milliseconds since 1970 UTC.
     """
 
+    retry = "after"
+    retry_after = 60.0
+
     def __init__(self, topic: str, since: int) -> None:
         super().__init__(topic, "a resize is announced and has not begun; wait a minute")
         self.since = since
@@ -133,9 +182,10 @@ class TopicFull(FairboxError):
     """The topic has no room for the messages of the call; nothing was written.
 
     `count` is the outstanding messages as the process knows them, half a minute late; `limit` is
-    the topic's `max_outstanding`; `retry_after` is the least number of seconds to wait.
+    the topic's `max_outstanding`.
     """
 
+    retry = "after"
     retry_after = 10.0
 
     def __init__(self, topic: str, count: int, limit: int) -> None:
@@ -211,8 +261,15 @@ class MessagesNotWritten(FairboxError):
     `missing` has their refs, or the ids of a feed's messages.
     """
 
-    def __init__(self, missing: Sequence[MessageRef | str], reason: str = "") -> None:
-        because = f" ({reason})" if reason else ""
+    retry: RetryWord = "same_token"
+    retry_after: float | None = 1.0
+
+    def __init__(
+        self, missing: Sequence[MessageRef | str], cause: FairboxError | None = None
+    ) -> None:
+        because = f" ({cause})" if cause else ""
+        if cause is not None:
+            self.retry, self.retry_after = cause.retry, cause.retry_after
         super().__init__(f"not written: {', '.join(map(str, missing))}{because}")
         self.missing: tuple[Any, ...] = tuple(missing)
 
@@ -319,6 +376,9 @@ class BatchBusy(FairboxError):
     `changed` and `completed` say what the call did of the rest, as `AckResult` does.
     """
 
+    retry = "after"
+    retry_after = 1.0
+
     def __init__(
         self, left: Sequence[str], changed: int = 0, completed: Sequence[str] = ()
     ) -> None:
@@ -338,10 +398,14 @@ class ParentItemTaken(FairboxError):
 
 
 class RequestConflict(FairboxError):
-    """The request id was used before, with another count or group size."""
+    """The request id was used before, with another count or group size.
+
+    Of a transaction it is the token, and `batch` is empty.
+    """
 
     def __init__(self, batch: str, request_id: str) -> None:
-        super().__init__(f"batch {batch}: request {request_id!r} was made with other values")
+        what = f"batch {batch}: request" if batch else "token:"
+        super().__init__(f"{what} {request_id!r} was used with other values; take a new one")
         self.batch = batch
         self.request_id = request_id
 
@@ -357,10 +421,11 @@ class UnknownFeed(FairboxError):
 class FeedFull(FairboxError):
     """A private topic has its `limit` of messages that its client has not acknowledged.
 
-    Nothing was published. `count` is how many it has; `retry_after` is the least number of seconds
-    to wait: its client must acknowledge some, or their time (`keep`) must end.
+    Nothing was published. `count` is how many it has: its client must acknowledge some, or their
+    time (`keep`) must end.
     """
 
+    retry = "after"
     retry_after = 10.0
 
     def __init__(self, topic: str, count: int, limit: int) -> None:
@@ -392,12 +457,49 @@ class NotConfigured(FairboxError):
         self.setting = setting
 
 
+class UnknownTable(NotConfigured):
+    """DynamoDB has no such table in this Region and account; of `tables`, at least one is missing.
+
+    `region` and `account` are empty where the client does not tell.
+    """
+
+    def __init__(self, tables: Sequence[str], region: str = "", account: str = "") -> None:
+        names = " or ".join(map(repr, tables))
+        where = f"Region {region or 'of the client'}, account {account or 'of its credentials'}"
+        FairboxError.__init__(self, f"there is no table {names} in {where}")
+        self.setting = f"table {names}"
+        self.tables = tuple(tables)
+        self.region = region
+        self.account = account
+
+
+class NotAllowed(FairboxError):
+    """A service refused the credentials, or what they may do; or there are none.
+
+    Attributes:
+        action: such as `dynamodb:PutItem`.
+        resource: its ARN; empty where the service does not tell.
+        role: the ARN that called; empty where the service does not tell.
+        detail: why, as far as anybody tells.
+    """
+
+    def __init__(self, action: str, detail: str, resource: str = "", role: str = "") -> None:
+        where = f" on {resource}" if resource else ""
+        who = f" for {role}" if role else ""
+        super().__init__(f"not allowed: {action}{where}{who}: {detail}")
+        self.action = action
+        self.resource = resource
+        self.role = role
+        self.detail = detail
+
+
 class Throttled(FairboxError):
     """DynamoDB, or a service beside it, refused a call under load; it may be repeated.
 
-    `retry_after` is the least number of seconds to wait: the call was tried several times already.
-    Callers should add a random time of their own, so that they do not come back all at once.
+    The call was tried several times already.
     """
+
+    retry = "after"
 
     def __init__(self, operation: str, retry_after: float = 3.0) -> None:
         super().__init__(f"{operation} was throttled: try again in {retry_after:g} s")
@@ -406,17 +508,49 @@ class Throttled(FairboxError):
 
 
 class Unavailable(FairboxError):
-    """A service answered with a fault or not at all; the call may be repeated."""
+    """A service answered with a fault or not at all; the call may be repeated.
 
-    def __init__(self, operation: str, detail: str) -> None:
+    Where the service refused the request itself, `retry` is `never`.
+    """
+
+    def __init__(self, operation: str, detail: str, retry: RetryWord = "same_token") -> None:
         super().__init__(f"{operation} failed: {detail}")
         self.operation = operation
         self.detail = detail
+        self.retry = retry
+        self.retry_after = None if retry == "never" else 1.0
+
+
+_CONDITION: Final = "ConditionalCheckFailed"
+_WHY: Final = {
+    "items": "",
+    "messages": " (it is outstanding already)",
+    "dedup_key of messages": " (it was seen within its window)",
+}
 
 
 class TransactionCancelled(FairboxError):
-    """A transaction was refused; `reasons` has a (code, old item) for each of its actions."""
+    """A transaction was refused, and nothing was written.
 
-    def __init__(self, reasons: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        super().__init__(f"the transaction was cancelled: {[code for code, _ in reasons]}")
+    Attributes:
+        reasons: a (code, old item) for each of its actions.
+        actions: what each action is of the call, in the same order: `items[0]`, `messages[2]`,
+            `dedup_key of messages[2]`; empty where the caller gave the actions as they are.
+    """
+
+    def __init__(
+        self, reasons: Sequence[tuple[str, Mapping[str, Any]]], actions: Sequence[str] = ()
+    ) -> None:
+        codes = [code for code, _ in reasons]
+        told = [
+            f"{action}: {code}" + (_WHY[action.partition("[")[0]] if code == _CONDITION else "")
+            for action, code in zip(actions, codes, strict=False)
+            if code != "None"
+        ]
+        super().__init__(f"the transaction was cancelled: {'; '.join(told) or codes}")
         self.reasons = list(reasons)
+        self.actions = tuple(actions)
+
+
+FAILED: Final = (Throttled, Unavailable, NotAllowed)
+"""What a call raises that a service did not answer as it should: the caller is not at fault."""

@@ -25,6 +25,7 @@ from fairbox.errors import (
     ParentItemTaken,
     RequestConflict,
     ResizeUnderway,
+    RetryWord,
     StaleReceipt,
     Throttled,
     TopicConflict,
@@ -117,6 +118,7 @@ class Refusal(FairboxError):
         headers: HTTP headers that the answer carries.
         lists: further members of the problem, each a list of texts.
         changed: items that the call changed before; None: it does not say.
+        retry: whether to make the request again, as an error's `retry` says.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class Refusal(FairboxError):
         lists: Mapping[str, Sequence[str]] | None = None,
         *,
         changed: int | None = None,
+        retry: RetryWord = "never",
     ) -> None:
         super().__init__(detail)
         self.kind = kind
@@ -135,6 +138,7 @@ class Refusal(FairboxError):
         self.errors = errors
         self.headers = dict(headers or {})
         self.changed = changed
+        self.retry = retry
         self.lists = {
             name: [text if len(text) <= _MAX_ID else f"{text[:_MAX_ID]}..." for text in texts]
             for name, texts in (lists or {}).items()
@@ -157,6 +161,7 @@ class Refusal(FairboxError):
             "status": self.status,
             "detail": self.detail[:_MAX_TEXT],
             "instance": instance,
+            "retry": self.retry,
             **({"errors": errors} if errors else {}),
             **{name: texts for name, texts in self.lists.items() if texts},
             **({} if self.changed is None else {"changed": self.changed}),
@@ -188,7 +193,11 @@ def refusal_of(error: FairboxError) -> Refusal:
         case TopicIsPushed() | ParentItemTaken():
             return _conflict(error)
     plain = _PLAIN.get(type(error))
-    return _failure(error) if plain is None else Refusal(plain, str(error))
+    return (
+        _failure(error)
+        if plain is None
+        else Refusal(plain, str(error), headers=_again(error), retry=error.retry)
+    )
 
 
 def _items(error: UnknownItems | BatchEnded) -> Refusal:
@@ -217,28 +226,40 @@ def _conflict(error: TopicIsPushed | ParentItemTaken) -> Refusal:
 
 def _failure(error: FairboxError) -> Refusal:
     """Return the answer to what is not the caller's fault; it tells nothing of the inside."""
-    again = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    again = _again(error)
     match error:
         case Throttled() | TopicFull() | FeedFull():
-            seconds = max(RETRY_AFTER_SECONDS, ceil(error.retry_after))
-            again = {"Retry-After": str(seconds)}
-            told = "throttled", f"Try again in {seconds} s."
+            told = "throttled", f"Try again in {again['Retry-After']} s."
             told = ("topic-full", str(error)) if isinstance(error, TopicFull) else told
             told = ("feed-full", str(error)) if isinstance(error, FeedFull) else told
-            return Refusal(*told, headers=again)
+            return Refusal(*told, headers=again, retry=error.retry)
         case MessagesNotWritten():
             text = ", ".join(str(ref) for ref in error.missing)
-            return Refusal("not-written", f"Not written: {text}", headers=again)
+            return Refusal("not-written", f"Not written: {text}", headers=again, retry=error.retry)
         case BatchBusy():
             lists = {"left": error.left, "completed": error.completed}
             text = "Send again what is left."
-            return Refusal("batch-busy", text, headers=again, lists=lists, changed=error.changed)
-        case Unavailable():
-            return Refusal("unavailable", "Try again later.", headers=again)
+            return Refusal(
+                "batch-busy",
+                text,
+                headers=again,
+                lists=lists,
+                changed=error.changed,
+                retry=error.retry,
+            )
+        case Unavailable() if error.retry != "never":
+            return Refusal("unavailable", "Try again later.", headers=again, retry=error.retry)
         case Unreadable():
             return Refusal("conflict", "What is stored there cannot be read.")
         case _:
             return Refusal("internal", "The operators have been told.")
+
+
+def _again(error: FairboxError) -> dict[str, str]:
+    """Return the header that says when to make the request again, where it may be."""
+    if error.retry == "never":
+        return {}
+    return {"Retry-After": str(max(RETRY_AFTER_SECONDS, ceil(error.retry_after or 0)))}
 
 
 def _field(kind: str, error: InvalidInput) -> Refusal:

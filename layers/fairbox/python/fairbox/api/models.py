@@ -446,6 +446,10 @@ class ProblemOut(Output):
     status: int
     detail: str
     instance: str = Field(description="Names the request; the log has the same id.")
+    retry: Literal["never", "after", "same_token"] = Field(
+        description="Whether to send the request again: `after` as it is, once `Retry-After` has "
+        "passed; `same_token` with the same ids, because it may have been carried out."
+    )
     errors: list[FieldErrorOut] = Field(default_factory=list)
     items: list[str] = Field(
         default_factory=list, description="Of batches: every id that was never issued, or ended."

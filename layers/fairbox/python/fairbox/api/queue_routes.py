@@ -20,7 +20,7 @@ from fairbox.api.queue_models import (
 from fairbox.api.request import checked
 from fairbox.api.responses import MAX_ANSWER_BYTES
 from fairbox.api.route import Answer, Route
-from fairbox.errors import InvalidInput, StaleReceipt, Throttled, Unavailable
+from fairbox.errors import FAILED, InvalidInput, StaleReceipt
 from fairbox.model.ids import time_of
 from fairbox.model.messages import check_topic
 from fairbox.model.receipts import Receipt
@@ -144,7 +144,7 @@ def _one_by_one(receipts: Sequence[str], call: Callable[[int], None]) -> Answer:
             call(number)
         except StaleReceipt:
             results.append((receipt, "stale"))
-        except (Throttled, Unavailable):
+        except FAILED:
             if not any(status == "done" for _, status in results):
                 raise
             results += [(left, "failed") for left in receipts[number:]]

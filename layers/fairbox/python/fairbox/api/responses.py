@@ -16,7 +16,7 @@ from fairbox.api.models import (
     SubscriptionStateOut,
     TopicOut,
 )
-from fairbox.errors import InvalidInput, NotConfigured, Unavailable
+from fairbox.errors import FAILED, InvalidInput, NotConfigured
 from fairbox.model.ids import parse_id, time_of
 from fairbox.model.redaction import redacted_address
 
@@ -61,7 +61,7 @@ def show_message(outbox: Outbox, stored: StoredMessage, receives: MessageReceive
         return shown.model_copy(update={"body_omitted": "too large"})
     try:
         body = outbox.fetch(stored).message.body
-    except (Unavailable, NotConfigured):
+    except (*FAILED, NotConfigured):
         return shown.model_copy(update={"body_omitted": "unavailable"})
     text, encoding = _text(body)
     shown = shown.model_copy(update={"body": text, "body_encoding": encoding})

@@ -10,7 +10,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, InvalidRegionError, NoRegionError
 
 from fairbox.aws.gc_pause import gc_paused
-from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Unavailable
+from fairbox.aws.service_errors import service_error
+from fairbox.errors import FairboxError, InvalidInput, NotConfigured
 from fairbox.model.deadline import NO_TIME, out_of_time
 from fairbox.settings import REGIONS, Settings
 
@@ -77,7 +78,7 @@ def make_client(
         told = error.kwargs["region_name"]
         raise InvalidInput("region", f"a name such as eu-west-1, got {told!r}") from error
     except BotoCoreError as error:
-        raise Unavailable(f"client {service}", str(error)) from error
+        raise service_error(service, error, f"client {service}") from error
     except ValueError as error:
         field = "AWS_ENDPOINT_URL" if endpoint_url is None else "endpoint_url"
         raise InvalidInput(field, "an http or https URL") from error

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.errors import Unavailable
+from fairbox.aws.service_errors import code_of, service_error
+from fairbox.errors import NotAllowed, Unavailable
 from fairbox.model.deployment import parameter_of
 from fairbox.settings import STACK, Settings
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MakeClient = Callable[[str], Any]
-_DENIED: Final = "AccessDeniedException"
 _read: Final[dict[tuple[MakeClient, str], Mapping[str, str]]] = {}
 _reading: Final = threading.Lock()
 
@@ -35,7 +35,8 @@ def settings_with(names: Iterable[str], settings: Settings | None, client: MakeC
 
     Raises:
         InvalidInput: `FAIRBOX_STACK` is no name of a deployment.
-        Unavailable: the parameter does not exist, may not be read, or SSM did not answer.
+        NotAllowed: the parameter may not be read.
+        Unavailable: it does not exist, or SSM did not answer.
     """
     settings = settings or Settings.from_env()
     name = settings.optional(STACK)
@@ -52,26 +53,23 @@ def read_variables(name: str, client: MakeClient) -> dict[str, str]:
 
     Raises:
         InvalidInput: no deployment has such a name.
-        Unavailable: as for `settings_with`.
+        NotAllowed, Unavailable: as for `settings_with`.
     """
     parameter = parameter_of(name)
     try:
         answer = client("ssm").get_parameter(Name=parameter)
-    except ClientError as error:
-        code = error.response["Error"].get("Code", "")
-        raise Unavailable(f"ssm:GetParameter of {parameter}", _reason(code, name)) from error
-    except BotoCoreError as error:
-        raise Unavailable(f"ssm:GetParameter of {parameter}", type(error).__name__) from error
+    except (ClientError, BotoCoreError) as error:
+        operation = f"ssm:GetParameter of {parameter}"
+        if isinstance(error, ClientError) and code_of(error) == "ParameterNotFound":
+            detail = f"no deployment {name} of this release is in this account and region"
+            raise Unavailable(operation, detail, "never") from error
+        failure = service_error("ssm", error, operation)
+        if isinstance(failure, NotAllowed):
+            hint = "the Access stack's policies allow it"
+            failure = NotAllowed("ssm:GetParameter", hint, parameter, failure.role)
+        raise failure from error
     try:
         values = json.loads(answer["Parameter"]["Value"])
         return {str(variable): str(value) for variable, value in values.items()}
     except (ValueError, AttributeError) as error:
-        raise Unavailable(f"reading {parameter}", "it holds no JSON object") from error
-
-
-def _reason(code: str, name: str) -> str:
-    if code == "ParameterNotFound":
-        return f"no deployment {name} of this release is in this account and region"
-    if code == _DENIED:
-        return "allow it: the policies of the deployment's Access stack do"
-    return code
+        raise Unavailable(f"reading {parameter}", "it holds no JSON object", "never") from error

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from fairbox.aws.service_errors import service_error
 from fairbox.errors import Unavailable
 from fairbox.model.messages import MAX_BODY_BYTES
 
@@ -32,7 +33,7 @@ class S3Bodies:
         """Store the body under the key; again is the same.
 
         Raises:
-            Unavailable: S3 did not take it.
+            NotAllowed, Unavailable: S3 did not take it.
         """
         self._call("put_object", Bucket=self.bucket, Key=key, Body=body, ContentType=content_type)
 
@@ -40,14 +41,14 @@ class S3Bodies:
         """Return the body.
 
         Raises:
-            Unavailable: it could not be read, or is larger than a message's; then the rest of it
-                is not read: who may put objects must not fill a function's memory.
+            NotAllowed, Unavailable: it could not be read, or is larger than a message's; then the
+                rest of it is not read: who may put objects must not fill a function's memory.
         """
         answer = self._call("get_object", Bucket=bucket, Key=key)
         try:
             body = bytes(answer["Body"].read(MAX_BODY_BYTES + 1))
         except BotoCoreError as error:
-            raise Unavailable("get_object", type(error).__name__) from error
+            raise service_error("s3", error, "get_object") from error
         if len(body) > MAX_BODY_BYTES:
             raise Unavailable("get_object", f"over {MAX_BODY_BYTES} bytes")
         return body
@@ -56,7 +57,7 @@ class S3Bodies:
         """Let the bucket's life cycle delete the body; one that is gone stays gone.
 
         Raises:
-            Unavailable: S3 did not answer.
+            NotAllowed, Unavailable: S3 did not do it.
         """
         tags = {"TagSet": [{"Key": "fairbox", "Value": "delivered"}]}
         try:
@@ -69,8 +70,5 @@ class S3Bodies:
         call: Callable[..., dict[str, Any]] = getattr(self._client, operation)
         try:
             return call(**arguments)
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            raise Unavailable(operation, code) from error
-        except BotoCoreError as error:
-            raise Unavailable(operation, type(error).__name__) from error
+        except (ClientError, BotoCoreError) as error:
+            raise service_error("s3", error, operation) from error

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from fairbox.aws.service_errors import service_error
 from fairbox.dispatch.ports import GivenUpBatch
-from fairbox.errors import Unavailable, Unreadable
+from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ class S3Failures:
         """Return the keys of all objects with their times; other objects stay for an operator.
 
         Raises:
-            Unavailable: S3 did not answer.
+            NotAllowed, Unavailable: S3 did not answer.
         """
         try:
             pages = (
@@ -44,7 +45,7 @@ class S3Failures:
             )
             entries = [entry for page in pages for entry in page.get("Contents", [])]
         except (ClientError, BotoCoreError) as error:
-            raise Unavailable("list_objects_v2", str(error)) from error
+            raise service_error("s3", error, "list_objects_v2") from error
         return {entry["Key"]: entry["LastModified"].timestamp() for entry in entries}
 
     def read(self, name: str) -> GivenUpBatch:
@@ -52,12 +53,12 @@ class S3Failures:
 
         Raises:
             Unreadable: it holds no records.
-            Unavailable: S3 did not answer.
+            NotAllowed, Unavailable: S3 did not answer.
         """
         try:
             body = self._client().get_object(Bucket=self._bucket, Key=name)["Body"].read()
         except (ClientError, BotoCoreError) as error:
-            raise Unavailable("get_object", str(error)) from error
+            raise service_error("s3", error, "get_object") from error
         try:
             records = json.loads(json.loads(body)["payload"])["Records"]
             # what a record lacks shows when it is handled
@@ -71,18 +72,18 @@ class S3Failures:
         """Delete the object of a batch that was replayed.
 
         Raises:
-            Unavailable: S3 did not answer; the batch is replayed once more.
+            NotAllowed, Unavailable: S3 did not answer; the batch is replayed once more.
         """
         try:
             self._client().delete_object(Bucket=self._bucket, Key=name)
         except (ClientError, BotoCoreError) as error:
-            raise Unavailable("delete_object", str(error)) from error
+            raise service_error("s3", error, "delete_object") from error
 
     def keep(self, reason: str, records: Sequence[Mapping[str, Any]]) -> str:
         """Put records into an object as Lambda does; the same records go into the same object.
 
         Raises:
-            Unavailable: S3 did not take it.
+            NotAllowed, Unavailable: S3 did not take it.
         """
         payload = json.dumps({"Records": list(records)}, separators=(",", ":"))
         digest = hashlib.sha256(payload.encode()).hexdigest()[:32]
@@ -91,5 +92,5 @@ class S3Failures:
         try:
             self._client().put_object(Bucket=self._bucket, Key=name, Body=body)
         except (ClientError, BotoCoreError) as error:
-            raise Unavailable("put_object", str(error)) from error
+            raise service_error("s3", error, "put_object") from error
         return name

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from fairbox.aws.service_errors import service_error
 from fairbox.errors import Unavailable
 from fairbox.model.chunks import chunks
 from fairbox.model.deadline import NO_TIME, out_of_time
@@ -27,7 +28,8 @@ def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
         entries: as of `SendMessageBatch`, without `Id`.
 
     Raises:
-        Unavailable: some were refused to the last try; those before them are in the queue.
+        NotAllowed, Unavailable: some were refused to the last try; those before them are in the
+            queue.
     """
     for chunk in chunks(entries, _size, items_most=_PER_CALL, bytes_most=_CALL_BYTES):
         waiting = [{"Id": str(n), **entry} for n, entry in enumerate(chunk)]
@@ -39,11 +41,14 @@ def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
             try:
                 answer = client.send_message_batch(QueueUrl=url, Entries=waiting)
             except (ClientError, BotoCoreError) as error:
+                failed = service_error("sqs", error, "send_message_batch")
+                if failed.retry == "never":
+                    raise failed from error
                 failure = str(error)
                 continue
-            failed = {entry["Id"] for entry in answer.get("Failed", [])}
+            refused = {entry["Id"] for entry in answer.get("Failed", [])}
             failure = str(answer.get("Failed", ""))
-            waiting = [entry for entry in waiting if entry["Id"] in failed]
+            waiting = [entry for entry in waiting if entry["Id"] in refused]
             if not waiting:
                 break
         if waiting:

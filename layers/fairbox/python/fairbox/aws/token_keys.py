@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.errors import NotConfigured, Unavailable
+from fairbox.aws.service_errors import service_error
+from fairbox.errors import NotAllowed, NotConfigured, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,8 @@ class SecretKeys:
         """Return the id of today's version, and its value.
 
         Raises:
-            Unavailable: the secret cannot be read; NotConfigured: its value is too short.
+            NotAllowed, Unavailable: the secret cannot be read.
+            NotConfigured: its value is too short.
         """
         return next(iter(self._fresh(KEPT_SECONDS).items()))
 
@@ -53,7 +55,7 @@ class SecretKeys:
         """Return a valid key by its id.
 
         Raises:
-            Unavailable, NotConfigured: as `current`.
+            NotAllowed, Unavailable, NotConfigured: as `current`.
         """
         return self._fresh(KEPT_SECONDS).get(id_) or self._fresh(AGAIN_SECONDS).get(id_)
 
@@ -63,7 +65,7 @@ class SecretKeys:
         if not 0 <= now - self._read_at < seconds:
             try:
                 self._keys = dict(filter(None, map(self._read, _STAGES)))
-            except Unavailable:
+            except (NotAllowed, Unavailable):
                 if not self._keys:
                     raise
             self._read_at = now
@@ -77,7 +79,7 @@ class SecretKeys:
             code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
             if stage != _STAGES[0] and code == "ResourceNotFoundException":
                 return None
-            raise Unavailable("reading the key of tokens", code or type(error).__name__) from error
+            raise service_error("secretsmanager", error, "reading the key of tokens") from error
         key = found.get("SecretString", "")
         if len(key) < LEAST_CHARACTERS:
             raise NotConfigured(f"a key of {LEAST_CHARACTERS} characters or more in the secret")

@@ -174,6 +174,7 @@ def problem(error: FairboxError) -> dict[str, object]:
         "type": URN + refusal.kind,
         "title": body["title"],
         "detail": str(error),
+        "retry": error.retry,
     }
     if "errors" in body:
         fields["errors"] = body["errors"]

@@ -214,7 +214,7 @@ class Feeds:
         except FairboxError as error:
             if not numbers:
                 raise
-            raise MessagesNotWritten(ids[len(numbers) :], str(error)) from error
+            raise MessagesNotWritten(ids[len(numbers) :], error) from error
         return numbers
 
     def token(self, user: str, allow: Sequence[str], ttl: int = 60) -> str:

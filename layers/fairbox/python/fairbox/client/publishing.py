@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.client.body_limits import SMALL, too_large
 from fairbox.client.context import OutboxPart
+from fairbox.client.transaction_refusals import MAX_TOKEN, actions_of, told
 from fairbox.dynamodb.message_inserts import MAX_TRANSACTION, NewMessage
-from fairbox.errors import InvalidInput, TopicConflict
+from fairbox.errors import FairboxError, InvalidInput, TopicConflict
 from fairbox.model.epochs import ref_of
 from fairbox.model.ids import check_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
     from fairbox.client.context import OutboxContext
     from fairbox.model.messages import Message, MessageRef
@@ -75,6 +76,7 @@ class MessagePublication(OutboxPart):
             TopicFull: it holds its `max_outstanding` of messages; add the same one again later.
             InvalidInput: the topic is ordered and the message has a delay; BodyTooLarge: there is
                 no bucket for its body, and an item or a subscription cannot take it.
+            NotAllowed: the credentials may not write there.
             Throttled, Unavailable: the message may not be written; try again with the same one.
         """
         context = self._context
@@ -99,6 +101,7 @@ class MessagePublication(OutboxPart):
         Raises:
             TopicFull: a topic has no room for all of its messages; none was written.
             MessagesNotWritten: some were not written after all retries; `.missing` names them.
+            NotAllowed: the credentials may not write there; call again with all once they may.
         """
         context = self._context
         return context.inserts.add_many(place_all(messages, context), new=new)
@@ -117,7 +120,7 @@ class MessagePublication(OutboxPart):
         return context.inserts.actions(place_all(messages, context))
 
     def transact(
-        self, items: Sequence[dict[str, Any]], *messages: Message, token: str | None = None
+        self, items: Iterable[Mapping[str, Any]], *messages: Message, token: str | None = None
     ) -> list[MessageRef]:
         """Write the caller's items and these messages in one transaction.
 
@@ -134,15 +137,27 @@ class MessagePublication(OutboxPart):
             The refs of the messages.
 
         Raises:
-            InvalidInput: over 100 actions, or an id or a deduplication key comes twice.
+            InvalidInput: over 100 actions, an id or a deduplication key comes twice, or DynamoDB
+                does not take an item; it names it, such as `items[0].Put.Item.id`.
+            ItemTooLarge: an item of `items` would have over 400 KB.
+            RequestConflict: the token was used with other items or messages.
             TopicFull: a topic has no room for its messages; nothing was written.
-            TransactionCancelled: a condition did not hold; `.reasons` has one reason per action.
+            TransactionCancelled: a condition did not hold; `.reasons` has one reason per action,
+                `.actions` says what each action is of this call.
+            UnknownTable: there is no table of an item, in this Region and account.
+            NotAllowed: the credentials may not write there.
             Throttled, Unavailable: it may or may not be written; repeat it with the token.
         """
+        if token is not None and not 1 <= len(token) <= MAX_TOKEN:
+            raise InvalidInput("token", f"1 to {MAX_TOKEN} characters, got {len(token)}")
+        own = actions_of(items)
         context = self._context
         placed = place_all(messages, context)
-        actions = [*items, *context.inserts.actions(placed, by_id=token is not None)]
+        actions = [*own, *context.inserts.actions(placed, by_id=token is not None)]
         if not 1 <= len(actions) <= MAX_TRANSACTION:
             raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")
-        context.inserts.transact(actions, token)
+        try:
+            context.inserts.transact(actions, token)
+        except FairboxError as error:
+            raise told(error, own, placed, token) from error
         return [new.ref for new in placed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.consumer.options import CALL_SIZE
-from fairbox.errors import StaleReceipt, Throttled, Unavailable
+from fairbox.errors import FAILED, StaleReceipt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class Extension:
                 self._many([one.receipt for one in held], visibility)
         except StaleReceipt as error:
             stale = frozenset([held[0].receipt] if len(held) == 1 else error.receipts)
-        except (Throttled, Unavailable) as error:
+        except FAILED as error:
             self._events.failed("extend", error)
             again = self._now() + min(AGAIN_SECONDS, self._limits.heartbeat / 3)
             for one in held:

@@ -14,6 +14,7 @@ from fairbox.errors import (
     FeedFull,
     InvalidInput,
     MessagesNotWritten,
+    NotAllowed,
     NotConfigured,
     Throttled,
     Unavailable,
@@ -108,6 +109,6 @@ def _outcome(error: BaseException | None) -> Outcome:
             return refused(text, fault="message")
         case Throttled():
             return throttled(text)
-        case NotConfigured() | Unavailable():
+        case NotConfigured() | NotAllowed() | Unavailable():
             return unreachable(text)
     return refused(text, fault="destination" if isinstance(error, UnknownFeed) else "unknown")

@@ -10,6 +10,7 @@ from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import (
     FairboxError,
     MessagesNotWritten,
+    NotAllowed,
     Throttled,
     TopicFull,
     TopicIsPushed,
@@ -78,7 +79,7 @@ class PulledTopic:
             return list(self._add_many(copies)) if copies else []
         except (Throttled, TopicFull) as error:
             return [throttled(str(error))] * len(copies)
-        except Unavailable as error:
+        except (Unavailable, NotAllowed) as error:
             return [unreachable(str(error))] * len(copies)
         except FairboxError as error:
             return [refused(str(error))] * len(copies)

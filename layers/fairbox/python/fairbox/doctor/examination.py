@@ -16,7 +16,14 @@ from fairbox.doctor import (
 )
 from fairbox.doctor.aws import NotAnswered
 from fairbox.doctor.findings import CHECKS, Check, Finding, Reporter
-from fairbox.errors import FairboxError, InvalidInput, NewerVersion, Throttled, Unavailable
+from fairbox.errors import (
+    FairboxError,
+    InvalidInput,
+    NewerVersion,
+    NotAllowed,
+    Throttled,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +74,8 @@ def _made(one: Check, deployment: Deployment) -> Iterator[Finding]:
         yield from one.look(deployment)
     except NotAnswered as error:
         yield report.unknown(str(error), error.advice)
+    except NotAllowed as error:
+        yield report.unknown(str(error), "Allow it: policy Reader of the Access stack does.")
     except (Throttled, Unavailable) as error:
         yield report.unknown(str(error), "Try again, where it should answer.")
     except NewerVersion as error:

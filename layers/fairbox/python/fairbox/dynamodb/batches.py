@@ -283,4 +283,5 @@ def _conflict(error: Unavailable) -> bool:
     if not isinstance(cause, ClientError):
         return False
     code = cause.response["Error"]["Code"]
-    return code in ("TransactionCanceledException", "TransactionConflictException")
+    conflicts = ("TransactionCanceledException", "TransactionConflictException")
+    return code in conflicts and error.retry != "never"

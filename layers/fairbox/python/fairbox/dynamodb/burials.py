@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fairbox.codec.failures import bare
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb import message_states
-from fairbox.dynamodb.calls import ItemTooLarge
 from fairbox.dynamodb.dead_letters import reason_of
 from fairbox.dynamodb.lanes import saved_or_there
-from fairbox.errors import TransactionCancelled, Unavailable
+from fairbox.errors import ItemTooLarge, TransactionCancelled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

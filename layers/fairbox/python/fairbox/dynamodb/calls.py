@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -12,13 +13,22 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     HTTPClientError,
+    ParamValidationError,
 )
 from botocore.exceptions import (
     ConnectionError as BotoConnectionError,
 )
 
+from fairbox.aws.service_errors import answer_is_passing, code_of, service_error
 from fairbox.codec.attributes import PK
-from fairbox.errors import FairboxError, NotConfigured, Throttled, TransactionCancelled, Unavailable
+from fairbox.errors import (
+    FairboxError,
+    ItemTooLarge,
+    Throttled,
+    TransactionCancelled,
+    Unavailable,
+    UnknownTable,
+)
 from fairbox.model.deadline import out_of_time
 
 if TYPE_CHECKING:
@@ -40,19 +50,24 @@ _THROTTLED: Final = frozenset(
         "ThrottledException",
     }
 )
-_TRANSIENT: Final = frozenset(
-    {
-        "InternalServerError",
-        "ServiceUnavailable",
-        "TransactionConflictException",
-        "TransactionInProgressException",
-        "LimitExceededException",
-    }
-)
+_CANCELLED: Final = "TransactionCanceledException"
 _INVALID: Final = "ValidationError"  # of an action in a transaction
 _CONFLICT: Final = frozenset(
     {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
 )
+# botocore's reports on a request's parameters
+_OF_TYPE: Final = re.compile(
+    r"Invalid type for parameter (?P<path>.*?), value: .*?, "
+    r"type: <class '(?P<got>[^']*)'>, valid types: (?P<wanted>[^\n]*)",
+    re.DOTALL,
+)
+_UNKNOWN: Final = re.compile(
+    r'Unknown parameter in (?P<path>.*?): "(?P<name>.*?)", must be one of: (?P<known>[^\n]*)'
+)
+_MISSING: Final = re.compile(r'Missing required parameter in (?P<path>.*?): "(?P<name>\w*)"')
+_SAYS: Final = "what DynamoDB takes; it says: "
+_WANTED: Final = {"<class 'dict'>": "an object", "<class 'str'>": "text"}
+_IN_STATEMENT: Final = re.compile(r'(?:INTO|UPDATE|FROM) "([^"]+)"')
 
 
 @contextmanager
@@ -77,11 +92,16 @@ class ConditionFailed(FairboxError):
         self.old = dict(old)
 
 
-class ItemTooLarge(FairboxError):
-    """An item would have over 400 KB; nothing was written."""
+class MalformedRequest(Unavailable):
+    """DynamoDB, or its client, takes a request for malformed; it names the part where it can.
 
-    def __init__(self, operation: str) -> None:
-        super().__init__(f"{operation}: the item would have over 400 KB")
+    Within the library that is a fault of ours; of a caller's own items it is theirs.
+    """
+
+    def __init__(self, operation: str, path: str, expected: str) -> None:
+        super().__init__(operation, f"{path}: {expected}" if path else expected, "never")
+        self.path = path
+        self.expected = expected
 
 
 class Calls:
@@ -111,7 +131,8 @@ class Calls:
             Throttled: it was throttled to the last try.
             Unavailable: the service failed to the last try, or refused for another reason; or no
                 time is left for a call (`calls_until`).
-            NotConfigured: the table is not there.
+            UnknownTable: a table is not there.
+            NotAllowed: the credentials may not, or there are none.
         """
         if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
             # one token for all tries: what was applied without an answer is not applied again
@@ -121,10 +142,9 @@ class Calls:
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
             except (ClientError, BotoCoreError) as error:
-                failure, repeatable = _translate(operation, error)
                 late = self.clock.now() >= end or out_of_time()
-                if not repeatable or attempt == TRIES or late:
-                    raise failure from error
+                if late or attempt == TRIES or not _repeatable(error):
+                    raise self._translated(operation, arguments, error) from error
                 self.back_off(attempt)
             else:
                 return answer
@@ -139,8 +159,21 @@ class Calls:
         try:
             answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
         except (ClientError, BotoCoreError) as error:
-            raise _translate(operation, error)[0] from error
+            raise self._translated(operation, arguments, error) from error
         return answer
+
+    def _translated(
+        self, operation: str, arguments: Mapping[str, Any], error: ClientError | BotoCoreError
+    ) -> FairboxError:
+        if isinstance(error, ParamValidationError):
+            return _malformed(operation, error)
+        if isinstance(error, ClientError):
+            if code_of(error) == "ResourceNotFoundException":
+                return UnknownTable(_tables_of(arguments), self.region or "", self._account)
+            refused = _refused(operation, error)
+            if refused is not None:
+                return refused
+        return service_error("dynamodb", error, operation)
 
     @property
     def repeats(self) -> bool:
@@ -153,6 +186,14 @@ class Calls:
     def region(self) -> str | None:
         """The region of the tables; None: the client is none of AWS's."""
         return getattr(getattr(self.client, "meta", None), "region_name", None)
+
+    @property
+    def _account(self) -> str:
+        """The account of the client's credentials; empty: they do not tell."""
+        signer = getattr(self.client, "_request_signer", None)
+        with suppress(BotoCoreError):  # they may have to be read anew for it
+            return getattr(getattr(signer, "_credentials", None), "account_id", None) or ""
+        return ""
 
     @property
     def out_of_time(self) -> bool:
@@ -259,46 +300,72 @@ def _reasons(error: ClientError) -> list[tuple[str, dict[str, Any]]]:
     return [(r.get("Code", "None"), r.get("Item", {})) for r in reasons]
 
 
-def _repeatable(error: ClientError) -> bool:
-    code = error.response["Error"]["Code"]
-    if code == "TransactionCanceledException":
+def _repeatable(error: ClientError | BotoCoreError) -> bool:
+    """Whether the call may be made again at once."""
+    if isinstance(error, BotoCoreError):
+        return isinstance(error, HTTPClientError | BotoConnectionError)
+    if code_of(error) == _CANCELLED:
         codes = {code for code, _ in _reasons(error)} - {"None"}
         return bool(codes) and codes <= _CONFLICT
-    return code in _THROTTLED or code in _TRANSIENT
+    return answer_is_passing(error)
 
 
-def _translate(operation: str, error: ClientError | BotoCoreError) -> tuple[FairboxError, bool]:
-    """Return the error as ours, and whether the call may be made again at once."""
-    if isinstance(error, ClientError):
-        return _translate_answer(operation, error), _repeatable(error)
-    unanswered = isinstance(error, HTTPClientError | BotoConnectionError)
-    return Unavailable(operation, type(error).__name__ if unanswered else str(error)), unanswered
-
-
-def _translate_answer(operation: str, error: ClientError) -> FairboxError:
+def _refused(operation: str, error: ClientError) -> FairboxError | None:
+    """Return the error of what only DynamoDB answers; None: it is like any service's."""
     response: Any = error.response
-    code = response["Error"]["Code"]
-    if code == "ConditionalCheckFailedException":
-        return ConditionFailed(operation, response.get("Item", {}))
-    if code == "TransactionCanceledException":
-        return _translate_cancellation(operation, error)
+    code = code_of(error)
     if code in _THROTTLED:
         return Throttled(operation)
-    if code == "ValidationException" and _over_size(response["Error"]):
-        return ItemTooLarge(operation)
-    if code == "ResourceNotFoundException":
-        return NotConfigured(f"table ({response['Error'].get('Message', '')})")
-    return Unavailable(operation, f"{code}: {response['Error'].get('Message', '')}")
+    match code:
+        case "ConditionalCheckFailedException":
+            return ConditionFailed(operation, response.get("Item", {}))
+        case "TransactionCanceledException":
+            return _cancelled(operation, error)
+        case "ValidationException" if _over_size(response["Error"]):
+            return ItemTooLarge(operation)
+        case "ValidationException":
+            return MalformedRequest(operation, "", _SAYS + response["Error"].get("Message", ""))
+    return None
 
 
-def _translate_cancellation(operation: str, error: ClientError) -> FairboxError:
+def _cancelled(operation: str, error: ClientError) -> FairboxError:
     if _repeatable(error):
         throttled = {c for c, _ in _reasons(error)} - {"None", "TransactionConflict"}
         return Throttled(operation) if throttled else Unavailable(operation, "conflicts")
-    reasons: Any = error.response.get("CancellationReasons", [])
-    if any(reason.get("Code") == _INVALID and _over_size(reason) for reason in reasons):
-        return ItemTooLarge(operation)
+    response: Any = error.response
+    for n, reason in enumerate(response.get("CancellationReasons", [])):
+        if reason.get("Code") == _INVALID:
+            action = f"actions[{n}]"
+            if _over_size(reason):
+                return ItemTooLarge(action)
+            return MalformedRequest(operation, action, _SAYS + reason.get("Message", ""))
     return TransactionCancelled(_reasons(error))
+
+
+def _malformed(operation: str, error: ParamValidationError) -> FairboxError:
+    """Return the first thing that botocore's report names, without its value: it may be secret."""
+    report = str(error).replace("TransactItems", "actions", 1)
+    if found := _OF_TYPE.search(report):
+        typed = "; values are typed, such as {'S': 'text'}" if found["path"].count(".") > 1 else ""
+        wanted = _WANTED.get(found["wanted"], found["wanted"])
+        expected = f"{wanted}, got {found['got']}{typed}"
+    elif found := _UNKNOWN.search(report):
+        expected = f"one of {found['known']}, got {found['name']!r}"
+    elif found := _MISSING.search(report):
+        expected = f"the field {found['name']!r}"
+    else:
+        return MalformedRequest(operation, "", "a request that DynamoDB's API takes")
+    return MalformedRequest(operation, found["path"], expected)
+
+
+def _tables_of(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the tables that a request names."""
+    names = [arguments.get("TableName"), *arguments.get("RequestItems", ())]
+    for action in arguments.get("TransactItems", ()):
+        names += [part.get("TableName") for part in action.values()]
+    for statement in arguments.get("Statements", ()):
+        names += _IN_STATEMENT.findall(statement["Statement"])[:1]
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def _over_size(refusal: Mapping[str, Any]) -> bool:

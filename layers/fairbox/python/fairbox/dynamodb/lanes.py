@@ -12,8 +12,8 @@ from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import ShardPage
 from fairbox.dynamodb import message_states
-from fairbox.dynamodb.calls import ConditionFailed, ItemTooLarge
-from fairbox.errors import NewerVersion, TransactionCancelled, Unreadable
+from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.errors import ItemTooLarge, NewerVersion, TransactionCancelled, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

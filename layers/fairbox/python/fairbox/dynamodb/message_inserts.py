@@ -14,11 +14,11 @@ from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.lanes import key_pair
 from fairbox.dynamodb.statements import PER_CALL, execute, insertion
 from fairbox.errors import (
+    FAILED,
     InvalidInput,
     MessagesNotWritten,
-    Throttled,
+    NotAllowed,
     TransactionCancelled,
-    Unavailable,
 )
 from fairbox.model.ids import time_of
 from fairbox.model.messages import Message, MessageRef
@@ -126,7 +126,7 @@ class MessageInserts:
         left, cause = self._insert(items)
         if left:
             missing = [ref for ref, (_, item) in made.items() if key_pair(item) in left]
-            raise MessagesNotWritten(missing, "" if cause is None else str(cause)) from cause
+            raise MessagesNotWritten(missing, cause) from cause
         return [refs[one.ref] for one in messages]
 
     def _insert(self, items: Mapping[Key, Item]) -> tuple[set[Key], FairboxError | None]:
@@ -139,6 +139,9 @@ class MessageInserts:
             answers = execute(self._calls, [insertion(self._outbox, items[k]) for k in chunk])
             failed = {k: a.error for k, a in zip(chunk, answers, strict=True) if a.error}
             if failed:
+                for error in failed.values():
+                    if isinstance(error, NotAllowed):
+                        raise error
                 return failed.keys() | set(keys[start + PER_CALL :]), next(iter(failed.values()))
         return set(), None
 
@@ -155,7 +158,7 @@ class MessageInserts:
                 answer = self._calls.call_once(
                     "batch_write_item", RequestItems={self._outbox: puts}
                 )
-            except (Throttled, Unavailable):
+            except FAILED:
                 left |= set(keys[start:])
                 break
             again = answer.get("UnprocessedItems", {}).get(self._outbox, [])
@@ -189,7 +192,7 @@ class MessageInserts:
             raise InvalidInput("messages", f"at most {MAX_TRANSACTION} actions in a transaction")
         return actions
 
-    def transact(self, actions: Sequence[dict[str, Any]], token: str | None = None) -> None:
+    def transact(self, actions: Sequence[Mapping[str, Any]], token: str | None = None) -> None:
         """Write actions in one transaction, under the caller's token where there is one.
 
         Raises:

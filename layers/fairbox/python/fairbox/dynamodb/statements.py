@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import FairboxError, Throttled, Unavailable
+from fairbox.errors import FairboxError, NotAllowed, Throttled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ _THROTTLED: Final = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError
 _TRANSIENT: Final = frozenset(
     {"RequestLimitExceeded", "TransactionConflict", "InternalServerError"}
 )
+_DENIED: Final = "AccessDenied"
 _OPERATION: Final = "batch_execute_statement"
 _SHOW_OLD: Final = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
@@ -139,4 +140,6 @@ def _answer(part: dict[str, Any]) -> Answer:
     if code in _THROTTLED or code in _TRANSIENT:
         return Answer(done=False, old={}, error=Throttled(_OPERATION))
     detail = f"{code}: {error.get('Message', '')}"
-    return Answer(done=False, old={}, error=Unavailable(_OPERATION, detail))
+    if code == _DENIED:
+        return Answer(done=False, old={}, error=NotAllowed(f"dynamodb:{_OPERATION}", detail))
+    return Answer(done=False, old={}, error=Unavailable(_OPERATION, detail, "never"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.codec.keys import due_sk, message_sk
 from fairbox.codec.segments import segment_of
 from fairbox.dispatch.relay import RECEIVES_LOOK_MS
-from fairbox.errors import Throttled, Unavailable
+from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
 from fairbox.model.segments import Held, Segment, joined, segments_of
 from fairbox.model.stored_messages import MAX_LOOK_MS
@@ -265,7 +265,7 @@ class Looks:
         shard = look.ask.shard
         try:
             self._store.file_segments(shard, look.filed)
-        except (Throttled, Unavailable):
+        except FAILED:
             if look.taken:
                 return leased  # when the lease ends, the same segments are read again
             raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.hints import group_of
 from fairbox.codec.segments import segment_of
-from fairbox.errors import Throttled, Unavailable
+from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import bound_of, time_of
 from fairbox.model.stored_messages import Hint
@@ -272,5 +272,5 @@ class UnorderedReceive:
             if 0 < end < min(segment.end for segment in move.passes) and ref.id <= move.after.after
         ]
         if early:
-            with suppress(Throttled, Unavailable):  # messages are claimed; a scan finds these
+            with suppress(*FAILED):  # messages are claimed; a scan finds these
                 self._store.come_back(move.shard, early)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from fairbox.aws.service_errors import service_error
 from fairbox.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -171,7 +172,5 @@ class SmokeResources:
     def _call(self, action: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except ClientError as error:
-            raise Unavailable(action, error.response["Error"].get("Code", str(error))) from error
-        except BotoCoreError as error:
-            raise Unavailable(action, str(error)) from error
+        except (ClientError, BotoCoreError) as error:
+            raise service_error("", error, action) from error

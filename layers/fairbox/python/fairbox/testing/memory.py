@@ -11,7 +11,7 @@ from .clock import ManualClock
 from .engine import Clock, Engine
 from .pages import Paginator, paginator
 from .refusals import Refusal
-from .requests import Request, Response, check_parameters
+from .requests import Request, Response, check_parameters, check_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,8 +47,12 @@ class MemoryDynamoDB:
         with self._lock:
             try:
                 response = work(self._engine, request)
-            except Refusal as refusal:
-                raise refusal.as_client_error(operation) from None
+            except Exception as error:
+                if not isinstance(error, Refusal) or error.code == "ValidationException":
+                    check_shapes(operation, request)
+                if isinstance(error, Refusal):
+                    raise error.as_client_error(operation) from None
+                raise
         response["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0}
         return response
 

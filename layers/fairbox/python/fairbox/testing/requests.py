@@ -6,6 +6,9 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import botocore.session
+from botocore.validate import ParamValidator
+
 from .expressions import (
     CompiledCondition,
     check_operands,
@@ -87,6 +90,19 @@ def check_parameters(operation: str, request: Request) -> None:
         for name in sorted(given - known)
     ]
     raise parameter_error("\n".join(sorted(missing) + unknown))
+
+
+def check_shapes(operation: str, request: Request) -> None:
+    """Refuse what botocore's model of the service does not take, in botocore's words."""
+    shape = _service_model().operation_model(operation).input_shape
+    found = ParamValidator().validate(request, shape)
+    if found.has_errors():
+        raise parameter_error(found.generate_report())
+
+
+@lru_cache(maxsize=1)
+def _service_model() -> Any:
+    return botocore.session.get_session().get_service_model("dynamodb")
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,14 @@ from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.stream.lane_changes import LaneChange, OpenLane, Shard
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
-from fairbox.errors import NewerVersion, NotConfigured, Throttled, Unavailable, Unreadable
+from fairbox.errors import (
+    FAILED,
+    NewerVersion,
+    NotAllowed,
+    NotConfigured,
+    Unavailable,
+    Unreadable,
+)
 from fairbox.model.clock import milliseconds
 from fairbox.model.recounts import LaneMarks
 from fairbox.model.stored_messages import NEVER_MS, Delivery, Offloaded, ShardRow
@@ -44,7 +51,7 @@ SMALL_TOPIC: Final = 25
 FIRST_CHECK_MS: Final = 60_000
 PULLED_CHECK_MS: Final = 3_600_000
 _CAS_TRIES: Final = 8
-_TRY_AGAIN: Final = (Throttled, Unavailable, NotConfigured)
+_TRY_AGAIN: Final = (*FAILED, NotConfigured)
 
 
 class _BodyKept(Unavailable):
@@ -197,8 +204,8 @@ class Marking:
                 if self._clock.now() >= deadline:
                     raise _BodyKept("put_object_tagging", "the time is over")
                 self._store.expire_body(offloaded)
-            except Unavailable as error:
-                work.put_aside(record, _BodyKept(error.operation, error.detail))
+            except (Unavailable, NotAllowed) as error:
+                work.put_aside(record, _BodyKept("put_object_tagging", error.detail))
 
         self._run([partial(expire, *body) for body in work.bodies])
 
@@ -227,7 +234,7 @@ class Marking:
         else:
             try:
                 self._take_change(change, record, work, report)
-            except (Throttled, Unavailable):
+            except FAILED:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
                 self._take_by_key(record, work, error)
