@@ -92,12 +92,16 @@ def _library() -> Iterable[str]:
         "`import fairbox` gives the names of this page. Those of errors stand in "
         "[errors.md](errors.md). Times are seconds unless a name or a text says milliseconds."
     )
-    classes = [getattr(fairbox, name) for name in fairbox.__all__]
+    things = [getattr(fairbox, name) for name in fairbox.__all__]
     first = ("Outbox", "Message", "MessageRef", "Topic", "Subscription")
-    classes = [c for c in classes if not issubclass(c, Exception)]
+    classes = [c for c in things if inspect.isclass(c) and not issubclass(c, Exception)]
     classes.sort(key=lambda c: (first.index(c.__name__) if c.__name__ in first else 9, c.__name__))
     for cls in classes:
         yield from _class(cls)
+    for function in filter(inspect.isfunction, things):
+        yield f"## {function.__name__}"
+        yield _code(signature(function.__name__, function))
+        yield markdown(function.__doc__ or "")
     yield "## fairbox.inbox"
     yield inspect.cleandoc(inbox.__doc__ or "")
     for name in inbox.__all__:

@@ -1,4 +1,4 @@
-"""What DynamoDB refuses of a caller's own items: errors name the part, and say not to repeat."""
+"""Items of a caller's that DynamoDB refuses: errors name the part, and say not to repeat."""
 
 from __future__ import annotations
 

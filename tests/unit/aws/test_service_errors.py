@@ -1,4 +1,4 @@
-"""What AWS answers, as errors that say whether to make the call again."""
+"""Answers of AWS as errors that say whether to make the call again."""
 
 from __future__ import annotations
 

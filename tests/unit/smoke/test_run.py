@@ -148,7 +148,7 @@ def test_a_delayed_message_that_comes_early_is_a_failure(clients: Callable[[str]
             clients("sqs").send_message(QueueUrl=queue, MessageBody=message.id)
         return sent([message])[0]
 
-    app.outbox.add = add  # type: ignore[method-assign] # delivers at once
+    app.outbox.add = add  # type: ignore[method-assign, assignment] # delivers at once
     found = {s.name: s for s in steps}
     assert found["delayed"].status == "failed"
     assert f"before its {DELAY_SECONDS} s had passed" in found["delayed"].detail

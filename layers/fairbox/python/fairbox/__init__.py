@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from fairbox.aws.clients import client_config
     from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
     from fairbox.client.delivery import SweepResult
@@ -151,6 +152,7 @@ __all__ = [
     "UnknownTopic",
     "Unreadable",
     "WidthResult",
+    "client_config",
 ]
 
 _HOMES: Final = {
@@ -180,6 +182,7 @@ _HOMES: Final = {
     "PartitionResults": "client.partition_types",
     "PartitionedQueue": "client.partitioned_queue",
     "WidthResult": "client.queue_resize",
+    "client_config": "aws.clients",
     "PlacementResult": "client.misplaced_messages",
     "Progress": "batches.results",
     "PurgeResult": "client.purge",

@@ -553,4 +553,4 @@ class TransactionCancelled(FairboxError):
 
 
 FAILED: Final = (Throttled, Unavailable, NotAllowed)
-"""What a call raises that a service did not answer as it should: the caller is not at fault."""
+"""Errors of a call that a service did not carry out: what the caller gave is not at fault."""

@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import boto3
+from boto3.resources.base import ServiceResource
+from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, InvalidRegionError, NoRegionError
 
 from fairbox.aws.gc_pause import gc_paused
 from fairbox.aws.service_errors import service_error
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured
-from fairbox.model.deadline import NO_TIME, out_of_time
+from fairbox.model.deadline import NO_TIME, check_seconds, out_of_time
 from fairbox.settings import REGIONS, Settings
 
+_CONNECT_SECONDS: Final = 2.0
+_READ_SECONDS: Final = 5.0
 _CONFIG: Final = Config(
-    connect_timeout=2,
-    read_timeout=5,
+    connect_timeout=_CONNECT_SECONDS,
+    read_timeout=_READ_SECONDS,
     max_pool_connections=64,
     retries={"mode": "standard", "total_max_attempts": 1},  # Calls retries, once, in one place
 )
+
+
+def client_config(deadline: float | None = None) -> Config:
+    """Return the botocore `Config` of Fairbox's own clients, for a client that you make yourself.
+
+    It repeats nothing: Fairbox does, and botocore's retries would multiply with those.
+
+    Args:
+        deadline: of the `Outbox`, in seconds: one call takes at most a third of it, so that
+            there is time for another; None: 7 s, of them 2 to connect.
+    """
+    if deadline is None:
+        return _CONFIG
+    connect = min(_CONNECT_SECONDS, check_seconds(deadline) / 12)
+    read = min(_READ_SECONDS, deadline / 4)
+    return _CONFIG.merge(Config(connect_timeout=connect, read_timeout=read))
 
 
 class NoTimeLeftError(BotoCoreError):
@@ -32,7 +54,49 @@ class NoTimeLeftError(BotoCoreError):
 def bounded(client: Any) -> Any:
     """Return a boto3 client whose calls keep to `calls_until`, retries by any code included."""
     client.meta.events.register_first("before-send", _refuse_late)
+    return apart_after_fork(client)
+
+
+def apart_after_fork(client: Any) -> Any:
+    """Return a boto3 client that opens connections of its own in a process that is forked.
+
+    The connections of the process before would be shared, and each get answers of the other.
+    """
+    if isinstance(client, BaseClient):  # a double has no connections
+        _clients.add(client)
     return client
+
+
+def low_level(client: Any) -> Any:
+    """Return a client that boto3 made as one; that of a resource changes values on their way.
+
+    Raises:
+        InvalidInput: it is a resource, or a resource's client.
+    """
+    wrong = isinstance(client, ServiceResource)
+    if isinstance(client, BaseClient):
+        service = client.meta.service_model
+        wrong = service.service_name != "dynamodb" or _changes_values(client)
+    if wrong:
+        raise InvalidInput("dynamodb", 'boto3.client("dynamodb"), not a resource or its client')
+    return apart_after_fork(client)
+
+
+def _changes_values(client: BaseClient) -> bool:
+    """Whether handlers change the parameters of a call, as those of boto3's resources do."""
+    model = client.meta.service_model.operation_model("GetItem")
+    event = "provide-client-params.dynamodb.GetItem"
+    answers = client.meta.events.emit(event, params={}, model=model)
+    return any(changed is not None for _, changed in answers)
+
+
+def _close_connections() -> None:
+    for client in list(_clients):
+        client.close()
+
+
+_clients: Final[WeakSet[BaseClient]] = WeakSet()
+os.register_at_fork(after_in_child=_close_connections)
 
 
 def _refuse_late(**_: Any) -> None:
@@ -45,6 +109,7 @@ def make_client(
     endpoint_url: str | None = None,
     region: str | None = None,
     read_timeout: float | None = None,
+    deadline: float | None = None,
 ) -> Any:
     """Return a boto3 client of the environment's credentials.
 
@@ -53,13 +118,14 @@ def make_client(
         endpoint_url: in place of the SDK's own.
         region: in place of the environment's.
         read_timeout: seconds for which a call waits for an answer; None: 5.
+        deadline: as for `client_config`.
 
     Raises:
         NotConfigured: the environment names no region.
         InvalidInput: the region or the endpoint, given or of the environment, is none.
         Unavailable: what the environment names of the SDK is not there, such as a profile.
     """
-    config = _CONFIG
+    config = client_config(deadline)
     if read_timeout is not None:
         config = config.merge(Config(read_timeout=read_timeout))
     try:

@@ -1,4 +1,4 @@
-"""What boto3 raises, as errors of Fairbox: not allowed, or unavailable and whether to repeat."""
+"""Errors of boto3 as those of Fairbox: not allowed, or unavailable and whether to repeat."""
 
 from __future__ import annotations
 

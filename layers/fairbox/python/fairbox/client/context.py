@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fairbox.client.outstanding_limits import OutstandingLimits
@@ -11,8 +11,11 @@ from fairbox.dynamodb.message_inserts import MessageInserts
 from fairbox.dynamodb.topic_copies import ProducerTopics
 from fairbox.errors import FairboxError, UnknownTopic
 from fairbox.model.clock import milliseconds
+from fairbox.model.deadline import calls_until, check_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fairbox.dispatch.ports import Doorbells
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
@@ -27,12 +30,20 @@ class OutboxContext:
         tables: the tables.
         bodies: where bodies go that do not fit an item; None: such bodies are refused.
         doorbells: enqueues visits; None: there is no doorbell queue.
+        deadline: seconds for a call that publishes; None: only those of its tries.
     """
 
     def __init__(
-        self, tables: Tables, bodies: BodyStore | None = None, doorbells: Doorbells | None = None
+        self,
+        tables: Tables,
+        bodies: BodyStore | None = None,
+        doorbells: Doorbells | None = None,
+        deadline: float | None = None,
     ) -> None:
         self.tables = tables
+        self._deadline = deadline
+        if deadline is not None:
+            check_seconds(deadline, longest_call=tables.calls.longest_call)
         self.clock = tables.calls.clock
         self.topics = ProducerTopics(tables.topics, tables.calls)
         self.limits = OutstandingLimits(tables.rows, self.clock)
@@ -46,6 +57,23 @@ class OutboxContext:
     def now(self) -> int:
         """The time in milliseconds since 1970 UTC."""
         return milliseconds(self.clock)
+
+    @contextmanager
+    def ends_within(self, seconds: float | None) -> Iterator[None]:
+        """Let what the block calls end within so many seconds; None: those of the outbox, if any.
+
+        Raises:
+            InvalidInput: a single call may take over half of it.
+        """
+        seconds = self._deadline if seconds is None else seconds
+        if seconds is None:
+            yield
+            return
+        longest = self.tables.calls.longest_call
+        check_seconds(seconds, longest_call=longest)
+        # the last call begins early enough to end in time
+        with calls_until(self.clock, self.clock.now() + seconds - longest):
+            yield
 
     def topic(self, name: str) -> TopicState:
         """Return a topic as it stands now, past all copies.

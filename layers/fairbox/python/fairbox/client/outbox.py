@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.clients import make_client
@@ -74,6 +75,8 @@ class Outbox(
             their redrive is refused.
         bodies: stores bodies that do not fit an item; None: such bodies are refused.
         doorbells: enqueues visits, for `sweep`; None: `sweep` is refused.
+        deadline: seconds in which each call that publishes ends, what it waits for included; None:
+            no try begins after 20 s. A client of your own needs `fairbox.client_config(deadline)`.
         clock, rng: time and jitter; the machine's by default.
 
     Example:
@@ -93,6 +96,7 @@ class Outbox(
         batches_table: str | None = None,
         bodies: BodyStore | None = None,
         doorbells: Doorbells | None = None,
+        deadline: float | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -104,7 +108,7 @@ class Outbox(
             clock=clock,
             rng=rng,
         )
-        self._open(OutboxContext(tables, bodies, doorbells))
+        self._open(OutboxContext(tables, bodies, doorbells, deadline))
 
     @classmethod
     def over(cls, tables: Tables, bodies: BodyStore | None = None) -> Outbox:
@@ -115,7 +119,11 @@ class Outbox(
 
     @classmethod
     def from_env(
-        cls, settings: Settings | None = None, *, client: Callable[[str], Any] = make_client
+        cls,
+        settings: Settings | None = None,
+        *,
+        client: Callable[[str], Any] | None = None,
+        deadline: float | None = None,
     ) -> Outbox:
         """Return the outbox that the environment names, over boto3.
 
@@ -123,13 +131,16 @@ class Outbox(
 
         Args:
             settings: settings in place of the environment's.
-            client: makes boto3 clients by service name.
+            client: makes boto3 clients by service name; None: with `client_config(deadline)`.
+            deadline: as of the class.
 
         Raises:
             NotConfigured: `FAIRBOX_OUTBOX_TABLE` or `FAIRBOX_DELIVERIES_TABLE` is missing.
             Unavailable: the parameter cannot be read.
         """
-        settings = settings_with(_VARIABLES, settings, client)
+        settings = settings_with(_VARIABLES, settings, client or make_client)
+        if client is None:
+            client = partial(make_client, deadline=deadline)
         table = settings.required(OUTBOX_TABLE)
         deliveries = settings.required(DELIVERIES_TABLE)
         bucket = settings.optional(BODIES_BUCKET)
@@ -141,6 +152,7 @@ class Outbox(
             batches_table=settings.optional(BATCHES_TABLE),
             bodies=S3Bodies(client("s3"), bucket) if bucket else None,
             doorbells=SqsDoorbells(client("sqs"), doorbell, later) if doorbell else None,
+            deadline=deadline,
         )
 
     @property

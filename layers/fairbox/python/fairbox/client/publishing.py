@@ -64,11 +64,15 @@ def place_all(messages: Iterable[Message], context: OutboxContext) -> list[NewMe
 class MessagePublication(OutboxPart):
     """Publishes messages."""
 
-    def add(self, message: Message) -> MessageRef:
+    def add(self, message: Message, *, deadline: float | None = None) -> MessageRef:
         """Publish one message (1 WRU a KB); if it is outstanding already, return its ref.
 
         On a topic with a deduplication window, a `dedup_key` that was seen within the window
         returns the ref of the first message with that key.
+
+        Args:
+            message: the message.
+            deadline: seconds in which the call ends; None: those of the outbox.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -80,9 +84,12 @@ class MessagePublication(OutboxPart):
             Throttled, Unavailable: the message may not be written; try again with the same one.
         """
         context = self._context
-        return context.inserts.add(*place_all([message], context))
+        with context.ends_within(deadline):
+            return context.inserts.add(*place_all([message], context))
 
-    def add_many(self, messages: Iterable[Message], *, new: bool = False) -> list[MessageRef]:
+    def add_many(
+        self, messages: Iterable[Message], *, new: bool = False, deadline: float | None = None
+    ) -> list[MessageRef]:
         """Publish messages, 25 a call; those with a deduplication window are written one by one.
 
         A message that is outstanding already stays as it is, with its claim, its failures and its
@@ -94,6 +101,7 @@ class MessagePublication(OutboxPart):
             new: the caller knows that none of them was ever added, so the first try may overwrite:
                 plain puts, which need no right to `PartiQLInsert`. Only what that try left in doubt
                 is written as by default.
+            deadline: as for `add`; what is left then is not written.
 
         Returns:
             The refs, in the order of the messages.
@@ -104,23 +112,35 @@ class MessagePublication(OutboxPart):
             NotAllowed: the credentials may not write there; call again with all once they may.
         """
         context = self._context
-        return context.inserts.add_many(place_all(messages, context), new=new)
+        with context.ends_within(deadline):
+            return context.inserts.add_many(place_all(messages, context), new=new)
 
-    def transact_items(self, *messages: Message) -> list[dict[str, Any]]:
+    def transact_items(
+        self, *messages: Message, deadline: float | None = None
+    ) -> list[dict[str, Any]]:
         """Return the actions that publish these messages in the caller's own transaction.
 
         A deduplication key that was seen within its window makes the transaction fail, with
-        `ConditionalCheckFailed` at its action. This call stores offloaded bodies.
+        `ConditionalCheckFailed` at its action. This call reads topics and stores offloaded bodies.
+
+        Args:
+            messages: the messages.
+            deadline: as for `add`.
 
         Raises:
             InvalidInput: over 100 actions, or an id or a deduplication key comes twice.
             UnknownTopic: there is no such topic; TopicFull: it has no room for its messages.
         """
         context = self._context
-        return context.inserts.actions(place_all(messages, context))
+        with context.ends_within(deadline):
+            return context.inserts.actions(place_all(messages, context))
 
     def transact(
-        self, items: Iterable[Mapping[str, Any]], *messages: Message, token: str | None = None
+        self,
+        items: Iterable[Mapping[str, Any]],
+        *messages: Message,
+        token: str | None = None,
+        deadline: float | None = None,
     ) -> list[MessageRef]:
         """Write the caller's items and these messages in one transaction.
 
@@ -132,6 +152,7 @@ class MessagePublication(OutboxPart):
             messages: the messages to publish with them.
             token: 1 to 36 characters. To repeat a call that a crash cut off, pass the same token,
                 items and messages within ten minutes.
+            deadline: as for `add`.
 
         Returns:
             The refs of the messages.
@@ -152,12 +173,13 @@ class MessagePublication(OutboxPart):
             raise InvalidInput("token", f"1 to {MAX_TOKEN} characters, got {len(token)}")
         own = actions_of(items)
         context = self._context
-        placed = place_all(messages, context)
-        actions = [*own, *context.inserts.actions(placed, by_id=token is not None)]
-        if not 1 <= len(actions) <= MAX_TRANSACTION:
-            raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")
-        try:
-            context.inserts.transact(actions, token)
-        except FairboxError as error:
-            raise told(error, own, placed, token) from error
+        with context.ends_within(deadline):
+            placed = place_all(messages, context)
+            actions = [*own, *context.inserts.actions(placed, by_id=token is not None)]
+            if not 1 <= len(actions) <= MAX_TRANSACTION:
+                raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")
+            try:
+                context.inserts.transact(actions, token)
+            except FairboxError as error:
+                raise told(error, own, placed, token) from error
         return [new.ref for new in placed]

@@ -1,4 +1,4 @@
-"""Why a transaction of a caller's items and messages was refused, in the words of its call."""
+"""Refusals of a transaction of a caller's items and messages, in the words of the call."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from botocore.exceptions import (
     ConnectionError as BotoConnectionError,
 )
 
+from fairbox.aws.clients import low_level
 from fairbox.aws.service_errors import answer_is_passing, code_of, service_error
 from fairbox.codec.attributes import PK
 from fairbox.errors import (
@@ -29,7 +30,7 @@ from fairbox.errors import (
     Unavailable,
     UnknownTable,
 )
-from fairbox.model.deadline import out_of_time
+from fairbox.model.deadline import NO_TIME, out_of_time, seconds_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ BUDGET_SECONDS: Final = 20.0  # after which no further try begins: callers have 
 _UNTIL: Final[ContextVar[float]] = ContextVar("until", default=inf)
 _BASE_SECONDS: Final = 0.05
 _CAP_SECONDS: Final = 3.0
+_TRIES_BY_DEFAULT: Final = 10  # of boto3's DynamoDB client
 _THROTTLED: Final = frozenset(
     {
         "ProvisionedThroughputExceededException",
@@ -117,7 +119,7 @@ class Calls:
     """
 
     def __init__(self, client: Any, clock: Clock, rng: Random) -> None:
-        self.client = client
+        self.client = low_level(client)
         self.clock = clock
         self.rng = rng
 
@@ -137,15 +139,19 @@ class Calls:
         if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
             # one token for all tries: what was applied without an answer is not applied again
             arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
+        if out_of_time():
+            raise Unavailable(operation, NO_TIME)
         end = min(self.clock.now() + BUDGET_SECONDS, _UNTIL.get())
         for attempt in range(1, TRIES + 1):
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
             except (ClientError, BotoCoreError) as error:
                 late = self.clock.now() >= end or out_of_time()
-                if late or attempt == TRIES or not _repeatable(error):
-                    raise self._translated(operation, arguments, error) from error
-                self.back_off(attempt)
+                if not late and attempt < TRIES and _repeatable(error):
+                    self.back_off(attempt)
+                    if not out_of_time():
+                        continue
+                raise self._translated(operation, arguments, error) from error
             else:
                 return answer
         raise AssertionError  # the last try returned or raised
@@ -183,6 +189,15 @@ class Calls:
         return config is not None and (retries or {}).get("total_max_attempts") != 1
 
     @property
+    def longest_call(self) -> float:
+        """Seconds that one call of the client may take, with what it repeats by itself."""
+        config = getattr(getattr(self.client, "meta", None), "config", None)
+        if config is None:
+            return 0.0  # a double
+        tries = (config.retries or {}).get("total_max_attempts", _TRIES_BY_DEFAULT)
+        return float((config.connect_timeout + config.read_timeout) * tries)
+
+    @property
     def region(self) -> str | None:
         """The region of the tables; None: the client is none of AWS's."""
         return getattr(getattr(self.client, "meta", None), "region_name", None)
@@ -203,7 +218,7 @@ class Calls:
     def back_off(self, attempt: int) -> None:
         """Wait before try `attempt` (from 1): full jitter under an exponential bound."""
         bound = min(_CAP_SECONDS, _BASE_SECONDS * 2.0**attempt)
-        self.clock.sleep(self.rng.random() * bound)
+        self.clock.sleep(min(self.rng.random() * bound, max(0.0, seconds_left())))
 
     def tries(self) -> Iterator[None]:
         """Allow tries while there is time, with a pause before each but the first."""

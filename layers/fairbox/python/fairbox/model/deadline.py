@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from fairbox.errors import InvalidInput
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,6 +30,23 @@ def calls_until(clock: Clock, time: float) -> Iterator[None]:
         yield
     finally:
         _END.reset(token)
+
+
+def check_seconds(seconds: object, *, longest_call: float = 0) -> float:
+    """Return a time limit, in seconds, if there is time for two calls that long.
+
+    Raises:
+        InvalidInput: it is no number, or too short.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise InvalidInput("deadline", f"seconds over 0, got {seconds!r}")
+    if seconds < 2 * longest_call:
+        raise InvalidInput(
+            "deadline",
+            f"{2 * longest_call:g} or more, for a call of this client may take {longest_call:g} s; "
+            f"make the client with config=fairbox.client_config({seconds:g})",
+        )
+    return seconds
 
 
 def seconds_left() -> float:
