@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
+LIBRARY = ROOT / "layers/fairbox/python"
 TUTORIAL = ROOT / "docs/tutorial/first-outbox.md"
 LOCAL = "<!-- local application -->\n"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -37,7 +38,7 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def snippets_of(page: Path) -> Iterator[tuple[str, bool]]:
+def snippets_of(page: Path, *, checks: bool = True) -> Iterator[tuple[str, bool]]:
     """Yield each Python snippet, and whether it needs the local application.
 
     Hidden checks (`<!-- check`) count as snippets: they prove what a reader would have to try.
@@ -46,6 +47,8 @@ def snippets_of(page: Path) -> Iterator[tuple[str, bool]]:
     text = page.read_text(encoding="utf-8")
     for match in _PYTHON.finditer(text):
         group = "check" if match["check"] is not None else "code"
+        if group == "check" and not checks:
+            continue
         lines = text[: match.start(group)].count("\n")
         yield "\n" * lines + match[group], match["local"] is not None
 

@@ -19,6 +19,7 @@ FILES: Final = (
     "tests/pipeline/test_growth.py",
     "tests/pipeline/test_replay_plan.py",
     "tests/pipeline/test_trace.py",
+    "tests/repository/test_snippets.py",
     "tests/simulation/test_mutants.py",
     "tests/stacks/test_spark_submit.py",
     "tests/unit/dispatch/test_walk_worlds.py",

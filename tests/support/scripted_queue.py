@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox import Message, StaleReceipt, Topic
+from fairbox import Message, Received, StaleReceipt, Topic
 from fairbox.model.epochs import Epoch
 from fairbox.model.topics import TopicState
 
@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from fairbox.model.topics import Ordering
-
-
-@dataclass(frozen=True)
-class Got:
-    """A received message."""
-
-    message: Message
-    receipt: str
-    receive_count: int
 
 
 @dataclass
@@ -94,7 +85,7 @@ class ScriptedQueue:
         wait: float = 0,
         *,
         consumer: str = "",
-    ) -> list[Got]:
+    ) -> list[Received]:
         with self._lock:
             self.consumers.append(consumer)
             self._call("receive", max_messages)
@@ -167,11 +158,12 @@ class ScriptedQueue:
         if self.faults[name]:
             raise self.faults[name].popleft()
 
-    def _claim(self, entry: Entry, seconds: float) -> Got:
+    def _claim(self, entry: Entry, seconds: float) -> Received:
         self._receipts += 1
         entry.count += 1
         entry.visible_at, entry.receipt = self._now() + seconds, f"receipt-{self._receipts}"
-        return Got(entry.message, entry.receipt, entry.count)
+        visible_at = int(entry.visible_at * 1000)
+        return Received(entry.message, entry.receipt, entry.count, visible_at)
 
     def _heads(self, due: list[Entry]) -> list[Entry]:
         """The first of each key, where it is not held."""

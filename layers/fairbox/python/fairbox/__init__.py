@@ -71,9 +71,10 @@ if TYPE_CHECKING:
     )
     from fairbox.model.feeds import Feed, FeedTopic
     from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.received_messages import Received
     from fairbox.model.stored_messages import DeadLetter, Delivery
     from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
-    from fairbox.queue.models import QueueStats, Received
+    from fairbox.queue.models import QueueStats
 
 __all__ = [
     "AckResult",
@@ -188,7 +189,7 @@ _HOMES: Final = {
     "PurgeResult": "client.purge",
     "Queue": "client.queue",
     "QueueStats": "queue.models",
-    "Received": "queue.models",
+    "Received": "model.received_messages",
     "RedriveResult": "client.redrive",
     "ResizeResult": "client.topic_resize",
     "Retry": "consumer.outcomes",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fairbox.api.context import Api
     from fairbox.api.models import Encoding
     from fairbox.api.request import Request
-    from fairbox.queue.models import Received
+    from fairbox.model.received_messages import Received
 
 Status = Literal["done", "stale", "failed"]
 

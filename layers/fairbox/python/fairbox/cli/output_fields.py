@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from fairbox.client.topic_resize import EpochStatus, ResizeResult
     from fairbox.model.feeds import Feed, FeedTopic
     from fairbox.model.messages import Message
+    from fairbox.model.received_messages import Received
     from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription, TopicState
-    from fairbox.queue.models import QueueStats, Received
+    from fairbox.queue.models import QueueStats
 
 Fields = dict[str, object]
 DELIVERY_COLUMNS: Final = ("ref", "subscription", "attempts", "size", "delivered_at")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairbox.cli.clients import Clients
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.queue.models import Received
+    from fairbox.model.received_messages import Received
 
 
 @dataclass(slots=True)

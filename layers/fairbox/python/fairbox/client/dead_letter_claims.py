@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from fairbox.codec.dead_letters import read_dead
 from fairbox.errors import FairboxError, Unavailable
 from fairbox.model.receipts import TOKEN_BYTES, Receipt
+from fairbox.model.received_messages import Received
 from fairbox.model.stored_messages import Claim
-from fairbox.queue.models import Received
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

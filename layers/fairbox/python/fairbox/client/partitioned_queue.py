@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from fairbox.client.partition_types import KeyRoute, Redrives, Route
     from fairbox.client.queue import Queue
     from fairbox.client.queue_resize import WidthResult
-    from fairbox.consumer.ports import Received, Source
+    from fairbox.consumer.ports import Source
     from fairbox.model.messages import Message
+    from fairbox.model.received_messages import Received
     from fairbox.model.stored_messages import DeadLetter
     from fairbox.model.topics import TopicState
     from fairbox.queue.models import QueueStats

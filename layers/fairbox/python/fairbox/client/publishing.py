@@ -115,10 +115,10 @@ class MessagePublication(OutboxPart):
         with context.ends_within(deadline):
             return context.inserts.add_many(place_all(messages, context), new=new)
 
-    def transact_items(
-        self, *messages: Message, deadline: float | None = None
-    ) -> list[dict[str, Any]]:
+    def transact_items(self, *messages: Message, deadline: float | None = None) -> list[Any]:
         """Return the actions that publish these messages in the caller's own transaction.
+
+        They are plain dicts, which `TransactItems` of any client takes.
 
         A deduplication key that was seen within its window makes the transaction fail, with
         `ConditionalCheckFailed` at its action. This call reads topics and stores offloaded bodies.

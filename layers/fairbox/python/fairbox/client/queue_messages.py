@@ -11,8 +11,8 @@ from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.deadline import seconds_left
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt, check_consumer
+from fairbox.model.received_messages import Received
 from fairbox.queue.models import (
-    Received,
     Taken,
     check_count,
     check_delay,

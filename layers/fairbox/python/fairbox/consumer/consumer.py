@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fairbox.consumer.options import Permits
-    from fairbox.consumer.ports import Figures, Log, Received, Source, Thread, Threads
+    from fairbox.consumer.ports import Figures, Log, Source, Thread, Threads
+    from fairbox.model.received_messages import Received
     from fairbox.model.topics import RetryPolicy
 
 PROGRESS_SECONDS: Final = 60.0

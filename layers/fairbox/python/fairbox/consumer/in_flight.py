@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.consumer.outcomes import Outcome
-    from fairbox.consumer.ports import Received
+    from fairbox.model.received_messages import Received
 
 
 class InFlight:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from fairbox.consumer.outcomes import Outcome
-    from fairbox.consumer.ports import Received
+    from fairbox.model.received_messages import Received
 
 
 @dataclass(slots=True, eq=False)

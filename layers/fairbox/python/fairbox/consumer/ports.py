@@ -7,27 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from fairbox.model.messages import Message
+    from fairbox.model.received_messages import Received
     from fairbox.model.topics import Partition, TopicState
-
-
-class Received(Protocol):
-    """A received message, and the receipt that settles it."""
-
-    @property
-    def message(self) -> Message:
-        """The message."""
-        ...
-
-    @property
-    def receipt(self) -> str:
-        """The receipt, for `ack`, `nack` and `extend`."""
-        ...
-
-    @property
-    def receive_count(self) -> int:
-        """The number of receives, including this one."""
-        ...
 
 
 class Source(Protocol):

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from fairbox.consumer.in_flight import InFlight
     from fairbox.consumer.in_flight_message import InFlightMessage
     from fairbox.consumer.options import Limits
-    from fairbox.consumer.ports import Poll, Received, Source
+    from fairbox.consumer.ports import Poll, Source
     from fairbox.consumer.rate_limit import RateLimit
+    from fairbox.model.received_messages import Received
     from fairbox.model.topics import TopicState
 
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")

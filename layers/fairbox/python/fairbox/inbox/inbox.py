@@ -96,7 +96,7 @@ class Inbox:
         """
         return read_events(lambda_event, keys=self._keys, now=self._clock.now())
 
-    def transact_items(self, event: Event | CloudEvent | str) -> list[dict[str, Any]]:
+    def transact_items(self, event: Event | CloudEvent | str) -> list[Any]:
         """Return the action that makes the consumer's own transaction happen once.
 
         An item past its time that DynamoDB has not deleted yet counts as absent.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fairbox.model.messages import Message
     from fairbox.model.receipts import ClaimPlace
     from fairbox.model.stored_messages import StoredMessage
 
@@ -19,26 +18,6 @@ MAX_WAIT_SECONDS: Final = 900.0
 MAX_REASON_CHARACTERS: Final = 200
 MAX_DELAY_SECONDS: Final = 366 * 24 * 3600.0
 _LEAST_SECONDS: Final = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A message that a consumer holds.
-
-    Attributes:
-        message: the message, with its body.
-        receipt: proof of the claim, for `ack`, `nack` and `extend`.
-        receive_count: number of receives, including this one; from 1.
-        visible_at: the time from which others may receive it, in milliseconds since 1970 UTC.
-        reason, subscriptions: of a dead letter: the last failure, and those for which it died.
-    """
-
-    message: Message
-    receipt: str
-    receive_count: int
-    visible_at: int
-    reason: str = ""
-    subscriptions: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
