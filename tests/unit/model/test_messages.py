@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from fairbox import (
     Subscription,
     Topic,
 )
+from fairbox.cloudevents import envelope
 from fairbox.model.epochs import Epoch
 from fairbox.model.messages import MAX_BODY_BYTES
+from fairbox.model.stored_messages import StoredMessage
 from fairbox.model.topics import TopicState
 from hypothesis import given
 from hypothesis import strategies as st
@@ -204,3 +208,39 @@ def test_the_ids_time_chooses_the_epoch(ms: int, number: int) -> None:
     state = TopicState(Topic("orders", shards=2), epochs)
     assert state.epoch_at(ms).number == number
     assert len(state.shards()) == 14
+
+
+def test_attributes_of_the_event_are_arguments_and_headers_alike() -> None:
+    values: dict[str, Any] = {
+        "type": "com.shop.placed",
+        "source": "/shop",
+        "subject": "7",
+        "dataschema": "s:1",
+    }
+    headers = {f"ce-{name}": value for name, value in values.items()}
+    by_argument = Message(topic="orders", body=b"", headers={"CE-Type": "x", "a": "b"}, **values)
+    assert dict(by_argument.headers) == {"a": "b"} | headers  # the argument wins
+    by_header = Message(topic="orders", body=b"", id=by_argument.id, headers=by_argument.headers)
+    assert by_header == by_argument
+    assert {name: getattr(by_header, name) for name in values} == values
+    assert replace(by_header, type="com.shop.paid").headers["ce-type"] == "com.shop.paid"
+    assert by_header.with_content(headers={"ce-type": "other"}).type == "other"
+    assert by_header.with_content(headers={}).type is None
+    stored = StoredMessage(by_header, MessageRef("orders", 0, 0, by_header.id), "ready", 0)
+    assert values.items() <= json.loads(envelope(stored)).items()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("type", ""), ("type", 7), ("source", "a b"), ("subject", "a\n"), ("dataschema", "orders")],
+)
+def test_an_attribute_of_the_event_that_is_none_is_named(field: str, value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Message(topic="orders", body=b"", **{field: value})
+    assert caught.value.field == field
+
+
+def test_a_stored_header_that_is_no_attribute_stops_nothing() -> None:
+    message = Message(topic="orders", body=b"", headers={"ce-source": "a b"})
+    assert message.source is None
+    assert replace(message, topic="copies").headers == message.headers

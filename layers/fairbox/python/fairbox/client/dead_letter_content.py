@@ -45,11 +45,8 @@ class Content:
         Raises:
             InvalidInput: a field is invalid.
         """
-        return replace(
-            message,
-            body=message.body if self.body is None else self.body,
-            headers=message.headers if self.headers is None else self.headers,
-            content_type=message.content_type if self.content_type is None else self.content_type,
+        return message.with_content(
+            body=self.body, headers=self.headers, content_type=self.content_type
         )
 
     def edit(

@@ -93,12 +93,7 @@ class QueueOperations(QueuePart):
         for _ in range(_CAS_TRIES):
             topic, item, version = self._changeable(ref)
             before = self._context.store.fetch_body(read_message(item)).message
-            message = replace(
-                before,
-                body=before.body if body is None else body,
-                headers=before.headers if headers is None else headers,
-                content_type=before.content_type if content_type is None else content_type,
-            )
+            message = before.with_content(body=body, headers=headers, content_type=content_type)
             if self._context.edits.put(item, message, version, ordered=_in_row(topic)):
                 return
         raise Unavailable("put_item", "the message is being changed by others")

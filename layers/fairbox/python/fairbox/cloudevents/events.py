@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fairbox.cloudevents import attributes
 from fairbox.errors import InvalidInput
+from fairbox.model import event_attributes as attributes
 from fairbox.model.ids import check_item
 from fairbox.model.messages import Message, check_text
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from fairbox.cloudevents import attributes
 from fairbox.cloudevents.events import CloudEvent
 from fairbox.cloudevents.writing import JSON
 from fairbox.errors import InvalidInput
+from fairbox.model import event_attributes as attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

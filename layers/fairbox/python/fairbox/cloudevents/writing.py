@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from fairbox.cloudevents import attributes
+from fairbox.model import event_attributes as attributes
 from fairbox.model.ids import LAST_MS, time_of
 
 if TYPE_CHECKING:

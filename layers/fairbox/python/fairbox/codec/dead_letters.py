@@ -85,7 +85,8 @@ def purged_item(letter: StoredMessage, reason: str) -> Item:
 
     Its insert is counted as a redrive's is, and its removal reaches the archive and the body store.
     """
-    emptied = replace(letter, unknown=(), message=replace(letter.message, body=b"", headers={}))
+    message = letter.message.with_content(body=b"", headers={})
+    emptied = replace(letter, unknown=(), message=message)
     return returning_item(emptied) | {
         attr.GONE: {"S": "purged"},
         attr.REASON: {"S": reason},

@@ -7,10 +7,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from fairbox.cloudevents.attributes import is_json, is_media_type
 from fairbox.cloudevents.writing import is_json_text
 from fairbox.errors import BodyTooLarge, InvalidInput
 from fairbox.model.chunks import chunks
+from fairbox.model.event_attributes import is_json, is_media_type
 from fairbox.model.feeds import BUNDLE_MESSAGES, MAX_BODY
 from fairbox.model.messages import MAX_KEY_BYTES, check_text
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
 from fairbox.errors import BodyTooLarge, InvalidInput
+from fairbox.model import event_attributes
 from fairbox.model.ids import LAST_MS, check_item, new_id, parse_id, time_of
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -22,6 +24,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _CONTENT_TYPE = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,254}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _REF_PARTS: Final = (4, 5)
+_ATTRIBUTES: Final = {name: f"ce-{name}" for name in ("type", "source", "subject", "dataschema")}
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -96,6 +99,9 @@ class Message:
         partition_key: messages of one key share a shard, and on ordered topics their order.
         content_type: media type of the body.
         headers: names and values that travel with the message, 16 KiB in all.
+        type, source, subject, dataschema: attributes of the CloudEvent that destinations get, and
+            headers `ce-type` and so on: given as one, they are the other too. An argument wins
+            over a header. None: `fairbox.message`, `/fairbox/topics/TOPIC`, none, none.
         delay: seconds until it is due.
         dedup_key: the caller's own name for it, on topics with a deduplication window.
         fairness_key: the tenant that its share of its topic is counted for.
@@ -122,6 +128,11 @@ class Message:
     direct: bool = False
     after: str | None = field(default=None, compare=False, repr=False)
     id: str = ""
+    # as headers have them, so that these alone are compared
+    type: str | None = field(default=None, compare=False, repr=False)
+    source: str | None = field(default=None, compare=False, repr=False)
+    subject: str | None = field(default=None, compare=False, repr=False)
+    dataschema: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -137,9 +148,8 @@ class Message:
             raise InvalidInput("direct", "true or false")
         if not isinstance(self.content_type, str) or not _CONTENT_TYPE.fullmatch(self.content_type):
             raise InvalidInput("content_type", "a media type of at most 255 ASCII characters")
-        object.__setattr__(
-            self, "headers", _check_headers(self.headers) if self.headers else _NO_HEADERS
-        )
+        headers = self._with_attributes()
+        object.__setattr__(self, "headers", _check_headers(headers) if headers else _NO_HEADERS)
         object.__setattr__(self, "delay", _check_delay(self.delay))
         if self.id:
             parse_id(self.id)
@@ -147,6 +157,49 @@ class Message:
                 raise InvalidInput("id", "an id that sorts above after")
         else:
             object.__setattr__(self, "id", new_id(self.after))
+
+    def _with_attributes(self) -> Mapping[str, str]:
+        """Return the headers with the event's attributes; set those that headers alone give."""
+        headers = self.headers
+        if not isinstance(headers, Mapping):
+            return headers  # refused later
+        for name, header in _ATTRIBUTES.items():
+            value = getattr(self, name)
+            if value is not None:
+                if not isinstance(value, str):
+                    raise InvalidInput(name, f"text, got {builtins.type(value).__name__}")
+                if (expected := event_attributes.expected(name, value)) is not None:
+                    raise InvalidInput(name, expected)
+                if headers.get(header) != value:
+                    others = {k: v for k, v in headers.items() if k.lower() != header}
+                    headers = others | {header: value}
+                continue
+            value = headers.get(header)
+            if isinstance(value, str) and event_attributes.expected(name, value) is None:
+                object.__setattr__(self, name, value)
+        return headers
+
+    def with_content(
+        self,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+    ) -> Message:
+        """Return the message with other content; None: as it is.
+
+        The attributes of its event are those of the headers.
+        """
+        return replace(
+            self,
+            body=self.body if body is None else body,
+            headers=self.headers if headers is None else headers,
+            content_type=self.content_type if content_type is None else content_type,
+            type=None,
+            source=None,
+            subject=None,
+            dataschema=None,
+        )
 
     @property
     def time(self) -> datetime:
