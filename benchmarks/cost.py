@@ -16,7 +16,7 @@ from fairbox.model.stored_messages import ShardRow
 from fairbox.testing import CostMeter, ManualClock, MemoryDynamoDB
 from fairbox.testing.application import OUTBOX
 
-from benchmarks import baseline_000
+from benchmarks import four_index_pattern
 from benchmarks.accounts import Accounts
 from benchmarks.deployment import (
     DESTINATION,
@@ -100,7 +100,7 @@ def _of_load(
     business = accounts.wru(table=ORDERS)
     wru = (accounts.wru("producer", *_DELIVERY) - business) / count
     name = f"cost.wru_per_message.{way}{_at(rate, SLOW)}"
-    found = [Figure(name, "WRU", wru, seed, baseline_000.NAME)]
+    found = [Figure(name, "WRU", wru, seed, four_index_pattern.NAME)]
     if way == "plain":
         at = f"at_{rate}_per_second"
         found += [
@@ -138,14 +138,14 @@ def _calls(burst: int, seed: float) -> list[Figure]:
     calls = deployment.accounts.calls(*_DELIVERY)
     sends = deployment.app.destinations[DESTINATION].calls
     return [
-        Figure("cost.calls_per_message", "calls", calls / count, seed, baseline_000.NAME),
-        Figure("cost.sends_per_message", "calls", sends / count, 1.0, baseline_000.NAME),
+        Figure("cost.calls_per_message", "calls", calls / count, seed, four_index_pattern.NAME),
+        Figure("cost.sends_per_message", "calls", sends / count, 1.0, four_index_pattern.NAME),
         Figure(
             "cost.adding_calls_per_message",
             "calls",
             deployment.accounts.calls("producer", operation="batch_execute_statement") / count,
             1.0,
-            baseline_000.NAME,
+            four_index_pattern.NAME,
         ),
     ]
 
@@ -163,12 +163,12 @@ def _idle(topics: int, shards: int) -> Figure:
         "RRU",
         deployment.accounts.rru("sweep"),
         topics * shards * 0.5,  # an empty query of each shard of the index `Outstanding`
-        f"{baseline_000.NAME}, computed",
+        f"{four_index_pattern.NAME}, computed",
     )
 
 
 def _seed_costs() -> dict[str, float]:
-    """Return the cost per message of source 000's pattern, with the same body and meter."""
+    """Return the cost per message of the four-index pattern, with the same body and meter."""
     plain, transactional = (_seed_accounts(transactional=way) for way in (False, True))
     return {
         "plain": plain.wru() / _SEED_MESSAGES,
@@ -180,10 +180,10 @@ def _seed_costs() -> dict[str, float]:
 def _seed_accounts(*, transactional: bool) -> Accounts:
     clock = ManualClock()
     engine = MemoryDynamoDB(clock)
-    engine.create_table(**baseline_000.definition())
+    engine.create_table(**four_index_pattern.definition())
     meter = CostMeter(engine)
     accounts = Accounts(meter)
-    outbox = baseline_000.SeedOutbox(meter, shards=_SEED_SHARDS, clock=clock)
+    outbox = four_index_pattern.SeedOutbox(meter, shards=_SEED_SHARDS, clock=clock)
     messages = Deployment(rng=random.Random(1), clock=clock)
     for _ in range(_SEED_MESSAGES):
         message = messages.message(Load(rate=1, seconds=1))
@@ -194,7 +194,7 @@ def _seed_accounts(*, transactional: bool) -> Accounts:
     return accounts
 
 
-def _dispatch_all(outbox: baseline_000.SeedOutbox) -> None:
+def _dispatch_all(outbox: four_index_pattern.SeedOutbox) -> None:
     taken: list[bytes] = []
     for shard in range(_SEED_SHARDS):
         while ids := list(outbox.outstanding(TOPIC, shard)):

@@ -38,7 +38,7 @@ def figures(*, messages: int = MESSAGES) -> list[Figure]:
     skews = [
         Figure(
             f"feeds.skew_units.{depth}_deep",
-            "units of source 002",
+            "units of the first rule",
             skew_units(depth),
             (SKEW_CLIENTS - 1) * (3 * depth + WRITE_UNITS),
             _GREEDY,

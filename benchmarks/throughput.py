@@ -1,9 +1,9 @@
-"""Messages a second from added to delivered and recorded, beside source 000's call pattern.
+"""Messages a second from added to delivered and recorded, beside the four-index pattern.
 
 Both run against a fresh DynamoDB Local and a fresh SQS (moto's server) with the same messages and
 as many processes: one that adds and three that deliver. Fairbox adds 25 a call; its three are the
 function `relay`, twice, and the marking, fed from the table's stream by the triggers of the local
-application. Source 000's three share the shards of the topic. The clock starts when the first
+application. The pattern's three share the shards of the topic. The clock starts when the first
 messages are recorded, because the engines compile themselves at first. The CPU time of all
 processes, engines included, is measured as well: it does not depend on other programs.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox import Outbox, Subscription, Topic
 from fairbox.dynamodb.definitions import table_definitions
 
-from benchmarks import baseline_000, workers
+from benchmarks import four_index_pattern, workers
 from benchmarks.deployment import orders_definition
 from benchmarks.figures import Figure
 from local.engines.endpoints import Endpoints
@@ -36,7 +36,7 @@ MESSAGES: Final = 4000
 SEED_MESSAGES: Final = 700  # at its rate about as long
 _LONGEST: Final = 30.0  # seconds of each part of a run
 _RELAYS: Final = 2
-_DELIVERERS: Final = _RELAYS + 1  # source 000's: as many as relays and marking
+_DELIVERERS: Final = _RELAYS + 1  # the pattern's: as many as relays and marking
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def figures(
 
     Args:
         messages: of Fairbox's run; a third of them where each has a transaction.
-        seed_messages: of the run of source 000's pattern.
+        seed_messages: of the run of the four-index pattern.
 
     Returns:
         The figures, and those of runs that did not end in time.
@@ -84,7 +84,7 @@ def figures(
         ours = messages // 3 if transactional else messages
         run = _fairbox(ours, transactional=transactional)
         seed = _seed(seed_messages, transactional=transactional)
-        compared = baseline_000.NAME
+        compared = four_index_pattern.NAME
         faults += [
             f"{name}, {who}: {one.messages} of {one.expected} messages in time"
             for who, one in (("Fairbox", run), (compared, seed))
@@ -140,7 +140,7 @@ def _fairbox(messages: int, *, transactional: bool) -> Run:
 def _seed(messages: int, *, transactional: bool) -> Run:
     with _engines() as (endpoints, queue, pids):
         client = endpoints.clients()["dynamodb"]
-        client.create_table(**baseline_000.definition())
+        client.create_table(**four_index_pattern.definition())
         client.create_table(**orders_definition())
         return _run(
             endpoints,

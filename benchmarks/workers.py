@@ -1,4 +1,4 @@
-"""The processes of the throughput benchmark: producers, relay and marking, source 000's workers."""
+"""The processes of the throughput benchmark: producers, relay, marking, those of the pattern."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 
-from benchmarks import baseline_000
+from benchmarks import four_index_pattern
 from benchmarks.deployment import ORDERS
 from local.functions.invoker import InvokeResult
 from local.triggers.batches import BatchRules
@@ -128,8 +128,10 @@ class _Pace:
 
 
 def produce_seed(board: Board, transactional: bool) -> None:
-    """Add the messages one by one, as source 000 does."""
-    outbox = baseline_000.SeedOutbox(boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock())
+    """Add the messages one by one, as the four-index pattern does."""
+    outbox = four_index_pattern.SeedOutbox(
+        boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock()
+    )
     board.ready.wait()
     for messages in _Pace(board).chunks():
         for message in messages:
@@ -142,7 +144,9 @@ def produce_seed(board: Board, transactional: bool) -> None:
 
 def dispatch_seed(board: Board, queue: str, number: int, workers: int) -> None:
     """Publish the outstanding messages of every `workers`-th shard, one by one."""
-    outbox = baseline_000.SeedOutbox(boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock())
+    outbox = four_index_pattern.SeedOutbox(
+        boto3.client("dynamodb"), shards=SHARDS, clock=SystemClock()
+    )
     sqs = boto3.client("sqs")
 
     def publish(body: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from stacks import checks
@@ -261,6 +262,12 @@ def config_from_context(context: Mapping[str, Any]) -> Config:
     for key in given:
         if key not in keys:
             raise ConfigError(key, "is not a setting")
+    for key in context:
+        # the CDK's own keys have a colon, a slash or a dash
+        if key.isidentifier() and key not in (*keys, PROFILE, PROFILES, PROFILE_OUTPUT):
+            near = get_close_matches(key, keys, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(key, f"is not a setting{hint}")
     given |= {key: context[key] for key in keys if key in context}
     types = get_type_hints(Config)
     values = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,44 @@ def test_a_topic_is_created_shown_listed_and_brought_up_to_date(cli: Cli) -> Non
     assert [t["name"] for t in cli.ok("topic", "list", "--json").objects] == ["another", "jobs"]
     assert cli.ok("topic", "list").lines[2].split() == ["jobs", "4", "key", "false"]
     assert "ordering" in cli.ok("topic", "show", "jobs").out
+
+
+def test_a_topic_is_shown_in_tables_with_what_its_subscriptions_do(cli: Cli) -> None:
+    cli.ok("topic", "create", "orders", "--shards", "4")
+    for name in ("billing", "audit", "search"):
+        cli.ok("subscription", "add", "orders", name, f"sqs:https://q/{name}")
+    cli.ok("subscription", "pause", "orders", "audit")
+    cli.application.destinations["sqs:https://q/search"].answer = lambda _: Outcome(
+        "unreachable", "no"
+    )
+    for _ in range(5):
+        cli.ok("message", "send", "orders", "--body", "x", "--type", "com.shop.placed")
+        cli.application.run(seconds=1)
+    out = cli.ok("topic", "show", "orders").out
+    assert re.search(r"^audit +paused +sqs:https://q/audit$", out, re.MULTILINE)
+    assert re.search(r"^billing +ok +sqs:https://q/billing$", out, re.MULTILINE)
+    failing = r"search +failing \(next probe \d\d:\d\d:\d\d\) +sqs:https://q/search$"
+    assert re.search(f"^{failing}", out, re.MULTILINE)
+    assert re.search(r"^NUMBER +SHARDS +PHASE", out, re.MULTILINE)
+    assert re.search(failing, cli.ok("subscription", "list").out, re.MULTILINE)
+    taken = cli.application.destinations["sqs:https://q/billing"].received[0]
+    assert (taken.message.body, taken.message.type) == (b"x", "com.shop.placed")
+
+
+def test_a_number_of_shards_is_given_once_by_place_or_by_name(cli: Cli) -> None:
+    cli.ok("topic", "create", "orders", "--shards", "2")
+    assert cli.ok("topic", "resize", "orders", "8", "--json").json["shards"] == 8
+    assert cli("topic", "resize", "orders").code == 2
+    assert cli("topic", "resize", "orders", "8", "--shards", "8").code == 2
+
+
+def test_a_confirmation_that_nobody_gives_names_the_option(cli: Cli) -> None:
+    cli.ok("topic", "create", "orders")
+    for answer in ("n\n", ""):
+        refused = cli("topic", "delete", "orders", stdin=answer)
+        assert refused.code == 1
+        assert "Aborted: nothing was changed. Answer y, or give --yes." in refused.err
+    assert cli.ok("topic", "list", "--json").objects
 
 
 def test_what_becomes_of_a_key_whose_message_died_is_set_and_shown(cli: Cli) -> None:
@@ -230,7 +269,7 @@ def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
     assert orders.ok("subscription", "list", "orders").lines[1].split() == [
         "orders",
         "billing",
-        "closed",
+        "ok",
         "sqs:https://q",
     ]
     orders.ok("subscription", "remove", "orders", "billing", "--dry-run")

@@ -221,6 +221,13 @@ def test_an_unknown_setting_of_a_profile_is_refused() -> None:
         config_from_context(context | {"profile": "local"})
 
 
+def test_an_unknown_key_of_the_command_line_is_refused_with_its_like() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'encryption_key'"):
+        read(encryption_keys="create")
+    own = {"aws:cdk:bundling-stacks": [], "@aws-cdk/core:x": True, "acknowledged-issue-numbers": []}
+    assert read(**own) == read()
+
+
 def test_a_setting_that_the_default_profile_lacks_is_missing() -> None:
     context = load_context(ROOT / "cdk.json", {})
     default = {k: v for k, v in context["profiles"]["default"].items() if k != "log_level"}

@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import fairbox
@@ -46,6 +47,10 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
     assert thing.__name__ == name
     assert inspect.getdoc(thing)
     assert name in dir(fairbox)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert fairbox.__version__ == version("fairbox")
 
 
 def test_other_names_are_attribute_errors() -> None:

@@ -181,7 +181,8 @@ def test_it_logs_its_progress_with_all_counts_as_fields(
     queue.send(b"one", b"two")
     log = Lines()
     running = Running(Consumer(queue, "jobs", lambda _: None, log=log))
-    eventually(lambda: any(line["acked"] == 2 for line in log.told("A consumer's progress.")))
+    progress = "A consumer's progress: 2 received, 2 acked."
+    eventually(lambda: any(line["acked"] == 2 for line in log.told(progress)))
     counts = running.stop()
     (started,) = log.told("A consumer started.")
     (stopped,) = log.told("A consumer stopped.")

@@ -1,4 +1,4 @@
-"""The rules of source 002, each by its name: who is sent what, in which cycle."""
+"""The rules of fairness, each by its name: who is sent what, in which cycle."""
 
 from __future__ import annotations
 

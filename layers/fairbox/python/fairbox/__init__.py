@@ -201,6 +201,9 @@ _HOMES: Final = {
 }
 
 
+__version__ = "0.2.0"
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import fairbox
 from fairbox.cli.commands import Name  # noqa: TC001 - the verb's parameters are read
 from fairbox.cli.session import FAILED, Session
 from fairbox.model.deployment import DEFAULT_NAME
@@ -39,8 +40,6 @@ def doctor(
 ) -> None:
     """Check a deployment and say what to do; changes nothing. Exits 1 where a check failed."""
     # imported where they are used: no other verb pays for them
-    from importlib.metadata import version  # noqa: PLC0415
-
     from fairbox.aws.deployed_settings import read_variables  # noqa: PLC0415
     from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.doctor.aws import Aws  # noqa: PLC0415
@@ -57,7 +56,7 @@ def doctor(
         outbox,
         settings,
         Aws(session.clients.client, session.clock.sleep),
-        version("fairbox"),
+        fairbox.__version__,
         stacks=tuple(stack or ()),
         name=name or settings.optional(STACK) or DEFAULT_NAME,
         placement=placement,

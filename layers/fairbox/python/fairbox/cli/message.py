@@ -52,14 +52,18 @@ def send(
     session: Session,
     topic: TopicName,
     body: Annotated[
-        str | None, typer.Argument(show_default=False, help="Text; or give --file.")
+        str | None, typer.Argument(show_default=False, help="Text; or give --body or --file.")
     ] = None,
     *,
+    text: Annotated[str | None, typer.Option("--body", help="The same.")] = None,
     file: FromFile = None,
     partition_key: Annotated[str | None, typer.Option(help="One key, one shard.")] = None,
     content_type: Annotated[
         str, typer.Option(help="Media type of the body.")
     ] = "application/octet-stream",
+    event_type: Annotated[
+        str | None, typer.Option("--type", help="Type of the event, such as com.shop.order.placed.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Travels with the message.")
     ] = None,
@@ -82,13 +86,16 @@ def send(
     ] = None,
 ) -> None:
     """Publish a message and print its ref."""
-    if (body is None) == (file is None):
-        raise typer.BadParameter("give the body, or --file PATH, and not both")
+    given = [one for one in (body, text, file) if one is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("give the body, --body or --file PATH, once")
+    content = body if text is None else text
     made = Message(
         topic=topic,
-        body=read_body(file) if body is None else body.encode(errors="surrogateescape"),
+        body=read_body(file) if content is None else content.encode(errors="surrogateescape"),
         partition_key=partition_key,
         content_type=content_type,
+        type=event_type,
         headers=headers_of(header or []),
         delay=delay,
         dedup_key=dedup_key,

@@ -208,6 +208,15 @@ def subscription_fields(subscription: Subscription, standing: SubscriptionStatus
     }
 
 
+def seen(fields: Fields) -> Fields:
+    """Return the fields of a subscription with its state as people read it."""
+    state = {"closed": "ok", "paused": "paused"}.get(str(fields["state"]))
+    if state is None:
+        probe = datetime.fromtimestamp(int(str(fields["next_probe_at"])) / 1000, UTC)
+        state = f"failing (next probe {probe:%H:%M:%S})"
+    return fields | {"state": state}
+
+
 def received_fields(received: Received, ref: str) -> Fields:
     """Return the fields of a message that is held, with its body."""
     message = received.message

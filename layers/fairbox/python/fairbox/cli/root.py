@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+import fairbox
+
 app = typer.Typer(
     name="fairbox",
     help="A sharded transactional outbox on DynamoDB. The tables are those that the environment"
@@ -18,10 +20,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        # imported where it is used: it takes a fifth of the time that `--help` takes
-        from importlib.metadata import version  # noqa: PLC0415
-
-        typer.echo(version("fairbox"))
+        typer.echo(fairbox.__version__)
         raise typer.Exit
 
 

@@ -152,8 +152,15 @@ class Session:
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask, unless the answer was given; any other answer ends the run, 1."""
-        if not yes:
-            typer.confirm(question, abort=True, err=True)
+        if yes:
+            return
+        try:
+            agreed = typer.confirm(question, err=True)
+        except typer.Abort:  # nobody is there to answer
+            agreed = False
+        if not agreed:
+            typer.echo("Aborted: nothing was changed. Answer y, or give --yes.", err=True)
+            raise typer.Exit(FAILED)
 
     def fail(self, error: FairboxError) -> NoReturn:
         """Print an error on standard error, one line, and end: 2 for a wrong value, else 1."""

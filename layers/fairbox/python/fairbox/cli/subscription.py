@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from fairbox.cli.commands import DryRun, Limit, Yes, noun, verb
-from fairbox.cli.output_fields import Fields, subscription_fields
+from fairbox.cli.output_fields import Fields, seen, subscription_fields
 from fairbox.cli.session import Session
 from fairbox.errors import UnknownSubscription
 from fairbox.model.topics import Subscription
@@ -118,7 +118,9 @@ def list_subscriptions(
         for state in states
         for s in state.subscriptions
     )
-    session.table(("topic", "name", "state", "destination"), found)
+    session.table(
+        ("topic", "name", "state", "destination"), found if session.json else map(seen, found)
+    )
 
 
 @verb(subscription, "show", example="fairbox subscription show orders billing")
@@ -127,7 +129,8 @@ def show(session: Session, topic: TopicName, name: Name) -> None:
     fields = _fields(session, topic, name)
     count = session.outbox.lacking_count(topic, name, limit=_COUNTED)
     more = count > _COUNTED
-    session.show(fields | {"waiting": min(count, _COUNTED), "more": more})
+    fields |= {"waiting": min(count, _COUNTED), "more": more}
+    session.show(fields if session.json else seen(fields))
 
 
 @verb(

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from fairbox.cli.commands import Yes, noun, verb
-from fairbox.cli.output_fields import resize_fields, resize_text, status_fields, topic_fields
+from fairbox.cli.output_fields import (
+    resize_fields,
+    resize_text,
+    seen,
+    status_fields,
+    subscription_fields,
+    topic_fields,
+)
 from fairbox.cli.resize_progress import watch_resize
 from fairbox.cli.session import FAILED, Session
 from fairbox.client.topic_load import Load, measured_load
@@ -102,17 +109,33 @@ def list_topics(session: Session) -> None:
 @verb(topic, "show", example="fairbox topic show orders")
 def show(session: Session, name: TopicName) -> None:
     """Show a topic with its subscriptions and its epochs, and what lies in each."""
-    fields = topic_fields(session.outbox.topic(name))
-    fields["epochs"] = [status_fields(status) for status in session.outbox.epochs(name)]
-    session.show(fields)
+    state = session.outbox.topic(name)
+    epochs = [status_fields(status) for status in session.outbox.epochs(name)]
+    fields = topic_fields(state) | {"epochs": epochs}
+    if session.json:
+        session.show(fields)
+        return
+    session.show({n: v for n, v in fields.items() if n not in ("subscriptions", "epochs")})
+    if state.subscriptions:
+        typer.echo()
+        found = (subscription_fields(s, state.standing(s.name)) for s in state.subscriptions)
+        session.table(("name", "state", "destination"), map(seen, found))
+    typer.echo()
+    rows = (epoch | {"since": epoch["since"] or None} for epoch in epochs)  # the first has none
+    session.table(("number", "shards", "phase", "since", "ready", "later", "dead"), rows)
 
 
-@verb(topic, "resize", example="fairbox topic resize orders --shards 16")
+@verb(topic, "resize", example="fairbox topic resize orders 16")
 def resize(
     session: Session,
     name: TopicName,
-    shards: Annotated[int, typer.Option(show_default=False, help="1 to 1,000.")],
+    count: Annotated[
+        int | None, typer.Argument(metavar="SHARDS", show_default=False, help="1 to 1,000.")
+    ] = None,
     *,
+    option: Annotated[
+        int | None, typer.Option("--shards", show_default=False, help="The same.")
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Until nothing but dead letters is in old epochs.")
     ] = False,
@@ -121,6 +144,9 @@ def resize(
     ] = None,
 ) -> None:
     """Give a topic another number of shards, from a minute on, while messages flow."""
+    shards = option if count is None else count
+    if shards is None or None not in (count, option):
+        raise typer.BadParameter("give the number of shards, once")
     result = session.outbox.resize(name, shards)
     if not wait:
         session.show(resize_fields(result), resize_text(result))

@@ -319,7 +319,7 @@ class Consumer:
         while next_order(self._orders) in (None, "look"):
             if time.monotonic() - written >= PROGRESS_SECONDS:
                 written = time.monotonic()
-                self._events.write("A consumer's progress.", {"held": len(self._in_flight)})
+                self._events.progress(len(self._in_flight))
                 self._metrics.write()
 
     def _drain(self, receiver: Thread) -> bool:

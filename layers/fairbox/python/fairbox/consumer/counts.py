@@ -112,6 +112,13 @@ class EventLog:
         counts = self._counts.counts.as_fields()
         self._log.info(sentence, extra={**self._fields, **counts, **(more or {})})
 
+    def progress(self, held: int) -> None:
+        """Write a line with the counts, in its text too; `held` messages are in flight."""
+        counts = self._counts.counts.as_fields() | {"held": held}
+        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        text = f"A consumer's progress: {told or 'nothing received'}."
+        self._log.info(text, extra={**self._fields, **counts})
+
     def received(self, count: int) -> None:
         """Count received messages."""
         self._counts.add("received", count)

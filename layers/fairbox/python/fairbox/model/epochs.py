@@ -69,8 +69,7 @@ def epoch_at(epochs: Sequence[Epoch], ms: int) -> Epoch:
 def shard_number(key: str, shards: int) -> int:
     """Return the shard of a partition key (of the message id, for a message without one).
 
-    Little-endian unsigned 32-bit of `SHA-256(key)[0:4]` modulo the shard count, as source 000
-    writes it.
+    Little-endian unsigned 32-bit of `SHA-256(key)[0:4]` modulo the shard count.
     """
     digest = hashlib.sha256(key.encode()).digest()
     return int.from_bytes(digest[:4], "little") % shards

@@ -24,7 +24,7 @@ def partition_number(key: str, partitions: int) -> int:
     r"""Return the partition of a `PartitionedQueue` that a key belongs to.
 
     Big-endian unsigned 64-bit of `SHA-256(b"fairbox/partition\0" + key)[0:8]` modulo the partition
-    count: another domain than the shards', so that the two never correlate (source 003).
+    count: another domain than the shards', so that the two never correlate.
     """
     digest = hashlib.sha256(_PARTITION_DOMAIN + key.encode()).digest()
     return int.from_bytes(digest[:8], "big") % partitions

@@ -1,4 +1,4 @@
-"""The call pattern of source 000: one item a message, four indexes, an update per message.
+"""The four-index pattern, a usual outbox: an item a message, four indexes, an update a message.
 
 The table and the calls are those of the decision record "Optimise reads/writes from/to Dynamo
 outbox" before its batch operations: indexes `Outstanding`, `OutstandingAllTopics`, `Delivered`
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
 
 TABLE: Final = "brighter_outbox"
-NAME: Final = "source 000's call pattern"
+NAME: Final = "the four-index pattern"
 PAGE: Final = 100
 _INDEXES: Final = (
     ("Outstanding", "TopicShard", "OutstandingCreatedTime"),
@@ -58,7 +58,7 @@ def definition() -> dict[str, Any]:
 
 
 class SeedOutbox:
-    """The outbox of source 000.
+    """The outbox of four indexes.
 
     Args:
         dynamodb: boto3's DynamoDB client, or one that has its methods.
