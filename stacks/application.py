@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stacks.config import Config
     from stacks.packages import PipelinePackage
 
+UNSIGNED: Final = "webhooks are sent without a signature: set webhook_secrets"
 SILENT: Final = "nobody is told of alarms: set alarm_email or alarm_topic_arn"
 
 
@@ -147,6 +148,8 @@ def build_application(
     )
     if config.silent:
         Annotations.of(storage).add_warning_v2("fairbox:silent", SILENT)
+    if not config.webhook_secrets:
+        Annotations.of(delivery).add_info(UNSIGNED)
     keys = [*([storage.key.key_arn] if storage.key else []), *config.other_keys]
     if keys:
         Aspects.of(app).add(UseKey(keys))

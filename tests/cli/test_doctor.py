@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 from fairbox import Topic
 from fairbox.doctor.examination import checks
+from fairbox.doctor.findings import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
     from tests.support.cli_runs import Cli
 
 
@@ -37,6 +42,21 @@ def test_a_failure_ends_with_one(cli: Cli) -> None:
     (finding,) = run.objects
     assert (finding["check"], finding["status"]) == ("topics", "fail")
     assert "codec version 2" in finding["detail"]
+
+
+def test_on_this_machine_it_says_only_what_applies_there(cli: Cli) -> None:
+    local = cli.ok("doctor", "--endpoint-url", "http://127.0.0.1:8000").lines
+    assert not any(line.startswith("--") for line in local)
+    assert any(line.startswith("--") for line in cli.ok("doctor").lines)
+
+
+def test_findings_are_printed_as_they_come(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*_: object) -> Iterator[Finding]:
+        yield Finding("counts", "shards", "warn", "first", "")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairbox.doctor.examination.examine", found)
+    assert "first" in cli("doctor").out
 
 
 def test_with_json_every_finding_is_a_line(cli: Cli) -> None:

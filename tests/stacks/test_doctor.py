@@ -524,7 +524,33 @@ class TestConfiguration:
         assert {found[address].status for address in there} == {"ok"}
         assert {found[address].status for address in gone} == {"fail"}
         assert found["topic:gone"].advice == "fairbox topic create gone"
+        assert found["https://example.com/in"].status == "warn"  # nothing signs its requests
+        sending = world.aws.functions[world.aws.name("deliver_shard")]
+        sending["Environment"]["Variables"]["FAIRBOX_WEBHOOK_SECRETS"] = "arn"
+        found = {f.subject: f for f in world.examine("destinations")}
         assert found["https://example.com/in"].status == "not checked"
+
+    def test_what_nobody_expected_of_one_is_a_finding_and_the_others_go_on(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        there = f"sqs:{world.url('AcksQueue')}"
+        for n, address in enumerate(["sqs:billing", there]):
+            world.app.outbox.add_subscription(Subscription("orders", f"s{n}", address))
+        asked = Aws.ask
+
+        def ask(self: Aws, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
+            if arguments.get("QueueUrl") == "billing":
+                raise ValueError("Invalid endpoint: billing")  # as botocore does
+            return asked(self, service, operation, **arguments)
+
+        monkeypatch.setattr(Aws, "ask", ask)
+        found = {f.subject: f for f in world.examine("destinations")}
+        assert (found["sqs:billing"].status, found[there].status) == ("warn", "ok")
+        assert "ValueError: Invalid endpoint: billing" in found["sqs:billing"].detail
+        monkeypatch.setattr(Deployment, "rows", property(lambda _: 1 / 0))
+        last = {f.check: f for f in world.examine()}
+        assert "ZeroDivisionError" in last["sweep"].detail
+        assert last["permissions"].status == "ok"
 
     def test_a_destination_is_asked_for_in_its_own_region(self, world: World) -> None:
         arn = "arn:aws:{}:{}:111122223333:{}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -61,20 +62,29 @@ def doctor(
         name=name or settings.optional(STACK) or DEFAULT_NAME,
         placement=placement,
     )
-    found = list(examine(deployment, check or ()))
-    count = Counter(finding.status for finding in found)
-    if session.json:
-        session.lines((finding.fields(), "") for finding in found)
-    else:
-        shown = [f for f in found if everything or f.status != "ok"]
-        for finding in shown:
+    # the local application has no stacks, alarms or backups
+    hidden = ("ok", "not checked") if _is_local(session) else ("ok",)
+    count = Counter[str]()
+    for finding in examine(deployment, check or ()):
+        count[finding.status] += 1
+        if session.json:
+            session.lines([(finding.fields(), "")])
+        elif everything or finding.status not in hidden:
             mark = _MARKS[finding.status]
             typer.echo(f"{mark:<4}  {finding.check}: {finding.subject}: {finding.detail}")
             if finding.advice:
                 typer.echo(f"      {finding.advice}")
+    if not session.json:
         typer.echo(
             f"{count['fail']} failed, {count['warn']} warnings, {count['ok']} ok,"
             f" {count['not checked']} not checked"
         )
     if count["fail"]:
         raise typer.Exit(FAILED)
+
+
+def _is_local(session: Session) -> bool:
+    """Whether the tables are those of the application on this machine."""
+    values = session.clients.settings.values
+    url = session.endpoint_url or values.get("AWS_ENDPOINT_URL_DYNAMODB") or ""
+    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")

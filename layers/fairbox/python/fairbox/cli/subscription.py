@@ -72,6 +72,11 @@ def add(
         rate=rate,
     )
     session.outbox.add_subscription(wanted)
+    if wanted.scheme in ("http", "https"):
+        session.note(
+            f"requests are signed only if webhook_secrets has a key for {topic}/{name}:"
+            " docs/how-to/receive-webhooks.md"
+        )
     session.show(subscription_fields(wanted), f"{topic}: {name} is in force")
 
 

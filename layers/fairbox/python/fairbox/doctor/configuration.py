@@ -9,6 +9,7 @@ from fairbox.doctor.aws import Missing
 from fairbox.doctor.findings import Reporter, check, each
 from fairbox.errors import InvalidInput
 from fairbox.model.regions import region_of
+from fairbox.settings import WEBHOOK_SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,13 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
             return
         question = _question(scheme, rest)
         if question is None:
-            yield report.unknown("webhooks are not called by this command")
+            signs = any(WEBHOOK_SECRETS in f.environment for f in deployment.functions.values())
+            unsigned = report.warn(
+                "its requests are not signed: anybody can send such",
+                "Set webhook_secrets: docs/how-to/receive-webhooks.md.",
+            )
+            called = report.unknown("webhooks are not called by this command")
+            yield called if signs else unsigned
             return
         try:
             deployment.aws.ask(*question[0], region=region_of(rest), **question[1])

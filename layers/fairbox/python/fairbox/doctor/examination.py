@@ -82,6 +82,8 @@ def _made(one: Check, deployment: Deployment) -> Iterator[Finding]:
         yield report.fail(str(error), "Upgrade this library: docs/how-to/upgrade.md.")
     except FairboxError as error:
         yield report.fail(str(error), "Correct what it names.")
+    except Exception as error:  # noqa: BLE001 - one check must not end the others
+        yield report.odd(error)
 
 
 def _permissions(deployment: Deployment) -> Iterator[Finding]:

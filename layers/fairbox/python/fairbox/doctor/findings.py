@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from fairbox.doctor.aws import NotAnswered
+from fairbox.errors import FAILED, NewerVersion
 
 if TYPE_CHECKING:
     from fairbox.doctor.deployment import Deployment
@@ -84,6 +85,11 @@ class Reporter:
         """A guarantee is broken until something is done."""
         return Finding(self.check, self.subject, "fail", detail, advice)
 
+    def odd(self, error: Exception) -> Finding:
+        """Something raised what nobody expected of it."""
+        told = f"it cannot be looked at: {type(error).__name__}: {error}"
+        return self.warn(told, "Correct what it names; if that is right, report this line.")
+
     def unknown(self, reason: str, advice: str = "") -> Finding:
         """It could not be looked at."""
         return Finding(self.check, self.subject, "not checked", reason, advice)
@@ -107,3 +113,7 @@ def each(
             yield from list(look(report, subject))
         except NotAnswered as error:
             yield report.unknown(str(error), error.advice)
+        except (*FAILED, NewerVersion):  # not of the subject alone: they end the check
+            raise
+        except Exception as error:  # noqa: BLE001 - one odd subject must not end the others
+            yield report.odd(error)
