@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,17 @@ class TestTopics:
             dedup_window=90, retry=RetryPolicy(base=0.5, cap=7.25, max_attempts=3)
         )
         assert setup.outbox.topic("orders").topic == changed
+
+    def test_what_is_not_given_stays_and_what_differs_is_said(self, setup: Setup) -> None:
+        setup.topic(dedup_window=60, retry=RetryPolicy(max_attempts=3))
+        there = setup.outbox.topic("orders").topic
+        assert setup.outbox.create_topic(Topic("orders")).topic == there
+        changed = setup.outbox.create_topic(Topic("orders", weight=2)).topic
+        assert changed == replace(there, weight=2)
+        gone = setup.outbox.create_topic(replace(changed, dedup_window=None)).topic
+        assert gone.dedup_window is None
+        with pytest.raises(TopicConflict, match="with shards 4, not 8; `resize` changes shards"):
+            setup.outbox.create_topic(Topic("orders", 8))
 
     @pytest.mark.parametrize("other", [{"shards": 5}, {"ordering": "key"}])
     def test_another_width_or_ordering_is_a_conflict_and_changes_nothing(
@@ -280,10 +292,16 @@ class TestDeduplication:
         ref = setup.outbox.add(message)
         assert ref.id == message.id
 
-    def test_without_a_window_the_key_is_only_kept(self, setup: Setup) -> None:
+    def test_without_a_window_a_key_is_refused_as_empty_ones_are(self, setup: Setup) -> None:
         setup.topic()
-        refs = {setup.outbox.add(setup.message(dedup_key="k")) for _ in range(2)}
-        assert len(refs) == 2
+        with pytest.raises(InvalidInput, match="'orders' has no deduplication window"):
+            setup.outbox.add(setup.message(dedup_key="k"))
+        empty: dict[str, Any]
+        for field in ("partition_key", "dedup_key", "fairness_key"):
+            empty = {field: ""}
+            with pytest.raises(InvalidInput) as caught:
+                setup.outbox.transact_items(setup.message(**empty))
+            assert caught.value.field == field
 
     def test_in_the_callers_transaction_a_seen_key_fails_it(self, setup: Setup) -> None:
         setup.topic(dedup_window=60)

@@ -44,6 +44,7 @@ def batch(api: ApiClient, events: list[dict[str, Any]], topic: str = "orders") -
 
 def test_a_json_message_keeps_every_field(api: ApiClient) -> None:
     given = api.application.ids.next()
+    api.application.outbox.create_topic(Topic("orders", dedup_window=60))
     reply = api.post(
         "orders",
         {

@@ -27,8 +27,9 @@ def test_a_topic_is_created_once_and_then_brought_up_to_date(api: ApiClient) -> 
         600,
     )
     assert api.send(read_event("http_api_put_topic")).status == 200
-    changed = put(api, "/topics/invoices", {"shards": 4, "retry": {"max_attempts": 3, "cap": 60}})
-    assert (changed.status, changed.json["dedup_window"]) == (200, None)
+    changed = put(api, "/topics/invoices", {"retry": {"max_attempts": 3, "cap": 60}})
+    assert (changed.status, changed.json["dedup_window"]) == (200, 600)
+    changed = put(api, "/topics/invoices", {"dedup_window": None})
     topic = api.application.outbox.topic("invoices").topic
     assert topic == Topic("invoices", shards=4, retry=RetryPolicy(max_attempts=3, cap=60))
     assert api.call("GET", "/topics/invoices").json == changed.json

@@ -96,7 +96,7 @@ def test_the_first_with_an_id_in_a_call_stays(way: str, keys: tuple[str | None, 
 @pytest.mark.parametrize(("ids", "keys"), [("11", "ab"), ("12", "aa"), ("11", (None, None))])
 def test_a_transaction_takes_an_id_and_a_key_once(ids: str, keys: tuple[str | None, ...]) -> None:
     app, given = keyed(ids, keys)
-    app.outbox.create_topic(Topic("jobs", dedup_window=60))
+    app.outbox.create_topic(Topic("jobs", max_outstanding=None))
     for call in (partial(app.outbox.transact, []), app.outbox.transact_items):
         with pytest.raises(InvalidInput, match="messages"):
             call(*given)

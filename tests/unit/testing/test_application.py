@@ -51,3 +51,14 @@ def test_a_batch_without_activity_is_reaped(app: MemoryApplication) -> None:
     app.run(6 * DAY, step=3600)
     with pytest.raises(BatchEnded, match="reaped"):
         app.batches.seal(batch)
+
+
+def test_a_copy_on_a_topic_without_a_window_leaves_its_deduplication_key() -> None:
+    app = MemoryApplication()
+    app.outbox.create_topic(Topic("orders", dedup_window=60))
+    app.outbox.create_topic(Topic("jobs"))
+    app.outbox.add_subscription(Subscription("orders", "hop", "topic:jobs"))
+    app.outbox.add(Message(topic="orders", body=b"x", dedup_key="7", id=app.ids.next()))
+    app.run()
+    [copy] = app.outbox.outstanding("jobs")
+    assert (copy.body, copy.dedup_key) == (b"x", None)

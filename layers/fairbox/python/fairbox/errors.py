@@ -522,11 +522,13 @@ class Unavailable(FairboxError):
 
 
 _CONDITION: Final = "ConditionalCheckFailed"
-_WHY: Final = {
-    "items": "",
-    "messages": " (it is outstanding already)",
-    "dedup_key of messages": " (it was seen within its window)",
-}
+
+
+def _why(action: str) -> str:
+    """Return why the condition of one of our own actions does not hold."""
+    if action.startswith("messages"):
+        return " (it is outstanding already)"
+    return " (it was seen within its window)" if action.startswith("dedup_key") else ""
 
 
 class TransactionCancelled(FairboxError):
@@ -543,7 +545,7 @@ class TransactionCancelled(FairboxError):
     ) -> None:
         codes = [code for code, _ in reasons]
         told = [
-            f"{action}: {code}" + (_WHY[action.partition("[")[0]] if code == _CONDITION else "")
+            f"{action}: {code}{_why(action) if code == _CONDITION else ''}"
             for action, code in zip(actions, codes, strict=False)
             if code != "None"
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairbox.api.models import MessageIn, Published
@@ -84,7 +85,9 @@ class Publisher:
         return Published(refs=[str(ref) for ref in refs])
 
     def _event_message(self, topic: str, event: CloudEvent) -> Message:
-        return event.to_message(topic, message_id=self._ids.next())
+        message = event.to_message(topic, message_id=self._ids.next())
+        # every event has a key, and most topics have no window for it
+        return message if self._outbox.has_window(topic) else replace(message, dedup_key=None)
 
     def _json_message(self, topic: str, body: bytes) -> Message:
         given = checked(MessageIn, parse_json(body))

@@ -81,25 +81,13 @@ def redrive_dead_letters(api: Api, request: Request) -> Answer:
 
 
 def put_topic(api: Api, request: Request) -> Answer:
-    """Create a topic, or bring its retry policy, window, retention and weights up to date."""
+    """Create a topic, or change what is given of its policy, window, retention and weights."""
     name = check_topic(request.params["topic"])
     given = request.model(TopicIn) if request.body else checked(TopicIn, {})
-    topic = Topic(
-        name,
-        shards=given.shards,
-        ordering=given.ordering,
-        on_dead=given.on_dead,
-        retry=RetryPolicy(
-            max_attempts=given.retry.max_attempts, base=given.retry.base, cap=given.retry.cap
-        ),
-        dedup_window=given.dedup_window,
-        retention=given.retention,
-        message_retention=given.message_retention,
-        max_outstanding=given.max_outstanding,
-        weight=given.weight,
-        mini_batch=given.mini_batch,
-        tenant_weights=given.tenant_weights,
-    )
+    settings = {field: getattr(given, field) for field in given.model_fields_set}
+    if "retry" in settings:
+        settings["retry"] = RetryPolicy(**given.retry.model_dump())
+    topic = Topic(name, **settings)
     status = 200
     try:
         api.outbox.topic(name)

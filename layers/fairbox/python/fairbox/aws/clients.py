@@ -96,7 +96,8 @@ def _close_connections() -> None:
 
 
 _clients: Final[WeakSet[BaseClient]] = WeakSet()
-os.register_at_fork(after_in_child=_close_connections)
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_close_connections)
 
 
 def _refuse_late(**_: Any) -> None:

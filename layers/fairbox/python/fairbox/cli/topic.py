@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,61 +30,79 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, h
 _RETRY = RetryPolicy()
 
 
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
 @verb(topic, "create", example="fairbox topic create orders --shards 4 --ordering key")
 def create(
     session: Session,
     name: TopicName,
     *,
-    shards: Annotated[int, typer.Option(help="Units of order and of throughput.")] = 8,
+    shards: Annotated[
+        int | None, typer.Option(help="Units of order and of throughput; of a new topic 8.")
+    ] = None,
     ordering: Annotated[
-        Ordering, typer.Option(help="`key`: by partition key, in the order of ids.")
-    ] = "none",
+        Ordering | None, typer.Option(help="`key`: by partition key, in the order of ids.")
+    ] = None,
     on_dead: Annotated[
-        OnDead, typer.Option(help="Of a key whose message died: `block` lets it wait.")
-    ] = "skip",
+        OnDead | None, typer.Option(help="Of a key whose message died: `block` lets it wait.")
+    ] = None,
     dedup_window: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="Within it a deduplication key counts.")
+        int | None,
+        typer.Option(metavar="SECONDS", help="Within it a key counts once; 0: none."),
     ] = None,
     retention: Annotated[
-        int, typer.Option(metavar="SECONDS", help="How long the ledger keeps deliveries.")
-    ] = 604800,
+        int | None,
+        typer.Option(metavar="SECONDS", help="How long the ledger keeps deliveries; 7 days."),
+    ] = None,
     message_retention: Annotated[
         int | None,
-        typer.Option(metavar="SECONDS", help="Of a pulled topic: its messages expire then."),
+        typer.Option(metavar="SECONDS", help="Of a pulled topic: messages expire then; 0: never."),
     ] = None,
     max_outstanding: Annotated[
-        int | None, typer.Option(metavar="N", help="Messages past which no more are taken.")
+        int | None, typer.Option(metavar="N", help="Messages past which no more are taken; 0: any.")
     ] = None,
     max_attempts: Annotated[
-        int, typer.Option(help="Attempts before a message is dead.")
-    ] = _RETRY.max_attempts,
+        int | None, typer.Option(help=f"Attempts before a message is dead; {_RETRY.max_attempts}.")
+    ] = None,
     base: Annotated[
-        float, typer.Option(metavar="SECONDS", help="The first pause's upper bound.")
-    ] = _RETRY.base,
-    cap: Annotated[float, typer.Option(metavar="SECONDS", help="No pause is longer.")] = _RETRY.cap,
-    weight: Annotated[float, typer.Option(help="Its share beside other topics.")] = 1.0,
-    mini_batch: Annotated[int, typer.Option(help="Messages that it sends in one turn.")] = 1,
+        float | None,
+        typer.Option(metavar="SECONDS", help=f"The first pause's upper bound; {_RETRY.base:g}."),
+    ] = None,
+    cap: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help=f"No pause is longer; {_RETRY.cap:g}."),
+    ] = None,
+    weight: Annotated[float | None, typer.Option(help="Its share beside other topics; 1.")] = None,
+    mini_batch: Annotated[
+        int | None, typer.Option(help="Messages that it sends in one turn; 1.")
+    ] = None,
     tenant_weight: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=WEIGHT", help="A tenant's share where it is not 1."),
+        typer.Option(metavar="KEY=WEIGHT", help="A tenant's share if not 1; none: all are."),
     ] = None,
 ) -> None:
-    """Create a topic; again with other retry, window, retention or weights: these change."""
-    retry = RetryPolicy(max_attempts=max_attempts, base=base, cap=cap)
-    wanted = Topic(
-        name,
+    """Create a topic; of one that is there, what is given changes, and the rest stays."""
+    policy = _given(max_attempts=max_attempts, base=base, cap=cap)
+    weights = dict(_tenant_weight(text) for text in tenant_weight or [] if text != "none")
+    settings = _given(
         shards=shards,
         ordering=ordering,
         on_dead=on_dead,
-        retry=retry,
-        dedup_window=dedup_window,
+        retry=RetryPolicy(**policy) if policy else None,
         retention=retention,
-        message_retention=message_retention,
-        max_outstanding=max_outstanding,
         weight=weight,
         mini_batch=mini_batch,
-        tenant_weights=dict(_tenant_weight(text) for text in tenant_weight or []),
+        tenant_weights=weights if tenant_weight else None,
     )
+    limits = _given(
+        dedup_window=dedup_window,
+        message_retention=message_retention,
+        max_outstanding=max_outstanding,
+    )
+    settings |= {limit: value or None for limit, value in limits.items()}
+    wanted = Topic(name, **settings)
     session.show(topic_fields(session.outbox.create_topic(wanted)))
 
 

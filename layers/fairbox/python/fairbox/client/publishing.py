@@ -26,7 +26,8 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
     Raises:
         UnknownTopic: there is no such topic.
         TopicConflict: the topic is being deleted.
-        InvalidInput: an ordered topic takes no delay; or the id's time is over 300 s ahead.
+        InvalidInput: an ordered topic takes no delay, and one without a deduplication window no
+            `dedup_key`; a key is empty; or the id's time is over 300 s ahead.
         BodyTooLarge: a body that a subscription cannot take can be offloaded nowhere, or the
             subscription is a feed.
     """
@@ -40,6 +41,15 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
             "delay",
             f"none: topic {message.topic!r} is ordered, and a delay would stop its key; "
             "send without one, or to a topic with ordering 'none'",
+        )
+    for name in ("partition_key", "dedup_key", "fairness_key"):
+        if getattr(message, name) == "":
+            raise InvalidInput(name, "text that is not empty, or none at all")
+    if message.dedup_key is not None and topic.dedup_window is None:
+        raise InvalidInput(
+            "dedup_key",
+            f"none: topic {message.topic!r} has no deduplication window, so the key would have no "
+            "effect; create_topic with a dedup_window gives it one",
         )
     window = None if message.dedup_key is None else topic.dedup_window
     ref = ref_of(message, state.epochs)
@@ -114,6 +124,14 @@ class MessagePublication(OutboxPart):
         context = self._context
         with context.ends_within(deadline):
             return context.inserts.add_many(place_all(messages, context), new=new)
+
+    def has_window(self, topic: str) -> bool:
+        """Whether a topic has a deduplication window, as producers know it: up to 30 s late.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+        """
+        return self._context.topics.get(topic).topic.dedup_window is not None
 
     def transact_items(self, *messages: Message, deadline: float | None = None) -> list[Any]:
         """Return the actions that publish these messages in the caller's own transaction.

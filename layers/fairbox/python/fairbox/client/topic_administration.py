@@ -33,16 +33,19 @@ class TopicAdministration(OutboxPart):
     """Creates and deletes topics; adds, pauses, resumes and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
-        """Create a topic; if it exists, change its retry policy, window, weights, `on_dead`...
+        """Create a topic; one that exists gets what is given, and keeps the rest.
+
+        Its retry policy is one thing, as are the weights of its tenants. With `replace` of a topic
+        that was read, everything is given.
 
         A new or shorter `message_retention` lets the next sweep look at each shard that holds
         messages (1 RRU and 3 WRU each).
 
         Raises:
-            TopicConflict: it exists with another ordering or shard count, or has subscriptions and
-                is to have a `message_retention`.
+            TopicConflict: it exists with another ordering or shard count than those given, and it
+                says which; or has subscriptions and is to have a `message_retention`.
         """
-        if topic.message_retention is None:
+        if topic.message_retention is None:  # the sweep has nothing new to look for
             return self._context.create_topic(topic)
         there = self.tables.topics.load(topic.name)
         state = self._context.create_topic(topic)

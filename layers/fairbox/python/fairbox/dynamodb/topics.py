@@ -388,23 +388,29 @@ def check_subscriptions(there: TopicState, more: Iterable[str]) -> None:
 
 
 def _reconciled(topic: Topic, there: Topic) -> Topic:
-    """Return the topic as it is to be; that it is a partition is never forgotten.
+    """Return the topic as it is to be: as it is there, but for what is given.
 
     Raises:
         TopicConflict: it differs in what cannot be changed this way.
     """
-    if there.ordering != topic.ordering:
-        raise TopicConflict(topic.name, f"its ordering is {there.ordering!r}")
-    if there.shards != topic.shards:
-        raise TopicConflict(topic.name, f"it has {there.shards} shards; resize changes that")
-    if topic.partition is None or topic.partition == there.partition:
-        return replace(topic, partition=there.partition)
-    if there.partition is not None:
+    given = {name: getattr(topic, name) for name in topic.given}
+    differ = [
+        f"{name} {getattr(there, name)!r}, not {given[name]!r}"
+        for name in ("shards", "ordering")
+        if name in given and given[name] != getattr(there, name)
+    ]
+    if differ:
+        hint = "; `resize` changes shards" if there.ordering == topic.ordering else ""
+        raise TopicConflict(topic.name, f"it is there with {' and '.join(differ)}{hint}")
+    partition = given.get("partition")
+    if partition in (None, there.partition):  # that it is one is never forgotten
+        given["partition"] = there.partition
+    elif there.partition is not None:
         old = there.partition
         detail = f"it is partition {old.number} of {old.count} of queue {old.queue!r}"
         raise TopicConflict(topic.name, detail)
-    if there.ordering == "key" and topic.partition.count > 1:
+    elif there.ordering == "key" and partition.count > 1:
         raise TopicConflict(
             topic.name, "it is there as one ordered topic: to partition it would break its order"
         )
-    return topic
+    return replace(there, **given)

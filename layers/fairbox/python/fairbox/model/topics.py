@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from fairbox.errors import InvalidInput
 from fairbox.model.epochs import Epoch, epoch_at, ref_of
@@ -152,6 +152,7 @@ class Topic:
             to 1,000,000,000; None: no limit. It is not exact: the count trails by half a minute,
             and producers, who do not see one another's messages until then, pass in the meantime.
             They follow a change of it within 30 s.
+        given: names of the attributes that were given, all others have their defaults.
     """
 
     name: str
@@ -167,6 +168,15 @@ class Topic:
     tenant_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
     message_retention: int | None = None
     max_outstanding: int | None = None
+    given: frozenset[str] = field(init=False, compare=False, repr=False)
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        """Note what is given: a topic that is there keeps the rest."""
+        topic = object.__new__(cls)
+        names = (f.name for f in fields(cls))
+        given = frozenset(name for name, _ in zip(names, values, strict=False)) | named.keys()
+        object.__setattr__(topic, "given", given)
+        return topic
 
     def __post_init__(self) -> None:
         check_topic(self.name)
