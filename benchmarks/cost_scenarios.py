@@ -160,7 +160,7 @@ class ScenarioDeployment(Deployment):
         self._next_sweep = self.app.clock.now() + _SWEEP_SECONDS
         self._tries: dict[tuple[str, str], int] = {}
         self._addresses = [
-            *(f"sqs:queue-{n}" for n in range(scenario.queues)),
+            *(f"sqs:http://q/queue-{n}" for n in range(scenario.queues)),
             *(f"https://hook-{n}.example" for n in range(scenario.webhooks)),
         ]
         self._published = 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "orders"
 SUBSCRIPTION: Final = "billing"
-DESTINATION: Final = "sqs:billing"
+DESTINATION: Final = "sqs:http://q/billing"
 ORDERS: Final = "orders"  # the business table of producers that write in transactions
 BODY_BYTES: Final = 700  # with keys and attributes under 1,024: S = 1
 STREAM_SHARDS: Final = 4  # partitions of a new on-demand table

@@ -110,7 +110,7 @@ class BatchItemOracle:
 
     def _lost(self, tracked: TrackedBatch) -> Iterator[str]:
         for name in BATCH_TOPICS[tracked.topic]:
-            taken = set(self._app.destinations[f"sqs:{tracked.topic}-{name}"].ids)
+            taken = set(self._app.destinations[f"sqs:http://q/{tracked.topic}-{name}"].ids)
             for item, message_id in tracked.carried.items():
                 if message_id not in taken and message_id not in self._dead:
                     yield f"lost: message {message_id} of item {item} for {name}"

@@ -66,11 +66,13 @@ class BatchItemWorld(World):
             for name in names:
                 self._subscribe(topic, name)
         self.app.outbox.create_topic(Topic(COMPLETED_TOPIC, shards=1))
-        self.app.outbox.add_subscription(Subscription(COMPLETED_TOPIC, "all", "sqs:completed"))
+        self.app.outbox.add_subscription(
+            Subscription(COMPLETED_TOPIC, "all", "sqs:http://q/completed")
+        )
         self.app.client.stormy = True
 
     def _subscribe(self, topic: str, name: str) -> None:
-        destination = self.app.destinations[f"sqs:{topic}-{name}"]
+        destination = self.app.destinations[f"sqs:http://q/{topic}-{name}"]
         mode = FailureMode(
             destination,
             self.rng,
@@ -90,7 +92,7 @@ class BatchItemWorld(World):
             return mode.answer(message)
 
         destination.answer = answer
-        self.app.outbox.add_subscription(Subscription(topic, name, f"sqs:{topic}-{name}"))
+        self.app.outbox.add_subscription(Subscription(topic, name, f"sqs:http://q/{topic}-{name}"))
 
     def _slowly(self, message: StoredMessage, mode: FailureMode) -> Outcome:
         """Put a message off until it is dead for another, and then for a while.

@@ -48,7 +48,7 @@ class Oracle:
         )
         self._ledger = Counter((d.id, d.subscription) for d in self._app.outbox.delivered())
         self._received = {
-            f"{topic}-{name}": Counter(self._app.destinations[f"sqs:{topic}-{name}"].ids)
+            f"{topic}-{name}": Counter(self._app.destinations[f"sqs:http://q/{topic}-{name}"].ids)
             for topic, names in SUBSCRIPTIONS.items()
             for name in names
         }
@@ -150,7 +150,7 @@ class Oracle:
         for name in SUBSCRIPTIONS["ordered"]:
             last: dict[str, str] = {}
             seen: set[str] = set()
-            for stored in self._app.destinations[f"sqs:ordered-{name}"].received:
+            for stored in self._app.destinations[f"sqs:http://q/ordered-{name}"].received:
                 key, message_id = str(stored.message.partition_key), stored.ref.id
                 if message_id in seen:
                     continue

@@ -90,12 +90,14 @@ class OrderedWorld:
                 retry=RetryPolicy(max_attempts=4, cap=20),
             )
         )
-        self.app.outbox.add_subscriptions([Subscription(TOPIC, n, f"sqs:{n}") for n in NAMES])
+        self.app.outbox.add_subscriptions(
+            [Subscription(TOPIC, n, f"sqs:http://q/{n}") for n in NAMES]
+        )
         self._state = self.app.outbox.topic(TOPIC)
         self._ids = [IdGenerator(self._clock(), self.app.rng.getrandbits) for _ in range(PROCESSES)]
         self._client.stormy = True
         for name in NAMES:
-            self.app.destinations[f"sqs:{name}"].answer = self._answer
+            self.app.destinations[f"sqs:http://q/{name}"].answer = self._answer
         queues = self.app.doorbells
         queues.sqs.rng, queues.sqs.faults = self.rng, queue_faults(self.chaos)
         self._deliver_shard = [self._function() for _ in range(2)]
@@ -396,7 +398,7 @@ class OrderedWorld:
     def _redrive_cured(self) -> None:
         """Redrive what blocks, as a message that can be digested now."""
         for name in NAMES:
-            self.app.destinations[f"sqs:{name}"].answer = lambda _: TAKEN
+            self.app.destinations[f"sqs:http://q/{name}"].answer = lambda _: TAKEN
         self._redrive()
 
     def check(self) -> list[str]:
@@ -410,7 +412,7 @@ class OrderedWorld:
         }
         found = list(self.breaches)
         for name in NAMES:
-            received = self.app.destinations[f"sqs:{name}"].received
+            received = self.app.destinations[f"sqs:http://q/{name}"].received
             times = Counter(m.ref.id for m in received)
             found += [
                 f"lost: {i} for {name}"

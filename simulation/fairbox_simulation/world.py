@@ -85,7 +85,7 @@ class World:
         self._make_topics()
         self._failure_modes = [
             FailureMode(
-                self.app.destinations[f"sqs:{topic}-{name}"],
+                self.app.destinations[f"sqs:http://q/{topic}-{name}"],
                 self.rng,
                 chaos,
                 self._fuse,
@@ -95,7 +95,7 @@ class World:
             for topic, names in SUBSCRIPTIONS.items()
             for name in names
         ]
-        self.app.destinations["sqs:slow-hook"].quick = False
+        self.app.destinations["sqs:http://q/slow-hook"].quick = False
         self.producers = Producers(self.app, self.rng, self.clock)
         self._make_functions()
         self._swept = self._repaired = self.app.clock.now()
@@ -110,7 +110,9 @@ class World:
             )
             for name in names:
                 self.app.outbox.add_subscription(
-                    Subscription(topic, name, f"sqs:{topic}-{name}", **LIMITS.get(name, {}))
+                    Subscription(
+                        topic, name, f"sqs:http://q/{topic}-{name}", **LIMITS.get(name, {})
+                    )
                 )
         self.app.client.stormy = True
 

@@ -60,7 +60,7 @@ def test_a_queue_is_paused_resumed_and_purged_whole(emails: Cli) -> None:
 
 
 def test_it_tells_what_was_done_where_a_partition_fails(emails: Cli) -> None:
-    pushed = Subscription("email__p1", "billing", "sqs:q")
+    pushed = Subscription("email__p1", "billing", "sqs:http://q/q")
     emails.application.outbox.add_subscription(pushed)
     failed = run(emails, "queue", "purge", "--yes")
     assert (failed.code, failed.out) == (1, "")

@@ -35,9 +35,9 @@ def sent(cli: Cli, body: str = "{}", *options: str) -> str:
 
 def dead(cli: Cli) -> str:
     """Return the ref of a message that its destination refused."""
-    billing = Subscription("orders", "billing", "sqs:billing", max_attempts=1)
+    billing = Subscription("orders", "billing", "sqs:http://q/billing", max_attempts=1)
     cli.application.outbox.add_subscription(billing)
-    destination = cli.application.destinations["sqs:billing"]
+    destination = cli.application.destinations["sqs:http://q/billing"]
     destination.answer = lambda _: Outcome("refused", "no such account")
     ref = sent(cli, "dead body")
     cli.application.run(seconds=5)
@@ -120,7 +120,7 @@ def test_the_retention_of_messages_is_set_shown_and_removed(cli: Cli) -> None:
     create = ("topic", "create", "jobs", "--json")
     assert cli.ok(*create, "--message-retention", "60").json["message_retention"] == 60
     assert cli.ok("topic", "show", "jobs", "--json").json["message_retention"] == 60
-    assert "message_retention" in cli("subscription", "add", "jobs", "a", "sqs:x").err
+    assert "message_retention" in cli("subscription", "add", "jobs", "a", "sqs:http://q/x").err
     assert cli.ok(*create).json["message_retention"] == 60  # what is not given stays
     assert cli.ok(*create, "--message-retention", "0").json["message_retention"] is None
     assert cli("topic", "create", "jobs", "--message-retention", "59").code == 2
@@ -138,7 +138,9 @@ def test_the_weights_of_a_topic_and_of_a_subscription_are_set_and_shown(cli: Cli
     assert cli.ok("topic", "create", "jobs", "--tenant-weight", "none", "--json").json == (
         changed | {"tenant_weights": {}}
     )
-    added = cli.ok("subscription", "add", "jobs", "a", "sqs:x", "--weight", "4", "--json").json
+    added = cli.ok(
+        "subscription", "add", "jobs", "a", "sqs:http://q/x", "--weight", "4", "--json"
+    ).json
     assert added["weight"] == 4
     (there,) = cli.ok("topic", "show", "jobs", "--json").json["subscriptions"]
     assert there["weight"] == 4
@@ -265,9 +267,16 @@ def test_dead_letters_are_listed_and_shown_with_their_failures(orders: Cli) -> N
 
 def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
     added = orders.ok(
-        "subscription", "add", "orders", "billing", "sqs:https://q", "--max-attempts", "3", "--json"
+        "subscription",
+        "add",
+        "orders",
+        "billing",
+        "sqs:https://q/a",
+        "--max-attempts",
+        "3",
+        "--json",
     ).json
-    assert (added["destination"], added["max_attempts"]) == ("sqs:https://q", 3)
+    assert (added["destination"], added["max_attempts"]) == ("sqs:https://q/a", 3)
     orders.application.outbox.create_topic(Topic("other"))
     orders.ok("subscription", "add", "other", "b", "topic:orders")
     names = [s["name"] for s in orders.ok("subscription", "list", "--json").objects]
@@ -276,7 +285,7 @@ def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
         "orders",
         "billing",
         "ok",
-        "sqs:https://q",
+        "sqs:https://q/a",
     ]
     orders.ok("subscription", "remove", "orders", "billing", "--dry-run")
     assert orders("subscription", "remove", "orders", "billing", stdin="\n").code == 1
@@ -290,8 +299,8 @@ def test_subscriptions_are_added_listed_and_removed(orders: Cli) -> None:
 
 def test_what_waits_for_a_subscription_is_shown_and_skipped(orders: Cli) -> None:
     name = ("orders", "crm")
-    orders.ok("subscription", "add", *name, "sqs:https://q")
-    orders.ok("subscription", "add", "orders", "other", "sqs:https://p")
+    orders.ok("subscription", "add", *name, "sqs:https://q/a")
+    orders.ok("subscription", "add", "orders", "other", "sqs:https://p/a")
     orders.ok("subscription", "pause", *name)
     orders.ok("subscription", "pause", "orders", "other")
     outbox = orders.application.outbox
@@ -321,7 +330,7 @@ def test_what_waits_for_a_subscription_is_shown_and_skipped(orders: Cli) -> None
 def test_subscriptions_are_paused_and_resumed_and_the_list_says_so(orders: Cli) -> None:
     limits = ("--max-in-flight", "3", "--rate", "2.5")
     added = orders.ok(
-        "subscription", "add", "orders", "billing", "sqs:https://q", *limits, "--json"
+        "subscription", "add", "orders", "billing", "sqs:https://q/a", *limits, "--json"
     ).json
     assert (added["max_in_flight"], added["rate"], added["state"]) == (3, 2.5, "closed")
     name = ("orders", "billing")
@@ -375,13 +384,15 @@ def test_deliveries_are_listed_by_time(orders: Cli) -> None:
 
 
 def test_the_sweep_rings_for_what_is_overdue(orders: Cli) -> None:
-    orders.application.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+    orders.application.outbox.add_subscription(
+        Subscription("orders", "billing", "sqs:http://q/billing")
+    )
     sent(orders)
     orders.clock.advance(100)
     swept = orders.ok("outbox", "sweep", "--older-than", "60", "--json").json
     assert swept == {"overdue": 1, "shards": 1, "rung": 1}
     orders.application.visit()
-    assert len(orders.application.destinations["sqs:billing"].received) == 1
+    assert len(orders.application.destinations["sqs:http://q/billing"].received) == 1
 
 
 def test_a_body_that_is_offloaded_is_shown(orders: Cli) -> None:

@@ -194,7 +194,7 @@ def test_receipts_that_are_none_are_usage_and_those_of_others_are_stale(jobs: Cl
 
 def test_a_pushed_topic_gives_nothing_and_says_why(cli: Cli) -> None:
     cli.application.outbox.create_topic(Topic("orders", shards=1))
-    cli.application.outbox.add_subscription(Subscription("orders", "billing", "sqs:q"))
+    cli.application.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/q"))
     run = cli("queue", "receive", "orders")
     assert (run.code, run.out) == (1, "")
     assert "orders" in run.err
@@ -204,7 +204,7 @@ def test_a_pushed_topic_gives_nothing_and_says_why(cli: Cli) -> None:
 def test_a_purge_of_a_pushed_topic_is_refused(jobs: Cli, option: str) -> None:
     send(jobs, b"one")
     outbox = jobs.application.outbox
-    outbox.add_subscription(Subscription("jobs", "billing", "sqs:orders-a"))
+    outbox.add_subscription(Subscription("jobs", "billing", "sqs:http://q/orders-a"))
     run = jobs("queue", "purge", "jobs", option)
     assert run.code == 1
     assert "topic 'jobs' is pushed" in run.err

@@ -79,7 +79,7 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
     if "topic create" not in command:
         outbox.create_topic(Topic("orders"))
     if re.search("subscription (pause|resume|remove|show|skip)|message skip", command):
-        outbox.add_subscription(Subscription("orders", "billing", "sqs:q"))
+        outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/q"))
     batch = cli.opened(0 if "batch add" in command else 10)
     if "batch retry" in command:
         cli.application.batches.fail([f"{batch}:0:2"])
@@ -95,8 +95,10 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
 
 
 def dead(cli: Cli) -> str:
-    cli.application.outbox.add_subscription(Subscription("orders", "b", "sqs:b", max_attempts=1))
-    cli.application.destinations["sqs:b"].answer = lambda _: Outcome("refused", "no")
+    cli.application.outbox.add_subscription(
+        Subscription("orders", "b", "sqs:http://q/b", max_attempts=1)
+    )
+    cli.application.destinations["sqs:http://q/b"].answer = lambda _: Outcome("refused", "no")
     ref = cli.ok("message", "send", "orders", "{}").out.strip()
     cli.application.run(seconds=5)
     return ref

@@ -151,7 +151,7 @@ def test_a_retired_epoch_is_told(orders: Cli) -> None:
 def test_a_size_is_advised_by_the_busiest_minute_of_the_ledger(cli: Cli) -> None:
     app = cli.application
     app.outbox.create_topic(Topic("orders", shards=2))
-    app.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+    app.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
     app.clock.set(app.clock.now() // 60 * 60)
     for count in (30, 600, 60):
         app.outbox.add_many([message(cli, app.rng.randbytes(1500)) for _ in range(count)])

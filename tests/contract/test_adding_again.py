@@ -49,7 +49,7 @@ class AddingRig(Setup):
             more |= {"dedup_window": 3600} if name == "keyed" else {}
             self.topic(name, shards=1, retry=RetryPolicy(max_attempts=5), **more)
         for name in ("billing", "crm"):
-            self.outbox.add_subscription(Subscription("orders", name, f"sqs:{name}"))
+            self.outbox.add_subscription(Subscription("orders", name, f"sqs:http://q/{name}"))
 
     def new(self, topic: str, **more: Any) -> Message:
         """Return a message of a kind that its topic takes, and let three seconds pass."""

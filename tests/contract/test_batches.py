@@ -124,7 +124,7 @@ def test_every_group_of_a_cancelled_batch_refuses(world: World) -> None:
 
 def test_a_batch_waits_for_a_retry_and_calls_back_in_its_last_write(world: World) -> None:
     batches = world.batches()
-    batch = batches.open(on_success="sqs:done").id
+    batch = batches.open(on_success="sqs:http://q/done").id
     batches.add(batch, 1, request_id="r")
     batches.seal(batch)
     batches.fail(ids(batch, [0]))

@@ -128,7 +128,7 @@ def test_the_misplaced_of_a_key_move_in_their_order(setup: PlacingRig) -> None:
 def test_a_move_is_one_transaction_and_refused_where_the_message_changed(setup: PlacingRig) -> None:
     message = setup.message(partition_key="k")
     ref = setup.put(message, 0, wrong(message))
-    setup.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+    setup.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
     (found,) = setup.outbox.misplaced()
     table = RepairTable(setup.outbox.tables)
     setup.outbox.cancel([ref])

@@ -54,7 +54,7 @@ class Moving:
             deliveries_table=self.name("deliveries"),
         )
         self.outbox.create_topic(Topic("orders", shards=2))
-        self.outbox.add_subscription(Subscription("orders", "a", "sqs:a"))
+        self.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/a"))
 
     def name(self, table: str) -> str:
         return f"{self.prefix}-{table}"

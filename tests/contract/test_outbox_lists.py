@@ -235,7 +235,7 @@ class TestSweeping:
     def test_it_rings_for_overdue_shards_of_pushed_topics(self, setup: Setup) -> None:
         setup.topic()
         setup.topic("pulled")
-        setup.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+        setup.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
         old = setup.outbox.add_many([*setup.messages(20), *setup.messages(5, "pulled")])
         setup.clock.advance(60)
         setup.outbox.add_many([*setup.messages(2), setup.message(delay=300)])
@@ -246,7 +246,7 @@ class TestSweeping:
 
     def test_a_limit_bounds_the_messages_looked_for(self, setup: Setup) -> None:
         setup.topic()
-        setup.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+        setup.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
         setup.outbox.add_many(setup.messages(20))
         setup.clock.advance(100)
         assert setup.outbox.sweep(limit=5).overdue == 5

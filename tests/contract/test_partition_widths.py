@@ -160,7 +160,7 @@ class TestAnnouncing:
         for name in ("plain", "email__p1"):
             with pytest.raises(TopicConflict, match="not the logical name"):
                 setup.outbox.resize_queue(name, 4)
-        setup.outbox.add_subscription(Subscription("email__p1", "billing", "sqs:billing"))
+        setup.outbox.add_subscription(Subscription("email__p1", "billing", "sqs:http://q/billing"))
         with pytest.raises(TopicIsPushed):
             setup.outbox.resize_queue("email", 4)
 

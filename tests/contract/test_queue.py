@@ -477,7 +477,7 @@ class TestRefusals:
     ) -> None:
         setup.send(topic)
         assert setup.receive(topic, wanted=1)
-        setup.outbox.add_subscription(Subscription(topic, "billing", "sqs:q"))
+        setup.outbox.add_subscription(Subscription(topic, "billing", "sqs:http://q/q"))
         with pytest.raises(TopicIsPushed):
             setup.queue.receive(topic)
 
@@ -485,7 +485,7 @@ class TestRefusals:
         self, setup: QueueRig, topic: str
     ) -> None:
         setup.send(topic, 2, partition_key="k")
-        setup.outbox.add_subscription(Subscription(topic, "billing", "sqs:q"))
+        setup.outbox.add_subscription(Subscription(topic, "billing", "sqs:http://q/q"))
         with pytest.raises(TopicIsPushed, match=f"topic '{topic}' is pushed.*cancel.*skip.*remove"):
             setup.queue.purge(topic)
         assert len(setup.lying()) == 2

@@ -174,8 +174,12 @@ def test_batches_are_listed_by_state_in_pages(api: ApiClient) -> None:
 
 
 def test_callbacks_are_opened_shown_and_refused_with_their_field(api: ApiClient) -> None:
-    given = {"on_complete": "sqs:orders-a", "on_success": "sqs:orders-b", "retry_hours": 3}
-    given["on_cancel"] = "sqs:orders-b"
+    given = {
+        "on_complete": "sqs:http://q/orders-a",
+        "on_success": "sqs:http://q/orders-b",
+        "retry_hours": 3,
+    }
+    given["on_cancel"] = "sqs:http://q/orders-b"
     reply = post(api, "/batches", given)
     assert (reply.status, reply.json["retry_hours"]) == (201, 3)
     shown = api.call("GET", f"/batches/{reply.json['id']}").json

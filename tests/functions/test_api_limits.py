@@ -35,7 +35,7 @@ BUSY = {
     "put_topic": {},
     "put_feed": {},
     "publish_to_feed": {"body": 1},
-    "put_subscription": {"destination": "sqs:q"},
+    "put_subscription": {"destination": "sqs:http://q/q"},
     "add_items": {"count": 3, "request_id": "r"},
 }
 """By operation, a body that is right; further ones need what only a run gives."""
@@ -273,7 +273,7 @@ class TestTopics:
         for name in ("orders-2", "orders.x", "Z", "a"):
             api.application.outbox.create_topic(Topic(name))
         path = "/topics/orders/subscriptions/billing"
-        api.call("PUT", path, '{"destination": "sqs:q"}', content_type=JSON)
+        api.call("PUT", path, '{"destination": "sqs:http://q/q"}', content_type=JSON)
         pages = self.names(api, limit)
         everything = ["Z", "a", "orders", "orders-2", "orders.x"]
         assert [name for page in pages for name in page] == everything

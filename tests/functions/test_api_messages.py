@@ -51,8 +51,8 @@ def die(api: ApiClient, topic: str, count: int) -> list[str]:
     """Make a topic whose messages die at the first failure, and let so many die."""
     application = api.application
     application.outbox.create_topic(Topic(topic, shards=4, retry=RetryPolicy(max_attempts=1)))
-    application.outbox.add_subscription(Subscription(topic, "billing", f"sqs:{topic}"))
-    application.destinations[f"sqs:{topic}"].answer = lambda _: Outcome(
+    application.outbox.add_subscription(Subscription(topic, "billing", f"sqs:http://q/{topic}"))
+    application.destinations[f"sqs:http://q/{topic}"].answer = lambda _: Outcome(
         "refused", "no such account"
     )
     refs = add(api, count, topic)
@@ -125,8 +125,8 @@ def test_an_item_that_nothing_can_read_is_listed_and_shown_raw(api: ApiClient) -
 
 def test_deliveries_are_listed_from_the_ledger_by_time(api: ApiClient) -> None:
     application = api.application
-    application.outbox.add_subscription(Subscription("orders", "billing", "sqs:b"))
-    application.outbox.add_subscription(Subscription("orders", "audit", "sqs:a"))
+    application.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/b"))
+    application.outbox.add_subscription(Subscription("orders", "audit", "sqs:http://q/a"))
     application.clock.set(1_760_000_100.0)
     early = add(api, 5)
     application.run()
@@ -200,7 +200,7 @@ def test_a_message_is_shown_and_cancelled_by_its_ref(api: ApiClient, delay: int)
 def test_a_message_is_skipped_for_one_subscription(api: ApiClient) -> None:
     outbox = api.application.outbox
     for name in ("billing", "crm"):
-        outbox.add_subscription(Subscription("orders", name, f"sqs:{name}"))
+        outbox.add_subscription(Subscription("orders", name, f"sqs:http://q/{name}"))
         outbox.pause_subscription("orders", name)
     (ref,) = add(api, 1)
     for name, status, kind in (
@@ -210,8 +210,8 @@ def test_a_message_is_skipped_for_one_subscription(api: ApiClient) -> None:
         assert (reply.status, reply.kind if kind else None) == (status, kind)
     outbox.resume_subscription("orders", "billing")
     api.application.run(90)
-    assert len(api.application.destinations["sqs:billing"].ids) == 1
-    assert api.application.destinations["sqs:crm"].ids == []
+    assert len(api.application.destinations["sqs:http://q/billing"].ids) == 1
+    assert api.application.destinations["sqs:http://q/crm"].ids == []
     query = {"subscription": "billing"}
     reply = api.call("DELETE", f"/messages/{ref}", query=query)
     assert (reply.status, reply.kind) == (404, "unknown-message")

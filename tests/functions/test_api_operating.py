@@ -143,7 +143,9 @@ class TestPurges:
     def test_a_pushed_topic_is_refused_with_what_to_do_instead(
         self, api: ApiClient, jobs: list[MessageRef]
     ) -> None:
-        api.application.outbox.add_subscription(Subscription("jobs", "billing", "sqs:orders-a"))
+        api.application.outbox.add_subscription(
+            Subscription("jobs", "billing", "sqs:http://q/orders-a")
+        )
         reply = api.call("DELETE", "/topics/jobs/messages", query={"limit": "2"})
         assert (reply.status, reply.kind) == (409, "conflict")
         [error] = reply.json["errors"]
@@ -253,7 +255,7 @@ class TestTopics:
         self, api: ApiClient, jobs: list[MessageRef]
     ) -> None:
         assert jobs
-        api.application.outbox.add_subscription(Subscription("jobs", "a", "sqs:a"))
+        api.application.outbox.add_subscription(Subscription("jobs", "a", "sqs:http://q/a"))
         assert api.call("POST", "/topics/jobs/pause").status == 409
         assert api.call("POST", "/topics/nowhere/pause").status == 404
         assert api.call("POST", "/topics/nowhere/resume").status == 404

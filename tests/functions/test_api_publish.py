@@ -171,10 +171,10 @@ def test_without_a_window_the_same_event_is_another_message(api: ApiClient) -> N
 
 def test_what_is_published_is_delivered(api: ApiClient) -> None:
     application = api.application
-    application.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+    application.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
     reply = api.post("orders", {"body": {"id": 7}})
     application.run()
-    (received,) = application.destinations["sqs:billing"].received
+    (received,) = application.destinations["sqs:http://q/billing"].received
     assert str(received.ref) == reply.json["refs"][0]
     assert received.message.body == b'{"id": 7}'
 

@@ -167,7 +167,9 @@ class TestReceiving:
         assert receive(api)[0]["receive_count"] == 1
 
     def test_topics_that_cannot_be_received_from_are_refused(self, api: ApiClient) -> None:
-        api.application.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+        api.application.outbox.add_subscription(
+            Subscription("orders", "billing", "sqs:http://q/billing")
+        )
         pushed = post(api, "/topics/orders/receive", {})
         assert (pushed.status, pushed.kind) == (409, "conflict")
         assert "pushed" in pushed.json["detail"]

@@ -21,14 +21,14 @@ def dead(api: ApiClient) -> list[str]:
     """Return the refs of four dead letters, of keys k0 and k1 in turn; it takes everything now."""
     app = api.application
     app.outbox.create_topic(Topic("mail", shards=2, retry=RetryPolicy(max_attempts=1)))
-    app.outbox.add_subscription(Subscription("mail", "out", "sqs:out"))
-    app.destinations["sqs:out"].answer = lambda _: Outcome("refused", "timed out")
+    app.outbox.add_subscription(Subscription("mail", "out", "sqs:http://q/out"))
+    app.destinations["sqs:http://q/out"].answer = lambda _: Outcome("refused", "timed out")
     refs = []
     for n in range(4):
         message = Message(topic="mail", body=b"x", partition_key=f"k{n % 2}", id=app.ids.next())
         refs.append(str(app.outbox.add(message)))
         app.run(10)
-    app.destinations["sqs:out"].answer = lambda _: TAKEN
+    app.destinations["sqs:http://q/out"].answer = lambda _: TAKEN
     return refs
 
 
@@ -49,7 +49,7 @@ def test_everything_comes_back_and_is_delivered(api: ApiClient, dead: list[str])
         "count": 4, "refs": dead, "left": [], "unreadable": [], "more": False, "dry_run": False,
     }  # fmt: skip
     api.application.run(5)
-    received = api.application.destinations["sqs:out"].received
+    received = api.application.destinations["sqs:http://q/out"].received
     assert sorted(str(m.ref) for m in received) == sorted(dead)
     assert letters(api) == set()
 

@@ -219,7 +219,9 @@ def test_a_name_that_no_topic_has_is_422_on_every_route(api: ApiClient, name: st
         api.page(name),
         api.call("GET", path),
         api.call("PUT", path),
-        api.call("PUT", f"{path}/subscriptions/s", '{"destination":"sqs:q"}', content_type=JSON),
+        api.call(
+            "PUT", f"{path}/subscriptions/s", '{"destination":"sqs:http://q/q"}', content_type=JSON
+        ),
         api.call("DELETE", f"{path}/subscriptions/s"),
     ):
         assert (reply.status, reply.fields) == (422, ["topic"])
@@ -237,7 +239,7 @@ def test_an_unknown_topic_is_404_on_every_route(api: ApiClient) -> None:
     replies = [
         api.post("nowhere", {"body": "x"}),
         api.call("GET", path),
-        api.call("PUT", subscription, '{"destination": "sqs:q"}', content_type=JSON),
+        api.call("PUT", subscription, '{"destination": "sqs:http://q/q"}', content_type=JSON),
         api.call("DELETE", subscription),
         api.call("POST", f"{path}/messages", json.dumps([EVENT, EVENT]), content_type=CE_BATCH),
         *(api.page("nowhere", state=s) for s in ("outstanding", "waiting", "dead", "delivered")),
@@ -382,10 +384,18 @@ def test_a_forged_cursor_lists_nothing_at_worst(api: ApiClient, state: Any, part
             "destination",
         ),
         ("/topics/orders/subscriptions/s", {"destination": 7}, "destination"),
-        ("/topics/orders/subscriptions/s", {"destination": "sqs:q", "timeout": 60}, "timeout"),
-        ("/topics/orders/subscriptions/pull", {"destination": "sqs:q"}, "subscription"),
-        ("/topics/orders/subscriptions/a b", {"destination": "sqs:q"}, "subscription"),
-        (f"/topics/orders/subscriptions/{'x' * 65}", {"destination": "sqs:q"}, "subscription"),
+        (
+            "/topics/orders/subscriptions/s",
+            {"destination": "sqs:http://q/q", "timeout": 60},
+            "timeout",
+        ),
+        ("/topics/orders/subscriptions/pull", {"destination": "sqs:http://q/q"}, "subscription"),
+        ("/topics/orders/subscriptions/a b", {"destination": "sqs:http://q/q"}, "subscription"),
+        (
+            f"/topics/orders/subscriptions/{'x' * 65}",
+            {"destination": "sqs:http://q/q"},
+            "subscription",
+        ),
     ],
 )
 def test_an_administrator_is_told_which_field(

@@ -65,7 +65,7 @@ def test_the_retention_of_messages_is_set_changed_and_removed(api: ApiClient) ->
         assert api.call("GET", "/topics/jobs").json["message_retention"] == wanted
         assert api.application.outbox.topic("jobs").topic.message_retention == wanted
     put(api, "/topics/jobs", {"message_retention": 60})
-    refused = put(api, "/topics/jobs/subscriptions/a", {"destination": "sqs:q"})
+    refused = put(api, "/topics/jobs/subscriptions/a", {"destination": "sqs:http://q/q"})
     assert (refused.status, refused.json["type"]) == (409, "urn:fairbox:problem:conflict")
     assert "message_retention" in refused.json["detail"]
 
@@ -137,7 +137,7 @@ def test_a_resize_that_cannot_be_is_refused(api: ApiClient) -> None:
 
 def test_topics_are_listed_by_name_with_their_subscriptions(api: ApiClient) -> None:
     put(api, "/topics/a-first", {})
-    put(api, "/topics/orders/subscriptions/billing", {"destination": "sqs:https://q"})
+    put(api, "/topics/orders/subscriptions/billing", {"destination": "sqs:https://q/a"})
     first, orders = api.call("GET", "/topics").json["topics"]
     assert (first["name"], first["pushed"], orders["pushed"]) == ("a-first", False, True)
     assert [s["name"] for s in orders["subscriptions"]] == ["billing"]
@@ -147,7 +147,12 @@ def test_topics_are_listed_by_name_with_their_subscriptions(api: ApiClient) -> N
 def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> None:
     path = "/topics/orders/subscriptions/billing"
     before = api.application.clock.now()
-    value: dict[str, Any] = {"destination": "sqs:one", "max_attempts": 3, "timeout": 5, "weight": 2}
+    value: dict[str, Any] = {
+        "destination": "sqs:http://q/one",
+        "max_attempts": 3,
+        "timeout": 5,
+        "weight": 2,
+    }
     reply = put(api, path, value)
     assert reply.status == 201
     since = int(before * 1000)
@@ -155,9 +160,9 @@ def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> Non
     rest = {"max_in_flight": None, "rate": None, "pause_reason": None, **stands}
     assert reply.json == {"topic": "orders", "name": "billing", "since": since, **value, **rest}
     assert api.application.clock.now() - before >= 2
-    assert put(api, path, {"destination": "sqs:two"}).status == 200
+    assert put(api, path, {"destination": "sqs:http://q/two"}).status == 200
     (subscription,) = api.application.outbox.topic("orders").subscriptions
-    assert subscription == Subscription("orders", "billing", "sqs:two")
+    assert subscription == Subscription("orders", "billing", "sqs:http://q/two")
     gone = api.call("DELETE", path)
     assert (gone.status, gone.body) == (204, b"")
     assert not api.application.outbox.topic("orders").pushed
@@ -166,7 +171,7 @@ def test_a_subscription_is_in_force_when_the_call_answers(api: ApiClient) -> Non
 
 def test_a_subscription_is_paused_shown_and_resumed(api: ApiClient) -> None:
     path = "/topics/orders/subscriptions/billing"
-    put(api, path, {"destination": "sqs:one", "max_in_flight": 3, "rate": 2.5})
+    put(api, path, {"destination": "sqs:http://q/one", "max_in_flight": 3, "rate": 2.5})
     paused = put(api, f"{path}/pause", {"reason": "new system"})
     assert (paused.status, paused.json["pause_reason"]) == (200, "new system")
     assert paused.json["paused_at"] is not None
@@ -185,7 +190,7 @@ def test_a_subscription_is_paused_shown_and_resumed(api: ApiClient) -> None:
         assert nobody.kind == "unknown-subscription"
         assert api.call(method, "/topics/none/subscriptions/a/pause").kind == "unknown-topic"
     assert put(api, f"{path}/pause", {"reason": "x" * 201}).kind == "invalid-field"
-    assert put(api, path, {"destination": "sqs:one", "rate": 0}).kind == "invalid-field"
+    assert put(api, path, {"destination": "sqs:http://q/one", "rate": 0}).kind == "invalid-field"
 
 
 def test_the_figures_count_what_lies_where(api: ApiClient) -> None:

@@ -65,7 +65,11 @@ class Seeded:
             ids = self._ids[number * _MESSAGES : (number + 1) * _MESSAGES]
             for place, message_id in enumerate(ids):
                 self._add(name, place, message_id)
-        _tried(lambda: outbox.add_subscription(Subscription("pushed", "billing", "sqs:billing")))
+        _tried(
+            lambda: outbox.add_subscription(
+                Subscription("pushed", "billing", "sqs:http://q/billing")
+            )
+        )
         self._bury()
         for number, batch in enumerate(self._batches):
             _tried(partial(self._batch, number, batch))

@@ -28,7 +28,7 @@ def damaged_records(draw: st.DrawFn) -> tuple[MemoryApplication, list[dict[str, 
     """Return an application with three messages, their records, and the id of the damaged one."""
     application = MemoryApplication()
     application.outbox.create_topic(Topic("orders", shards=1))
-    application.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+    application.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
     for number in range(3):
         message = Message(
             topic="orders",
@@ -56,10 +56,10 @@ def test_a_damaged_record_is_relayed_marked_or_set_aside_and_the_others_go_on(
     good = {r["dynamodb"]["Keys"][attr.SK]["S"] for r in records} - {damaged_id}
     marked = application._marking.handle(records)
     relayed = application._relay.handle(records, deadline=application.deadline)
-    assert good <= set(application.destinations["sqs:billing"].ids)
+    assert good <= set(application.destinations["sqs:http://q/billing"].ids)
     assert marked.unreadable == relayed.unreadable
     if relayed.unreadable:
         (letter,) = application.outbox.dead("orders")
         assert letter.id == damaged_id
     else:
-        assert damaged_id in application.destinations["sqs:billing"].ids
+        assert damaged_id in application.destinations["sqs:http://q/billing"].ids

@@ -303,7 +303,7 @@ class TestWhatANewerReleasePutBeside:
         app.outbox.resume_topic("steps")
         app.outbox.resize("orders", 2)
         app.outbox.create_topic(Topic("orders", shards=2, weight=3, retry=app_retry(app)))
-        app.outbox.add_subscription(Subscription("orders", "billing", "sqs:other"))
+        app.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/other"))
         rows = [i for i in app.engine.items(OUTBOX) if i["sk"]["S"].startswith("topic#")]
         assert len(rows) == 3
         assert all(self.kept(row) for row in rows)

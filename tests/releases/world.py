@@ -90,7 +90,7 @@ def _topics(app: MemoryApplication) -> None:
         Subscription("invoices", "print", "sqs:print"),
         Subscription("idle", "nobody", "sqs:nobody"),
     ):
-        app.outbox.add_subscription(subscription)
+        app.outbox.tables.topics.add_subscription(subscription)  # addresses of then
     for address in ("sqs:billing", "sqs:ledger.fifo", "sqs:print"):
         app.destinations[address].answer = answer
     app.destinations["https://audit.example/in"].answer = lambda _: Outcome("unreachable", "down")

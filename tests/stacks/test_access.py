@@ -108,7 +108,7 @@ class Scene:
         ):
             self.outbox.create_topic(Topic(name, shards=2, retry=retry, **more))
         EMAILS.create(self.outbox, shards=1)
-        self.outbox.add_subscription(Subscription("pushed", "billing", "sqs:billing"))
+        self.outbox.add_subscription(Subscription("pushed", "billing", "sqs:http://q/billing"))
 
     def message(self, topic: str, key: str | None = None, **more: Any) -> Message:
         given = {"body": b"x"} | more
@@ -262,7 +262,7 @@ class Scene:
         outbox, queue = self.outbox, self.queue
         outbox.create_topic(Topic("new"))
         outbox.create_topic(Topic("new", retention=3600))
-        outbox.add_subscription(Subscription("new", "billing", "sqs:billing"))
+        outbox.add_subscription(Subscription("new", "billing", "sqs:http://q/billing"))
         outbox.pause_subscription("new", "billing")
         outbox.resume_subscription("new", "billing")
         outbox.remove_subscription("new", "billing")

@@ -411,7 +411,7 @@ class TestFeeds:
         world.app.feeds.create(Feed("prices"))
         world.app.outbox.create_topic(Topic("all", shards=1))
         for n, address in enumerate(("feed:prices", "feed:gone")):
-            world.app.outbox.add_subscription(Subscription("all", f"s{n}", address))
+            world.app.outbox.tables.topics.add_subscription(Subscription("all", f"s{n}", address))
         found = {f.subject: (f.status, f.advice) for f in world.examine("destinations")}
         assert found == {
             "feed:prices": ("ok", ""),
@@ -519,7 +519,7 @@ class TestConfiguration:
             "topic:gone",
         ]  # fmt: skip
         for n, address in enumerate([*there, *gone, "https://example.com/in"]):
-            world.app.outbox.add_subscription(Subscription("all", f"s{n}", address))
+            world.app.outbox.tables.topics.add_subscription(Subscription("all", f"s{n}", address))
         found = {f.subject: f for f in world.examine("destinations")}
         assert {found[address].status for address in there} == {"ok"}
         assert {found[address].status for address in gone} == {"fail"}
@@ -535,7 +535,9 @@ class TestConfiguration:
     ) -> None:
         there = f"sqs:{world.url('AcksQueue')}"
         for n, address in enumerate(["sqs:billing", there]):
-            world.app.outbox.add_subscription(Subscription("orders", f"s{n}", address))
+            world.app.outbox.tables.topics.add_subscription(
+                Subscription("orders", f"s{n}", address)
+            )
         asked = Aws.ask
 
         def ask(self: Aws, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
@@ -562,7 +564,7 @@ class TestConfiguration:
         world.app.outbox.create_topic(Topic("all", shards=1))
         addresses = [f"{service}:{arn}" for service, arn in there.items()]
         for n, address in enumerate([*addresses, "events:bus"]):
-            world.app.outbox.add_subscription(Subscription("all", f"s{n}", address))
+            world.app.outbox.tables.topics.add_subscription(Subscription("all", f"s{n}", address))
         found = {f.subject: f for f in world.examine("destinations")}
         assert {found[address].status for address in addresses} == {"ok"}
         assert world.aws.regions == [("sns", "eu-west-1"), ("kinesis", "ap-south-1")]
@@ -575,7 +577,7 @@ class TestWhatCannotBeAsked:
     ) -> None:
         world.app.outbox.create_topic(Topic("all", shards=1))
         for n, address in enumerate(("sns:a", "events:b", "kinesis:c")):
-            world.app.outbox.add_subscription(Subscription("all", f"s{n}", address))
+            world.app.outbox.tables.topics.add_subscription(Subscription("all", f"s{n}", address))
         world.aws.others = {"a", "b", "c"}
         world.aws.denied = {operation}
         findings = world.examine()

@@ -48,12 +48,12 @@ class App(MemoryApplication):
         self.outbox.create_topic(Topic(name, **{"shards": 1, **topic}))
         for subscription in subscriptions:
             self.outbox.add_subscription(
-                Subscription(name, subscription, f"sqs:{name}-{subscription}")
+                Subscription(name, subscription, f"sqs:http://q/{name}-{subscription}")
             )
 
     def at(self, subscription: str, topic: str = "orders") -> MemoryDestination:
         """Return the destination of a subscription."""
-        return self.destinations[f"sqs:{topic}-{subscription}"]
+        return self.destinations[f"sqs:http://q/{topic}-{subscription}"]
 
     def add(self, count: int = 1, topic: str = "orders", **more: Any) -> list[MessageRef]:
         """Publish messages."""

@@ -176,7 +176,7 @@ def topics(draw: st.DrawFn) -> TopicState:
         Subscription(
             name,
             n,
-            f"sqs:{n}",
+            f"sqs:http://q/{n}",
             draw(st.none() | st.integers(1, 9)),
             draw(st.floats(1, 14)),
             weight=draw(st.none() | weights),

@@ -128,7 +128,7 @@ class LoadWorld:
         """Create a topic that goes to a queue, which the relay calls."""
         self.operator.create_topic(topic)
         destination = TimedDestination(self.timeline, 0.01, Limits(10, 1 << 20), quick=True)
-        subscription = Subscription(topic.name, "queue", f"sqs:{topic.name}")
+        subscription = Subscription(topic.name, "queue", f"sqs:http://q/{topic.name}")
         self._subscribe(topic.name, [Subscriber(subscription, destination)])
 
     def subscribe(self, topic: str, name: str, seconds: float, **more: Any) -> Subscriber:

@@ -218,15 +218,15 @@ def test_a_nested_batch_cancelled_with_its_parent_is_told(app: MemoryApplication
 
 
 def test_a_destination_gets_its_message_of_this_batch_alone(app: MemoryApplication) -> None:
-    first = app.batches.open(on_complete="sqs:orders-a")
-    app.batches.open(id=first.id, on_complete="sqs:orders-a")
+    first = app.batches.open(on_complete="sqs:http://q/orders-a")
+    app.batches.open(id=first.id, on_complete="sqs:http://q/orders-a")
     assert first.on_complete is not None
     (subscription,) = app.outbox.topic(first.on_complete).subscriptions
-    assert subscription.destination == "sqs:orders-a"
+    assert subscription.destination == "sqs:http://q/orders-a"
     app.batches.seal(app.batches.open().id)
     app.batches.seal(first.id)
     app.run(1)
-    received = app.destinations["sqs:orders-a"].received
+    received = app.destinations["sqs:http://q/orders-a"].received
     assert [m.ref.topic for m in received] == [first.on_complete]
 
 
@@ -241,7 +241,7 @@ def test_a_bad_address_is_refused_with_its_field(
 ) -> None:
     before = (app.engine.items(BATCHES), app.outbox.topics())
     with pytest.raises(InvalidInput) as error:
-        app.batches.open(**{"on_complete": "sqs:orders-a", field: address})
+        app.batches.open(**{"on_complete": "sqs:http://q/orders-a", field: address})
     assert error.value.field == field
     assert (app.engine.items(BATCHES), app.outbox.topics()) == before
 

@@ -52,7 +52,7 @@ def test_completions_that_somebody_subscribed_to_stay_until_they_are_delivered(
     app: MemoryApplication,
 ) -> None:
     (batch,) = complete(app, 1)
-    app.outbox.add_subscription(Subscription(COMPLETED_TOPIC, "billing", "sqs:done"))
+    app.outbox.add_subscription(Subscription(COMPLETED_TOPIC, "billing", "sqs:http://q/done"))
     app.outbox.pause_subscription(COMPLETED_TOPIC, "billing")
     app.clock.advance(8 * DAY)
     clean(app)
@@ -70,7 +70,7 @@ def test_unread_notices_count_for_nothing_and_have_no_age(app: MemoryApplication
     for topic in (COMPLETED_TOPIC, ORPHANED_TOPIC):
         figures = app.figures()[topic]
         assert (figures.outstanding, figures.oldest_age) == (0, 0.0)
-    app.outbox.add_subscription(Subscription(COMPLETED_TOPIC, "billing", "sqs:done"))
+    app.outbox.add_subscription(Subscription(COMPLETED_TOPIC, "billing", "sqs:http://q/done"))
     figures = app.figures()[COMPLETED_TOPIC]
     assert figures.outstanding == 3
     assert figures.oldest_age >= DAY

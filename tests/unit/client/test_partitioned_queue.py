@@ -472,7 +472,7 @@ class TestWholeSet:
 
     def test_a_pushed_topic_or_none_cannot_be_paused(self, app: MemoryApplication) -> None:
         app.outbox.create_topic(Topic("pushed"))
-        app.outbox.add_subscription(Subscription("pushed", "billing", "sqs:billing"))
+        app.outbox.add_subscription(Subscription("pushed", "billing", "sqs:http://q/billing"))
         with pytest.raises(TopicIsPushed):
             app.outbox.pause_topic("pushed")
         for operation in (app.outbox.pause_topic, app.outbox.resume_topic):

@@ -444,7 +444,7 @@ def test_a_dead_letter_of_a_message_that_was_published_again_goes_into_that() ->
 def test_a_topic_of_many_shards_is_redriven_whole() -> None:
     app = App()
     app.outbox.create_topic(Topic("wide", shards=64))
-    app.outbox.add_subscription(Subscription("wide", "a", "sqs:wide-a", max_attempts=1))
+    app.outbox.add_subscription(Subscription("wide", "a", "sqs:http://q/wide-a", max_attempts=1))
     app.at("a", "wide").answer = lambda _: POISONED
     refs = app.add(200, topic="wide")
     app.run(5)

@@ -114,7 +114,7 @@ def held(app: App) -> None:
 
 
 def subscribed(app: App) -> None:
-    app.outbox.add_subscription(Subscription("orders", "a", "sqs:a"))
+    app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/a"))
 
 
 def fed(app: App) -> None:
@@ -180,7 +180,7 @@ def test_while_it_is_being_deleted_nothing_is_added_by_a_new_copy() -> None:
         lambda: producer.add_many([message(app)]),
         lambda: producer.transact_items(message(app)),
         lambda: producer.create_topic(Topic("orders", shards=1)),
-        lambda: producer.add_subscription(Subscription("orders", "a", "sqs:a")),
+        lambda: producer.add_subscription(Subscription("orders", "a", "sqs:http://q/a")),
         lambda: producer.add_subscription(Subscription("source", "a", "topic:orders")),
         lambda: app.batches.open(on_complete="topic:orders"),
     ):
@@ -274,7 +274,7 @@ def test_a_subscription_that_races_with_the_mark_is_refused(
 
     monkeypatch.setattr(topics, "load", loaded)
     with pytest.raises(TopicConflict, match="being deleted"):
-        topics.add_subscription(Subscription("orders", "a", "sqs:a"))
+        topics.add_subscription(Subscription("orders", "a", "sqs:http://q/a"))
     assert not app.outbox.topic("orders").pushed
 
 

@@ -168,7 +168,7 @@ def test_a_body_that_no_client_can_take_is_refused_when_it_is_added() -> None:
     app.outbox.create_topic(Topic("notes"))
     app.outbox.add_subscriptions(
         Subscription("notes", name, address)
-        for name, address in (("a", "sqs:a"), ("screens", "feed:ring"))
+        for name, address in (("a", "sqs:http://q/a"), ("screens", "feed:ring"))
     )
     message = Message(topic="notes", body=b"x" * MAX_BODY, partition_key="k", id=app.ids.next())
     app.outbox.add(message)

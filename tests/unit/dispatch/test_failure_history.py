@@ -287,9 +287,9 @@ class TestLimitOfSubscriptions:
     def test_one_more_than_a_hundred_is_refused_and_nothing_is_added(self) -> None:
         app = App()
         app.outbox.add_subscriptions(
-            Subscription("orders", f"s{n}", "sqs:q") for n in range(MAX_SUBSCRIPTIONS - 1)
+            Subscription("orders", f"s{n}", "sqs:http://q/q") for n in range(MAX_SUBSCRIPTIONS - 1)
         )
-        more = [Subscription("orders", name, "sqs:q") for name in ("x", "y")]
+        more = [Subscription("orders", name, "sqs:http://q/q") for name in ("x", "y")]
         with pytest.raises(TopicConflict, match="100 subscriptions at most"):
             app.outbox.add_subscriptions(more)
         assert len(app.outbox.topic("orders").subscriptions) == MAX_SUBSCRIPTIONS - 1
@@ -300,7 +300,7 @@ class TestLimitOfSubscriptions:
     def test_one_that_is_there_is_replaced_all_the_same(self) -> None:
         app = App()
         app.outbox.add_subscriptions(
-            Subscription("orders", f"s{n}", "sqs:q") for n in range(MAX_SUBSCRIPTIONS)
+            Subscription("orders", f"s{n}", "sqs:http://q/q") for n in range(MAX_SUBSCRIPTIONS)
         )
-        app.outbox.add_subscription(Subscription("orders", "s7", "sqs:other"))
+        app.outbox.add_subscription(Subscription("orders", "s7", "sqs:http://q/other"))
         assert len(app.outbox.topic("orders").subscriptions) == MAX_SUBSCRIPTIONS

@@ -47,7 +47,7 @@ def put_position(app: App, places: Places) -> None:
 def limited(app: App, *names: str, limit: int = 5) -> None:
     for name in names:
         app.outbox.add_subscription(
-            Subscription("orders", name, f"sqs:orders-{name}", max_in_flight=limit)
+            Subscription("orders", name, f"sqs:http://q/orders-{name}", max_in_flight=limit)
         )
 
 
@@ -129,7 +129,7 @@ def test_a_subscription_added_during_a_walk_gets_what_the_walk_passed() -> None:
 
     def adding(_: StoredMessage) -> Outcome:
         if "b" not in app.outbox.topic("orders").subscription_names:
-            app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
+            app.outbox.add_subscription(Subscription("orders", "b", "sqs:http://q/orders-b"))
         return Outcome("refused", "no", retry_after=HOUR, fault="message")  # the walk passes it
 
     app.at("a").answer = adding

@@ -83,7 +83,7 @@ class World:
             until_written(app.outbox.resume_subscription, "orders", name)
         elif deed < 0.44 and len(self.names) > 1:
             until_written(app.outbox.remove_subscription, "orders", name)
-            again = Subscription("orders", name, f"sqs:orders-{name}")
+            again = Subscription("orders", name, f"sqs:http://q/orders-{name}")
             until_written(app.outbox.add_subscription, again)
         else:
             self.fail(name)

@@ -299,7 +299,7 @@ def test_repair_finds_messages_under_retry_whose_probe_was_lost() -> None:
 
 def test_messages_under_retry_that_find_no_tokens_keep_their_doorbell() -> None:
     app = App(retry=PATIENT)
-    app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a", rate=1.0))
+    app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/orders-a", rate=1.0))
     app.at("a").answer = lambda _: Outcome("refused", "HTTP 400", fault="message")
     refs = app.add(12)
     app.relay()
@@ -339,7 +339,7 @@ def test_a_new_subscription_gets_what_nobody_has_taken() -> None:
     refs = app.add(40)
     app.mark()
     minutes(app, 15)
-    app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
+    app.outbox.add_subscription(Subscription("orders", "b", "sqs:http://q/orders-b"))
     minutes(app, 2)
     assert taken(app, "b") == {r.id for r in refs}
 

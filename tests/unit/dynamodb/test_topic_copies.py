@@ -38,7 +38,7 @@ def application(topics: int = TOPICS) -> App:
     app = App()
     for n in range(topics):
         app.outbox.create_topic(Topic(f"t{n:03d}"))
-        app.outbox.add_subscription(Subscription(f"t{n:03d}", "a", f"sqs:{n}"))
+        app.outbox.add_subscription(Subscription(f"t{n:03d}", "a", f"sqs:http://q/{n}"))
     return app
 
 
@@ -68,7 +68,7 @@ class TestDispatchers:
         "change",
         [
             lambda app: app.outbox.create_topic(Topic("new")),
-            lambda app: app.outbox.add_subscription(Subscription("t007", "b", "sqs:b")),
+            lambda app: app.outbox.add_subscription(Subscription("t007", "b", "sqs:http://q/b")),
             lambda app: app.outbox.remove_subscription("t007", "a"),
             lambda app: app.outbox.pause_subscription("t007", "a", reason="x"),
             lambda app: app.outbox.resize("t007", 16),
@@ -91,7 +91,7 @@ class TestDispatchers:
         store = app.store_of(app.clock)
         reading(app, store)
         for n in range(0, SLOTS, 2):
-            app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:b"))
+            app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:http://q/b"))
         assert reading(app, store) <= 1 + SLOTS // 2
         for n in range(TOPICS):
             assert store.topic(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
@@ -101,7 +101,7 @@ class TestDispatchers:
         store = app.store_of(app.clock)
         reading(app, store)
         for n in range(SLOTS + 1):
-            app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:b"))
+            app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:http://q/b"))
         reading(app, store)
         for n in range(TOPICS):
             assert store.topic(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
@@ -142,7 +142,7 @@ class TestDispatchers:
         def slow(self: Any, name: str) -> Any:
             found = near(self, name)
             monkeypatch.setattr(type(self), "near", near)
-            app.outbox.add_subscription(Subscription("t001", "b", "sqs:b"))
+            app.outbox.add_subscription(Subscription("t001", "b", "sqs:http://q/b"))
             app.clock.advance(1.1)
             store.refresh()  # as another invocation of the process does
             return found
@@ -165,8 +165,8 @@ class TestDispatchers:
         app.meter.reset()
         app.relay()
         assert app.meter.reading().rru == 2, "the version row and one topic"
-        assert len(app.destinations["sqs:1"].received) == 1, "its circuit is open"
-        assert len(app.destinations["sqs:2"].received) == 2
+        assert len(app.destinations["sqs:http://q/1"].received) == 1, "its circuit is open"
+        assert len(app.destinations["sqs:http://q/2"].received) == 2
 
     def test_a_cold_process_reads_a_dozen_topics_for_one_unit(self) -> None:
         app = application()
@@ -176,7 +176,7 @@ class TestDispatchers:
     def test_a_topic_with_many_subscriptions_is_read_whole(self) -> None:
         app = application(3)
         for n in range(2 * NEAR_ROWS + 3):
-            app.outbox.add_subscription(Subscription("t001", f"s{n:02d}", "sqs:b"))
+            app.outbox.add_subscription(Subscription("t001", f"s{n:02d}", "sqs:http://q/b"))
         store = app.store_of(app.clock)
         store.refresh()
         for name in ("t000", "t001", "t002"):
@@ -238,7 +238,7 @@ class TestProducers:
             assert self.spent(app, topics, names) == 1
             app.clock.advance(30)
         app.outbox.create_topic(Topic("new"))
-        app.outbox.add_subscription(Subscription("t005", "b", "sqs:b"))
+        app.outbox.add_subscription(Subscription("t005", "b", "sqs:http://q/b"))
         assert self.spent(app, topics, names) <= 2
         assert topics.get("t005") == app.outbox.topic("t005")
 
@@ -257,7 +257,7 @@ class TestProducers:
             if rng.random() < 0.3:
                 changed[name] = app.clock.now()
                 app.outbox.tables.topics.add_subscription(
-                    Subscription(name, f"s{rng.randrange(3)}", f"sqs:{rng.random()}")
+                    Subscription(name, f"s{rng.randrange(3)}", f"sqs:http://q/{rng.random()}")
                 )
                 if old and rng.random() < 0.5:
                     undo_name(app)

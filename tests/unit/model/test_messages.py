@@ -167,16 +167,16 @@ def test_refs_have_one_spelling(text: str) -> None:
             lambda: Topic("orders", tenant_weights={str(n): 1 for n in range(101)}),
             "tenant_weights",
         ),
-        (lambda: Subscription("orders", "a", "sqs:x", weight=100.5), "weight"),
+        (lambda: Subscription("orders", "a", "sqs:http://q/x", weight=100.5), "weight"),
         (lambda: RetryPolicy(max_attempts=0), "retry.max_attempts"),
         (lambda: RetryPolicy(max_attempts=2.5), "retry.max_attempts"),  # type: ignore[arg-type]  # as above
         (lambda: RetryPolicy(base=5, cap=1), "retry.cap"),
-        (lambda: Subscription("orders", "pull", "sqs:x"), "subscription"),
-        (lambda: Subscription("orders", "a" * 65, "sqs:x"), "subscription"),
+        (lambda: Subscription("orders", "pull", "sqs:http://q/x"), "subscription"),
+        (lambda: Subscription("orders", "a" * 65, "sqs:http://q/x"), "subscription"),
         (lambda: Subscription("orders", "a", "ftp:x"), "destination"),
         (lambda: Subscription("orders", "a", "sqs:"), "destination"),
-        (lambda: Subscription("orders", "a", "sqs:x", max_attempts=0), "max_attempts"),
-        (lambda: Subscription("orders", "a", "sqs:x", timeout=26), "timeout"),
+        (lambda: Subscription("orders", "a", "sqs:http://q/x", max_attempts=0), "max_attempts"),
+        (lambda: Subscription("orders", "a", "sqs:http://q/x", timeout=26), "timeout"),
     ],
 )
 def test_topics_and_subscriptions_name_what_they_refuse(make: Any, field: str) -> None:

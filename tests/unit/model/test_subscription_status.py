@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-SUBSCRIPTION = Subscription("orders", "a", "sqs:a")
+SUBSCRIPTION = Subscription("orders", "a", "sqs:http://q/a")
 TOPIC = TopicState(Topic("orders", shards=1), (Epoch(0, 1, 0),), (SUBSCRIPTION,))
 standings = st.builds(
     SubscriptionStatus,

@@ -129,12 +129,12 @@ def test_a_total_that_is_given_is_written_even_where_nothing_else_is() -> None:
 def test_shares_and_partitions_of_other_topics_are_properties() -> None:
     output = Output("busiest")
     sent = {("busy", "a"): 5, ("other", "a"): 7}
-    emit_shares(output.metrics, sent, lambda topic, _: f"sqs:{topic}")
+    emit_shares(output.metrics, sent, lambda topic, _: f"sqs:http://q/{topic}")
     output.metrics.emit({names.ACKED: 1}, topic="other", partition=Partition("jobs", 1, 2))
-    assert set(output.written) == {(names.SENT_BYTES, ("sqs:busy", "busy"))}
+    assert set(output.written) == {(names.SENT_BYTES, ("sqs:http://q/busy", "busy"))}
     _, share, acked = output.lines
     assert share == {
-        "service": "fairbox", "destination": "sqs:other", "topic": "other", "SentBytes": 7,
+        "service": "fairbox", "destination": "sqs:http://q/other", "topic": "other", "SentBytes": 7,
     }  # fmt: skip
     assert acked == {
         "service": "fairbox", "topic": "other", "queue": "jobs", "partition": "1", "Acked": 1,

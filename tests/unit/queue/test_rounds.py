@@ -169,7 +169,7 @@ def test_a_message_in_a_shard_that_a_resize_added_is_received() -> None:
 def test_a_topic_with_a_subscription_is_refused_within_seconds() -> None:
     scene = Scene(8)
     scene.wait(60)
-    scene.application.outbox.add_subscription(Subscription("jobs", "s", "sqs:s"))
+    scene.application.outbox.add_subscription(Subscription("jobs", "s", "sqs:http://q/s"))
     at = scene.clock.now()
     with pytest.raises(TopicIsPushed):
         scene.wait(400)

@@ -33,7 +33,7 @@ def test_a_subscription_to_a_topic_puts_its_messages_there(app: MemoryApplicatio
 
 
 def test_the_ledger_forgets_deliveries_past_the_retention(app: MemoryApplication) -> None:
-    app.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+    app.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
     app.outbox.add(Message(topic="orders", body=b"x", id=app.ids.next()))
     app.run()
     since = datetime.fromtimestamp(app.clock.now() - 60, UTC)

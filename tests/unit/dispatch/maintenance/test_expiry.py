@@ -489,14 +489,14 @@ class TestTheOption:
     def test_subscriptions_and_retention_refuse_one_another(self) -> None:
         app = Jobs()
         with pytest.raises(TopicConflict, match="message_retention is for pulled topics: create"):
-            app.outbox.add_subscription(Subscription("jobs", "a", "sqs:jobs-a"))
+            app.outbox.add_subscription(Subscription("jobs", "a", "sqs:http://q/jobs-a"))
         assert not app.outbox.topic("jobs").pushed
         wanted = Topic("orders", shards=1, message_retention=KEPT)
         with pytest.raises(TopicConflict, match="message_retention is for pulled topics: remove"):
             app.outbox.create_topic(wanted)
         assert app.outbox.topic("orders").topic.message_retention is None
         app.outbox.create_topic(replace(app.topic, message_retention=None))
-        app.outbox.add_subscription(Subscription("jobs", "a", "sqs:jobs-a"))
+        app.outbox.add_subscription(Subscription("jobs", "a", "sqs:http://q/jobs-a"))
 
     def test_a_subscription_that_comes_with_the_option_is_refused(
         self, monkeypatch: pytest.MonkeyPatch
@@ -513,5 +513,5 @@ class TestTheOption:
 
         monkeypatch.setattr(topics, "load", stale)
         with pytest.raises(TopicConflict, match="message_retention"):
-            topics.add_subscription(Subscription("jobs", "a", "sqs:jobs-a"))
+            topics.add_subscription(Subscription("jobs", "a", "sqs:http://q/jobs-a"))
         assert not app.outbox.topic("jobs").pushed

@@ -71,7 +71,9 @@ class Overdue:
         ]
         self.rows.sort(key=lambda row: bucket(row.topic, 0, row.shard))
         self.topics = {
-            name: TopicState(Topic(name), (Epoch(0, 8, 0),), (Subscription(name, "a", "sqs:a"),))
+            name: TopicState(
+                Topic(name), (Epoch(0, 8, 0),), (Subscription(name, "a", "sqs:http://q/a"),)
+            )
             for name in shards
         }
 

@@ -85,7 +85,7 @@ def test_a_topic_that_comes_joins_within_a_minute_while_there_is_room() -> None:
     assert ranking.minute() == {"invoices", "orders", ranking.name(1)}
     ranking.minute()
     assert ranking.calls == {}
-    ranking.app.outbox.add_subscription(Subscription("invoices", "a", "sqs:a"))
+    ranking.app.outbox.add_subscription(Subscription("invoices", "a", "sqs:http://q/a"))
     ranking.minute()
     assert ranking.calls == {"query": 1, "update_item": 1}, "the version was seen"
 

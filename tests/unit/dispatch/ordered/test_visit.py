@@ -283,7 +283,7 @@ def test_what_failed_before_its_subscription_was_not_ready_is_not_forgotten() ->
 
 def test_a_subscription_that_comes_while_a_key_is_held_gets_its_messages_in_order() -> None:
     app, refs = held_back(30)
-    app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
+    app.outbox.add_subscription(Subscription("orders", "b", "sqs:http://q/orders-b"))
     more = app.add(2, partition_key="k")
     deliver(app)
     assert sent(app, "k", "b") == ids([*refs, *more])

@@ -282,10 +282,10 @@ def test_another_process_learns_of_it_from_the_row_that_it_reads_anyway() -> Non
 def test_replacing_a_subscription_closes_its_circuit() -> None:
     app = patient("a")
     opened(app)
-    app.outbox.add_subscription(Subscription("orders", "a", "sqs:elsewhere"))
+    app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/elsewhere"))
     assert app.outbox.topic("orders").standing("a").ready
     app.run(100)
-    assert len(app.destinations["sqs:elsewhere"].received) == FAILURES_TO_OPEN
+    assert len(app.destinations["sqs:http://q/elsewhere"].received) == FAILURES_TO_OPEN
 
 
 def test_a_row_of_a_release_before_stands_as_new() -> None:

@@ -35,7 +35,7 @@ def job(
         }  # type: ignore[arg-type]  # fields of a message
     )
     stored = StoredMessage(made, MessageRef(topic.name, 0, 0, made.id), "ready", 1024)
-    there = subscription or Subscription(topic.name, "a", "sqs:x")
+    there = subscription or Subscription(topic.name, "a", "sqs:http://q/x")
     return Job(there, stored, in_order=topic.ordering == "key", topic=topic)
 
 
@@ -54,7 +54,7 @@ def test_weights_of_topics_count_and_a_subscriptions_own_goes_before() -> None:
     heavy, light = Topic("h", weight=4), Topic("l")
     jobs = [job(n, topic) for n in range(20) for topic in (heavy, light)]
     assert topics_of(first_call(jobs)).count("h") == 8
-    own = Subscription("l", "a", "sqs:x", weight=4)
+    own = Subscription("l", "a", "sqs:http://q/x", weight=4)
     jobs = [job(n, heavy) for n in range(20)] + [job(n, light, own) for n in range(20)]
     assert topics_of(first_call(jobs)).count("h") == 5
 
@@ -92,7 +92,9 @@ def test_an_ordered_backlog_of_many_keys_fills_its_calls() -> None:
 def test_fairboxs_own_notices_and_direct_messages_go_before_a_backlog() -> None:
     app = App("a")
     app.add_topic("fairbox.batches.completed")
-    app.outbox.add_subscription(Subscription("fairbox.batches.completed", "x", "sqs:orders-a"))
+    app.outbox.add_subscription(
+        Subscription("fairbox.batches.completed", "x", "sqs:http://q/orders-a")
+    )
     backlog = app.add(30)
     (reply,) = app.add(1, direct=True)
     (notice,) = app.add(1, topic="fairbox.batches.completed")

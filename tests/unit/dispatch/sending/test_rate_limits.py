@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def limited(**limits: Any) -> App:
     app = App()
-    app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a", **limits))
+    app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/orders-a", **limits))
     return app
 
 
@@ -93,7 +93,7 @@ class TestPauses:
         before = app.outbox.topic("orders").standing("a")
         app.clock.advance(100)
         app.outbox.pause_subscription("orders", "a", reason="two")
-        app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a", timeout=3))
+        app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/orders-a", timeout=3))
         after = app.outbox.topic("orders").standing("a")
         assert (after.paused_at, after.pause_reason) == (before.paused_at, "two")
         app.outbox.resume_subscription("orders", "a")
@@ -156,7 +156,7 @@ class TestRates:
 
     def test_a_rate_costs_a_write_for_a_seconds_messages_and_is_nobody_elses(self) -> None:
         app = limited(rate=100)
-        app.outbox.add_subscription(Subscription("orders", "b", "sqs:orders-b"))
+        app.outbox.add_subscription(Subscription("orders", "b", "sqs:http://q/orders-b"))
         app.add(50)
         app.meter.reset()
         app.relay()
@@ -274,14 +274,14 @@ class TestLimitsInFlight:
     )
     def test_what_is_no_limit_is_refused_by_name(self, field: str, value: Any) -> None:
         with pytest.raises(InvalidInput) as caught:
-            Subscription("orders", "a", "sqs:a", **{field: value})
+            Subscription("orders", "a", "sqs:http://q/a", **{field: value})
         assert caught.value.field == field
 
     def test_limits_are_read_back_and_taken_away(self) -> None:
         app = limited(max_in_flight=3, rate=2.5)
         (there,) = app.outbox.topic("orders").subscriptions
         assert (there.max_in_flight, there.rate) == (3, 2.5)
-        app.outbox.add_subscription(Subscription("orders", "a", "sqs:orders-a"))
+        app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/orders-a"))
         (there,) = app.outbox.topic("orders").subscriptions
         assert (there.max_in_flight, there.rate) == (None, None)
 

@@ -23,7 +23,7 @@ AT = ID_TIME + 5000
 TOPIC = TopicState(
     Topic("orders", ordering="key"),
     (Epoch(0, 8, 0),),
-    tuple(Subscription("orders", n, f"sqs:{n}") for n in "ab"),
+    tuple(Subscription("orders", n, f"sqs:http://q/{n}") for n in "ab"),
 )
 FRESH = StoredMessage(
     Message(topic="orders", body=b"{}", partition_key="k", id=ID),
@@ -105,7 +105,11 @@ def test_a_delete_without_mark_is_a_delivery_to_who_lacked_it() -> None:
     assert kinds(told("REMOVE", FRESH, None)) == [("delivered", "a"), ("delivered", "b")]
     one = replace(FRESH, pending=frozenset("b"), states={"b": FAILED})
     (line,) = told("REMOVE", one, None)
-    assert (line["subscription"], line["attempt"], line["destination"]) == ("b", 2, "sqs:b")
+    assert (line["subscription"], line["attempt"], line["destination"]) == (
+        "b",
+        2,
+        "sqs:http://q/b",
+    )
     assert line["at"] == AT
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from fairbox.client.context import OutboxPart
 from fairbox.dispatch.sending.circuit_follow_up import waking_bells
@@ -106,8 +107,9 @@ class TopicAdministration(OutboxPart):
             UnknownTopic: there is no such topic.
             TopicConflict: it has 100 subscriptions or a `message_retention`, or is being deleted,
                 as may be the topic that is its destination.
-            InvalidInput: the address contains a user, a masked query instead of the real one, or a
-                region that is none or cannot be called from that of the outbox.
+            InvalidInput: the address is none of its kind, is the topic itself or a topic that does
+                not exist, contains a user, a masked query instead of the real one, or a region that
+                is none or cannot be called from that of the outbox.
         """
         self.add_subscriptions([subscription])
 
@@ -122,6 +124,8 @@ class TopicAdministration(OutboxPart):
         """
         subscriptions = list(subscriptions)
         for subscription in subscriptions:
+            if subscription.destination == f"topic:{subscription.topic}":
+                raise InvalidInput("destination", "another topic than the subscription's own")
             check_address(subscription.destination, self.tables.calls.region)
         for name in dict.fromkeys(s.topic for s in subscriptions):
             check_subscriptions(
@@ -139,11 +143,13 @@ class TopicAdministration(OutboxPart):
                 self._check_now(before)
 
     def _check_targets(self, subscriptions: Iterable[Subscription]) -> None:
-        """Refuse to send to a topic that is being deleted: its messages would die."""
+        """Refuse to send to a topic that is not there or is being deleted: messages would die."""
         for subscription in subscriptions:
             scheme, _, name = subscription.destination.partition(":")
-            there = self.tables.topics.load(name) if scheme == "topic" else None
-            if there is not None:
+            if scheme == "topic":
+                there = self.tables.topics.load(name)
+                if there is None:
+                    raise InvalidInput("destination", f"a topic that exists, not {name!r}")
                 check_stays(there)
 
     def _check_now(self, state: TopicState) -> None:
@@ -252,8 +258,8 @@ def check_address(destination: str, region: str | None) -> None:
     """Refuse an address that cannot be a subscription's.
 
     Raises:
-        InvalidInput: it has a user, is masked, is not the name of a topic or feed, or names a
-            region that cannot be called from here.
+        InvalidInput: it has a user, is masked, is none of its kind, or names a region that cannot
+            be called from here.
     """
     if has_user(destination):
         raise InvalidInput("destination", "an address without user, fragment or zone")
@@ -262,5 +268,18 @@ def check_address(destination: str, region: str | None) -> None:
     scheme, _, address = destination.partition(":")
     if scheme in AWS_SCHEMES:
         check_reachable(address, region)
+        # imported where it is used: no producer pays for it
+        from fairbox.destinations.factory import check_aws_address  # noqa: PLC0415
+
+        check_aws_address(scheme, address)
     elif scheme in ("topic", "feed"):
         check_topic(address, field_name="destination")
+    elif not _has_host(destination):
+        raise InvalidInput("destination", "an address with a host, such as https://example.com/in")
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,15 @@ _BATCHED: Final = {
     "events": ("eventbridge", "EventBridge"),
     "kinesis": ("kinesis", "Kinesis"),
 }
+
+_EXAMPLES: Final = {
+    "sqs": "https://sqs.eu-west-1.amazonaws.com/123456789012/billing",
+    "sns": "arn:aws:sns:eu-west-1:123456789012:orders",
+    "events": "default",
+    "kinesis": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders",
+    "lambda": "arn:aws:lambda:eu-west-1:123456789012:function:billing",
+}
+_QUEUE_ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([a-z0-9-]+):(\d{12}):([A-Za-z0-9_-]+(?:\.fifo)?)")
 
 
 def _no_feeds(*_: object) -> object:
@@ -96,10 +106,7 @@ class DestinationFactory:
     def _make(self, subscription: Subscription) -> Destination:
         scheme, _, address = subscription.destination.partition(":")
         if scheme in _BATCHED:
-            module, name = _BATCHED[scheme]
-            found = import_module(f"fairbox.destinations.{module}")
-            kind: Callable[[Any, str], Destination] = getattr(found, name)
-            return kind(self._clients(scheme, region=region_of(address)), address)
+            return _kind(scheme)(self._clients(scheme, region=region_of(address)), address)
         if scheme == "lambda":
             return self._lambda(address)
         if scheme == "topic":
@@ -152,6 +159,32 @@ class DestinationFactory:
             idle=self._idle,
         )
         return Webhook(caller, clock=self._clock, secrets=lambda: self._secrets(subscription))
+
+
+def _kind(scheme: str) -> Callable[[Any, str], Destination]:
+    module, name = _BATCHED[scheme]
+    kind: Callable[[Any, str], Destination]
+    kind = getattr(import_module(f"fairbox.destinations.{module}"), name)
+    return kind
+
+
+def check_aws_address(scheme: str, address: str) -> None:
+    """Refuse what the destination's own parser refuses, with an example.
+
+    Raises:
+        InvalidInput: it is no address of this kind.
+    """
+    try:
+        if scheme == "lambda":
+            import_module("fairbox.destinations.lambda_").Lambda(None, address)
+        else:
+            _kind(scheme)(None, address)
+    except InvalidInput as error:
+        example = _EXAMPLES[scheme]
+        arn = _QUEUE_ARN.fullmatch(address)
+        if scheme == "sqs" and arn is not None:
+            example = "https://sqs.{}.amazonaws.com/{}/{}".format(*arn.groups())
+        raise InvalidInput("destination", f"{error.expected}, such as {scheme}:{example}") from None
 
 
 def _is_address(host: str) -> bool:

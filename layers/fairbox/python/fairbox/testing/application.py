@@ -216,10 +216,11 @@ class MemoryApplication:
         ```python
         app = MemoryApplication()
         app.outbox.create_topic(Topic("orders"))
-        app.outbox.add_subscription(Subscription("orders", "billing", "sqs:billing"))
+        billing = "sqs:https://sqs.eu-west-1.amazonaws.com/123456789012/billing"
+        app.outbox.add_subscription(Subscription("orders", "billing", billing))
         app.outbox.add(Message(topic="orders", body=b"{}", id=app.ids.next()))
         app.run()
-        assert len(app.destinations["sqs:billing"].received) == 1
+        assert len(app.destinations[billing].received) == 1
         ```
     """
 
