@@ -19,8 +19,9 @@ shards that hold work, and counts the messages of five small shards. Only `--pla
 The tables and queues are those that the environment names, the rest is found in the stacks:
 {stacks}, those of another deployment with `--name` (or `FAIRBOX_STACK`), or those that `--stack`
 names.
-Without stacks, as on the local application, what they would have told is `not checked`, never
-silently ok.
+Without stacks, what they would have told is `not checked`, never silently ok; on the local
+application, which has none, these lines are shown with `--all`. What nobody expected of one thing
+is a finding about it, and the others are looked at.
 
 | | |
 |---|---|

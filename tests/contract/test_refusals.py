@@ -94,8 +94,8 @@ def test_an_item_that_is_too_large_is_named(setup: Setup) -> None:
     assert error.operation == "items"
 
 
-@pytest.mark.parametrize("token", ["", "x" * 37])
-def test_a_token_that_dynamodb_does_not_take(setup: Setup, token: str) -> None:
+@pytest.mark.parametrize("token", ["", "x" * 37, 7])
+def test_a_token_that_dynamodb_does_not_take(setup: Setup, token: Any) -> None:
     error = refused(setup, [put(setup)], token=token)
     assert isinstance(error, InvalidInput)
     assert error.field == "token"

@@ -57,6 +57,7 @@ def test_a_database_that_hangs_holds_a_producer_no_longer_than_that(deadline: fl
         lambda: outbox.add(setup.message()),
         lambda: outbox.transact([], setup.message()),
         lambda: outbox.add_many([setup.message() for _ in range(60)]),
+        lambda: outbox.add_many([setup.message() for _ in range(100)], new=True),
     ):
         began, client.calls = clock.now(), 0
         with pytest.raises((Unavailable, MessagesNotWritten)) as caught:

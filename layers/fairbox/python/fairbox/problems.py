@@ -25,7 +25,6 @@ from fairbox.errors import (
     ParentItemTaken,
     RequestConflict,
     ResizeUnderway,
-    RetryWord,
     StaleReceipt,
     Throttled,
     TopicConflict,
@@ -87,6 +86,8 @@ _PLAIN: Final[Mapping[type[FairboxError], str]] = {
     TopicConflict: "conflict",
     ResizeUnderway: "conflict",
     TopicIsPushed: "conflict",
+    TopicFull: "topic-full",
+    FeedFull: "feed-full",
     UnknownBatch: "unknown-batch",
     UnknownFeed: "unknown-feed",
     FeedRefused: "feed-refused",
@@ -130,7 +131,6 @@ class Refusal(FairboxError):
         lists: Mapping[str, Sequence[str]] | None = None,
         *,
         changed: int | None = None,
-        retry: RetryWord = "never",
     ) -> None:
         super().__init__(detail)
         self.kind = kind
@@ -138,7 +138,6 @@ class Refusal(FairboxError):
         self.errors = errors
         self.headers = dict(headers or {})
         self.changed = changed
-        self.retry = retry
         self.lists = {
             name: [text if len(text) <= _MAX_ID else f"{text[:_MAX_ID]}..." for text in texts]
             for name, texts in (lists or {}).items()
@@ -181,9 +180,18 @@ def invalid(errors: Sequence[FieldError]) -> Refusal:
 
 def refusal_of(error: FairboxError) -> Refusal:
     """Return the refusal that an error of the library is to the caller."""
+    if isinstance(error, Refusal):
+        return error
+    refusal = _refusal_of(error)
+    refusal.retry = error.retry
+    if error.retry != "never":
+        seconds = max(RETRY_AFTER_SECONDS, ceil(error.retry_after or 0))
+        refusal.headers["Retry-After"] = str(seconds)
+    return refusal
+
+
+def _refusal_of(error: FairboxError) -> Refusal:
     match error:
-        case Refusal():
-            return error
         case BodyTooLarge():
             return _field("too-large", error)
         case InvalidInput():
@@ -193,11 +201,7 @@ def refusal_of(error: FairboxError) -> Refusal:
         case TopicIsPushed() | ParentItemTaken():
             return _conflict(error)
     plain = _PLAIN.get(type(error))
-    return (
-        _failure(error)
-        if plain is None
-        else Refusal(plain, str(error), headers=_again(error), retry=error.retry)
-    )
+    return _failure(error) if plain is None else Refusal(plain, str(error))
 
 
 def _items(error: UnknownItems | BatchEnded) -> Refusal:
@@ -226,40 +230,22 @@ def _conflict(error: TopicIsPushed | ParentItemTaken) -> Refusal:
 
 def _failure(error: FairboxError) -> Refusal:
     """Return the answer to what is not the caller's fault; it tells nothing of the inside."""
-    again = _again(error)
     match error:
-        case Throttled() | TopicFull() | FeedFull():
-            told = "throttled", f"Try again in {again['Retry-After']} s."
-            told = ("topic-full", str(error)) if isinstance(error, TopicFull) else told
-            told = ("feed-full", str(error)) if isinstance(error, FeedFull) else told
-            return Refusal(*told, headers=again, retry=error.retry)
+        case Throttled():
+            return Refusal("throttled", f"Try again in {ceil(error.retry_after or 1)} s.")
         case MessagesNotWritten():
             text = ", ".join(str(ref) for ref in error.missing)
-            return Refusal("not-written", f"Not written: {text}", headers=again, retry=error.retry)
+            return Refusal("not-written", f"Not written: {text}")
         case BatchBusy():
             lists = {"left": error.left, "completed": error.completed}
             text = "Send again what is left."
-            return Refusal(
-                "batch-busy",
-                text,
-                headers=again,
-                lists=lists,
-                changed=error.changed,
-                retry=error.retry,
-            )
+            return Refusal("batch-busy", text, lists=lists, changed=error.changed)
         case Unavailable() if error.retry != "never":
-            return Refusal("unavailable", "Try again later.", headers=again, retry=error.retry)
+            return Refusal("unavailable", "Try again later.")
         case Unreadable():
             return Refusal("conflict", "What is stored there cannot be read.")
         case _:
             return Refusal("internal", "The operators have been told.")
-
-
-def _again(error: FairboxError) -> dict[str, str]:
-    """Return the header that says when to make the request again, where it may be."""
-    if error.retry == "never":
-        return {}
-    return {"Retry-After": str(max(RETRY_AFTER_SECONDS, ceil(error.retry_after or 0)))}
 
 
 def _field(kind: str, error: InvalidInput) -> Refusal:

@@ -187,8 +187,8 @@ class MessagePublication(OutboxPart):
             NotAllowed: the credentials may not write there.
             Throttled, Unavailable: it may or may not be written; repeat it with the token.
         """
-        if token is not None and not 1 <= len(token) <= MAX_TOKEN:
-            raise InvalidInput("token", f"1 to {MAX_TOKEN} characters, got {len(token)}")
+        if token is not None and (not isinstance(token, str) or not 1 <= len(token) <= MAX_TOKEN):
+            raise InvalidInput("token", f"text of 1 to {MAX_TOKEN} characters")
         own = actions_of(items)
         context = self._context
         with context.ends_within(deadline):

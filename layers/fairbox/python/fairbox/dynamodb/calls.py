@@ -162,6 +162,8 @@ class Calls:
         Raises:
             FairboxError: as `call` does; unless it was throttled it may have been carried out.
         """
+        if out_of_time():
+            raise Unavailable(operation, NO_TIME)
         try:
             answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
         except (ClientError, BotoCoreError) as error:
