@@ -226,6 +226,8 @@ def test_attributes_of_the_event_are_arguments_and_headers_alike() -> None:
     assert replace(by_header, type="com.shop.paid").headers["ce-type"] == "com.shop.paid"
     assert by_header.with_content(headers={"ce-type": "other"}).type == "other"
     assert by_header.with_content(headers={}).type is None
+    nothing: Any = None  # as a caller without types gives it
+    assert Message(topic="orders", body=b"", headers=nothing, **values).headers == headers
     stored = StoredMessage(by_header, MessageRef("orders", 0, 0, by_header.id), "ready", 0)
     assert values.items() <= json.loads(envelope(stored)).items()
 

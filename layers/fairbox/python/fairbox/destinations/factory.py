@@ -43,7 +43,7 @@ _EXAMPLES: Final = {
     "kinesis": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders",
     "lambda": "arn:aws:lambda:eu-west-1:123456789012:function:billing",
 }
-_QUEUE_ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([a-z0-9-]+):(\d{12}):([A-Za-z0-9_-]+(?:\.fifo)?)")
+_QUEUE_ARN: Final = re.compile(r"arn:aws:sqs:([a-z0-9-]+):(\d{12}):([A-Za-z0-9_-]+(?:\.fifo)?)")
 
 
 def _no_feeds(*_: object) -> object:

@@ -160,7 +160,7 @@ class Message:
 
     def _with_attributes(self) -> Mapping[str, str]:
         """Return the headers with the event's attributes; set those that headers alone give."""
-        headers = self.headers
+        headers = self.headers or {}
         if not isinstance(headers, Mapping):
             return headers  # refused later
         for name, header in _ATTRIBUTES.items():
@@ -171,7 +171,7 @@ class Message:
                 if (expected := event_attributes.expected(name, value)) is not None:
                     raise InvalidInput(name, expected)
                 if headers.get(header) != value:
-                    others = {k: v for k, v in headers.items() if k.lower() != header}
+                    others = {k: v for k, v in headers.items() if str(k).lower() != header}
                     headers = others | {header: value}
                 continue
             value = headers.get(header)
