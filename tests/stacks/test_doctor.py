@@ -631,6 +631,13 @@ class TestWhatCannotBeAsked:
         assert found["tables"].status == found["queues"].status == "ok"
         assert found["dead-letter-queues"].status == "ok"
 
+    def test_on_this_machine_nothing_is_asked_of_what_only_aws_has(self, world: World) -> None:
+        for table in world.aws.tables.values():
+            table["DeletionProtectionEnabled"] = False
+        world.aws.values.clear()
+        assert {f.check for f in bad(world.examine("tables", "lag"))} == {"tables", "lag"}
+        assert bad(world.examine("tables", "lag", local=True)) == []
+
     def test_a_check_of_no_name_is_refused(self, world: World) -> None:
         with pytest.raises(InvalidInput, match="one of settings, tables"):
             world.examine("nothing")

@@ -53,6 +53,7 @@ def doctor(
         values = read_variables(name, session.clients.client)
         settings = Settings({**Settings.from_env().values, **values})
         outbox = Outbox.from_env(settings, client=session.clients.client)
+    url = session.endpoint_url or Settings.from_env().values.get("AWS_ENDPOINT_URL_DYNAMODB", "")
     deployment = Deployment(
         outbox,
         settings,
@@ -61,11 +62,10 @@ def doctor(
         stacks=tuple(stack or ()),
         name=name or settings.optional(STACK) or DEFAULT_NAME,
         placement=placement,
+        local=urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"),
     )
     # the local application has no stacks, alarms or backups
-    url = session.endpoint_url or Settings.from_env().values.get("AWS_ENDPOINT_URL_DYNAMODB", "")
-    local = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-    hidden = ("ok", "not checked") if local else ("ok",)
+    hidden = ("ok", "not checked") if deployment.local else ("ok",)
     count = Counter[str]()
     for finding in examine(deployment, check or ()):
         count[finding.status] += 1

@@ -157,6 +157,7 @@ class Session:
         try:
             agreed = typer.confirm(question, err=True)
         except typer.Abort:  # nobody is there to answer
+            typer.echo(err=True)
             agreed = False
         if not agreed:
             typer.echo("Aborted: nothing was changed. Answer y, or give --yes.", err=True)

@@ -73,6 +73,7 @@ class Deployment:
         name: of the deployment, where its metrics are.
         version: of this library.
         placement: whether to scan the outbox for misplaced messages.
+        local: it is the application on this machine, which has no stacks, alarms or backups.
     """
 
     outbox: Outbox
@@ -82,6 +83,7 @@ class Deployment:
     stacks: tuple[str, ...] = ()
     name: str = DEFAULT_NAME
     placement: bool = False
+    local: bool = False
     _tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     _attributes: dict[str, dict[str, str]] = field(default_factory=dict)
 

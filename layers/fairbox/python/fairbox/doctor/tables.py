@@ -55,6 +55,11 @@ def tables(deployment: Deployment) -> Iterator[Finding]:
             )
             return
         yield from report.bad_or_ok(_table(report, there, wanted[role]))
+        if there.get("DeletionProtectionEnabled") is False and not deployment.local:
+            yield report.warn(
+                "nothing keeps it from being deleted",
+                "Deploy with removal_policy=retain, but for a deployment that may go.",
+            )
 
     yield from _each("tables", deployment, look)
 
@@ -74,11 +79,6 @@ def _table(
     if mode != "PAY_PER_REQUEST":
         yield report.warn(f"it is billed as {mode}", "Costs and throttling are those of the "
                           "capacity set there; Fairbox is made for PAY_PER_REQUEST.")  # fmt: skip
-    if there.get("DeletionProtectionEnabled") is False:
-        yield report.warn(
-            "nothing keeps it from being deleted",
-            "Deploy with removal_policy=retain, but for a deployment that may go.",
-        )
 
 
 def _types(table: Mapping[str, Any]) -> set[tuple[str, str]]:
