@@ -242,6 +242,11 @@ def test_an_attribute_of_the_event_that_is_none_is_named(field: str, value: Any)
     assert caught.value.field == field
 
 
+def test_headers_keep_their_order_in_a_copy() -> None:
+    message = Message(topic="orders", body=b"", headers={"ce-type": "x", "a": "b"})
+    assert list(replace(message, topic="copies").headers) == ["ce-type", "a"]
+
+
 def test_a_stored_header_that_is_no_attribute_stops_nothing() -> None:
     message = Message(topic="orders", body=b"", headers={"ce-source": "a b"})
     assert message.source is None
