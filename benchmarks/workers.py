@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import os
 import random
-import sys
 import time
 from collections import deque
 from contextlib import redirect_stdout
@@ -22,6 +20,7 @@ from fairbox.codec import PK, SIZE
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
+from fairbox.functions import relay as function
 from fairbox.model.clock import SystemClock
 
 from benchmarks import four_index_pattern
@@ -31,7 +30,6 @@ from local.triggers.batches import BatchRules
 from local.triggers.reader import StreamReader
 from local.triggers.sources import EngineStream
 from local.triggers.streams import StreamMapping, StreamTrigger
-from local.workspace import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -171,12 +169,10 @@ def relay(board: Board, stream: str, number: int, relays: int) -> None:
         "FAIRBOX_DELIVERIES_TABLE": DELIVERIES,
         "FAIRBOX_DOORBELL_QUEUE_URL": "http://127.0.0.1/none.fifo",  # nothing is rung for
     }
-    sys.path.insert(0, str(REPOSITORY / "functions" / "relay"))
-    handler = importlib.import_module("handler")
-    handler.application().dispatcher  # noqa: B018 - made before the clock starts
+    function.relay()  # made before the clock starts
 
     def invoke(event: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = handler.handler(event, _Context())
+        answer: dict[str, Any] = function.handler(event, _Context())
         return answer
 
     rules = BatchRules(batch_size=100, window=0.0)

@@ -9,8 +9,8 @@ uv_export() {
     .local/uv/bin/uv export --quiet --no-emit-workspace --no-header --no-annotate --format requirements-txt "$@"
 }
 uv_export --all-packages --all-groups --all-extras --output-file requirements.lock
-# The runtime brings the SDK: the layer leaves out boto3 and what only boto3 needs.
-uv_export --package fairbox --extra functions --no-default-groups --prune boto3 \
+# With the SDK: the runtime's own changes without notice, in a Region after another.
+uv_export --package fairbox --extra functions --no-default-groups \
     --output-file layers/dependencies/requirements.lock
 # The release brings Spark.
 uv_export --package fairbox-pipeline --extra replay --no-default-groups --prune pyspark \

@@ -1,38 +1,5 @@
-"""Cascade batches: finish cascades that a crash or a burst left to the batches' stream."""
+"""Names the handler, which is in the library: a release changes no function's code."""
 
-from __future__ import annotations
+from fairbox.functions.cascade_batches import handler
 
-import logging
-from functools import cache
-from typing import Any
-
-from fairbox.observability.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
-from fairbox.runtime.application import Application
-from fairbox.runtime.time_limit import ends_in_time
-
-logger = logging.getLogger("fairbox")
-
-
-@cache
-def application() -> Application:
-    """Return this process's application."""
-    return Application.from_env()
-
-
-@ends_in_time(application)
-def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Cascade what the records show; the first one not done comes again, with all behind it."""
-    app = application()
-    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
-    report = app.keeper.cascade_records(event["Records"], deadline=deadline)
-    figures = {
-        BATCHES_COMPLETED: report.ended["complete"],
-        BATCHES_ORPHANED: report.ended["reaped"],
-        UNREADABLE: report.unreadable,
-    }
-    app.metrics.emit({name: value for name, value in figures.items() if value})
-    for error in report.errors[:1]:
-        logger.warning("a cascade will be tried again", extra={"error": error})
-    if report.again is None:
-        return {"batchItemFailures": []}
-    return {"batchItemFailures": [{"itemIdentifier": report.again}]}
+__all__ = ["handler"]

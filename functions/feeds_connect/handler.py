@@ -1,34 +1,5 @@
-"""Feeds connect: keep the connections of feeds' clients, and answer what they ask."""
+"""Names the handler, which is in the library: a release changes no function's code."""
 
-from __future__ import annotations
+from fairbox.functions.feeds_connect import handler
 
-import json
-from functools import cache
-from typing import Any
-
-from fairbox.model.feeds import SUBPROTOCOL
-from fairbox.runtime.feeds import FeedsApplication
-from fairbox.runtime.time_limit import ends_in_time
-from fairbox.tables.feed_connections import Connection
-
-
-@cache
-def application() -> FeedsApplication:
-    """Return this process's application."""
-    return FeedsApplication.from_env()
-
-
-@ends_in_time(application)
-def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Answer one event of a connection; after an error its client asks again."""
-    app, request = application(), event["requestContext"]
-    id_, route = request["connectionId"], request["routeKey"]
-    if route == "$connect":
-        granted = request["authorizer"]
-        grants = frozenset(json.loads(granted["allow"]))
-        app.connections.open(id_, Connection(granted["user"], grants))
-        return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": SUBPROTOCOL}}
-    if route == "$disconnect":
-        app.connections.close(id_)
-        return {"statusCode": 200}
-    return {"statusCode": 200, "body": app.requests.answer(id_, event.get("body") or "")}
+__all__ = ["handler"]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from stacks.config import Config
 
 RUNTIME: Final = lambda_.Runtime.PYTHON_3_13
-_NOT_SHIPPED: Final = ["__pycache__", "**/__pycache__", "**/*.pyc"]
+_NOT_SHIPPED: Final = ["*", "!handler.py"]
+"""Of a function's folder: all but the file that is the same in every release."""
 _ALARM_PERIOD: Final = Duration.minutes(5)
 
 
@@ -48,7 +49,11 @@ class Platform:
 
 
 class FairboxFunction(Construct):
-    """A Lambda function from the folder `functions/<name>`, with `handler.handler` in it.
+    """A Lambda function, whose handler is in the library's module `fairbox.functions.<name>`.
+
+    Code and configuration of a function change in two calls, tens of seconds apart. The handler
+    comes with the library in a layer, and the code is the same in every release: so a release is
+    one call, with the versions of both layers and the environment.
 
     Attributes:
         function: the function itself.
@@ -79,7 +84,7 @@ class FairboxFunction(Construct):
             self,
             "Function",
             code=lambda_.Code.from_asset(str(platform.functions / name), exclude=_NOT_SHIPPED),
-            handler="handler.handler",
+            handler=f"fairbox.functions.{name}.handler",
             runtime=RUNTIME,
             architecture=lambda_.Architecture.ARM_64,
             description=description,

@@ -39,7 +39,8 @@ def read_event(name: str) -> dict[str, Any]:
 
 
 def load_handler(name: str = "api") -> ModuleType:
-    path = ROOT / "functions" / name / "handler.py"
+    """Return a handler's module, fresh as at a cold start."""
+    path = ROOT / "layers/fairbox/python/fairbox/functions" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"{name}_handler", path)
     assert spec is not None
     assert spec.loader is not None

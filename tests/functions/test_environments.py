@@ -6,9 +6,11 @@ import ast
 import inspect
 import json
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.session import Session
 from fairbox.batches.ack_messages import parse
 from fairbox.codec import attributes
 from fairbox.runtime import application as wiring
@@ -20,11 +22,23 @@ from tests.functions.running import Context, Functions, application_of
 from tests.support.deployment import environment, function_specifications, variable
 
 FOLDERS = sorted(path.parent.name for path in (ROOT / "functions").glob("*/handler.py"))
+CLIENTS = {
+    "api": {"dynamodb", "s3", "sqs"},
+    "deliver_shard": {"dynamodb", "sqs"},
+    "feeds_authorize": {"secretsmanager"},
+    "feeds_poll": {"dynamodb", "secretsmanager"},
+    "feeds_ring": {"dynamodb", "sqs"},
+    "feeds_visit": {"dynamodb", "sqs", "apigatewaymanagementapi"},
+    "mark_delivered": {"dynamodb", "firehose"},
+    "repair": {"dynamodb", "firehose", "sqs"},
+    "sweep": {"dynamodb", "sqs"},
+}
+"""The clients that nearly every event of a function needs; the others need DynamoDB's alone."""
 
 
 def used_parts(function: str) -> list[str]:
     """Return the parts of the application that a handler's source names."""
-    tree = ast.parse((ROOT / "functions" / function / "handler.py").read_text())
+    tree = ast.parse(Path(str(load_handler(function).__file__)).read_text())
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     kind = application_of(load_handler(function))
     parts = inspect.getmembers(kind, lambda m: isinstance(m, cached_property | property))
@@ -56,6 +70,28 @@ def test_a_function_has_the_variables_of_every_part_that_it_uses(
     application = kind(Settings(environment(function)), lambda s, **_: functions.clients[s])
     for part in used_parts(function):
         make(getattr(application, part))
+
+
+@pytest.mark.parametrize("function", FOLDERS)
+def test_a_process_that_lambda_starts_makes_its_clients_before_its_first_event(
+    monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    made: list[str] = []
+    create = Session.create_client
+
+    def note(session: Session, service_name: str, *args: Any, **options: Any) -> Any:
+        made.append(service_name)
+        return create(session, service_name, *args, **options)
+
+    monkeypatch.setattr(Session, "create_client", note)
+    for name, value in {**environment(function), "AWS_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    load_handler(function)
+    assert made == []  # where nobody waits for an event
+
+    monkeypatch.setenv("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1")
+    load_handler(function)
+    assert set(made) == CLIENTS.get(function, {"dynamodb"})
 
 
 def test_parts_are_found_in_a_handler_and_a_missing_variable_is_noticed() -> None:

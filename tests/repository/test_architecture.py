@@ -17,9 +17,8 @@ from stacks.assets import NOT_SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "layers" / "fairbox" / "python" / "fairbox"
-FUNCTIONS = ROOT / "functions"
 MODULES = sorted(LIBRARY.rglob("*.py"))
-HANDLERS = sorted(FUNCTIONS.rglob("*.py"))
+HANDLERS = sorted((LIBRARY / "functions").glob("[a-z]*.py"))
 PIPELINE = sorted((ROOT / "pipeline" / "fairbox_pipeline").rglob("*.py"))
 SIMULATION = sorted((ROOT / "simulation" / "fairbox_simulation").rglob("*.py"))
 SDK = {"boto3", "botocore"}
@@ -99,7 +98,7 @@ def test_only_settings_reads_the_environment() -> None:
     reads = {"environ", "getenv", "environb"}
     found = [
         place_of(path, node)
-        for path in MODULES + HANDLERS + PIPELINE + SIMULATION
+        for path in MODULES + PIPELINE + SIMULATION
         if path.name != ("environment.py" if path in PIPELINE else "settings.py")
         for node in ast.walk(tree_of(path))
         if (isinstance(node, ast.Attribute) and node.attr in reads)
@@ -126,7 +125,7 @@ def test_nothing_is_closed_by_del() -> None:
 def test_only_the_codec_and_the_tables_spell_attribute_names() -> None:
     found = [
         place_of(path, node)
-        for path in MODULES + HANDLERS
+        for path in MODULES
         if not {"codec", "tables", "testing"} & set(path.relative_to(ROOT).parts)
         for node in ast.walk(tree_of(path))
         if (isinstance(node, ast.Constant) and node.value in KEYS)
@@ -138,7 +137,7 @@ def test_only_the_codec_and_the_tables_spell_attribute_names() -> None:
 def test_only_the_tables_write_transactions_and_expressions() -> None:
     found = [
         place_of(path, node)
-        for path in MODULES + HANDLERS
+        for path in MODULES
         if not REQUESTS & {path, *path.parents}
         for node in ast.walk(tree_of(path))
         if isinstance(
@@ -175,4 +174,4 @@ def test_a_handler_translates_and_is_short(path: Path) -> None:
     absent = {("fairbox", package) for package in NOT_SHIPPED}
     assert not {tuple(name.split(".")[:2]) for name in imports_of(path)} & absent
     applications = ("fairbox.runtime.application", "fairbox.runtime.feeds")
-    assert path.parent.name == "api" or any(n.startswith(applications) for n in imports_of(path))
+    assert path.stem == "api" or any(n.startswith(applications) for n in imports_of(path))

@@ -29,6 +29,7 @@ from tests.support.destination_examples import ACCOUNT, stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 QUEUE = f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/q"
 
@@ -132,8 +133,10 @@ def test_an_invocation_keeps_the_time_of_its_last_call(limit: float, left: float
     assert handler({}, Context()) == {"left": left}
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "functions").iterdir()))
-def test_every_function_ends_in_time(name: str) -> None:
-    path = ROOT / "functions" / name / "handler.py"
+HANDLERS = sorted((ROOT / "layers/fairbox/python/fairbox/functions").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("path", HANDLERS, ids=lambda path: path.stem)
+def test_every_function_ends_in_time(path: Path) -> None:
     above = path.read_text().partition("\ndef handler(")[0].splitlines()[-1]
     assert above in ("@ends_in_time(application)", "@ends_in_time(app)")

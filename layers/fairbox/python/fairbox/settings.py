@@ -73,6 +73,8 @@ CLEAN_ORPHANS_DRY_RUN: Final = "FAIRBOX_CLEAN_ORPHANS_DRY_RUN"
 METRICS_DETAIL: Final = "FAIRBOX_METRICS_DETAIL"
 """Metrics by topic: of no topic (`totals`), of the `busiest`, or of `all`. Default `busiest`."""
 
+RUNTIME_API: Final = "AWS_LAMBDA_RUNTIME_API"
+"""The address at which a process that Lambda starts asks for its events; AWS sets it."""
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 MetricsLevel = Literal["totals", "busiest", "all"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -36,11 +37,15 @@ class SecretKeys:
 
     def __init__(self, client: Callable[[], Any], secret: str, clock: Clock) -> None:
         self._make_client = client
-        self._client: Any = None
         self._secret = secret
         self._clock = clock
         self._keys: dict[str, str] = {}
         self._read_at = float("-inf")
+
+    @cached_property
+    def client(self) -> Any:
+        """The client, made when it is first needed."""
+        return self._make_client()
 
     def current(self) -> tuple[str, str]:
         """Return the id of today's version, and its value.
@@ -72,9 +77,8 @@ class SecretKeys:
         return self._keys
 
     def _read(self, stage: str) -> tuple[str, str] | None:
-        self._client = self._client or self._make_client()
         try:
-            found = self._client.get_secret_value(SecretId=self._secret, VersionStage=stage)
+            found = self.client.get_secret_value(SecretId=self._secret, VersionStage=stage)
         except (ClientError, BotoCoreError) as error:
             code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
             if stage != _STAGES[0] and code == "ResourceNotFoundException":

@@ -1,0 +1,38 @@
+"""Feeds connect: keep the connections of feeds' clients, and answer what they ask."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from fairbox.model.feeds import SUBPROTOCOL
+from fairbox.runtime.feeds import FeedsApplication
+from fairbox.runtime.start import make_at_start
+from fairbox.runtime.time_limit import ends_in_time
+from fairbox.tables.feed_connections import Connection
+
+
+@cache
+def application() -> FeedsApplication:
+    """Return this process's application."""
+    return FeedsApplication.from_env()
+
+
+@ends_in_time(application)
+def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+    """Answer one event of a connection; after an error its client asks again."""
+    app, request = application(), event["requestContext"]
+    id_, route = request["connectionId"], request["routeKey"]
+    if route == "$connect":
+        granted = request["authorizer"]
+        grants = frozenset(json.loads(granted["allow"]))
+        app.connections.open(id_, Connection(granted["user"], grants))
+        return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": SUBPROTOCOL}}
+    if route == "$disconnect":
+        app.connections.close(id_)
+        return {"statusCode": 200}
+    return {"statusCode": 200, "body": app.requests.answer(id_, event.get("body") or "")}
+
+
+make_at_start(lambda: application().requests)

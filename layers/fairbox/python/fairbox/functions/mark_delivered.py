@@ -1,0 +1,50 @@
+"""Mark delivered: every message record to the ledger, the archive, the counts and the index."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any, Final
+
+from fairbox.aws.s3_failures import S3Failures
+from fairbox.dispatch.calls import in_threads
+from fairbox.dispatch.stream.marking import Marking
+from fairbox.observability.metrics import NEWER, UNREADABLE
+from fairbox.runtime.application import Application
+from fairbox.runtime.start import make_at_start
+from fairbox.runtime.time_limit import ends_in_time
+
+logger = logging.getLogger("fairbox")
+
+SPARE_SECONDS: Final = 15.0
+"""Of the time limit, for the calls that run when the time is over, and to set records aside."""
+
+
+@cache
+def application() -> Application:
+    """Return this process's application."""
+    return Application.from_env()
+
+
+@cache
+def marking() -> Marking:
+    """Return this process's marking."""
+    app = application()
+    aside = S3Failures(lambda: app.s3, app.failures_bucket)
+    return Marking(app.store, app.archive, app.clock, app.acks, aside=aside, run=in_threads)
+
+
+@ends_in_time(application)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Mark a batch of stream records; after any error the whole batch comes again."""
+    app = application()
+    deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - SPARE_SECONDS
+    report = marking().handle(event["Records"], deadline=deadline)
+    figures = {UNREADABLE: report.unreadable, NEWER: report.newer}
+    app.metrics.emit({name: value for name, value in figures.items() if value})
+    for name in report.kept:
+        logger.warning("stream records were set aside for repair", extra={"object": name})
+    return {"batchItemFailures": []}
+
+
+make_at_start(marking)

@@ -1,0 +1,80 @@
+"""Repair: each hour, what waits for the archive, given-up batches, then a scan for hidden work."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fairbox.aws.s3_failures import S3Failures
+from fairbox.dispatch.maintenance.epoch_retirement import Retiring
+from fairbox.dispatch.maintenance.recount import Recounts
+from fairbox.dispatch.maintenance.repair import Repair, RepairReport
+from fairbox.dispatch.stream.marking import Marking
+from fairbox.dynamodb.epochs import EpochTable
+from fairbox.dynamodb.recounts import RecountTable
+from fairbox.dynamodb.repair_cursor import RepairTable
+from fairbox.model.ids import IdGenerator
+from fairbox.observability.metrics import GIVEN_UP_AGE, GIVEN_UP_KEPT, NEWER
+from fairbox.runtime.application import Application
+from fairbox.runtime.start import make_at_start
+from fairbox.runtime.time_limit import ends_in_time
+from fairbox.settings import BATCHES_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+logger = logging.getLogger("fairbox")
+
+
+@cache
+def application() -> Application:
+    """Return this process's application."""
+    return Application.from_env()
+
+
+@cache
+def repair() -> Repair:
+    """Return this process's repair."""
+    app = application()
+    return Repair(
+        store=app.store,
+        marking_store=app.store,
+        cursor_store=RepairTable(app.tables),
+        marking=Marking(app.store, app.archive, app.clock, app.acks),
+        given_up=S3Failures(lambda: app.s3, app.failures_bucket),
+        doorbells=app.doorbells,
+        clock=app.clock,
+        others={app.settings.required(BATCHES_TABLE): _replay_batches},
+        retiring=Retiring(EpochTable(app.tables), app.clock),
+        recounts=Recounts(RecountTable(app.tables), app.store, app.clock, IdGenerator().next),
+    )
+
+
+def _replay_batches(records: Sequence[Mapping[str, Any]], deadline: float) -> bool:
+    """Cascade a given-up batch of the batches' stream; return whether all is done."""
+    return application().keeper.cascade_records(records, deadline=deadline).again is None
+
+
+@ends_in_time(application)
+def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Repair until the end of the table or shortly before the time limit."""
+    app = application()
+    started, seconds = app.clock.now(), context.get_remaining_time_in_millis() / 1000
+    report = RepairReport()
+    try:
+        # first: the scan goes on to the deadline where the outbox is large
+        waiting = app.archive_objects.move_waiting(deadline=started + seconds / 4)
+    finally:
+        try:
+            repair().run(deadline=started + seconds - 30, report=report)
+        finally:  # whatever else fails, what is kept is known
+            kept = {GIVEN_UP_KEPT: report.kept, GIVEN_UP_AGE: report.kept_hours}
+            app.metrics.emit(kept | ({NEWER: report.newer} if report.newer else {}))
+    figures = asdict(report) | {"archived": waiting.moved, "archive_waiting": waiting.left}
+    logger.info("repair ran", extra=figures)
+    return figures
+
+
+make_at_start(repair)
