@@ -23,6 +23,8 @@ LOG_DAYS: Final = (
 )
 """The retentions that CloudWatch Logs knows."""
 DESTINATION_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "lambda", "kms")
+DESTINATION_CHARACTERS: Final = 40_000
+"""Of all ARNs: a role has room for ten policies of 6,144, and some are not full."""
 WARM_READ_MINIMUM: Final = 12_000
 WARM_WRITE_MINIMUM: Final = 4_000
 PUSH_RATE_MINIMUM: Final = SHARD_CLIENTS / 20
@@ -70,6 +72,21 @@ def _arns(*services: str) -> Check:
         return None
 
     return check
+
+
+def _destinations(values: tuple[str, ...]) -> str | None:
+    # a pattern has a beginning; one key is as good as its pattern
+    named = tuple(re.sub(r"(?<=[^:/])\*$", "", v) if ":kms:" not in v else v for v in values)
+    if wrong := _arns(*DESTINATION_SERVICES)(named):
+        return f"{wrong}, or with * at the end of a name"
+    characters = sum(map(len, values))
+    if characters > DESTINATION_CHARACTERS:
+        return (
+            f"holds {len(values)} ARNs of {characters} characters, expected "
+            f"{DESTINATION_CHARACTERS} at most, for which a role has room: name several by the "
+            "beginning of their names, such as arn:aws:sqs:REGION:ACCOUNT:orders-*"
+        )
+    return None
 
 
 def _arn_or_empty(service: str) -> Check:
@@ -151,7 +168,7 @@ CHECKS: Final[dict[str, Check]] = {
     "alarm_topic_arn": _arn_or_empty("sns"),
     "alarm_email": _matches(r"([^@\s]+@[^@\s.]+(\.[^@\s.]+)+)?", "an e-mail address, or nothing"),
     "runbook_url": _matches(r"\S+", "a URL or path without spaces"),
-    "destinations": _arns(*DESTINATION_SERVICES),
+    "destinations": _destinations,
     "webhook_secrets": _arns("secretsmanager", "ssm"),
     "log_level": _one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
     "metrics_detail": _one_of(*METRICS_LEVELS),

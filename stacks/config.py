@@ -62,7 +62,7 @@ class Config:
     destinations: tuple[str, ...]
     """ARNs that may be delivered to (queues, topics, buses, streams, functions) and their keys.
 
-    They may be of any region and account of the deployment's partition.
+    They may be of any region and account of the deployment's partition, and end with `*`.
     """
     webhook_allow_private: bool
     """Whether webhooks may go to private addresses."""

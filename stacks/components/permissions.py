@@ -56,6 +56,10 @@ FAST_SERVICES: Final = ("sqs", "sns", "events", "kinesis", "kms")
 """Services that the relay sends to; functions are left to visits."""
 ALL_SERVICES: Final = (*FAST_SERVICES, "lambda")
 
+STATEMENT_CHARACTERS: Final = 4500
+ARN_CHARACTERS: Final = 3
+"""Of an ARN in a statement, beside its own: quotes and a comma."""
+
 
 @dataclass(frozen=True)
 class Permission:
@@ -149,11 +153,37 @@ def keep_sockets(api: apigateway.WebSocketApi, stage: str) -> Permission:
 
 
 def deliver_to(arns: Sequence[str], services: Sequence[str]) -> list[Permission]:
-    """Deliver to those of `arns` whose service is among `services`: a statement a service."""
-    by_service = {
-        service: [arn for arn in arns if arn.split(":")[2] == service] for service in services
-    }
-    return [_allow(_SEND_ACTIONS[service], *own) for service, own in by_service.items() if own]
+    """Deliver to those of `arns` whose service is among `services`; an ARN may be a pattern.
+
+    The CDK moves whole statements of a role that is full to policies of their own. A policy holds
+    6,144 characters: so a statement must fit one, with the conditions of others, which the CDK
+    does not count.
+    """
+    return [
+        _deliver_to(_SEND_ACTIONS[service], part)
+        for service in services
+        for part in _parts([arn for arn in arns if arn.split(":")[2] == service])
+    ]
+
+
+def _deliver_to(actions: Sequence[str], arns: Sequence[str]) -> Permission:
+    reason = "The deployment's settings name the destinations of this pattern."
+    patterns = [arn for arn in arns if arn.endswith("*")]
+    accepted = tuple((f"AwsSolutions-IAM5[Resource::{arn}]", reason) for arn in patterns)
+    return Permission(_allow(actions, *arns).statement, accepted)
+
+
+def _parts(arns: Sequence[str]) -> list[list[str]]:
+    """Return `arns` in parts of so many characters as fit a policy."""
+    parts: list[list[str]] = []
+    room = 0
+    for arn in arns:
+        room -= len(arn) + ARN_CHARACTERS
+        if room < 0:
+            parts.append([])
+            room = STATEMENT_CHARACTERS - len(arn) - ARN_CHARACTERS
+        parts[-1].append(arn)
+    return parts
 
 
 def deliver_to_smoke_test(prefix: str) -> list[Permission]:

@@ -26,6 +26,7 @@ SETTINGS = {
         (
             f"arn:aws:sqs:us-east-1:{ACCOUNT}:billing",
             f"arn:aws:sqs:us-east-1:{ACCOUNT}:shipping",
+            f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders-*",
             f"arn:aws:sns:us-east-1:{ACCOUNT}:news",
             f"arn:aws:events:us-east-1:{ACCOUNT}:event-bus/orders",
             f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/clicks",
@@ -42,6 +43,11 @@ SETTINGS = {
     "warm_write_units": "4000",
 }
 """Every setting that adds a resource or a permission."""
+MOST_DESTINATIONS = ",".join(
+    f"arn:aws:{service}:ap-southeast-2:{ACCOUNT}:{'x' * 60}-{number:02}"
+    for service in ("sqs", "sns", "events", "kinesis", "lambda", "kms")
+    for number in range(63)
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -81,8 +87,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 @pytest.fixture(scope="session")
 def longest(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The application under the longest name, with a key, feeds, and an address for alarms."""
+    """The application under the longest name, with all destinations, and an address for alarms."""
     settings = {"name": "A" * 20, "encryption_key": "create", "alarm_email": "ops@example.com"}
+    settings["destinations"] = MOST_DESTINATIONS
     return synthesise(tmp_path_factory.mktemp("longest"), settings | {"feeds": "true"})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -234,8 +235,13 @@ def test_the_parameter_fits_with_the_longest_names(assembly: Assembly) -> None:
 
 
 @pytest.mark.extended  # a synthesis of its own
-def test_the_policies_fit_with_the_longest_name_and_a_key(longest: Assembly) -> None:
-    """IAM takes 6,144 characters, spaces aside, of the policy as it stands in the account."""
+def test_the_policies_fit_with_the_longest_name_a_key_and_all_destinations(
+    longest: Assembly,
+) -> None:
+    """IAM takes 6,144 characters, spaces aside, of the policy as it stands in the account.
+
+    A role takes ten such policies, and 10,240 characters of its own.
+    """
     long = {
         "AWS::Partition": "aws",
         "AWS::Region": "ap-southeast-2",
@@ -246,7 +252,7 @@ def test_the_policies_fit_with_the_longest_name_and_a_key(longest: Assembly) -> 
         match value:
             case {"Ref": name} if name in long:
                 return long[name]
-            case {"Ref": _} | {"Fn::GetAtt": _} | {"Fn::ImportValue": _}:
+            case {"Ref": _} | {"Fn::GetAtt": _} | {"Fn::ImportValue": _} | {"Fn::Sub": _}:
                 return f"arn:aws:dynamodb:ap-southeast-2:111122223333:table/{'x' * 56}"
             case {"Fn::Join": [separator, parts]}:
                 return str(separator).join(written(part) for part in parts)
@@ -259,6 +265,17 @@ def test_the_policies_fit_with_the_longest_name_and_a_key(longest: Assembly) -> 
     for name, policy in longest.of_type("AWS::IAM::ManagedPolicy").items():
         text = re.sub(r"\s", "", json.dumps(written(policy["PolicyDocument"])))
         assert 500 < len(text) < 6144, (name, len(text))
+    for name, policy in longest.of_type("AWS::IAM::Policy").items():
+        text = re.sub(r"\s", "", json.dumps(written(policy["PolicyDocument"])))
+        assert len(text) < 10_240, (name, len(text))
+
+    overflows = Counter(
+        plain(role)
+        for name, policy in longest.of_type("AWS::IAM::ManagedPolicy").items()
+        for role in policy.get("Roles", [])
+    )
+    assert set(overflows) == {"RelayRole", "DeliverShardRole"}
+    assert max(overflows.values()) <= 10
 
 
 @pytest.mark.extended  # a synthesis of its own

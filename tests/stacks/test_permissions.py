@@ -57,6 +57,7 @@ def arn(service: str, rest: str) -> str:
 FAST: Permissions = {
     arn("sqs", "billing"): SEND,
     arn("sqs", "shipping"): SEND,
+    arn("sqs", "orders-*"): SEND,
     arn("sns", "news"): {"sns:Publish"},
     arn("events", "event-bus/orders"): {"events:PutEvents"},
     arn("kinesis", "stream/clicks"): {"kinesis:PutRecords"},

@@ -44,6 +44,8 @@ _FUNCTIONS: Final = (
 _SPARK: Final = ("FairboxPipeline/SparkJobRole", "FairboxPipeline/SparkReplayRole")
 _RUN: Final = "FairboxPipeline/DailyRunRole"
 
+PATTERN: Final = "arn:aws:sqs:us-east-1:111122223333:orders-*"
+_PATTERN: Final = "the settings name destinations by the beginning of their names"
 _SMOKE: Final = "a smoke test makes its queues and the like, with names of this prefix"
 _SMOKE_KINDS: Final = {"sqs": "", "sns": "", "events": "event-bus/", "kinesis": "stream/"}
 
@@ -63,6 +65,7 @@ REASONS: Final[dict[tuple[str, str], str]] = {
         for name in ("Relay", "DeliverShard")
         for service, kind in _SMOKE_KINDS.items()
     },
+    **{(f"FairboxDelivery/{name}Role", PATTERN): _PATTERN for name in ("Relay", "DeliverShard")},
     ("FairboxApi/ApiRole", "Bodies/*"): _OBJECTS,
     ("FairboxFeeds/FeedsRingRole", "Feeds/stream/*"): _STREAMS,
     **{
