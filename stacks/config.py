@@ -72,6 +72,8 @@ class Config:
     """Of function `api`; the others log from INFO up."""
     metrics_detail: str
     """Metrics by topic: of no topic (`totals`), of the 20 `busiest`, or of `all`."""
+    tracing: bool
+    """Whether X-Ray traces invocations, without segments of Fairbox's own; see the costs page."""
     log_retention_days: int
     """Of the functions' and the API's logs."""
     archive_retention_days: int

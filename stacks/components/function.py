@@ -96,13 +96,15 @@ class FairboxFunction(Construct):
             # plain text would drop the fields of a line, and end it where a value has a line feed;
             # its level stays INFO: at DEBUG the AWS SDK writes headers and bodies
             logging_format=lambda_.LoggingFormat.JSON,
+            # Lambda's own lines: two or three of each invocation, which its metrics tell as well
+            system_log_level_v2=lambda_.SystemLogLevel.WARN,
             role=self.role,
-            tracing=lambda_.Tracing.ACTIVE,
+            tracing=lambda_.Tracing.ACTIVE if config.tracing else None,
             reserved_concurrent_executions=1 if reserve else None,
             # a visit at its time limit rings for the rest: after 16 such, Lambda would stop it
             recursive_loop=lambda_.RecursiveLoop.ALLOW if may_ring_itself else None,
         )
-        _acknowledge_findings(self)
+        _acknowledge_findings(self, config)
         self._alarm(platform.alarm_topic)
 
     def allow(self, permissions: Iterable[Permission]) -> None:
@@ -186,12 +188,13 @@ def _layers(stack: Stack, platform: Platform) -> list[lambda_.ILayerVersion]:
     return layers
 
 
-def _acknowledge_findings(function: FairboxFunction) -> None:
-    acknowledge(
-        function.role,
-        "AwsSolutions-IAM5[Resource::*]",
-        "X-Ray's actions to put traces know no resource; nothing else is granted on *.",
-    )
+def _acknowledge_findings(function: FairboxFunction, config: Config) -> None:
+    if config.tracing:
+        acknowledge(
+            function.role,
+            "AwsSolutions-IAM5[Resource::*]",
+            "X-Ray's actions to put traces know no resource; nothing else is granted on *.",
+        )
     acknowledge(
         function.function,
         "AwsSolutions-L1",

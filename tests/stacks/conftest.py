@@ -39,6 +39,7 @@ SETTINGS = {
     "alarm_topic_arn": f"arn:aws:sns:us-east-1:{ACCOUNT}:pager",
     "reserve_concurrency": "true",
     "feeds": "true",
+    "tracing": "true",
     "warm_read_units": "12000",
     "warm_write_units": "4000",
 }

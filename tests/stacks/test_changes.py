@@ -35,6 +35,7 @@ OTHER_VALUES: dict[str, tuple[str, ...]] = {
     "webhook_allow_private": ("true",),
     "webhook_secrets": (_ARN.format("secretsmanager", "secret:webhook-AbCdEf"),),
     "log_level": ("DEBUG",),
+    "tracing": ("true",),
     "log_retention_days": ("90",),
     "archive_retention_days": ("1825",),
     "archive_infrequent_days": ("60",),

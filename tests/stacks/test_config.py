@@ -248,5 +248,6 @@ def test_every_setting_but_switches_has_a_check() -> None:
         "pipeline",
         "canary",
         "feeds",
+        "tracing",
     }
     assert set(checks.CHECKS) | switches == set(Config.__dataclass_fields__)

@@ -92,7 +92,7 @@ REASONS: Final[dict[tuple[str, str], str]] = {
         )
     },
     ("FairboxPipeline/SparkReplayRole", "Bodies/*"): _OBJECTS,
-    (_RUN, "*"): f"X-Ray, and the delivery of a state machine's log: {_NONE}",
+    (_RUN, "*"): f"the delivery of a state machine's log: {_NONE}",
     (_RUN, "SparkApplication/jobruns/*"): _RUNS,
     (_RUN, "Outbox/export/*"): _EXPORTS,
     (_RUN, "Batches/export/*"): _EXPORTS,
@@ -137,10 +137,13 @@ REASONS: Final[dict[tuple[str, str], str]] = {
 }
 """By policy and resource."""
 
+TRACES: Final = (
+    *("xray:PutTraceSegments", "xray:PutTelemetryRecords"),
+    *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
+)
+"""What tracing needs, allowed on `*` where it is switched on."""
 WITHOUT_RESOURCE: Final = frozenset(
     [
-        *("xray:PutTraceSegments", "xray:PutTelemetryRecords"),
-        *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
         *("logs:CreateLogDelivery", "logs:DeleteLogDelivery", "logs:GetLogDelivery"),
         *("logs:ListLogDeliveries", "logs:UpdateLogDelivery", "logs:PutResourcePolicy"),
         *("logs:DescribeResourcePolicies", "logs:DescribeLogGroups", "cloudwatch:GetMetricData"),
