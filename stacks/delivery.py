@@ -17,6 +17,7 @@ from stacks.components.triggers import (
     QueueTrigger,
     StreamTrigger,
     any_message,
+    heartbeat,
     inserted,
 )
 
@@ -102,7 +103,7 @@ class DeliveryStack(Stack):
             function=relay,
             table=self._storage.outbox,
             failures=self._storage.failures,
-            filters=[inserted("ready"), inserted("later")],
+            filters=[inserted("ready"), inserted("later"), heartbeat()],
             batch_size=100,
             window_seconds=0,
             parallelization=self._config.relay_parallelization,
@@ -139,7 +140,7 @@ class DeliveryStack(Stack):
             function=mark_delivered,
             table=storage.outbox,
             failures=storage.failures,
-            filters=any_message(),
+            filters=[*any_message(), heartbeat()],
             batch_size=1000,
             window_seconds=self._config.mark_delivered_window_seconds,
             parallelization=1,

@@ -11,7 +11,7 @@ from fairbox.codec import batches as batch_codec
 
 from stacks.components import metrics
 from stacks.components import permissions as may
-from stacks.components.alarms import alarm_above
+from stacks.components.alarms import alarm_above, alarm_on_silence
 from stacks.components.dashboard import Dashboard
 from stacks.components.function import FairboxFunction
 from stacks.components.saved_queries import CIRCUITS, OUTSTANDING, save_queries
@@ -62,6 +62,7 @@ class MonitoringStack(Stack):
         self._alarm_on_batches()
         stream_functions = [delivery.relay, delivery.mark_delivered, batches.cascade_batches]
         self._alarm_on_lag(storage, stream_functions)
+        self._alarm_on_silence(delivery, batches)
         Dashboard(
             self,
             "Dashboard",
@@ -99,7 +100,7 @@ class MonitoringStack(Stack):
         )
         count_outstanding.allow(
             [
-                may.on_table(outbox, "GetItem", "Query"),
+                may.on_table(outbox, "GetItem", "PutItem", "Query"),  # PutItem: the heartbeat
                 may.on_index(outbox, codec.OUTSTANDING_INDEX),
                 may.on_table(storage.batches, "GetItem", "BatchGetItem"),
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
@@ -276,6 +277,47 @@ class MonitoringStack(Stack):
             "Events have gone past Firehose into the archive for an hour: its quota is too small, "
             "or it fails. Nothing is lost or late; each invocation pays for a request to S3.",
             periods=12,
+        )
+
+    def _alarm_on_silence(self, delivery: DeliveryStack, batches: BatchesStack) -> None:
+        """Alarm on functions that nothing invokes: a disabled trigger raises no error.
+
+        The heartbeat row passes the stream each minute, so its readers always have work.
+        """
+        window = self._platform.config.mark_delivered_window_seconds
+        each_minute = {
+            delivery.relay: 5,
+            delivery.mark_delivered: 5 + -(-window // 60),
+            delivery.sweep: 5,
+        }
+        for function, periods in each_minute.items():
+            alarm_on_silence(
+                self,
+                f"{function.node.id}Silence",
+                metric=metrics.invocations(function.function),
+                periods=periods,
+                description=f"Function {function.name} was not invoked for {periods} minutes.",
+                topic=self._platform.alarm_topic,
+                at_first=True,
+            )
+        for function in (delivery.repair, batches.clean_orphans):
+            alarm_on_silence(
+                self,
+                f"{function.node.id}Silence",
+                metric=metrics.invocations(function.function, Duration.hours(1)),
+                periods=3,
+                description=f"Function {function.name} was not invoked for three hours.",
+                topic=self._platform.alarm_topic,
+            )
+        self._alarm(
+            "AckQueueAge",
+            batches.acks.queue.metric_approximate_age_of_oldest_message(
+                period=metrics.MINUTE, statistic="Maximum"
+            ),
+            batches.acks.late_seconds,
+            "Acks of batches' items wait: function ack_batches does not take them.",
+            periods=5,
+            section="Silence",
         )
 
     def _alarm(

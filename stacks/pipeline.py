@@ -9,7 +9,7 @@ from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_scheduler_targets as scheduler_targets
 
 from stacks.components import permissions as may
-from stacks.components.alarms import alarm_above
+from stacks.components.alarms import alarm_above, alarm_on_silence
 from stacks.components.daily_run import DailyRun, Snapshot
 from stacks.components.spark import SparkApplication
 
@@ -114,6 +114,16 @@ class PipelineStack(Stack):
                 section="Daily run of the pipeline",
                 topic=topic,
             )
+        alarm_on_silence(
+            self,
+            "RunSilence",
+            metric=self.run.state_machine.metric(
+                "ExecutionsStarted", period=Duration.hours(1), statistic="Sum"
+            ),
+            periods=25,
+            description="The daily run of the pipeline has not begun for 25 hours.",
+            topic=topic,
+        )
 
 
 def _publishes(storage: StorageStack) -> list[may.Permission]:

@@ -26,6 +26,7 @@ class AckQueue(Construct):
     Attributes:
         queue: standard, because acks have no order.
         dead_letters: messages that failed too often; moved back once the cause is gone.
+        late_seconds: age of a message that not even one failure explains.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class AckQueue(Construct):
     ) -> None:
         super().__init__(scope, id_)
         visibility = _TIMEOUTS * timeout_seconds + window_seconds
+        self.late_seconds = 2 * visibility
         self.dead_letters = private_queue(
             self,
             "DeadLetters",

@@ -51,10 +51,44 @@ def alarm_above(
             else cloudwatch.TreatMissingData.NOT_BREACHING
         ),
     )
+    return _notify(alarm, topic, of_silence=silence_is_bad)
+
+
+def alarm_on_silence(
+    scope: Construct,
+    id_: str,
+    *,
+    metric: cloudwatch.IMetric,
+    periods: int,
+    description: str,
+    topic: sns.ITopic,
+    at_first: bool = False,
+) -> cloudwatch.Alarm:
+    """Notify when `metric`, which counts and has no zeros, had no data for `periods`.
+
+    A metric that never had any is quiet, in the state `INSUFFICIENT_DATA`: what runs each hour or
+    day has not run yet after a deployment. With `at_first` it is an alarm as well.
+    """
+    missing = cloudwatch.TreatMissingData
+    alarm = cloudwatch.Alarm(
+        scope,
+        id_,
+        alarm_name=f"{deployment_name(scope)}-{_part(scope, id_)}",
+        metric=metric,
+        threshold=1,
+        evaluation_periods=periods,
+        alarm_description=f"{description} {runbook_url(scope, 'Silence')}",
+        comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+        treat_missing_data=missing.BREACHING if at_first else missing.MISSING,
+    )
+    return _notify(alarm, topic, of_silence=not at_first)
+
+
+def _notify(alarm: cloudwatch.Alarm, topic: sns.ITopic, *, of_silence: bool) -> cloudwatch.Alarm:
     action = actions.SnsAction(topic)
     alarm.add_alarm_action(action)
     alarm.add_ok_action(action)
-    if silence_is_bad:
+    if of_silence:
         alarm.add_insufficient_data_action(action)
     return alarm
 

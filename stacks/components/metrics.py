@@ -130,6 +130,11 @@ def shares(name: str) -> cloudwatch.MathExpression:
     )
 
 
+def invocations(function: lambda_.IFunction, period: Duration = MINUTE) -> cloudwatch.Metric:
+    """Return how often `function` was invoked; no data where it was not."""
+    return function.metric("Invocations", period=period, statistic="Sum")
+
+
 def iterator_age(function: lambda_.IFunction) -> cloudwatch.Metric:
     """Return the lag of `function` behind the stream, in milliseconds."""
     return function.metric("IteratorAge", period=MINUTE, statistic="Maximum")

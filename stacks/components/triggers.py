@@ -14,6 +14,7 @@ from fairbox import codec
 from fairbox.batches.models import ENDED
 from fairbox.codec import batches as batch_codec
 from fairbox.codec.attributes import HEAD
+from fairbox.codec.keys import HEARTBEATS
 from fairbox.tables.feed_topics import FIRST
 
 from stacks.components import permissions as may
@@ -39,6 +40,11 @@ def inserted(lane: str) -> Pattern:
     """Return a filter of stream records: a message that entered `lane`."""
     keys = {codec.PK: {"S": [{"prefix": f"{lane}#"}]}}
     return {"dynamodb": {"Keys": keys, "NewImage": _ANY, "OldImage": _NONE}}
+
+
+def heartbeat() -> Pattern:
+    """Return a filter of stream records: the row that `count_outstanding` writes each minute."""
+    return {"dynamodb": {"Keys": {codec.PK: {"S": [HEARTBEATS]}}}}
 
 
 def any_message() -> list[Pattern]:

@@ -33,6 +33,7 @@ UNCONDITIONAL: Final = {
     "recounts.save": _ALONE,
     "recounts._keep": _ALONE,
     "repair_cursor.save_cursor": _ALONE,
+    "tables.write_heartbeat": "one row, which nothing reads: only its change in the stream counts",
     "feed_connections.open": "the row of a connection, whose id API Gateway has just made",
     "feed_leases.take": "a lease, which is only made longer",
     "feed_polls._update": "the set of held polls: an element more or less",

@@ -47,7 +47,7 @@ class Described:
     alarms: dict[str, dict[str, Any]] = field(default_factory=dict)
     stacks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
-    values: dict[tuple[str, str], float] = field(default_factory=dict)
+    values: dict[tuple[str, str], float | None] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
@@ -92,6 +92,8 @@ class Described:
             }
         world._listed()
         world.values["OldestAge", "fairbox"] = 4.0
+        for reader in ("relay", "mark_delivered"):
+            world.values["IteratorAge", world.name(reader)] = 900
         return world
 
     def _table(self, name: str, given: dict[str, Any], arn: str) -> None:

@@ -136,7 +136,7 @@ def _delete(kind: str, name: Callable[[World], str]) -> Break:
     return lambda world: getattr(world.aws, kind).pop(name(world))
 
 
-def _metric(name: str, role: str, value: float) -> Break:
+def _metric(name: str, role: str, value: float | None) -> Break:
     def change(world: World) -> None:
         world.aws.values[name, world.aws.name(role) if role else "fairbox"] = value
 
@@ -306,7 +306,12 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
         _metric("IteratorAge", "mark_delivered", 4e6), "lag", "fail", "after a day",
     ),
     "a message is old": (_metric("OldestAge", "", 900), "lag", "warn", "outbox outstanding"),
-    "nobody counts": (lambda w: w.aws.values.clear(), "lag", "warn", "count_outstanding"),
+    "nobody counts": (
+        _metric("OldestAge", "", None), "lag", "warn", "count_outstanding",
+    ),
+    "the marking is never started": (
+        _metric("IteratorAge", "mark_delivered", None), "lag", "fail", "trigger is enabled",
+    ),
     "the archive's stream is nearly full": (
         lambda w: _stream_took(w, 0.71 * 2**20), "archive", "warn", "Direct PUT quota",
     ),

@@ -134,10 +134,22 @@ def test_a_deployment_without_data_is_quiet_and_the_end_of_the_count_is_told(
 ) -> None:
     """An alarm that is made without data is in INSUFFICIENT_DATA: only a change of it notifies."""
     for name, alarm in alarms(assembly).items():
+        if name.endswith("Silence"):
+            continue
         counts = name == "OutstandingCount"
         assert alarm["TreatMissingData"] == ("missing" if counts else "notBreaching"), name
         told = [plain(one) for one in alarm.get("InsufficientDataActions", [])]
         assert told == (["AlarmTopic"] if counts else []), name
+
+
+def test_the_page_of_costs_counts_what_there_is(assembly: Assembly) -> None:
+    page = (ROOT / "docs/how-to/before-production.md").read_text(encoding="utf-8")
+    # an alarm on an expression is paid for each metric in it
+    there = sum(len(one.get("Metrics", [0, 1])) - 1 for one in alarms(assembly).values())
+    assert f"| {there} alarms at $0.10 | ${there / 10:.2f} |" in page
+    sources = assembly.of_type("AWS::Lambda::EventSourceMapping").values()
+    queues = sum("StreamArn" not in plain(source["EventSourceArn"]) for source in sources)
+    assert f"Lambda asks {queues} queues" in page
 
 
 @pytest.mark.parametrize("function", ["Relay", "MarkDelivered", "CascadeBatches"])

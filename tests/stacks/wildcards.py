@@ -141,7 +141,7 @@ TRACES: Final = (
     *("xray:PutTraceSegments", "xray:PutTelemetryRecords"),
     *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
 )
-"""What tracing needs, allowed on `*` where it is switched on."""
+"""The actions of tracing, allowed on `*` where it is switched on."""
 WITHOUT_RESOURCE: Final = frozenset(
     [
         *("logs:CreateLogDelivery", "logs:DeleteLogDelivery", "logs:GetLogDelivery"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Item = dict[str, Any]
 Key = dict[str, Any]
 
+HEARTBEATS: Final = "heartbeat"
 _DUE_DIGITS: Final = 15
 
 
@@ -125,6 +126,11 @@ def aside_due_sk(until: int, digest: bytes) -> str:
 def cursor_key(name: str) -> Key:
     """Return the key of a resumable job's cursor row (outbox)."""
     return key("cursor", name)
+
+
+def heartbeat_key() -> Key:
+    """Return the key of the row that is written each minute, for the stream's readers (outbox)."""
+    return key(HEARTBEATS, HEAD)
 
 
 def hint_key(topic: str, epoch: int, group: int) -> Key:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from fairbox.codec import attributes as attr
+from fairbox.codec import keys
 from fairbox.codec.keys import parse_lane_pk
 from fairbox.codec.messages import read_message
 from fairbox.errors import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fairbox.model.stored_messages import StoredMessage
 
@@ -53,6 +54,18 @@ def table_of(record: Mapping[str, Any]) -> str:
     """Return the name of the table whose stream a record came from; empty where it does not say."""
     _, _, rest = str(record.get("eventSourceARN", "")).partition(":table/")
     return rest.partition("/")[0]
+
+
+def without_heartbeats(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the records of anything but the heartbeat row, which only lets them be read."""
+    return [record for record in records if not _is_heartbeat(record)]
+
+
+def _is_heartbeat(record: Mapping[str, Any]) -> bool:
+    match record:
+        case {"dynamodb": {"Keys": {attr.PK: {"S": keys.HEARTBEATS}}}}:
+            return True
+    return False
 
 
 def sequence_order(sequence: str) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.stream_records import raw_image, read_record
+from fairbox.codec.stream_records import raw_image, read_record, without_heartbeats
 from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
@@ -107,6 +107,9 @@ class Relay:
                 sent, and the invocation is to be repeated.
         """
         report = RelayReport()
+        records = without_heartbeats(records)
+        if not records:
+            return report
         self._store.refresh()
         inbox = _Inbox()
         for record in records:

@@ -6,6 +6,8 @@ import random
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from fairbox.codec.attributes import HEARTBEAT
+from fairbox.codec.keys import heartbeat_key
 from fairbox.dynamodb.burials import Burials
 from fairbox.dynamodb.calls import Calls
 from fairbox.dynamodb.circuits import CircuitRows
@@ -18,7 +20,7 @@ from fairbox.dynamodb.shard_rows import ShardRows
 from fairbox.dynamodb.topics import TopicTable
 from fairbox.dynamodb.walk_positions import WalkPositions
 from fairbox.errors import NotConfigured
-from fairbox.model.clock import SystemClock
+from fairbox.model.clock import SystemClock, milliseconds
 from fairbox.settings import BATCHES_TABLE
 
 if TYPE_CHECKING:
@@ -63,6 +65,11 @@ class Tables:
         self.purges = Purges(self.lanes, self.dead, self.burials, self.rows)
         self.held_purges = Purges(self.lanes, self.dead, self.burials, self.rows, held=True)
         self.redrives = Redrives(self.lanes, self.dead, self.burials, lambda: self.message_items)
+
+    def write_heartbeat(self) -> None:
+        """Write the row that makes functions behind the outbox's stream be invoked (1 WRU)."""
+        at = {HEARTBEAT: {"N": str(milliseconds(self.calls.clock))}}
+        self.calls.call("put_item", TableName=self.outbox, Item=heartbeat_key() | at)
 
     @cached_property
     def message_items(self) -> MessageItems:

@@ -36,8 +36,9 @@ def watch() -> CircuitWatch:
 
 @ends_in_time(application)
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Write the metrics by topic and in total, and those of circuits and batches; rank topics."""
+    """Write a heartbeat, the metrics by topic, in total, of circuits and batches; rank topics."""
     app = application()
+    app.tables.write_heartbeat()
     app.store.refresh()
     figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
     for topic, counted in figures.items():

@@ -18,7 +18,12 @@ from fairbox.codec.attributes import SK
 from fairbox.codec.keys import message_sk
 from fairbox.codec.ledger import MAX_PER_ROW, SHARED, SPAN_MS, ledger_item
 from fairbox.codec.recounts import digest, id_of
-from fairbox.codec.stream_records import read_record, record_lane, sequence_order
+from fairbox.codec.stream_records import (
+    read_record,
+    record_lane,
+    sequence_order,
+    without_heartbeats,
+)
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.stream.lane_changes import LaneChange, OpenLane, Shard
@@ -167,6 +172,9 @@ class Marking:
                 the others are marked.
         """
         report = MarkReport() if report is None else report
+        records = without_heartbeats(records)
+        if not records:
+            return report
         self._store.refresh()
         work = _Work()
         for record in records:
